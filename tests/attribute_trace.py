@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace written by hand whose attribution can be checked with pencil and paper.
+"""A handwritten trace whose attribution can be checked with pencil and paper.
 
 One package of two CPUs, two windows of 20 ms, 1 J and 2 J. Times are in ms.
 
@@ -60,7 +60,7 @@ def rows(name: str, records: list[dict[str, Any]]) -> pa.Table:
 
 
 def write(directory: Path, **changed: Any) -> Path:
-    """Writes the trace; `changed` replaces tables (lists of records) or `meta` fields."""
+    """Writes the trace; `changed` replaces tables (lists of records) or fields of `meta`."""
     fields = {
         "host": "box",
         "kernel": "6.1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calibrations for tests: a whole one, and machines it does and does not fit."""
+"""Calibrations for tests: a complete one, and machines that it does and does not fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DOMAINS = (DomainName(0, "package"), DomainName(1, "package"))
 
 
 def calibration(identity: Identity = MACHINE, **changes: object) -> Calibration:
-    """A calibration of `identity`, of now."""
+    """A calibration of `identity`, dated now."""
     idle = {(0, "package"): PowerInterval(21.0, 20.0, 22.0)}
     fields: dict[str, object] = {
         "identity": identity,
@@ -78,6 +78,6 @@ def trace_meta(**changes: object) -> Meta:
 
 
 def written(path: Path, made: Calibration | None = None) -> Path:
-    """The calibration as a file."""
+    """Writes the calibration to a file."""
     path.write_text((made or calibration()).to_json())
     return path

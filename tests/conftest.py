@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures for all tiers: real servers, started when first asked for and shared by a test run."""
+"""Fixtures for all tiers: real servers, started on first use and shared by a test run."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from servers.process import DatabaseServer, Unavailable
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
 
-# A busy machine makes any example slow. Whoever develops meets new examples with every run; whoever
-# integrates must know that it is the change that failed, so there the examples are always the same.
+# A busy machine makes any example slow. A developer gets new examples with every run. In CI a
+# failure must mean that the change is at fault, so the examples there are always the same.
 _LOAD_SAYS_NOTHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("develop", _LOAD_SAYS_NOTHING)
 settings.register_profile("ci", _LOAD_SAYS_NOTHING, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "develop")
 
-# What a shell starts in the background may ignore SIGINT, and so would all that tests start.
+# A shell starts background processes with SIGINT ignored, and all that tests start would inherit
+# that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Markers that this file gives a meaning."""
+    """Registers the markers to which this file gives a meaning."""
     config.addinivalue_line("markers", "needs(*programs): programs of a machine that builds qjoule")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `root` are skipped for other users, whole studies left out unless asked for."""
+    """Skips tests marked `root` for other users; leaves out whole studies unless asked for."""
     if "full_study" not in config.option.markexpr:
         left_out = [item for item in items if item.get_closest_marker("full_study")]
         if left_out:
@@ -67,7 +68,7 @@ def _skip_what_lacks_programs(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def tags_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Recordings of these tests are met by nobody else's applications, nor kept from their own."""
+    """Keeps recordings of these tests and other users' applications apart."""
     os.environ["QJOULE_TAGS_SOCKET"] = str(tmp_path_factory.mktemp("tags") / "tags.sock")
 
 
@@ -92,7 +93,7 @@ def mysql80(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG00
 
 @pytest.fixture(scope="session")
 def mysql8033(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """MySQL 8.0.33, if it is asked for."""
+    """MySQL 8.0.33, if requested."""
     yield from _session(lambda: mysql_server(installation=mysql8033_fetched.wanted_installation))
 
 
@@ -110,13 +111,13 @@ def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
 
 @pytest.fixture(scope="session")
 def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """Cassandra 5.0 of one node."""
+    """Cassandra 5.0 with one node."""
     yield from _session(cassandra_server)
 
 
 @pytest.fixture(scope="session")
 def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """FerretDB, which speaks MongoDB's protocol, on SQLite."""
+    """FerretDB on SQLite, which speaks MongoDB's protocol."""
     yield from _session(ferretdb_server)
 
 
@@ -139,6 +140,6 @@ def _session(
 
 @pytest.fixture(scope="session")
 def no_server_is_left() -> Iterator[None]:
-    """Torn down after the servers that depend on it: none of their processes or files remain."""
+    """Checks, after the servers are torn down, that none of their processes or files remain."""
     yield
     assert not process.leaks(), f"left behind: {process.leaks()}"

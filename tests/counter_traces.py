@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces by hand with hardware counters whose figures can be checked with pencil and paper."""
+"""Handmade traces with hardware counters, whose figures can be checked with pencil and paper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def segments(counts: Counts | None = None, calls: int = 2) -> list[dict[str, Any
 
 
 def write(directory: Path, counts: Counts | None = None, calls: int = 2, **changed: Any) -> Path:
-    """A trace of those segments. `changed`: as `attribute_trace.write` has it."""
+    """Writes a trace of those segments. `changed`: as in `attribute_trace.write`."""
     of_shapes = SHAPES if counts is None else counts
     ran = segments(counts, calls)
     names = [name for name in of_shapes for _ in range(calls)]

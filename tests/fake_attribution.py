@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributions for tests of what people look at, made without the model."""
+"""Attributions for tests of the output, made without the model."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def attribution(
     duration_s: float = 12.5,
     unattributed_windows: int = 0,
 ) -> Attribution:
-    """Rows and the other parts' energies as one attribution that adds up."""
+    """Builds an attribution that adds up, from rows and the energies of the other parts."""
     parts = {part: fixed_nj.get(part, 0) for part in PARTS}
     parts["queries"] = sum(row.energy_nj for row in rows)
     measured_nj = sum(parts.values())
@@ -112,7 +112,7 @@ def attribution(
 
 
 def typical(**other: object) -> Attribution:
-    """Five shapes on one server, and everything else that spends energy."""
+    """Five shapes on one server, and every other kind of energy consumer."""
     energies = (41_234_567_890, 23_456_789_012, 9_876_543_210, 4_321_098_765, 54_321)
     calls = (12, 40, 3, 120_000, 1)
     fixed = {

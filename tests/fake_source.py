@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot source for tests of the live view: it says what it was told to say."""
+"""A snapshot source for tests of the live view: it yields what the test puts in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qjoule.snapshots import Controls, Snapshot
 
 
 class FakeSource:
-    """Yields what is put into it; blocks as long as there is nothing."""
+    """Yields what is put in; blocks while there is nothing."""
 
     name = "fake"
     groups: tuple[str, ...] = ("fingerprint", "server", "database", "user")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study whose server, client and recorder are fakes; its plan, order and directory are real."""
+"""A study with a fake server, client and recorder; its plan, order and directory are real."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES = BASE + "factors: {size: [1, 10, 100], form: [worse, better]}\nreplicatio
 
 
 class Work:
-    """Does nothing; `prepared` are the options that it was prepared with."""
+    """Does nothing; `prepared` holds the options it was prepared with."""
 
     name = "fake"
     flavours = frozenset({"redis", "postgres"})
@@ -53,7 +53,9 @@ def outcome(operations: int = 100, wall_s: float = 2.0) -> Outcome:
 
 @dataclass
 class Fake:
-    """What the study asks of its surroundings, in `log`; `client` decides how a run goes."""
+    """What the study asks of its environment, recorded in `log`; `client` decides how a
+    run goes.
+    """
 
     directory: Path
     client: Callable[[int, Job], Outcome] = lambda number, job: outcome()  # noqa: ARG005
@@ -62,7 +64,7 @@ class Fake:
     work: Work = field(default_factory=Work)
     control: Callable[[], float] = lambda: 1.0
     cpus: CpuFrequency | None = None
-    pid: int = 0  #: of the server, where a test has one
+    pid: int = 0  #: the server's pid, where a test has one
     ran: int = 0
 
     @contextmanager
@@ -83,7 +85,7 @@ class Fake:
         return Seen(outcome(10, 0.5), 0, 1)
 
     def study(self, plan: str | Plan, *, again: bool = False) -> int:
-        """Runs what is left of it; how many runs have failed."""
+        """Runs the rest of the study; returns how many runs have failed."""
         made = parse_plan(plan, "p.yaml") if isinstance(plan, str) else plan
         design = designed(made.factors, made.design, made.replications.least)
         host = Started(made, self.start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams as qjoule-tracer would write them, for tests that need one without a kernel."""
+"""Streams as qjoule-tracer would write them, for tests without a kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Records = npt.NDArray[Any]
 
 
 def records(kind: Block, rows: Sequence[dict[str, Any]]) -> Records:
-    """Records of a kind from dicts; fields that are left out are zero."""
+    """Records of a kind from dicts; missing fields are zero."""
     array = np.zeros(len(rows), DTYPES[kind])
     for index, row in enumerate(rows):
         for name, value in row.items():
@@ -102,7 +102,7 @@ class Shape:
 
 
 def fingerprint(statement: bytes, _dialect: int, _truncated: bool) -> Shape:
-    """Stands in for `qjoule.servers.shapes.fingerprint`: digits are the only literals."""
+    """Stands in for `qjoule.servers.shapes.fingerprint`: treats only digits as literals."""
     shape = "".join("?" if c.isdigit() else c for c in statement.decode("utf-8", "replace"))
     return Shape(hashlib.sha1(shape.encode()).hexdigest()[:16], shape)
 
@@ -110,7 +110,7 @@ def fingerprint(statement: bytes, _dialect: int, _truncated: bool) -> Shape:
 def traffic(seconds: float, per_second: int = 2000, seed: int = 1, cpus: int = 2) -> list[bytes]:
     """Blocks of a busy server: windows of 20 ms with segments, queries and readings.
 
-    Element 0 is the head, the last is the end block; every other element is one window.
+    The first element is the head, the last is the end block; every other element is one window.
     """
     rng = np.random.default_rng(seed)
     pieces = [head(cpus) + task(BEGIN_NS, 100, TaskEvent.ALIVE, b"mariadbd")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C of bpf/ and tracer/ compiled for the host, as a library that tests call."""
+"""Compiles C of bpf/ and tracer/ for the host, as a library that tests call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _FLAGS = ("-Wall", "-Wextra", "-Werror", "-Ibpf", "-shared", "-fPIC")
 
 
 def compiled(*sources: str, compiler: str = "cc", flags: tuple[str, ...] = ("-O1",)) -> ctypes.CDLL:
-    """The library of these sources; their paths, and those in `flags`, begin at the repository.
+    """The library of these sources. Their paths, and those in `flags`, are relative to the
+    repository.
 
     Raises:
-        subprocess.CalledProcessError: they do not compile, by the compiler's words above it.
+        subprocess.CalledProcessError: they do not compile; the compiler's messages come before it.
     """
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory) / "library.so"

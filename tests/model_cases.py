@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small machines, segments and energies for tests of the model, drawn or by hand."""
+"""Small machines, segments and energies for tests of the model, drawn or handmade."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNIT_J = 2.0**-14
 
 @dataclass(frozen=True)
 class Case:
-    """A whole input of the model."""
+    """A complete input of the model."""
 
     machine: Machine
     energy: WindowEnergy
@@ -118,8 +118,8 @@ def run(case: Case, cuts: Sequence[int] = (), *, refit: bool = False) -> Run:
 def aggregates(case: Case, groups: int) -> np.ndarray[Any, Any]:
     """The case's segments as the kernel sums them: per window, package and owner.
 
-    Written with plain loops on purpose: an independent referee of `SegmentWindows`. Group g is
-    a process with tgid g + 1. Segments must not overlap.
+    Uses plain loops on purpose, as an independent check of `SegmentWindows`. Group g is a process
+    with tgid g + 1. Segments must not overlap.
     """
     bounds = case.energy.boundaries_ns.tolist()
     sums: dict[tuple[int, int, int], int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of another user of this host, forked from the test, which has to be root."""
+"""A process of another user of this host, forked from the test, which must run as root."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ NOBODY, SOMEBODY = 65534, 64003
 
 @contextmanager
 def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any]:
-    """Runs `work` there. It returns what is said here, as JSON, and what has to live on until the
-    block ends; then the process ends too.
+    """Runs `work` in a process of that user; the process ends with the block.
+
+    `work` returns a JSON value, which is returned here, and an object to keep alive until the block
+    ends.
     """
     said_here, said_there = os.pipe()
     end_there, end_here = os.pipe()
@@ -37,7 +39,7 @@ def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any
 
 
 def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int) -> None:
-    """In the child: never returns."""
+    """Runs in the child; never returns."""
     try:
         os.setgroups([])
         os.setresgid(uid, uid, uid)

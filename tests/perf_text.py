@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as `perf script` prints them, made by hand; a fake `perf`; traces made of them."""
+"""Handmade output of `perf script`; a fake `perf`; traces made from such output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PerfText:
         return path
 
     def side(self, what: bytes, at_ns: int | None = None, cpu: int = 0, tid: int = 0) -> None:
-        """One of perf's own records; without a time, of what was there before."""
+        """One of perf's own records; without a time, of what existed before."""
         self._add(at_ns, cpu, (tid, tid), what, b"")
 
     def switch(
@@ -82,7 +82,7 @@ class PerfText:
         size: int | None = None,
         printed: bytes | None = None,
     ) -> None:
-        """A hit of dispatch_command's; `printed`: instead of the text."""
+        """A hit of dispatch_command's probe; `printed` replaces the text."""
         payload = b'(55aa) command=%d thd=%#x bytes=%d first=%#x text="%s"' % (
             *(command, thd, len(text) if size is None else size),
             *(struct.unpack("<Q", text[:8].ljust(8, b"\0"))[0],),
@@ -109,7 +109,7 @@ class PerfText:
 
 
 def one_query() -> PerfText:
-    """A statement of 5 ms on CPU 0, within a stretch of its thread of 8 ms; 40 ms in all."""
+    """A statement of 5 ms on CPU 0, within a slice of 8 ms of its thread; 40 ms in all."""
     made = PerfText()
     ms = 1_000_000
     made.switch(0, 0, CLIENT)
@@ -135,7 +135,7 @@ exit $(cat "$folder/code")
 
 
 def fake_perf(folder: Path, made: PerfText, code: int = 0) -> Path:
-    """Puts a `perf` into the folder, and a perf.data that it seems to read."""
+    """Puts a `perf` into the folder, and the perf.data that it pretends to read."""
     (folder / "header").write_bytes(made.header)
     (folder / "heads").write_bytes(b"".join(made.heads))
     (folder / "lines").write_bytes(b"".join(made.lines))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of a machine whose power is known by formula, for tests of what is learned from them."""
+"""Windows of a machine whose power is given by a formula, to test what is learned from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FACTORS = (1.25, 0.8, 1.0, 1.1)  #: of four statements
 
 @dataclass(frozen=True)
 class Known:
-    """A batch, and the energy (groups,) that each group drew; idle power apart."""
+    """A batch, and the energy (groups,) that each group drew, without idle power."""
 
     batch: WindowBatch
     series: tuple[Series, ...]
@@ -40,8 +40,8 @@ def known(
 ) -> Known:
     """`windows` windows of one package of 4 cores; group g draws `factors[g]` times its weight.
 
-    Groups run at random, each in about half of the windows; `together`: the first two always at
-    once, in the same proportion. Readings have the errors of an update of 1 ms.
+    Groups run at random, each in about half of the windows. With `together` the first two always
+    run at once, in the same proportion. Readings have the errors of an update period of 1 ms.
     """
     random = np.random.default_rng(seed)
     groups = len(factors)
@@ -109,14 +109,14 @@ def with_energy(case: Known, energy_nj: I64) -> WindowBatch:
 
 
 def learned(case: Known, coefficients: Coefficients | None = None, *, refit: bool = True) -> Ledger:
-    """The ledger of a case once it was learned from, or split by the coefficients alone."""
+    """The ledger of a case after learning from it, or split by the coefficients alone."""
     account = accounts(case.series, (0,), coefficients or Coefficients(), refit=refit).new()
     account.add(case.batch)
     return account.finish()
 
 
 def calibrated(**changed: object) -> Coefficients:
-    """What a calibration would know of this machine."""
+    """The calibration that fits this machine."""
     plain: dict[str, object] = {"a": 1.5, "b": 0.4, "c": 30.0, "calibrated": True}
     covariance = np.diag([0.05, 0.02, 2.0, 0.01, 0.01, 0.05, 0.01]) ** 2
     plain["covariance"] = tuple(tuple(map(float, row)) for row in covariance)

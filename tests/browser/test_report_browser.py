@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a real browser: nothing hostile runs, nothing is asked for, and everything works."""
+"""The page in a real browser: hostile texts do not run, nothing is requested, everything works."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.get("data:,")  # and not the page of a new tab, which asks for this and that
+    driver.get("data:,")  # but not the new-tab page, which makes requests of its own
     yield driver
     driver.quit()
 
 
 @pytest.fixture(autouse=True)
 def nothing_goes_wrong(browser: Any) -> Iterator[None]:
-    """After every test: no console message, no request but for the file, no attack that ran."""
+    """After every test: no console message, no request except for the file, no attack that ran."""
     browser.get_log("browser")
     browser.get_log("performance")
     yield
@@ -106,7 +106,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hostile(directory: Path) -> Path:
-    """A trace whose every text is an attack, in a directory whose name is one."""
+    """A trace in which every text is an attack, in a directory whose name is one."""
     count = len(ATTACKS)
     queries = [
         hand.query(i, i + 1, i + 1, f"f{i}", "query", {"shape": i + 1, "database": ATTACKS[i][:200],
@@ -173,7 +173,7 @@ def test_sorting_goes_both_ways(browser: Any, busy: Path) -> None:
         assert first == look(browser, f"Math.{ends}(...{known})")
     last = "[...document.querySelectorAll('tbody tr')].pop().dataset.row"
     keys(browser, "n")
-    assert look(browser, f"{rows}[+{last}].mean_ns") is None  # an unknown is last, both ways
+    assert look(browser, f"{rows}[+{last}].mean_ns") is None  # unknown sorts last, both ways
 
 
 def test_the_stack_reaches_the_measured_line(browser: Any, busy: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_narrow_screen_has_no_sideways_scroll(browser: Any, busy: Path) -> Non
         assert look(browser, "document.documentElement.scrollWidth") <= 360
         browser.execute_script("window.scrollTo({ top: 2000, behavior: 'instant' })")
         strip = "document.querySelector('.strip').getBoundingClientRect()"
-        assert look(browser, f"{strip}.top") == 0  # always in sight
+        assert look(browser, f"{strip}.top") == 0  # always visible
         assert look(browser, f"{strip}.height") < 120
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tracer/root/protocol.h and qjoule.root_part.protocol say the same: sizes, offsets, numbers."""
+"""tracer/root/protocol.h and qjoule.root_part.protocol agree: sizes, offsets, numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from registry_library import registry_include
 TREE = Path(__file__).parents[2]
 HEADER = TREE / "tracer" / "root" / "protocol.h"
 ENUMS: dict[str, type[IntEnum]] = {"RP_": Kind, "RP_WHAT_": What}
-#: Fields in their order, as `ask` packs them and `receive` unpacks them.
+#: Fields in order, as `ask` packs them and `receive` unpacks them.
 REQUEST = ("kind", "pid", "number", "flags", "offset", "size", "text")
 REPLY = ("status", "pid", "file", "text")
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not 
 
 
 def compiled(tmp_path: Path, lines: list[str]) -> list[int]:
-    """What these expressions of the header are."""
+    """The values of these expressions according to the header."""
     program = tmp_path / "layout"
     prints = "".join(f'printf("%lld\\n", (long long)({line}));' for line in lines)
     source = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bpf/qjoule.h and qjoule.contract say the same: sizes, offsets, enum values, constants."""
+"""bpf/qjoule.h and qjoule.contract agree: sizes, offsets, enum values, constants."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ENUMS = {
     "qj_mode": ("QJ_MODE_", contract.Mode, ()),
     "qj_block_kind": ("QJ_BLOCK_", contract.Block, ()),
 }
-#: Enums that are made of the registry of servers: (prefix, numbers by the registry's names).
+#: Enums generated from the registry of servers: (prefix, numbers by the registry's names).
 REGISTERED = {
     "qj_server_kind": (
         "QJ_SERVER_",
@@ -88,14 +88,16 @@ def c_enums() -> dict[str, list[str]]:
 
 
 def registered_constants(enum: str) -> dict[str, int]:
-    """Constants of an enum that is made of the registry, with what they should be."""
+    """Constants of an enum generated from the registry, with their expected values."""
     prefix, numbers = REGISTERED[enum]
     return {prefix + name.upper().replace("-", "_"): n for name, n in numbers.items()}
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a C compiler says: {"struct": [size, {field: [offset, size]}], "CONSTANT": value}."""
+    """Values according to a C compiler: {"struct": [size, {field: [offset, size]}], "CONSTANT":
+    value}.
+    """
     compiler = shutil.which("gcc") or shutil.which("clang-14") or shutil.which("clang")
     assert compiler, "no C compiler: install gcc"
     lines = []

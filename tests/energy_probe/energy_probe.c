@@ -40,7 +40,7 @@ static uint64_t busy_ns(void *ctx, unsigned package)
 	return busy_now_ns;
 }
 
-/* Unbuffered: nothing but write(2) once confined. */
+/* Unbuffered: only write(2) is allowed once confined. */
 static void say(const char *text)
 {
 	if (write(STDOUT_FILENO, text, strlen(text)) < 0)
@@ -142,7 +142,7 @@ static void obey(struct energy_source *source, const char *command)
 	say("end\n");
 }
 
-/* A line without its newline. False at the end of input. */
+/* Reads a line without its newline. False at the end of input. */
 static int next_command(char *line, size_t room)
 {
 	size_t used = 0;
@@ -207,7 +207,7 @@ int main(int argc, char **argv)
 		while (next_command(command, sizeof(command)))
 			obey(source, command);
 		if (confined)
-			_exit(0); /* even close() would be one call too many */
+			_exit(0); /* even close() would be a forbidden system call */
 	}
 	energy_close(source);
 	free(why);

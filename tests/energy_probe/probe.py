@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and speaks to ``energy_probe.c``; makes the fake trees that it reads."""
+"""Builds ``energy_probe.c`` and talks to it; makes the fake trees that it reads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=
 UNPRIVILEGED = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 ONE_PACKAGE = "0:0,1:0"
 TWO_PACKAGES = "0:0,1:0,2:1,3:1"
-INTEL_MAX_UJ = 262143328850  #: what 2^-14 J counters say on every Intel server
+INTEL_MAX_UJ = 262143328850  #: the range of 2^-14 J counters on every Intel server
 AMD_MAX_UJ = 65532610987  #: 2^-16 J
 
 
 @functools.cache
 def build(*, sanitized: bool = True) -> Path:
-    """Compiles the probe with warnings as errors; the directory goes away with the tests."""
+    """Compiles the probe with warnings as errors; the directory is removed with the tests."""
     folder = Path(tempfile.mkdtemp(prefix="qjoule-energy-probe-", dir=for_all_users()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    folder.chmod(0o755)  # the tests also run it as nobody
+    folder.chmod(0o755)  # the tests also run it as user nobody
     program = folder / "energy_probe"
     tracer = TREE / "tracer"
     sources = [HERE / "energy_probe.c", *sorted(tracer.glob("energy/*.c")), tracer / "root_part.c"]
@@ -153,15 +153,16 @@ class Probe:
         _traceback: TracebackType | None,
     ) -> None:
         _, stderr = self._process.communicate()
-        if kind is None:  # sanitizers speak at exit, leaks last of all
+        if kind is None:  # sanitizers report at exit, leaks last
             assert self._process.returncode == 0, stderr.decode()
             assert not stderr, stderr.decode()
 
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A temporary directory that nobody may enter, unlike pytest's, with all that is made in it
-    meanwhile.
+    """A temporary directory that everybody may enter.
+
+    Unlike pytest's own, so that other users can read what is made in it during the block.
     """
     before = os.umask(0o022)
     try:
@@ -174,7 +175,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def write(path: Path, text: str) -> Path:
-    """Writes in place, as sysfs would: an open file sees the new value."""
+    """Writes in place, as sysfs does: a file that is already open sees the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -193,7 +194,7 @@ def zone(
 
 
 def chip(root: Path, number: int, name: str, **files: int | str) -> Path:
-    """A chip of hwmon, and its directory."""
+    """Adds an hwmon chip and returns its directory."""
     folder = root / f"hwmon{number}"
     write(folder / "name", f"{name}\n")
     for file, text in files.items():
@@ -202,7 +203,9 @@ def chip(root: Path, number: int, name: str, **files: int | str) -> Path:
 
 
 def pmu(root: Path, cpumask: str, events: dict[str, str], pmu_type: int | str = 1) -> Path:
-    """A PMU in sysfs. Type 1 is the kernel's software PMU, so that the events really open."""
+    """Adds a PMU to sysfs. Type 1 is the kernel's software PMU, so the events can really
+    be opened.
+    """
     write(root / "type", f"{pmu_type}\n")
     write(root / "cpumask", f"{cpumask}\n")
     for event, config in events.items():

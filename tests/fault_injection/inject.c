@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Preloaded into qjoule-root: the n-th call of one kind fails, as QJOULE_FAULT=KIND:N:ERRNO says.
- * The file that QJOULE_FAULTED names has a byte more when it has; it is opened before the first
- * process without rights is forked.
+ * Preloaded into qjoule-root: makes the n-th call of one kind fail, as QJOULE_FAULT=KIND:N:ERRNO
+ * requests. When it does, it appends a byte to the file named by QJOULE_FAULTED. That file is
+ * opened before the first process without rights is forked.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* True once, for the call that is to fail; errno is set. */
+/* True once, for the call that is to fail; sets errno. */
 static bool fails(const char *kind)
 {
 	static int left = -1, number, faulted;
@@ -43,7 +43,7 @@ static bool fails(const char *kind)
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* open(2) and its like take a mode only if they make a file. */
+/* open(2) and its variants take a mode only if they create a file. */
 #define OPEN(name, parameters, arguments)                                                          \
 	int name parameters                                                                        \
 	{                                                                                          \
@@ -129,7 +129,7 @@ int execv(const char *path, char *const words[])
 	return fails("exec") ? -1 : REAL(execv)(path, words);
 }
 
-/* As libbpf calls bpf(2) and perf_event_open(2). */
+/* libbpf calls bpf(2) and perf_event_open(2) this way. */
 long syscall(long number, ...)
 {
 	long a, b, c, d, e, f;

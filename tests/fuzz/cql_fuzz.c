@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * A connection's bytes in one read and in many tell the same requests, as long as they are CQL; and
- * whatever they are, nothing beyond them is read.
+ * A connection's bytes yield the same requests in one read as in many, as long as they are CQL.
+ * Whatever they are, nothing beyond them is read.
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Ibuild/bpf -Itests/fuzz \
- *		tests/fuzz/cql_fuzz.c -o cql_fuzz
- *	./cql_fuzz -max_total_time=60 -max_len=4096 -dict=tests/fuzz/cql_fuzz.dict
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Ibuild/bpf -Itests/fuzz \
+ * 		tests/fuzz/cql_fuzz.c -o cql_fuzz
+ * 	./cql_fuzz -max_total_time=60 -max_len=4096 -dict=tests/fuzz/cql_fuzz.dict
  */
 #include "cql_host.h"
 
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 		one.framing = other.framing = data[4] & 4 ? CQL_SEGMENTS : CQL_SEGMENTS_LZ4;
 		one.segment_have = other.segment_have = CQL_TRAILER;
 	}
-	one.compressor = other.compressor = data[4] >> 3 & 3; /* any, LZ4, Snappy, or none such */
+	one.compressor = other.compressor = data[4] >> 3 & 3; /* any, even invalid */
 	if (one.compressor > QJ_INFLATE_SNAPPY)
 		one.compressor = other.compressor = QJ_INFLATE_NONE;
 	data += 5;

@@ -3,8 +3,9 @@
 #include "cql_host.h"
 
 /*
- * What a new connection's bytes tell, in reads of `step` bytes (0: one read), `skip` of them not
- * seen. Returns how many requests; SIZE_MAX: framing was lost. `tags`: HOST_TAGS_MAX bytes of room.
+ * Requests from a new connection's bytes, in reads of `step` bytes (0: one read), skipping `skip`
+ * of them. Returns the number of requests; SIZE_MAX: framing was lost. `tags`: room for
+ * HOST_TAGS_MAX bytes.
  */
 size_t cql_host(const __u8 *bytes, size_t count, size_t step, struct host_request *requests,
 		size_t room, size_t *opaque, __u8 *tags)
@@ -25,7 +26,9 @@ size_t cql_host(const __u8 *bytes, size_t count, size_t step, struct host_reques
 	return log.count;
 }
 
-/* A block's beginning, of what is at hand of it: how many bytes were inflated. */
+/*
+ * Inflates the beginning of a block as far as its bytes are available; returns the inflated size.
+ */
 size_t inflate_host(const __u8 *packed, size_t count, __u8 format, size_t limit, __u8 *inflated)
 {
 	struct inflate_buffers *b = &host_buffers;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* bpf/cassandra/cql_wire.h on the host: requests are written down, texts hashed byte by byte. */
+/* bpf/cassandra/cql_wire.h on the host: requests are recorded, texts are hashed byte by byte. */
 #ifndef CQL_HOST_H
 #define CQL_HOST_H
 
@@ -17,7 +17,7 @@
 #define HOST_REQUESTS_MAX 4096
 #define HOST_TAGS_MAX	  (1 << 16)
 
-/* What was told of a connection: as much as two runs over the same bytes must agree on. */
+/* What was recorded of a connection; two runs over the same bytes must agree on all of it. */
 struct host_request {
 	__u64 shape;
 	__u32 text_bytes;
@@ -29,10 +29,10 @@ struct host_request {
 struct host_log {
 	struct host_request requests[HOST_REQUESTS_MAX];
 	size_t count, learned, opaque;
-	__u8 tags[HOST_TAGS_MAX]; /* of the requests, one behind the other */
+	__u8 tags[HOST_TAGS_MAX]; /* tags of the requests, one after another */
 	size_t tags_bytes;
 	bool lost;
-	const __u8 *begin, *end; /* what may be read */
+	const __u8 *begin, *end; /* the readable bytes */
 };
 
 static struct host_log *host_log;
@@ -131,7 +131,7 @@ static __always_inline void cql_compressed_request(struct cql_walk *walk)
 	cql_request_read(walk, QJ_COMMAND_QUERY);
 }
 
-/* One connection at a time, so its pieces have one place. */
+/* There is one connection at a time, so there is only one place for its pieces. */
 static struct inflate_packed host_kept;
 static struct tags_kept host_tags;
 
@@ -163,7 +163,7 @@ static __always_inline void cql_count_lost(struct cql_walk *walk)
 
 #include "cassandra/cql_wire.h"
 
-/* One read's bytes, in a copy of their own: a look beyond them is an error. */
+/* The bytes of one read, in their own copy: reading beyond them is an error. */
 static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t count,
 			     struct host_log *log)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cql_wire.h and inflate.h compiled for the host, and requests to feed them with."""
+"""cql_wire.h and inflate.h compiled for the host, and requests to feed to them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def _library() -> ctypes.CDLL:
 
 
 def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
-    """The requests of a connection that is read in pieces of `step` bytes (0: at once), and how
-    many of them could not be inflated. None: framing was lost."""
+    """The requests of a connection that is read in pieces of `step` bytes (0: at once).
+
+    Also returns how many of them could not be inflated. None: framing was lost.
+    """
     found = (_Told * _TOLD_MOST)()
     opaque = ctypes.c_size_t()
     tags = ctypes.create_string_buffer(_TAGS_MOST)
@@ -75,7 +77,7 @@ def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
 
 
 def inflated(packed: bytes, limit: int, *, is_snappy: bool) -> bytes:
-    """As far as the kernel inflates an LZ4 block, or Snappy's raw format."""
+    """An LZ4 block, or Snappy's raw format, inflated as far as the kernel inflates it."""
     room = ctypes.create_string_buffer(limit + 1)
     count = _library().inflate_host(
         packed,
@@ -105,7 +107,7 @@ def envelope(version: int, opcode: int, body: bytes, flags: int = 0, stream: int
 
 
 def payload(entries: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """[bytes map], which a request with the flag `PAYLOAD` has before its body."""
+    """[bytes map] that precedes the body of a request with the flag `PAYLOAD`."""
     return struct.pack(">H", len(entries)) + b"".join(entry(*one) for one in entries)
 
 
@@ -135,7 +137,9 @@ def _crc24(head: bytes) -> bytes:
 
 
 def segment(payload: bytes, *, whole: bool, with_lz4: bool) -> bytes:
-    """A segment of protocol 5; with LZ4 it is left as it is if that makes it no shorter."""
+    """A segment of protocol 5. With LZ4 it stays uncompressed if compression makes it no
+    shorter.
+    """
     head = len(payload)
     if with_lz4:
         packed = lz4.block.compress(payload, store_size=False)
@@ -150,7 +154,7 @@ def segment(payload: bytes, *, whole: bool, with_lz4: bool) -> bytes:
 
 
 def segments(envelopes: Sequence[bytes], *, together: int, with_lz4: bool) -> bytes:
-    """Envelopes in segments: as many `together` as fit, longer ones in parts."""
+    """Envelopes in segments: as many as fit if `together`; longer ones in parts."""
     sent, gathered = b"", b""
     for number, one in enumerate(envelopes):
         if len(gathered) + len(one) > SEGMENT_MOST and gathered:

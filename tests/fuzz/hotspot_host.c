@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * hotspot.bpf.h for the host, on a heap of a few KiB whose collector moves objects between two
- * reads and has the old places used for something else at once.
+ * hotspot.bpf.h on the host, with a heap of a few KiB. Its collector moves objects between two
+ * reads, and their old places are reused for something else at once.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 enum {
 	HEAP_BYTES = 4096,
-	HANDLE = 16, /* where the reference to the owner is */
+	HANDLE = 16, /* place of the reference to the owner */
 	OBJECTS = 4, /* owner, list, string, array */
 	SLOT = 256,
 };
@@ -22,7 +22,7 @@ static struct {
 	uint64_t at[OBJECTS];
 	uint64_t to[OBJECTS];
 	uint32_t moved; /* bit i: the collector moves object i */
-	int reads_left; /* until it comes; below 0: it does not */
+	int reads_left; /* reads until the collector runs; below 0: never */
 	uint8_t garbage[SLOT];
 	const __u64 *jvm;
 	bool list;
@@ -37,7 +37,7 @@ static long bpf_probe_read_user(void *to, uint32_t size, const void *from)
 	if (heap.reads_left-- == 0)
 		collect();
 	if (at >= HEAP_BYTES || HEAP_BYTES - at < size) {
-		memset(to, 0, size); /* as the kernel's does */
+		memset(to, 0, size); /* as the kernel's helper does */
 		return -14;
 	}
 	memcpy(to, heap.bytes + at, size);
@@ -96,8 +96,8 @@ static void set_up(const __u64 *jvm, const uint8_t *text, uint32_t bytes, bool l
 }
 
 /*
- * Reads a text of at most 128 bytes while a collector moves some objects before the read of this
- * number. Returns its length, or -1 if what was read is not to be trusted.
+ * Reads a text of at most 128 bytes while a collector moves some objects before the read with this
+ * number. Returns the text's length, or -1 if the result is not to be trusted.
  */
 int hotspot_host(const __u64 *jvm, const uint8_t *text, uint32_t bytes, int list, int reads,
 		 uint32_t moved, const uint8_t *garbage, uint8_t *out)
@@ -117,7 +117,7 @@ int hotspot_host(const __u64 *jvm, const uint8_t *text, uint32_t bytes, int list
 }
 
 #ifdef FUZZ
-/* A heap of any bytes: what was found twice is the same, and nothing else is touched. */
+/* A heap of arbitrary bytes: reading twice finds the same, and no other memory is touched. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	__u64 jvm[QJ_FACTS];
@@ -139,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    memcmp(&first, &second, sizeof(first)) ||
 	    !java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first))
 		__builtin_trap();
-	/* Another heap: the same way is there only if all of it still is. */
+	/* Another heap: the same path is found only if all of it still exists. */
 	for (size_t i = HANDLE; i < HANDLE + 8; i++)
 		heap.bytes[i] ^= data[i % size];
 	if (java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first) &&

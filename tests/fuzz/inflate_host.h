@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What bpf/core/inflate.h is given on the host. */
+/* What bpf/core/inflate.h needs on the host. */
 #ifndef INFLATE_HOST_H
 #define INFLATE_HOST_H
 
@@ -33,7 +33,7 @@ static __always_inline void inflate_run(struct inflate_buffers *b)
 	for (__u32 n = 0; n < QJ_INFLATE_STEPS; n++)
 		if (inflate_step(b))
 			return;
-	abort(); /* it must end of itself */
+	abort(); /* it must end by itself */
 }
 
 #endif

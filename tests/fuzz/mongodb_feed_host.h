@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What feed_mongodb() of mongodb_text.bpf.c does, on the host. */
+/* The host's version of feed_mongodb() of mongodb_text.bpf.c. */
 #ifndef QJOULE_MONGODB_FEED_HOST_H
 #define QJOULE_MONGODB_FEED_HOST_H
 
@@ -7,7 +7,7 @@
 
 #include "mongodb/chunk.h"
 
-/* Returns how many bytes were taken. */
+/* Returns how many bytes were consumed. */
 static inline __u32 qj_mongodb_feed(struct qj_mongodb *m, const __u8 *chunk, __u32 bytes)
 {
 	__u32 at = 0;

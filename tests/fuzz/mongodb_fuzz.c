@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * However a MongoDB message is split into pieces, its hash is the same, no byte outside of a piece
- * is read, and it ends: every byte is taken once. Build and run:
+ * However a MongoDB message is split into pieces, its hash is the same, no byte outside a piece is
+ * read, and parsing ends: every byte is consumed once. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_fuzz.c \
- *		-o mongodb_fuzz
- *	./mongodb_fuzz -max_total_time=60 -max_len=6000
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_fuzz.c \
+ * 		-o mongodb_fuzz
+ * 	./mongodb_fuzz -max_total_time=60 -max_len=6000
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct reading {
 	size_t left;
 };
 
-/* Every piece in its own allocation, so that a read past its end is an error. */
+/* Every piece in its own allocation, so that reading past its end is an error. */
 static void feed_copy(struct reading *r, __u32 bytes)
 {
 	__u8 *piece;

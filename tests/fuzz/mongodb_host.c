@@ -6,7 +6,9 @@
 #include "mongodb_reply_host.h"
 #include "mongodb_packed_host.h"
 
-/* 0: the header is not that of a request. `step` 0: as the kernel does, without a look at values.
+/*
+ * Returns 0 if the header is not that of a request. `step` 0: as the kernel does it, without
+ * looking at values.
  */
 __u64 mongodb_host(const __u8 *message, size_t bytes, size_t step, __u64 seed)
 {

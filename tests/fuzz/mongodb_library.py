@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mongodb_shape.h compiled for the host, and messages to feed it with."""
+"""mongodb_shape.h compiled for the host, and messages to feed to it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ def _library() -> ctypes.CDLL:
 
 
 def kernel_reply(sent: bytes, request: int, step: int = 0) -> tuple[str | None, int | None]:
-    """What the kernel takes of what a server sends in pieces of `step` bytes (0: at once) while the
-    reply to `request` is waited for: "ok" or "error", and the id of a cursor. None: not known."""
+    """What the kernel takes from the server's bytes while it waits for the reply to `request`.
+
+    The bytes come in pieces of `step` bytes (0: at once). Returns "ok" or "error" and the id of a
+    cursor. None: not known.
+    """
     return _reply(sent, request, step, "")[:2]
 
 
 def kernel_documents(sent: bytes, request: int, command: str, step: int = 0) -> int | None:
-    """How many documents the reply to that command is about; None: not known."""
+    """How many documents the reply to that command reports; None: not known."""
     return _reply(sent, request, step, command)[2]
 
 
@@ -67,8 +70,10 @@ def _reply(
 
 
 def kernel_hash(message: bytes, step: int = 0) -> int:
-    """The hash of a whole message, fed in pieces of `step` bytes; 0: no request. `step` 0: as the
-    kernel does it, without a look at values."""
+    """The hash of a whole message, fed in pieces of `step` bytes; 0: not a request.
+
+    `step` 0: as the kernel does it, without looking at values.
+    """
     return int(_library().mongodb_host(message, len(message), step, 1))
 
 
@@ -83,7 +88,7 @@ def op_msg(
     checksum: bool = False,
     flags: int = 0,
 ) -> bytes:
-    """A command as OP_MSG; `sections` are sent as sequences of documents."""
+    """A command as OP_MSG; `sections` are sent as document sequences."""
     body = struct.pack("<I", flags | checksum) + b"\0" + bson.encode(command)
     for name, documents in (sections or {}).items():
         rest = name.encode() + b"\0" + b"".join(map(bson.encode, documents))
@@ -97,13 +102,13 @@ def op_query(namespace: str, document: Mapping[str, Any]) -> bytes:
 
 
 def told(whole: bytes, origin: int = 0) -> bytes:
-    """What the kernel tells of a message; of a getMore `origin` is whose cursor it is."""
+    """What the kernel reports of a message. For a getMore, `origin` names its cursor's query."""
     opcode = struct.unpack_from("<I", whole, 12)[0]
     head = struct.pack("<IIQ", opcode, len(whole) - 16, origin)
     return head + whole[16 : 16 + BODY_BYTES]
 
 
-#: By the number of MongoDB's compressor: how it packs bytes, and how they are got back.
+#: By the number of MongoDB's compressor: functions to compress and to decompress.
 PACK: dict[int, Callable[[bytes], bytes]] = {
     1: lambda data: bytes(snappy.compress(data)),
     2: zlib.compress,
@@ -126,7 +131,7 @@ def compressed(whole: bytes, compressor: int = 2) -> bytes:
 
 
 def decompressed(whole: bytes) -> bytes:
-    """The message in an OP_COMPRESSED; any other as it is."""
+    """The message inside an OP_COMPRESSED; any other message unchanged."""
     length, number, response_to, opcode = struct.unpack_from("<4I", whole)
     if opcode != Opcode.COMPRESSED:
         return whole

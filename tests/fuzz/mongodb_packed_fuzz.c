@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Whatever a client says it has compressed by Snappy: it ends, nothing beyond what was inflated is
- * looked at, and it has a shape. Build and run:
+ * Whatever a client claims to have compressed with Snappy: parsing ends, nothing beyond the
+ * inflated bytes is read, and the message gets a shape. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Itests/fuzz \
- *		tests/fuzz/mongodb_packed_fuzz.c -o packed_fuzz
- *	./packed_fuzz -max_total_time=60 -max_len=6000
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Itests/fuzz \
+ * 		tests/fuzz/mongodb_packed_fuzz.c -o packed_fuzz
+ * 	./packed_fuzz -max_total_time=60 -max_len=6000
  */
 #include "mongodb_packed_host.h"
 
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
 
-/* The size that a client claims: mostly the one that the bytes say, or all of them are refused. */
+/* The size that a client claims. Mostly the true one, because all others are refused. */
 static __u32 claimed(const __u8 *packed, size_t size)
 {
 	__u32 length = 0;
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	memcpy(body, &head, QJ_MONGODB_COMPRESSION);
 	memcpy(body + QJ_MONGODB_COMPRESSION, data + 1, size - 1);
 	qj_mongodb_begin(&m, 1, header);
-	m.left = m.skip = 0; /* all has been passed over */
+	m.left = m.skip = 0; /* everything has been skipped */
 	mongodb_unpack_host(&m, body, 1);
 	free(body);
 	shape = qj_mongodb_end(&m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What unpack_mongodb() of mongodb_packed.bpf.c does, on the host. */
+/* The host's version of unpack_mongodb() of mongodb_packed.bpf.c. */
 #ifndef QJOULE_MONGODB_PACKED_HOST_H
 #define QJOULE_MONGODB_PACKED_HOST_H
 
@@ -7,7 +7,7 @@
 #include "mongodb_feed_host.h"
 #include "mongodb/packed.h"
 
-/* `m`: of an OP_COMPRESSED of which nothing is left to look at; `body`: all that came of it. */
+/* `m`: an OP_COMPRESSED of which nothing is left to parse; `body`: all that arrived of it. */
 static inline void mongodb_unpack_host(struct qj_mongodb *m, const __u8 *body, __u64 seed)
 {
 	struct inflate_buffers *b = &host_buffers;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * However what a MongoDB server sends is split into pieces, the same is taken from it, no byte
- * outside of a piece or of the window is touched, and it ends. Build and run:
+ * However a MongoDB server's bytes are split into pieces, the same is taken from them, no byte
+ * outside a piece or the window is touched, and parsing ends. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_reply_fuzz.c \
- *		-o reply_fuzz
- *	./reply_fuzz -max_total_time=60 -max_len=2000 -dict=tests/fuzz/mongodb_reply.dict
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_reply_fuzz.c \
+ * 		-o reply_fuzz
+ * 	./reply_fuzz -max_total_time=60 -max_len=2000 -dict=tests/fuzz/mongodb_reply.dict
  */
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
 
-/* Each piece in its own allocation, so that a read past its end is an error. */
+/* Each piece in its own allocation, so that reading past its end is an error. */
 static struct qj_mongodb_reply taken(const __u8 *sent, size_t size, __u32 pattern, size_t most)
 {
 	struct qj_mongodb_reply r;
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	sent = malloc(size + QJ_MONGODB_HEADER);
 	memcpy(sent + QJ_MONGODB_HEADER, data + 5, size - 5);
 	size -= 5;
-	if (data[4] & 1) { /* most of them begin well */
+	if (data[4] & 1) { /* most of them begin with valid bytes */
 		__u32 header[4] = {QJ_MONGODB_HEADER + size, 9, REQUEST, QJ_MONGODB_MSG};
 
 		memcpy(sent, header, sizeof(header));

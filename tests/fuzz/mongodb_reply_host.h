@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What mongodb_reply.bpf.h does with a piece of what a server sends, on the host. */
+/* The host's version of what mongodb_reply.bpf.h does with a piece of a server's bytes. */
 #ifndef QJOULE_MONGODB_REPLY_HOST_H
 #define QJOULE_MONGODB_REPLY_HOST_H
 
@@ -26,7 +26,7 @@ static void qj_mongodb_keep(struct qj_mongodb_reply *r, const struct qj_mongodb_
 	memcpy(r->part, window->bytes + from, bytes);
 }
 
-/* In an allocation of its own: nothing behind what is there is looked at. */
+/* In its own allocation, so that reading past the available bytes is an error. */
 static __u32 qj_mongodb_look(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
 			     __u32 from, __u32 bytes)
 {

@@ -42,13 +42,13 @@ class Connection:
 
     @property
     def names(self) -> list[bytes]:
-        """What was told of what it is called, in turn."""
+        """The names recorded for the connection, in order."""
         count = ctypes.c_size_t()
         told = self._host.wire_names(ctypes.byref(count))
         return [ctypes.string_at(told[i].bytes, told[i].count) for i in range(count.value)]
 
     def close(self) -> int:
-        """How many commands were counted."""
+        """Closes the connection; returns how many commands were counted."""
         count = self._host.redis_close()
         queries = self._host.wire_queries()
         return sum(queries[i].executions for i in range(count))

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Whatever a client of Redis sends, in whatever pieces: nothing beyond what was read is looked at,
- * every loop ends, and neither how many commands are counted nor what the connection is called
- * depends on where it was cut. Build and run:
+ * Whatever a Redis client sends, in whatever pieces: nothing beyond the bytes read is accessed, and
+ * every loop ends. Where the bytes are cut affects neither the number of commands nor the
+ * connection's name. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/redis_wire_fuzz.c \
- *	    tests/fuzz/redis_wire_host.c -o redis_wire_fuzz
- *	./redis_wire_fuzz -max_total_time=600 -max_len=400 -len_control=0
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+ * 	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/redis_wire_fuzz.c \
+ * 	    tests/fuzz/redis_wire_host.c -o redis_wire_fuzz
+ * 	./redis_wire_fuzz -max_total_time=600 -max_len=400 -len_control=0
  *
- * The input is a list of steps: a byte that says which, then what it needs.
+ * The input is a list of steps: a byte that selects the step, then its data.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static void put_raw(struct stream *s, struct input *in, size_t most)
 	in->left -= count;
 }
 
-/* A word, known or not, or one about as long as a name may be. */
+/* A known or unknown word, or one about as long as a name may be. */
 static void put_argument(struct stream *s, struct input *in)
 {
 	struct stream one;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What redis_wire_host.h declares. */
+/* Implements redis_wire_host.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #undef __TARGET_ARCH_x86
 #undef __TARGET_ARCH_arm64
-#define __TARGET_ARCH_x86 /* whose registers host/vmlinux.h has */
+#define __TARGET_ARCH_x86 /* host/vmlinux.h defines its registers */
 
 #include "redis_wire_host.h"
 #include "../../bpf/core/query.bpf.c"
@@ -24,7 +24,7 @@ static struct redis_connection connection;
 static struct redis_naming naming;
 static int has_connection, has_naming;
 static struct key_text request_text;
-static const __u8 *buffer; /* of the present system call */
+static const __u8 *buffer; /* of the current system call */
 static size_t buffer_bytes;
 
 #include "wire_kernel.h"
@@ -98,7 +98,7 @@ void redis_open(int is_new)
 	thread.phase = is_new ? PHASE_STARTUP : PHASE_UNKNOWN;
 }
 
-/* Each in an allocation of its own, so that a read past its end is an error. */
+/* Each in its own allocation, so that reading past its end is an error. */
 static void call_copy(unsigned long number, const __u8 *bytes, size_t count)
 {
 	__u8 *copy;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds damaged files of servers to what reads them: `python tests/fuzz/servers_fuzz.py elf 30`.
+"""Feeds damaged server files to their parsers: `python tests/fuzz/servers_fuzz.py elf 30`.
 
-Each input is a real one with random changes, from a fixed seed, so that a run repeats what the last
-one did. A finding is any exception but QjouleError, more than 2 s of CPU time for one input, or
-more than 512 MiB of memory; its input is written to a file that is named.
+Each input is a real one with random changes from a fixed seed, so that runs are repeatable. A
+finding is any exception but QjouleError, more than 2 s of CPU time for one input, or more than 512
+MiB of memory. Its input is written to a file, and the file's name is printed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INTERESTING = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 1 << 31, (1 << 32) - 
 
 
 def mutated(chance: random.Random, target: Target) -> bytes:
-    """One of the inputs with some changes."""
+    """One of the inputs with random changes."""
     content = bytearray(chance.choice(target.inputs))
     for _ in range(chance.randrange(1, 8)):
         at = chance.randrange(len(content) + 1)
@@ -59,7 +59,7 @@ def mutated(chance: random.Random, target: Target) -> bytes:
 
 
 def run(target: Target, seconds: float, seed: int, keep: str | None = None) -> Iterator[str]:
-    """Findings, and last how many inputs there were. Inputs of findings are kept in `keep`."""
+    """Yields findings, and finally the number of inputs. Inputs of findings are kept in `keep`."""
     chance = random.Random(seed)
     end, count = time.monotonic() + seconds, 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + MEMORY_BYTES
@@ -79,7 +79,7 @@ def run(target: Target, seconds: float, seed: int, keep: str | None = None) -> I
             why = f"{took:.1f} s of CPU time"
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > most:
             why = f"more than {MEMORY_BYTES >> 20} MiB"
-            most = 1 << 62  # said once
+            most = 1 << 62  # print each only once
         if why:
             with tempfile.NamedTemporaryFile(prefix="qjoule-fuzz-", dir=keep, delete=False) as kept:
                 kept.write(content)
@@ -88,7 +88,7 @@ def run(target: Target, seconds: float, seed: int, keep: str | None = None) -> I
 
 
 def main() -> int:
-    sys.path[:0] = [str(Path(__file__).parents[1])]  # where the tests' modules are
+    sys.path[:0] = [str(Path(__file__).parents[1])]  # the directory of the tests' modules
     from fuzz.servers_targets import PARSERS  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reads the files of servers, each with real inputs, for `servers_fuzz.py` to damage."""
+"""The parsers of servers' files, each with real inputs for `servers_fuzz.py` to damage."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class FakeAccess:
 
 @dataclass
 class Target:
-    """Real inputs, and what reads one. `words` are put into inputs as they are."""
+    """Real inputs and their parser. `words` are inserted into inputs unchanged."""
 
     inputs: list[bytes]
     read: Callable[[bytes], None]

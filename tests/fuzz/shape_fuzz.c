@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * However a statement is split into chunks, its hash is the same, and no byte outside of a chunk
- * is read. Build and run:
+ * However a statement is split into chunks, its hash is the same, and no byte outside a chunk is
+ * read. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/shape_fuzz.c -o shape_fuzz
- *	./shape_fuzz -dict=tests/fuzz/shape_fuzz.dict -max_total_time=60 -max_len=4096
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/shape_fuzz.c -o shape_fuzz
+ * 	./shape_fuzz -dict=tests/fuzz/shape_fuzz.dict -max_total_time=60 -max_len=4096
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
 
-/* Every chunk in its own allocation, so that a read past its end is an error. */
+/* Every chunk in its own allocation, so that reading past its end is an error. */
 static void feed_copy(struct qj_shape_state *s, const __u8 *text, __u32 bytes)
 {
 	__u8 *chunk = malloc(bytes ? bytes : 1);

@@ -6,7 +6,7 @@
 __u64 shape_host(const __u8 *text, size_t bytes, size_t step, __u64 seed, int dialect,
 		 int truncated);
 
-/* The hash of a statement that is fed `step` bytes at a time (1 to QJ_SHAPE_CHUNK). */
+/* The hash of a statement, fed `step` bytes at a time (1 to QJ_SHAPE_CHUNK). */
 __u64 shape_host(const __u8 *text, size_t bytes, size_t step, __u64 seed, int dialect,
 		 int truncated)
 {

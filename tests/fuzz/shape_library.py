@@ -12,7 +12,7 @@ from qjoule.servers.decoding import LANGUAGES
 from qjoule.shapes.c_tables import BYTE, EMIT, entry
 from qjoule.shapes.reduction import symbols
 
-#: Those of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
+#: Dialects of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
 SQL_DIALECTS = (registry.dialect("mysql"), registry.dialect("postgres"))
 CHUNK = 64
 _WORD = (1 << 64) - 1
@@ -36,7 +36,7 @@ def _library() -> ctypes.CDLL:
 def c_hash(
     text: bytes, dialect: int, *, seed: int = 1, truncated: bool = False, step: int = CHUNK
 ) -> int:
-    """The hash as the kernel's code computes it, compiled for the host."""
+    """The hash computed by the kernel's code, compiled for the host."""
     return int(_library().shape_host(text, len(text), step, seed, int(dialect), int(truncated)))
 
 
@@ -52,7 +52,7 @@ def _step(value: int, symbol: int, key: int) -> int:
 
 
 def python_hash(text: bytes, dialect: int, *, seed: int = 1, truncated: bool = False) -> int:
-    """The hash by its definition, from what the Python automaton emits."""
+    """The hash by its definition, from the symbols that the Python automaton emits."""
     lexis = LANGUAGES[dialect].lexis
     assert lexis is not None
     key = _mix((seed + 0x9E3779B97F4A7C15) & _WORD) | 1

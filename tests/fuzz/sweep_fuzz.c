@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The sweep on any machine, windows and segments whatsoever, under the sanitizers.
+ * The sweep on arbitrary machines, windows and segments, under the sanitizers.
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *		-Iattribution/sweep tests/fuzz/sweep_fuzz.c \
- *		attribution/sweep/{sweep,events,ends,entries}.c -o sweep_fuzz
- *	./sweep_fuzz -max_total_time=60 -max_len=4096
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+ * 		-Iattribution/sweep tests/fuzz/sweep_fuzz.c \
+ * 		attribution/sweep/{sweep,events,ends,entries}.c -o sweep_fuzz
+ * 	./sweep_fuzz -max_total_time=60 -max_len=4096
  *
  * Each input runs twice, in one batch and in many: the results must be the same bytes.
  */
@@ -36,7 +36,7 @@ static uint64_t take(struct input *in, size_t bytes)
 	return value;
 }
 
-/* A time near the others, or any at all. */
+/* A time near the others, or an arbitrary one. */
 static int64_t take_time(struct input *in, int64_t near)
 {
 	uint64_t kind = take(in, 1);
@@ -74,7 +74,7 @@ static size_t take_columns(struct input *in, struct columns *c)
 	return n;
 }
 
-/* All bytes that a sweep gave, and how many. */
+/* All bytes that a sweep returned, and how many. */
 struct output {
 	uint8_t *bytes;
 	size_t used;
@@ -91,7 +91,7 @@ static void keep(struct output *out, const void *data, size_t bytes)
 	out->used += bytes;
 }
 
-/* Entries, windows, watched times and anomalies, each in a run of its own. */
+/* Entries, windows, watched times and anomalies, each in a separate run. */
 static void collect(struct output out[4], struct sweep *sweep, bool last)
 {
 	struct sweep_result r = sweep_done(sweep);

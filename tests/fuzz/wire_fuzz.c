@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Whatever a client of PostgreSQL or MySQL sends, in whatever pieces: nothing beyond what was read
- * is looked at, every loop ends, and no more executions are counted than messages came. Build and
+ * Whatever a client of PostgreSQL or MySQL sends, in whatever pieces: nothing beyond the bytes read
+ * is accessed, every loop ends, and no more executions are counted than messages came. Build and
  * run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/wire_fuzz.c \
- *	    tests/fuzz/wire_host.c -o wire_fuzz
- *	./wire_fuzz -max_total_time=600 -max_len=4096
+ * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+ * 	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/wire_fuzz.c \
+ * 	    tests/fuzz/wire_host.c -o wire_fuzz
+ * 	./wire_fuzz -max_total_time=600 -max_len=4096
  *
- * The input is a list of steps: a byte that says which, then what it needs.
+ * The input is a list of steps: a byte that selects the step, then its data.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static size_t take_bytes(struct input *in, __u8 *to, size_t most)
 	return bytes;
 }
 
-/* A message of a known type whose length is right, or nearly. */
+/* A message of a known type whose length is right or nearly right. */
 static size_t postgres_message(struct input *in, __u8 *to)
 {
 	static const char types[] = "QPBESDCHFXdcfp";
@@ -78,7 +78,7 @@ static size_t postgres_startup(struct input *in, __u8 *to)
 	return bytes;
 }
 
-/* Of a backend's messages, and at any place in its buffer. */
+/* A backend's messages, at any place in its buffer. */
 static void postgres_reply(struct input *in)
 {
 	static const char types[] = "CDZEITSs12NHdG";
@@ -86,7 +86,7 @@ static void postgres_reply(struct input *in)
 	__u8 bytes[4096] = {};
 	size_t count = take(in, 1) % 64, used = 0, messages = take(in, 1) % 32;
 
-	if (count > 40) /* behind what is left of another */
+	if (count > 40) /* after the rest of another message */
 		used = take(in, 2) % (sizeof(bytes) - 300);
 	for (; messages && in->left && used < sizeof(bytes) - 300; messages--) {
 		__u8 *to = bytes + used, type = types[take(in, 1) % (sizeof(types) - 1)];
@@ -118,7 +118,7 @@ static size_t mysql_packet(struct input *in, __u8 *to)
 	return bytes + 4;
 }
 
-/* Parameters of an execution with names and values of their types, or nearly; some are tags. */
+/* Parameters of an execution with names and values of their types, or nearly so; some are tags. */
 static size_t mysql_execution(struct input *in, __u8 *to)
 {
 	static const __u8 types[] = {254, 254, 1, 2, 3, 5, 6, 8, 10, 252, 0};
@@ -152,7 +152,10 @@ static size_t mysql_execution(struct input *in, __u8 *to)
 	return at - to;
 }
 
-/* As a server reads: MySQL a header and then its packet, into the same place; or anyhow. */
+/*
+ * Reads as a server does: MySQL reads a header and then its packet into the same place. Or
+ * arbitrary reads.
+ */
 static void receive(struct input *in, const __u8 *bytes, size_t count, int kind)
 {
 	__u8 how = take(in, 1);
@@ -205,7 +208,7 @@ static size_t one_step(struct input *in, int kind)
 	}
 	for (size_t i = 0; i < times; i++)
 		receive(in, bytes, count, kind);
-	/* Each message, and each piece of five bytes that may pass for one. */
+	/* Each message, and each five bytes that may be mistaken for one. */
 	return times * (count + 1);
 }
 

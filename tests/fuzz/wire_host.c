@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What wire_host.h declares: bpf/'s parsers, and the kernel's helpers as far as they use them. */
+/* Implements wire_host.h: bpf/'s parsers, and the kernel helpers that they use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "../../bpf/postgres/reply.bpf.c"
 
 static struct tags_room room;
-static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */
+static __u8 buffer[2 * WIRE_BUFFER]; /* a server's buffer stays in place while a packet comes in */
 static size_t buffer_bytes;
 static __u8 replies[POSTGRES_SEND_BUFFER];
 
@@ -24,7 +24,7 @@ static int readable(const void *from, size_t bytes)
 {
 	__u64 at = (__u64)from - (__u64)replies;
 
-	if (at < sizeof(replies)) { /* nothing is looked at behind the buffer */
+	if (at < sizeof(replies)) { /* nothing beyond the buffer is read */
 		if (bytes > sizeof(replies) - at)
 			abort();
 		return 1;
@@ -72,7 +72,7 @@ void wire_open(int server_kind, int phase)
 	session_begin(&cpus[0], &thread);
 }
 
-/* Makes these the bytes at `place`; what lies before stays, what lies behind is gone. */
+/* Puts these bytes at `place`. Bytes before it stay, bytes after it are gone. */
 static void fill(const __u8 *bytes, size_t count, size_t place)
 {
 	if (place > WIRE_BUFFER)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The socket rung's parsers on the host: one thread of a server that reads from one client into a
- * buffer. What they would send to the tracer is gathered.
+ * buffer. Records for the tracer are collected.
  */
 #ifndef QJOULE_WIRE_HOST_H
 #define QJOULE_WIRE_HOST_H
@@ -12,7 +12,9 @@
 #define WIRE_BUFFER  (64 * 1024)
 #define WIRE_RECORDS (1 << 16)
 
-/* A query that ended; `text` is that of its shape, of `text_bytes`, NULL if none was told. */
+/*
+ * A query that ended. `text` is its shape's text, of `text_bytes` bytes; NULL if none was reported.
+ */
 struct wire_query {
 	__u64 shape;
 	__u32 executions;
@@ -22,12 +24,12 @@ struct wire_query {
 	const char *text;
 	__u64 rows;
 	char sqlstate[8];
-	const char *tags; /* what it says, of `tags_bytes`; NULL nothing */
+	const char *tags; /* its tags, of `tags_bytes` bytes; NULL: none */
 	__u32 tags_bytes;
 	__u32 tags_dialect;
 };
 
-/* What an application calls itself. */
+/* The name that an application gives itself. */
 struct wire_name {
 	__u32 count;
 	char bytes[512];
@@ -35,21 +37,22 @@ struct wire_name {
 
 /* A new connection; `phase`: enum phase of bpf/core/state.bpf.h. */
 void wire_open(int server_kind, int phase);
-/* The server reads these bytes to this place in its buffer: beyond them lies nothing readable. */
+/* The server reads these bytes to this place in its buffer; nothing beyond them is readable. */
 void wire_receive(const __u8 *bytes, size_t count, size_t place);
 /* The server finds nothing to read. */
 void wire_wait(void);
-/* The server writes a reply into its buffer, from its start on: PostgreSQL has another one for
- * that.
+/*
+ * The server writes a reply to the start of its buffer. PostgreSQL has a separate buffer for
+ * replies.
  */
 void wire_reply(const __u8 *bytes, size_t count);
 /* The connection ends; returns how many queries there were. */
 size_t wire_close(void);
 const struct wire_query *wire_queries(void);
-/* What the connection was called, in turn, since it was opened. */
+/* The names of the connection since it was opened, in order. */
 const struct wire_name *wire_names(size_t *count);
 __u32 wire_loss(int cause);
-/* Session events and names of roles that were told. */
+/* The session events and the role names that were reported. */
 size_t wire_sessions(void);
 size_t wire_session_bytes(void);
 size_t wire_roles(void);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The kernel's helpers and what the programs share, for one thread of a server. A part of
- * wire_host.c and of redis_wire_host.c, which say what may be read, and have what is of a server.
+ * The kernel's helpers and the state that programs share, for one thread of a server. Included by
+ * wire_host.c and redis_wire_host.c, which define the readable memory and the server-specific
+ * parts.
  */
 #ifndef QJOULE_WIRE_KERNEL_H
 #define QJOULE_WIRE_KERNEL_H
@@ -25,14 +26,14 @@ static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .co
 static struct thread_state thread;
 static __u64 now_ns;
 
-/* One task runs, so its label is always right. */
+/* Only one task runs, so its label is always right. */
 int relabel(struct qj_cpu_state *cpu, __u64 now)
 {
 	abort();
 }
 
 static int readable(const void *from, size_t bytes);
-static void *own_map(void *map); /* the includer's, of one entry */
+static void *own_map(void *map); /* defined by the includer, with one entry */
 
 /* ---- maps: a list of entries, newest first ------------------------------------------------ */
 
@@ -158,7 +159,7 @@ long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes)
 
 __u64 bpf_ktime_get_ns(void)
 {
-	return now_ns += 1000000; /* no rate is too high for what is told */
+	return now_ns += 1000000; /* no rate limit applies here */
 }
 
 __u64 bpf_get_current_pid_tgid(void)

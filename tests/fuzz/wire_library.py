@@ -33,7 +33,7 @@ class WireQuery(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Query:
-    """What was told of one query; `text` as sent, None where no shape is claimed."""
+    """What was recorded of one query; `text` as sent, None if no shape is claimed."""
 
     text: bytes | None
     executions: int
@@ -41,7 +41,7 @@ class Query:
     command: int
     rows: int | None = None
     sqlstate: str = ""
-    said: bytes | None = None  #: of its tags, as sent
+    said: bytes | None = None  #: its tags, as sent
 
 
 @cache
@@ -74,7 +74,7 @@ class Connection:
         self._host.wire_reply(data, len(data))
 
     def close(self) -> list[Query]:
-        """All queries that were told, once the connection has ended."""
+        """Ends the connection; returns all queries that were recorded."""
         count = self._host.wire_close()
         queries = self._host.wire_queries()
         return [
@@ -97,7 +97,7 @@ class Connection:
 
     @property
     def sessions(self) -> tuple[int, int]:
-        """How many session events were told, and bytes of first messages in them."""
+        """The number of session events recorded, and bytes of first messages in them."""
         return int(self._host.wire_sessions()), int(self._host.wire_session_bytes())
 
     @property

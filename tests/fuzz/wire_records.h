@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the parsers would send to the tracer, kept; the ring's helpers. A part of wire_host.c and of
- * redis_wire_host.c.
+ * Keeps what the parsers would send to the tracer; the ring buffer helpers. Included by wire_host.c
+ * and redis_wire_host.c.
  */
 #ifndef QJOULE_WIRE_RECORDS_H
 #define QJOULE_WIRE_RECORDS_H

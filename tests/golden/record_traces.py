@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the golden traces anew: `python tests/golden/record_traces.py DIR [NAME...]`, as root.
+"""Records the golden traces again: `python tests/golden/record_traces.py DIR [NAME...]`, as root.
 
-Each trace is a real server's and a few hundred statements long: tags, a prepared statement, an
-error and a transaction where the server has them. What it says of other programs of the machine is
-made anonymous and short, so that the file is small and names no machine.
+Each trace is from a real server and a few hundred statements long: tags, a prepared statement, an
+error and a transaction where the server has them. Data about other programs of the machine is
+anonymised and shortened, so that the file is small and identifies no machine.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from servers.voltdb import voltdb_server
 
 TIMES = 60  #: of each kind of statement
 CURVE = "estimated:10,12,20,30"  #: W
-PAUSE_S = 0.001  #: between requests to servers that would be done within a window
-MOST_SEGMENTS = 4000  #: of a trace; of a longer one the busiest time is kept
+PAUSE_S = 0.001  #: between requests to servers that would otherwise be done within one window
+MOST_SEGMENTS = 4000  #: of a trace; of a longer one only the busiest time is kept
 SPAN_NS = 200_000_000  #: that time
 SEED_MS = 5000  #: length of the energy counters that are replayed
 
 
 @dataclass(frozen=True)
 class Golden:
-    """What is recorded under a name."""
+    """A trace to record, with its name."""
 
     server: Callable[[], Any]
     load: Callable[[DatabaseServer], None]
@@ -211,7 +211,7 @@ def energy(rung: str, file: Path) -> str:
 
 @contextmanager
 def shims(socket: Path) -> Iterator[None]:
-    """This process' drivers are wrapped and tell the recorder of their calls."""
+    """Wraps this process's drivers, so that they report their calls to the recorder."""
     os.environ["QJOULE_TAGS_SOCKET"] = str(socket)
     channel_module.channel._path = str(socket)
     instrument()
@@ -233,7 +233,7 @@ def record(name: str, directory: Path, work: Path) -> None:
 
 
 def shrink(raw: Path, target: Path) -> None:
-    """Write the trace as one file a table, without what it tells of its machine."""
+    """Writes the trace as one file a table, without data that identifies its machine."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     tables = {name: pq.read_table(raw / name) for name in TABLES if (raw / name).is_dir()}
@@ -253,7 +253,7 @@ def shrink(raw: Path, target: Path) -> None:
 
 
 def cut(tables: dict[str, pa.Table], meta: dict[str, Any]) -> None:
-    """Keep the SPAN_NS in which most queries end; of a table of running sums, nothing."""
+    """Keeps the SPAN_NS in which most queries end; drops tables of running sums."""
     ends = sorted(tables["queries"]["end_ns"].to_pylist())
     most = max(range(len(ends)), key=lambda i: bisect.bisect(ends, ends[i] + SPAN_NS) - i)
     begin_ns = ends[most] - SPAN_NS // 8
@@ -275,7 +275,7 @@ def cut(tables: dict[str, pa.Table], meta: dict[str, Any]) -> None:
 
 
 def without_names(owners: pa.Table) -> pa.Table:
-    """The same owners, with other programs of the machine called after their number."""
+    """The same owners; other programs of the machine are named by their number."""
     rows = owners.to_pylist()
     for row in rows:
         if row["kind"] in ("process", "kernel"):

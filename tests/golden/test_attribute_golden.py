@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole JSON of a trace written by hand. After a wanted change, look at the difference, then
-write the new text: `QJOULE_REGOLD=1 pytest tests/golden/test_attribute_golden.py`.
+"""The complete JSON of a handwritten trace. After an intended change, check the difference, then
+regenerate it: `QJOULE_REGOLD=1 pytest tests/golden/test_attribute_golden.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which servers are found in a /proc, and how each is traced: plans.json.
 
-Candidates with fixed settings, on kernels of several ages and as the user may ask for them. After a
-wanted change, look at the difference, then write it anew:
-`QJOULE_REGOLD=1 pytest tests/golden/test_plans.py`.
+Candidates have fixed settings, kernels of several ages and different user options. After an
+intended change, check the difference, then regenerate the file: `QJOULE_REGOLD=1 pytest
+tests/golden/test_plans.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Process:
     threads: tuple[str, ...] = ()
 
 
-#: Programs: version that is written in them, functions.
+#: Programs: the version string in them, and their functions.
 PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "mariadbd": ("10.11.19-MariaDB", (MARIADB_10_11,)),
     "mysqld": ("MySQL 8.0.36 ", (MYSQL_8,)),
@@ -152,7 +152,7 @@ def _in_proc(fake: FakeProc, process: Process, programs: dict[str, Path]) -> Non
 
 
 def _plans(fake: FakeProc) -> Iterator[tuple[str, Any]]:
-    """Of each kernel and wish, what the plan is, or why there is none."""
+    """For each kernel and set of options: the plan, or why there is none."""
     servers = find_servers(fake.tree, fake.host)
     for kernel, facts in KERNELS.items():
         for wanted in WANTED:
@@ -167,7 +167,9 @@ def _plans(fake: FakeProc) -> Iterator[tuple[str, Any]]:
 
 
 def _without_places(text: str, names: dict[str, str]) -> str:
-    """The same on every machine: no paths, inodes, hashes of paths, offsets of the compiler's."""
+    """The machine-independent part: no paths, inodes, hashes of paths, offsets of the
+    compiler's.
+    """
     for path, name in names.items():
         text = text.replace(path, name)
     text = re.sub(r'("--server", "\d+:[a-z]+:[a-z]+:)\d+:\d+', r"\1FILE", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Components and clusters of published data are what R finds.
+"""Components and clusters of published data equal those that R finds.
 
 `statistics/reference.csv`: R 4.2.2, `prcomp(x, scale. = TRUE)` and `hclust(dist(scale(x)),
 "average")` of its data sets USArrests (McNeil, *Interactive Data Analysis*, 1977) and iris (Fisher,
@@ -49,7 +49,7 @@ def test_principal_components(name: str) -> None:
     loadings = expected(name, "prcomp_rotation", "loading")
     for j in range(4):
         wanted = np.array([loadings[f"{column}:PC{j + 1}"] for column in columns])
-        sign = np.sign(wanted[np.abs(wanted).argmax()])  # R leaves it free
+        sign = np.sign(wanted[np.abs(wanted).argmax()])  # R leaves the sign free
         assert found.loadings[:, j] == pytest.approx(sign * wanted, abs=1e-9)
     assert found.scores == pytest.approx(standardised(values) @ found.loadings, abs=1e-9)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded traces of real servers, and what `attribute` says of them, byte for byte.
+"""Compares `attribute`'s output for recorded traces of real servers, byte for byte.
 
-The traces are made by `record_traces.py`. After a wanted change of what is said, look at the
-difference, then write it anew: `QJOULE_REGOLD=1 pytest tests/golden/test_recorded_traces.py`.
+`record_traces.py` makes the traces. After an intended change of the output, check the difference,
+then regenerate it: `QJOULE_REGOLD=1 pytest tests/golden/test_recorded_traces.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from qjoule.commands.attribute import command
 
 TRACES = Path(__file__).with_name("traces")
-#: By what each result is called.
+#: By the name of each result.
 BY = {
     "fingerprint": "fingerprint",
     "thread": "thread",

@@ -50,8 +50,8 @@ def test_the_table_is_as_long_as_it_should_be() -> None:
     assert len(list(_cases())) >= 120
 
 
-#: From the published test cases of percona-toolkit (t/lib/QueryRewriter.t). Where the lexer knows
-#: better than the published regular expressions, the case is in KNOWN_DIFFERENCES instead.
+#: From the published test cases of percona-toolkit (t/lib/QueryRewriter.t). Where the lexer is more
+#: accurate than the published regular expressions, the case is in KNOWN_DIFFERENCES instead.
 PERCONA = [
     ("SELECT /*!40001 SQL_NO_CACHE */ * FROM `film`", "mysqldump"),
     ("CALL foo(1, 2, 3)", "call foo"),
@@ -104,7 +104,8 @@ PERCONA = [
     ),
 ]
 KNOWN_DIFFERENCES = [
-    # (statement, published fingerprint, ours): `--` needs a blank in MySQL; blanks at the end go.
+    # (statement, published fingerprint, ours): in MySQL `--` needs a blank; trailing blanks are
+    # removed.
     ("select foo--bar\nfoo", "select foo foo", "select foo?r foo"),
     ("select foo -- bar\n", "select foo ", "select foo"),
 ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scripted stream, and every row that comes of it (test_trace_tables.json).
+"""One scripted stream, and every row that results from it (test_trace_tables.json).
 
-To write the file anew after an intended change: QJOULE_GOLDEN=write pytest tests/golden
+To regenerate the file after an intended change: QJOULE_GOLDEN=write pytest tests/golden
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule-load`: every kernel does what it says, on the CPUs it is told, and ends when told."""
+"""`qjoule-load`: every kernel does its work, on the requested CPUs, and ends when asked."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_integer() -> None:
 
 @pytest.mark.parametrize("flags", [SANITIZE, ()])
 def test_floating_point(flags: tuple[str, ...]) -> None:
-    """Each element approaches 1 by a quarter of what is left, 32 times per piece."""
+    """Each element moves a quarter of the remaining distance towards 1, 32 times per piece."""
     report = run("floating_point", 1, *flags)
     count = report["bytes"] // 8
     assert report["operations"] == 32 * count
@@ -116,9 +116,9 @@ def test_a_chase_visits_every_line(lines: int) -> None:
 
 
 def test_memory_is_farther_than_the_cache() -> None:
-    """By CPU time, on the same CPU: a load that waits for memory against one that the L2 serves.
+    """Memory is farther than the cache: a load that waits for memory against one in the L2.
 
-    Their ratio is about a hundred where nothing disturbs it.
+    Measured in CPU time on the same CPU. The ratio is about a hundred where nothing disturbs it.
     """
     cache, chase = run("cache", 300), run("chase", 40)
     assert chase["bytes"] > 4 * cache["bytes"]
@@ -201,7 +201,7 @@ def _runs(pid: int) -> bool:
 
 
 def machine(packages: int, cores: int, threads: int) -> CpuInfo:
-    """Siblings are numbered as Linux does: all first threads, then all second threads."""
+    """Numbers siblings as Linux does: all first threads, then all second threads."""
     total = packages * cores
     return CpuInfo(
         *("GenuineIntel", 6, 85, 7, "Example", False),
@@ -252,7 +252,7 @@ def test_a_step_runs_as_long_as_its_block(monkeypatch: pytest.MonkeyPatch) -> No
     with running(Step("integer", (CPU,), False, 1.0)) as started:
         assert started.exceeds_cache
         busy_s = watch._busy_s
-        while watch._read() < busy_s + 0.2:  # it is what keeps a CPU busy, whatever else runs
+        while watch._read() < busy_s + 0.2:  # it alone keeps a CPU busy, whatever else runs
             time.sleep(0.01)
     assert watch.cpus() > 0
 

@@ -89,7 +89,7 @@ def test_no_line_is_wider_than_the_terminal(maria: Path, width: int) -> None:
     checks = (*GOOD, Check("word", False, "detail " * 30, "fix " * 40))
     lines = list(doctor.render(findings(server(maria, sockets=sockets), checks=checks), width))
     assert len(lines) > 10
-    # A path is one word and may be longer than the screen; a break would make it useless.
+    # A path is one word and may be longer than the screen; a line break would make it useless.
     plain = [click.unstyle(line) for line in lines]
     assert [x for x in plain if len(x) > width and len(max(x.split(), key=len)) < width - 11] == []
 
@@ -115,7 +115,7 @@ def test_a_server_that_cannot_be_traced(monkeypatch: pytest.MonkeyPatch, tmp_pat
     result = run(monkeypatch, findings(server(stripped)))
     assert result.exit_code == 1
     assert "mariadb:3306 cannot be traced" in " ".join(result.output.split())
-    # One that does not run stands in nobody's way.
+    # A server that is not running is no problem.
     assert run(monkeypatch, findings(server(stripped, tgids=()))).exit_code == 0
 
 
@@ -139,7 +139,7 @@ def test_json(monkeypatch: pytest.MonkeyPatch, maria: Path) -> None:
 
 
 def test_what_else_listens(monkeypatch: pytest.MonkeyPatch, maria: Path) -> None:
-    """Listed apart: nothing stands in its way, and nothing is traced unasked."""
+    """Listed separately: they can be traced, but nothing is traced unless asked."""
     restart = Restart("arguments", "a restart is known by its executable and arguments", 1)
     java = server(
         maria,
@@ -186,7 +186,7 @@ def test_colour_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch, maria: 
 
 
 def test_this_machine() -> None:
-    """The real thing, unprivileged or not: it looks at everything without an error."""
+    """Runs unmocked, privileged or not: it examines everything without an error."""
     result = CliRunner().invoke(doctor.command, ["--json"])
     report = json.loads(result.output)
     assert result.exit_code == (0 if report["ready"] else 1)

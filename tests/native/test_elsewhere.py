@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make test-elsewhere` really runs its tests on another machine, as far as they can tell."""
+"""`make test-elsewhere` really runs its tests on another machine, as far as they can see."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_machine_booted_a_moment_ago(tmp_path: Path) -> None:
         assert 40 <= clock_s <= 41 + lasted_s
     assert (seen["hours"], seen["umask"], seen["mode"]) == (13, 0o077, 0o700)
     assert " " in seen["temporary"].removeprefix(str(tmp_path))
-    assert not list(tmp_path.iterdir())  # it is gone
+    assert not list(tmp_path.iterdir())  # the machine has been removed
 
 
 @pytest.mark.root

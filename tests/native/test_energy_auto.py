@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`auto`, `none` and specs that mean nothing."""
+"""`auto`, `none` and invalid specs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def perf_sysfs(tmp_path: Path) -> Path:
 
 @contextmanager
 def counting(energy_uj: Path) -> Iterator[None]:
-    """Lets the counter count, in place and never empty, while the source is being opened."""
+    """Advances the counter in place, never empty, while the source is being opened."""
     stop = threading.Event()
 
     def run() -> None:

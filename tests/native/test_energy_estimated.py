@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`estimated`: the counter against the integral of the curve, computed here from the readings."""
+"""`estimated`: the counter against the integral of the power curve, computed here from the
+readings.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_full_and_more_than_full_draw_full_power() -> None:
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5, 0.7, 0.95])
 def test_partial_load_follows_the_curve(share: float) -> None:
-    """The share meant and the share met differ with the machine's pace; the curve must not."""
+    """The intended and the actual load differ with the machine's speed; the curve must not."""
     with Probe(SPEC) as probe:
         before = probe.read()[0]
         pace_ns = probe.read()[0].t_ns - before.t_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hwmon`: meters of the machine and of packages, whole and broken."""
+"""`hwmon`: meters of the machine and of packages, intact and broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def meter(root: Path, power_uw: int | str = 250 * UW, number: int = 0) -> Path:
 
 
 def later(probe: Probe, domain: int = 0) -> Reading:
-    """A reading one interval on."""
+    """A reading one interval later."""
     time.sleep(1.5 * PERIOD_NS * 1e-9)
     return probe.read()[domain]
 

@@ -94,7 +94,7 @@ def test_pmu_that_lies_is_refused(tmp_path: Path, file: str, text: str, expected
 
 
 def test_event_is_opened_on_the_cpu_that_the_mask_names(tmp_path: Path) -> None:
-    absent = 60_000  # no kernel is built for that many
+    absent = 60_000  # no kernel is built for so many
     with Probe(f"perf:{pmu(tmp_path, str(absent), ENERGY)}", f"{absent}:0") as probe:
         assert probe.error < 0
         assert f"perf_event_open of package on CPU {absent}: " in probe.why

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`powercap` and `host`: RAPL zones in sysfs, whole and broken."""
+"""`powercap` and `host`: RAPL zones in sysfs, intact and broken."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def test_follows_the_clock_and_stops_at_the_end(tmp_path: Path) -> None:
         while readings[-1].raw < 4900:
             readings.append(probe.read()[0])
         assert probe.raws() == [4900]
-    # A value is that of the last whole millisecond, so each reading says when the file was opened.
+    # A value is that of the last whole millisecond, so each reading reveals when the file was
+    # opened.
     start_ns = [r.t_ns - r.raw // 100 * 1_000_000 for r in readings[:-1]]
     assert max(start_ns) - min(start_ns) < 1_000_000
     assert all(before_ns <= ns < after_ns + 1_000_000 for ns in start_ns)

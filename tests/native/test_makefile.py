@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make test` runs all of its parts, whatever became of the first."""
+"""`make test` runs all of its parts, even if the first one fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[2]
-#: In place of Python: notes what it was asked for, and ends as it is told.
+#: Replaces Python: records its arguments and exits with the requested code.
 PYTHON = """#!/bin/sh
 echo "$*" >>"{asked}"
 exit "$(sed -n "$(wc -l <"{asked}")p" "{codes}")"
@@ -40,7 +40,7 @@ def test_both_halves_run_and_each_may_fail_the_whole(
     python.write_text(PYTHON.format(asked=asked, codes=told))
     python.chmod(0o755)
     venv = str(python.parents[1]).replace(" ", "\\ ")  # as make wants it
-    # Without what is made before: this is about the tests.
+    # Without the build targets: this test is only about the test targets.
     programs = ("build/qjoule-tracer-asan", "build/qjoule-root-asan")
     made = [f"--assume-old={target}" for target in ("build", "servers", *programs)]
     done = subprocess.run(

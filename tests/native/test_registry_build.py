@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mistake in the registry of servers stops the build, with the server's name."""
+"""A mistake in the registry of servers stops the build and names the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVERS = "attribution/src/qjoule/servers"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What the headers of the registry are made from, in a directory with a space in its name."""
+    """The inputs of the registry's headers, in a directory with a space in its name."""
     copy = tmp_path / "a tree"
     (copy / SERVERS).mkdir(parents=True)
     for name in ("Makefile", "agent"):

@@ -36,7 +36,9 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def running(fake: FakeProc) -> list[Server]:
-    """With this machine's root, so that paths in links resolve; its installed servers left out."""
+    """Uses this machine's root, so that paths in links resolve; its installed servers are
+    left out.
+    """
     return [server for server in find_servers(fake.tree, Path("/")) if server.running]
 
 
@@ -91,7 +93,7 @@ def test_an_executable_that_was_replaced(
 ) -> None:
     old = tmp_path / "mysqld (deleted)"
     shutil.copy(toys["mysqld"], old)
-    shutil.copy(toys["mariadbd"], tmp_path / "mysqld")  # what the package put in its place
+    shutil.copy(toys["mariadbd"], tmp_path / "mysqld")  # what the package put there
     fake.add(100, str(old))
     (server,) = running(fake)
     assert server.flavour == "mysql"
@@ -137,7 +139,7 @@ def test_processes_that_vanish_while_we_look(fake: FakeProc, toys: dict[str, Pat
 
 
 def test_parents_in_a_circle_end(fake: FakeProc, toys: dict[str, Path]) -> None:
-    """Seen while pids are reused between two reads."""
+    """A circle is seen if pids are reused between two reads."""
     fake.add(100, str(toys["postgres"]), parent=101)
     fake.add(101, str(toys["postgres"]), parent=100)
     assert sum(len(server.tgids) for server in running(fake)) == 2
@@ -151,7 +153,7 @@ def test_installed_servers_come_after_running_ones(fake: FakeProc, toys: dict[st
         path = fake.host / place
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(toys[name], path)
-    (fake.host / "usr/sbin/mysqld").symlink_to("mariadbd")  # as Debian has it: not a second one
+    (fake.host / "usr/sbin/mysqld").symlink_to("mariadbd")  # as in Debian: one server
     fake.add(100, str(fake.host / "usr/sbin/mariadbd"))
     maria, postgres = find_servers(fake.tree, fake.host)
     assert (maria.id, maria.running, postgres.id, postgres.running) == (1, True, 2, False)

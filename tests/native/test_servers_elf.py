@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symbols, file offsets and notes of executables, hostile ones included."""
+"""Symbols, file offsets and notes of executables, including hostile ones."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_missing_and_32_bit_files(tmp_path: Path) -> None:
 
 
 def test_no_damage_gets_past_the_error(tmp_path: Path) -> None:
-    """Truncated anywhere, or with bytes of its headers changed: read or refused."""
+    """Truncated anywhere, or with changed header bytes: parsed or refused with that error."""
     whole = pack_symbols(toy_server(tmp_path / "toy", [MARIADB_10_11])).read_bytes()
     chance = random.Random(20)
     path = tmp_path / "damaged"

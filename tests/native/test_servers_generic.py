@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of unknown protocol in a /proc made of files: which there are, and their names."""
+"""Servers of unknown protocol in a /proc made of files: which are found, and their names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fake(tmp_path: Path) -> FakeProc:
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> str:
-    """An executable of that name: what is in it does not matter."""
+    """An executable with that name; its content does not matter."""
     path = tmp_path / "java"
     shutil.copy("/bin/true", path)
     return str(path)
@@ -48,7 +48,7 @@ def test_whatever_listens_is_named_by_process_and_port(fake: FakeProc, runtime: 
     fake.listen(101, udp=53, inode=78)
     fake.add(102, runtime, comm="dbus")
     fake.listen(102, unix="/run/dbus", inode=79)
-    fake.add(103, runtime, comm="worker")  # listens on nothing
+    fake.add(103, runtime, comm="worker")  # does not listen
     found = {server.tgids: server for server in generic(fake)}
     assert {tgids: server.label for tgids, server in found.items()} == {
         (100,): "java:9042",
@@ -87,7 +87,7 @@ def test_workers_are_of_the_server_that_forked_them(
     fake.add(100, runtime, comm="nginx")
     fake.add(101, runtime, parent=100)
     fake.add(102, runtime, parent=101)
-    fake.add(103, runtime, parent=100, comm="another")  # listens where its parent does not
+    fake.add(103, runtime, parent=100, comm="another")  # listens, but its parent does not
     fake.add(104, str(other), parent=100, comm="node")  # was handed the socket
     for pid in (100, 101, 102, 104):
         fake.listen(pid, port=80)
@@ -105,7 +105,9 @@ def test_who_works_most_comes_first_and_who_has_no_port_last(fake: FakeProc, run
 
 
 def test_left_out(fake: FakeProc, runtime: str, tmp_path: Path) -> None:
-    """Itself, its tracer, the service manager with everybody's sockets, and known servers."""
+    """qjoule itself, its tracer, the service manager with everybody's sockets, and known
+    servers.
+    """
     for pid, name in ((100, "systemd"), (101, "qjoule-tracer")):
         path = tmp_path / name
         shutil.copy(runtime, path)
@@ -195,7 +197,7 @@ def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: P
         *("--running", "1:300"),
     ]
     assert again.traced[0].server.label == "mysql:3306"
-    # Where it can be traced, nothing changes.
+    # Where the server itself can be traced, nothing changes.
     assert by_thread_instead(servers, build_plan(servers, KERNEL)) == servers
 
 
@@ -210,7 +212,7 @@ def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: P
         (b"java *:6379\0\0\0\0", "executable"),  # a title that begins with the executable's name
         (b"java: master process\0", "executable"),
         (b"other-name *:6379\0\0\0", "executable"),  # a link beside the executable, as redis-server
-        (b"gunicorn: master [app]\0\0", "never"),  # runs java, says something else
+        (b"gunicorn: master [app]\0\0", "never"),  # runs java, its title differs
         (b"title without an end", "never"),
         (b"", "never"),
     ],

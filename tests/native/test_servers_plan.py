@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attach plan as arguments: what the tracer is told."""
+"""The attach plan as arguments for the tracer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qjoule.session.targets import left_out
 from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
-HANDLE = 7  #: the root part's number of every executable here
+HANDLE = 7  #: the root part's handle number of every executable here
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 FULL = ("-O0", "-fcf-protection=full")
 
@@ -54,13 +54,13 @@ def describe(
 
 
 def executable_of(path: Path) -> str:
-    """As `--server` names it."""
+    """The executable in the syntax of `--server`."""
     status = path.stat()
     return f"{status.st_dev}:{status.st_ino}"
 
 
 def site_of(path: Path, name: str, further: int = 0) -> str:
-    """As `--probe` names it; every function here begins with `push %rbp`."""
+    """The site in the syntax of `--probe`; every function here begins with `push %rbp`."""
     executable = open_executable(path)
     (symbol,) = executable.functions(name)
     offset = executable.file_offset(symbol.vaddr)
@@ -238,7 +238,7 @@ def test_an_executable_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "mysqld"
     path.write_bytes(b"\x7fELF" + b"\0" * 100)
     plan = build_plan([describe(1, "mysql", path, encryption=True)], KERNEL)
-    assert plan.servers[0].choice.rung is Rung.SOCKET  # plain sessions need nothing of the file
+    assert plan.servers[0].choice.rung is Rung.SOCKET  # plain sessions need no symbols of the file
     assert not plan.servers[0].choice.exact
     server = describe(1, "mysql", tmp_path, pool=True)
     assert build_plan([server], KERNEL).arguments() == []
@@ -274,7 +274,7 @@ def test_sessions_that_no_probe_sees_are_named(toys: dict[str, Path]) -> None:
 
 
 def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:
-    """The tracer counts them itself."""
+    """The tracer numbers them itself."""
     stripped = strip(toy_server(tmp_path / "mysqld", [MYSQL_8], exported=False))
     servers = [
         describe(1, "mysql", stripped, tgids=(100,), pool=True),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a probe goes in a function's first bytes, and what it costs there."""
+"""Where a probe is placed in a function's first bytes, and what it costs there."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ CALL = "e800000000"
         ("4157" + RET, 0, EMULATED_PUSH),  # push r15
         (ENDBR64 + PUSH, 4, EMULATED_PUSH),
         (ENDBR64 + SUB_RSP + PUSH, 4, SINGLE_STEPPED),
-        (SUB_RSP + PUSH, 0, SINGLE_STEPPED),  # the return address would not be where it is sought
-        (MOV_RDI_RAX + PUSH, 0, SINGLE_STEPPED),  # an argument would be gone
+        (SUB_RSP + PUSH, 0, SINGLE_STEPPED),  # the return address would have moved
+        (MOV_RDI_RAX + PUSH, 0, SINGLE_STEPPED),  # an argument would be overwritten
         (MOV_RBX_RIPREL + PUSH, 7, EMULATED_PUSH),
         (ENDBR64 + TEST_RDI + "4889f8" + PUSH, 10, EMULATED_PUSH),
-        (TEST_RDI + JE + PUSH, 0, SINGLE_STEPPED),  # not every call gets beyond the jump
+        (TEST_RDI + JE + PUSH, 0, SINGLE_STEPPED),  # not every call gets past the jump
         (TEST_RDI + CALL + PUSH, 0, SINGLE_STEPPED),
         (TEST_RDI + RET, 0, SINGLE_STEPPED),
-        (TEST_RDI * 9 + PUSH, 0, SINGLE_STEPPED),  # too far in
+        (TEST_RDI * 9 + PUSH, 0, SINGLE_STEPPED),  # too far into the function
     ],
 )
 def test_site_and_cost(code: str, moved: int, cost: SiteCost) -> None:

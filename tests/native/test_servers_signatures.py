@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions are taken for which server, and when none is."""
+"""Which functions are matched to which server, and when none is."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_file_without_symbols_says_so(tmp_path: Path) -> None:
 
 
 def test_what_would_help_is_said_where_it_would(tmp_path: Path) -> None:
-    """A stripped file may have the function still; one with its symbols has not."""
+    """A stripped file may still contain the function; a file with its symbols does not."""
     whole = open_executable(toy_server(tmp_path / "whole", [LAMBDA], exported=False))
     with pytest.raises(CannotResolve, match=r"in \.dynsym or \.symtab$|in \.symtab or \.dynsym$"):
         boundary_functions(whole)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Truncation, raw stretches, and the generated tables."""
+"""Truncation, raw passages, and the generated tables."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep in C under the address and undefined behaviour sanitizers, on what a fuzzer invents."""
+"""The C sweep under the address and undefined behaviour sanitizers, on fuzzed inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUNS, SEED = 20_000, 1
 
 
 def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(tmp_path: Path) -> None:
-    """The same inputs each time: searching on is for tests/fuzz/sweep_fuzz.c by hand."""
+    """The inputs are the same each time. To search further, run tests/fuzz/sweep_fuzz.c by hand."""
     sweep = ROOT / "attribution" / "sweep"
     program = tmp_path / "sweep_fuzz"
     subprocess.run(

@@ -60,9 +60,9 @@ BAD = {
     "--control-fd": ["", "-1", "stdin"],
     "--root": ["", "-1", "stdin"],
 }
-#: Take any text; what it names is looked for later.
+#: Options that take any text; what it names is looked up later.
 FREE = ["--energy", "--cpu-topology", "--host-root", "--curve", "--curve-label"]
-#: Bad even where the server that they speak of is there.
+#: Bad even if the server that they refer to is given.
 BAD_OF_A_SERVER = {
     "--server": ["1:mysql:socket:2049:12", "3:mysql:socket:2049:12"],
     "--running": ["2:1", "1:", "1:x", "1:1:1"],
@@ -100,7 +100,7 @@ BAD_OF_A_SERVER = {
 
 
 def test_facts_have_limits() -> None:
-    """Each of every server: its largest number is taken, one more is not."""
+    """Facts of every server: the largest allowed number is accepted, one more is not."""
     device = 0
     for server in registry.servers().values():
         if server.of:

@@ -27,7 +27,9 @@ def test_threads_of_a_core_name_its_lowest_cpu(tmp_path: Path) -> None:
 
 
 def test_cores_are_told_apart_where_the_kernel_numbers_them_alike(tmp_path: Path) -> None:
-    """core_id repeats over the dies of a package, and is 0 everywhere in some virtual machines."""
+    """core_id repeats across the dies of a package, and is 0 everywhere in some virtual
+    machines.
+    """
     tree = write_topology(tmp_path, [(0, [cpu]) for cpu in range(4)])
     for cpu in range(4):
         (tree / f"cpu{cpu}/topology/core_id").write_text("0\n")
@@ -53,7 +55,7 @@ def test_a_cpu_whose_topology_is_not_told_is_its_own_core_of_package_0(tmp_path:
 
 @pytest.mark.parametrize("package", ["-1", "", "x", "65536", "99999999999999999999"])
 def test_a_package_that_is_no_number_is_0(tmp_path: Path, package: str) -> None:
-    """Firmware that says nothing makes the kernel show -1."""
+    """If the firmware gives no package, the kernel shows -1."""
     tree = write_topology(tmp_path, [(3, [0])])
     (tree / "cpu0/topology/physical_package_id").write_text(f"{package}\n")
     assert topology(tree) == [(0, 0, 0, 0)]

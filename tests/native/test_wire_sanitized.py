@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket rung's parsers under the address and undefined behaviour sanitizers, on what a fuzzer
-invents."""
+"""The socket rung's parsers under the address and undefined behaviour sanitizers, on
+fuzzed inputs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from registry_library import registry_include
     [(("wire_fuzz.c", "wire_host.c"), 10_000), (("redis_wire_fuzz.c", "redis_wire_host.c"), 300)],
 )
 def test_a_fuzzer_finds_no_fault(sources: tuple[str, ...], runs: int, tmp_path: Path) -> None:
-    """The same inputs each time: searching on is for the programs of tests/fuzz by hand."""
+    """The inputs are the same each time. To search further, run the programs of tests/fuzz
+    by hand.
+    """
     program = tmp_path / "fuzz"
     files = [str(ROOT / "tests/fuzz" / name) for name in sources]
     sanitize = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What bpf/ names of the kernel, so that its parsers can be compiled for the host. */
+/* The kernel definitions that bpf/ uses, so that its parsers compile on the host. */
 #ifndef __VMLINUX_H__
 #define __VMLINUX_H__
 

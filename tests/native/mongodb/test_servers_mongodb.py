@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mongod and a FerretDB are configured to do, and how they are traced then."""
+"""How a mongod and a FerretDB are configured, and how they are then traced."""
 
 from __future__ import annotations
 

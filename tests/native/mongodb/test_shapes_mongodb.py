@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MongoDB commands are shown as."""
+"""How MongoDB commands are displayed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_commands(command: dict[str, Any], shown: str) -> None:
 
 
 def test_documents_of_a_section_are_those_of_the_body() -> None:
-    """Drivers send them either way."""
+    """Drivers send documents either way."""
     updates = [{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(5)]
     apart = op_msg({"update": "o", "$db": "shop"}, {"updates": updates})
     assert (

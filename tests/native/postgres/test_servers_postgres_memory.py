@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a PostgreSQL keeps what the symbol rung reads: by its exports and the code that sets it."""
+"""Where a PostgreSQL keeps what the symbol rung reads, found by its exports and by the code that
+sets it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def compiled(path: Path, *flags: str, **changes: object) -> Path:
 
 
 def expected(before: int) -> int:
-    """status is aligned to 4, pointers and what comes behind them to 8 (System V ABI)."""
+    """status is aligned to 4, pointers and the fields after them to 8 (System V ABI)."""
     status = -(-before // 4) * 4
     return -(-(status + 4) // 8) * 8 + 16
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a PostgreSQL keeps its replies: a variable without a symbol, by the code that sets it."""
+"""Where a PostgreSQL keeps its replies: a variable without a symbol, found by the code that sets
+it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def toy(
 
 
 def address(path: Path, variable: str = "buffer") -> int:
-    """By the symbol table, which is then taken away."""
+    """Its address by the symbol table, which is then removed."""
     listed = subprocess.run(["nm", str(path)], check=True, capture_output=True, text=True).stdout
     (line,) = (line for line in listed.splitlines() if line.split()[-1] == variable)
     subprocess.run(["strip", str(path)], check=True)

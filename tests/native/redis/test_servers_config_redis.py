@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Redis may do, by its executable, sockets, memory and threads."""
+"""A Redis's capabilities, read from its executable, sockets, memory and threads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Candidate]:
     fake = FakeProc(tmp_path)
 
     def one(build: str, context: int | None = 0, mapped: bool = True) -> Candidate:
-        """A process with this pointer in its memory; None: its memory ends before that."""
+        """A process with this pointer in its memory; None: its memory ends before the pointer."""
         path = builds[build]
         entry = fake.add(500, str(path))
         line = f"{BASE:012x}-{BASE + 4096:012x} r--p 00000000 08:01 1    {path}\n"
@@ -88,7 +88,7 @@ def test_unix_sockets_have_no_tls(start: Callable[..., Candidate]) -> None:
     process = start("with TLS", 1)
     assert redis_encryption(process, UNIX).value is False
     assert redis_encryption(process, Listening(tcp=(6379,), unix=("/s",))).value is True
-    assert redis_encryption(process, Listening()).value is True  # its sockets cannot be seen
+    assert redis_encryption(process, Listening()).value is True  # its sockets are not visible
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,9 @@ def test_without_io_threads_one_serves_all(start: Callable[..., Candidate]) -> N
 
 
 def keep_options(process: Candidate, value: int, name_shift: int = 0, points_at: int = 4) -> None:
-    """Its memory has a table of options, one row of 4 words each, and this value in `server`."""
+    """Its memory contains a table of options, one row of 4 words each, and this value in
+    `server`.
+    """
     executable = open_executable((directory_of(process) / "exe").resolve())
     base = BASE * (not executable.is_fixed)
     table, settings = executable.variable("static_configs"), executable.variable("server")

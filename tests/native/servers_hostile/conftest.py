@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures: a /proc made of files, whose processes are made to harm who looks at them."""
+"""Fixtures: a /proc made of files, with processes that try to harm whoever examines them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fake(tmp_path: Path) -> FakeProc:
 
 @pytest.fixture(scope="session")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Executables that are servers, by their names."""
+    """Executables that look like servers, by name."""
     directory = tmp_path_factory.mktemp("toys")
     banners = {
         "mariadbd": ("10.11.19-MariaDB", [MARIADB_10_11]),
@@ -53,7 +53,7 @@ def write(fake: FakeProc) -> Callable[[str, bytes], None]:
 
 @pytest.fixture
 def process(fake: FakeProc) -> Callable[..., Candidate]:
-    """A process, with arguments, that works in /data."""
+    """A process with arguments and the working directory /data."""
 
     def one(*arguments: str) -> Candidate:
         return candidate(fake.add(100, "/bin/true", arguments=arguments, cwd="/data"))
@@ -63,7 +63,7 @@ def process(fake: FakeProc) -> Callable[..., Candidate]:
 
 @pytest.fixture
 def run(fake: FakeProc, toys: dict[str, Path]) -> Callable[..., Examined]:
-    """Examines a process that runs one of the toys, within bounds."""
+    """Examines a process that runs one of the toys, within resource limits."""
 
     def one(name: str, *arguments: str, pid: int = 100) -> Examined:
         entry = fake.tree / str(pid)
@@ -76,7 +76,7 @@ def run(fake: FakeProc, toys: dict[str, Path]) -> Callable[..., Examined]:
 
 @pytest.fixture
 def look_into(tmp_path: Path) -> Callable[[bytes | Path], Examined]:
-    """Examines an executable that does not run, within bounds."""
+    """Examines an executable that is not running, within resource limits."""
 
     def one(content: bytes | Path) -> Examined:
         path = content if isinstance(content, Path) else tmp_path / "mysqld"

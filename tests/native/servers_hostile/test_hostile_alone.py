@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examining opens nothing by itself, so that it can be done by who may open nothing."""
+"""An examination opens nothing itself, so a process that may open nothing can do it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qjoule.servers.examine import examine, prepare
 from qjoule.servers.examined import Facts
 from servers.hostile import facts_of
 
-#: What the interpreter tells its audit hooks of (Python library reference, "Audit events table").
+#: What the interpreter reports to its audit hooks (Python library reference, "Audit events table").
 _REFUSED = (
     *("open", "os.listdir", "os.scandir", "ctypes.dlopen", "socket.__new__", "import"),
     *("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "os.kill"),
@@ -43,7 +43,7 @@ LINES = {
 
 @dataclass
 class Handed:
-    """A candidate whose files were opened before."""
+    """A candidate whose files were opened beforehand."""
 
     fd: int
     identity: FileIdentity
@@ -84,13 +84,14 @@ class Handed:
 
 
 def refusing(work: Callable[[], bytes]) -> bytes:
-    """What it returns in a child that is told of everything that it opens, and refuses it."""
+    """The result of a child that learns of every open and refuses it."""
     answer, ours = os.pipe()
     child = os.fork()
     if child == 0:
 
         def hook(event: str, arguments: tuple[object, ...]) -> None:
-            # A name in a module that is loaded is no import; `import` of one is told, too.
+            # Using a name of a loaded module is no import; an `import` statement for one is
+            # reported, too.
             if event in _REFUSED and not (event == "import" and arguments[0] in sys.modules):
                 os.write(ours, f"{event} {arguments}"[:200].encode())
                 os._exit(1)
@@ -139,7 +140,7 @@ def test_the_check_sees_what_is_opened(tmp_path: Path) -> None:
 
 
 def test_what_is_loaded_late_is_loaded_by_then() -> None:
-    """Before it, the disassembler's shared library is none of this fresh interpreter's."""
+    """Before `prepare()` this fresh interpreter has not loaded the disassembler's library."""
     code = """
 import sys
 from qjoule.servers.examine import prepare

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines and environments: a process may claim any, of any length."""
+"""Command lines and environments: a process may claim any content of any length."""
 
 from __future__ import annotations
 

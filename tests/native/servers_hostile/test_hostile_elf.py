@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executables that claim what no linker writes."""
+"""Executables with contents that no linker writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from servers.hostile import (
 from servers.toy_elf import MYSQL_8
 
 NAME = MYSQL_8.encode()
-#: What makes it a MySQL, so that its functions are looked for.
+#: The string that makes it a MySQL, so that its functions are searched for.
 MYSQL = Part(".rodata", PROGBITS, b"\0mysql_native_password\0MySQL 8.0.36 \0")
 
 
@@ -64,7 +64,7 @@ def test_headers_that_make_no_sense(
 def test_a_table_with_one_name_a_hundred_thousand_times(
     look_into: Callable[..., Examined],
 ) -> None:
-    """Each place of a name was looked up among all symbols: minutes for a file of 12 MB."""
+    """Each occurrence of a name was looked up among all symbols: minutes for a file of 12 MB."""
     times = 100_000
     strings = b"\0" + (NAME + b"\0") * times
     symbols = b"".join(symbol(1 + number * (len(NAME) + 1)) for number in range(times))
@@ -117,7 +117,7 @@ def test_a_bomb_of_mini_debug_info(look_into: Callable[..., Examined]) -> None:
 def test_a_file_of_two_gigabytes_that_is_empty(
     tmp_path: Path, look_into: Callable[..., Examined]
 ) -> None:
-    """It takes no room on the disk; its sections claim all of it."""
+    """It takes no space on the disk, but its sections claim all of it."""
     size = 2100 << 20
     parts = [
         Part(".rodata", PROGBITS, offset=4096, size=size - 4096),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzzer of servers' files: it repeats itself, and says what it finds."""
+"""The fuzzer of servers' files is repeatable and reports its findings."""
 
 from __future__ import annotations
 

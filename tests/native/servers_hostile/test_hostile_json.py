@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an examination hands over: the same again if it is honest, refused if it is not."""
+"""The result that an examination hands over: unchanged if honest, refused otherwise."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ STRANGE += ["\0", "x" * 5000, "\ud800", "a\nb "]
 
 @pytest.mark.parametrize("name", ["postgres", "voltdb", "generic"])
 def test_a_strange_value_anywhere_is_refused_or_of_its_type(name: str) -> None:
-    """Where a text or a number may be any, some of these are; everything else is refused."""
+    """Where any text or number is valid, some of these are accepted. All else is refused."""
     whole = HONEST[name].to_json()
     refused = taken = 0
     for path in places(whole):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a JVM that are no JVM's: its memory is the process's own to write."""
+"""Fake JVM tables: a process can write anything to its own memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
 from qjoule.servers.voltdb.find import layout_of
 from servers.hostile import ToyMemory, vm_structs
 
-#: The structures that a list of classes is read by: (type, field, static, offset, address).
+#: The structures needed to read a list of classes: (type, field, static, offset, address).
 FIELDS = [
     ("ClassLoaderData", "_next", False, 0, 0),
     ("ClassLoaderData", "_klasses", False, 8, 0),
@@ -67,9 +67,9 @@ def statics(head: int, flags: int = 0, count: int = 0) -> list[tuple[str, str, b
 
 
 def lists(memory: ToyMemory, loader: int, klass: int, name: int = 0) -> dict[str, int]:
-    """A loader and a class at fixed places, with these as the next of each."""
+    """A loader and a class at fixed places; each is its own next one if its argument is not 0."""
     at = len(memory.content)
-    memory.words(at if loader else 0, at + 24)  # itself is the next one
+    memory.words(at if loader else 0, at + 24)  # its next is itself
     memory.words(name, at + 24 if klass else 0)
     zero = memory.words(0)
     return vm_structs(memory, [*FIELDS, *statics(memory.words(at), zero, zero)], SIZES)
@@ -86,7 +86,7 @@ def test_classes_in_a_circle(memory: ToyMemory) -> None:
 
 
 def test_classes_in_a_circle_with_names(memory: ToyMemory) -> None:
-    """Three reads for each: the bound of all that is read comes first."""
+    """Three reads for each: the limit on all reads is reached first."""
     name = memory.put(b"\x01\x00b")
     with jvm(memory, lists(memory, 0, 1, name)) as one, pytest.raises(CannotRead, match="no end"):
         one.classes({"a"})
@@ -122,7 +122,7 @@ def test_flags_of_any_size(size: int, memory: ToyMemory) -> None:
 
 @pytest.mark.parametrize("offset", [1 << 17, 1 << 40, 1 << 62, (1 << 64) - 1])
 def test_structures_of_any_size(offset: int, memory: ToyMemory) -> None:
-    """What is read of a class goes up to its last field: as many bytes were asked for."""
+    """A class is read up to its last field: that many bytes were requested."""
     fields = [field for field in FIELDS if field[:2] != ("Klass", "_name")]
     zero, head = memory.words(0), memory.words(4096)
     wild = [("Klass", "_name", False, offset, 0)]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One user's programs beside another's servers: each fails alone, and none takes all the room."""
+"""One user's programs beside another's servers: each fails alone, and none uses up all the
+limits.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ from servers.hostile import facts_of
 
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 ITSELF = 1000
-#: uid by pid: a service account's and users' servers, after many of another user's.
+#: uid by pid: servers of a service account and of users, after many processes of another user.
 FAKES = dict.fromkeys(range(100, 100 + 3 * SERVERS_MAX), 1001)
 
 
 class Crowd:
-    """A machine with these processes, all of which are MySQL servers."""
+    """A machine with these processes, all of them MySQL servers."""
 
     def __init__(self, uids: dict[int, int]) -> None:
         self.listed = [
@@ -161,7 +163,7 @@ def test_what_nobody_thought_of_is_one_line_too(
 def test_a_process_that_runs_another_executable_meanwhile(
     fake: FakeProc, toys: dict[str, Path]
 ) -> None:
-    """Its files are no longer those of the executable that was listed."""
+    """Its files no longer belong to the executable that was listed."""
     entry = fake.add(100, str(toys["mysqld"]))
     before = facts_of(toys["postgres"], pid=100)
     for generic in (False, True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Option files of MySQL and files of PostgreSQL that do not end, or are not theirs."""
+"""Option files of MySQL and files of PostgreSQL that are endless or belong to somebody else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_directory_that_includes_itself(process: Callable[..., Candidate], wri
 
 
 def test_each_file_includes_the_next_twice(process: Callable[..., Candidate], write: Write) -> None:
-    """Ten levels of ten files are ten thousand million."""
+    """Ten levels of ten files are ten thousand million reads."""
     for level in range(12):
         write(f"/data/{level}.conf", f"include '{level + 1}.conf'\n".encode() * 10)
         write(f"/etc/{level}.cnf", f"!include /etc/{level + 1}.cnf\n".encode() * 10)
@@ -69,7 +69,7 @@ def test_lines_without_an_end(filler: bytes, run: Callable[..., Examined], write
 def test_many_lines_of_the_greatest_length(
     filler: bytes, run: Callable[..., Examined], write: Write
 ) -> None:
-    """Expressions that go back and forth in a line took a second for each."""
+    """A backtracking regular expression took a second for each line."""
     line = (b"ssl" + filler * 4000)[:4090] + b"\n"
     write("/etc/my.cnf", b"[mysqld]\n" + line * 250)
     write("/data/postgresql.conf", line * 250)
@@ -90,7 +90,9 @@ def test_pipes_and_devices_in_the_place_of_files(
 
 
 def test_what_is_in_a_file_is_not_shown(process: Callable[..., Candidate], write: Write) -> None:
-    """A server's user may name any file as its configuration, and read what is said of it."""
+    """A server's user may name any file as its configuration, and can read qjoule's messages about
+    it.
+    """
     write("/data/postgresql.conf", f"ssl = '{SECRET}'\n".encode())
     write("/etc/my.cnf", f"[mysqld]\n!include {SECRET}\nssl-cert={SECRET}\n".encode())
     candidate = process(f"--defaults-file={SECRET}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of /proc with lines that no kernel writes, or with more of them than any machine has."""
+"""Tables of /proc with lines that no kernel writes, or with more lines than any machine has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_lines_of_maps_that_make_no_sense(line: bytes) -> None:
 
 
 def test_names_with_line_feeds_are_one_name() -> None:
-    """The kernel writes them as \\012 (mangle_path); other separators of lines stay in a name."""
+    """The kernel writes line feeds as \012 (mangle_path); other line separators stay in a name."""
     (found,) = mapped_files(PREFIX + "a\u2028b\x0bc".encode() + b"\n", ".*")
     assert found.name == "/tmp/a\u2028b\x0bc"
 
@@ -61,4 +61,4 @@ def test_tables_of_four_megabytes() -> None:
         mapped_files(table, "[a-f]+-.*")
         socket_ports(table, "0A")
         list(unix_listeners(table))
-    assert time.process_time() - before < 60  # CPU time: what has no bound takes hours
+    assert time.process_time() - before < 60  # CPU time: an unbounded loop takes hours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a JVM keeps fields, read from a small program that looks like one."""
+"""Field offsets in a JVM, read from a small program that looks like one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def memory_of(process: int) -> Iterator[Memory]:
 
 @contextmanager
 def toy(directory: Path, *options: str) -> Iterator[tuple[Memory, Executable]]:
-    """The program, running; its addresses are those of its file."""
+    """The running program; its addresses are those of its file."""
     path = directory / "toy"
     flags = ["-no-pie", "-rdynamic", "-Wno-override-init"]
     subprocess.run(["gcc", *flags, *options, "-o", path, SOURCE], check=True)

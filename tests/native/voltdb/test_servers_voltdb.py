@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VoltDB as discovery, rung and plan have it; its heap is read in test_servers_hotspot."""
+"""VoltDB in discovery, rung choice and plan. test_servers_hotspot tests reading its heap."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def voltdb(java: Path, tgid: int = 100, version: str = "10.0") -> Server:
 
 
 def running(server: Server, proc: Path, library: Path | None = None) -> Server:
-    """Examined in a /proc where its process, if `library` is given, has mapped that."""
+    """Examined in a /proc in which its process has mapped `library`, if given."""
     entry = proc / str(server.tgids[0])
     if library is not None:
         (entry / "map_files").mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_the_port_of_its_clients(arguments: tuple[str, ...], port: int) -> None:
 
 
 def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probes are in the library, the restart is known by the executable."""
+    """The probes are in the library; a restart is recognised by the executable."""
     library = toy_server(tmp_path / LIBRARY, [FUNCTION], flags=("-O0",))
     monkeypatch.setattr(resolving, "heap_layout", lambda _access: LAYOUT)
     server = running(voltdb(java), tmp_path, library)
@@ -114,7 +114,7 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
     status = java.stat()
     last_probe = arguments[len(arguments) - arguments[::-1].index("--probe")]
     handle, offset, code = last_probe.split(":")[2:]
-    assert (handle, code) == ("0", "55")  # push %rbp, of a file that no root part has opened
+    assert (handle, code) == ("0", "55")  # push %rbp, of a file that the root part has not opened
     assert int(offset, 16) > 0
     assert arguments == [
         *("--server", f"1:voltdb:symbol:{status.st_dev}:{status.st_ino}"),
@@ -135,7 +135,7 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_cannot_be_probed_is_traced_by_thread(java: Path) -> None:
-    """This process has no VoltDB in it: as one that is only starting."""
+    """This process has not loaded VoltDB, like one that is only starting."""
     server = running(voltdb(java, os.getpid()), Path("/proc"))
     (planned,) = build_plan([server], KERNEL).servers
     assert planned.choice.rung is Rung.NONE

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags in CQL's custom payloads: each request has its own, all of them or none, however it is sent
-and read, and whatever others put there.
+"""Tags in CQL's custom payloads: each request has exactly its own tags, or none.
+
+This holds however the request is sent and read, and whatever others put into the payload.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ SELECT = long_string(b"SELECT a FROM t") + b"\0\1\0"
 
 
 def said(entries: Sequence[Entry] | None) -> bytes:
-    """The referee: what is kept of a payload."""
+    """The reference: what is kept of a payload."""
     mine = [entry(*one) for one in entries or () if one[0][:7] == b"qjoule." and len(one[0]) > 7]
     return b"".join(mine) if sum(map(len, mine)) <= MOST else b""
 
@@ -82,7 +83,7 @@ def _sent(request: Request) -> tuple[int, bytes, int]:
 
 
 def _same(connection: bytes, requests: list[Request], step: int) -> None:
-    """Shapes as without any payload, and of each request its tags."""
+    """Asserts the same shapes as without a payload, and each request's tags."""
     bare = b"".join(envelope(4, opcode, body) for opcode, body, _ in requests)
     expected, found = told(startup(4) + bare), told(connection, step)
     assert expected is not None and found is not None
@@ -95,7 +96,7 @@ def _same(connection: bytes, requests: list[Request], step: int) -> None:
 @given(REQUESTS, STEPS)
 @example([(QUERY, SELECT, TAGGED), (QUERY, SELECT, None), (QUERY, SELECT, [])], 1)
 def test_plain(requests: list[Request], step: int) -> None:
-    """Tracing asks for something of the response: a request has nothing more before its body."""
+    """The TRACING flag adds to the response; a request has nothing extra before its body."""
     envelopes = []
     for number, request in enumerate(requests):
         opcode, body, flags = _sent(request)
@@ -128,7 +129,7 @@ def test_segments(requests: list[Request], step: int, together: int, with_lz4: b
 
 @given(st.integers(130_700, 131_100), st.sampled_from(["lz4", "snappy"]), STEPS)
 def test_beyond_what_is_inflated_all_or_none(size: int, how: str, step: int) -> None:
-    """Of a long body the beginning alone is inflated: a part of its tags would be other tags."""
+    """Only the beginning of a long body is inflated: partial tags would be different tags."""
     entries = [(b"qjoule.a", b"x" * 90), (b"theirs", b"z" * size), (b"qjoule.b", b"y" * 90)]
     body = payload(entries) + SELECT
     found = told(startup(4, how) + compressed(4, QUERY, body, how, PAYLOAD), step)
@@ -138,7 +139,7 @@ def test_beyond_what_is_inflated_all_or_none(size: int, how: str, step: int) -> 
 
 
 def test_a_tag_that_goes_on_in_another_segment() -> None:
-    """Of the first one's packed bytes the last few are beyond what is looked at."""
+    """The last few of the first segment's packed bytes are beyond what is examined."""
     noise = random.Random(7).randbytes(1 << 17)
     cut = 0
     for size in range(64_600, 65_200, 20):
@@ -170,7 +171,7 @@ _MALFORMED = [
 @pytest.mark.parametrize("step", [0, 1, 7])
 @pytest.mark.parametrize("body", _MALFORMED, ids=range(len(_MALFORMED)))
 def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
-    """The server refuses it too; what comes behind it is not concerned."""
+    """The server refuses it too. Requests after it are not affected."""
     behind = envelope(4, QUERY, payload(TAGGED) + SELECT, PAYLOAD) + envelope(4, QUERY, SELECT)
     found = told(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
     assert found is not None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of CQL's wire: however requests are compressed, put into segments and read, the same ones
-are told.
+"""Laws of CQL's wire format: compression, segments and read sizes do not change the
+requests found.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_compressed_bodies_tell_the_same(
     packed = [compressed(4, *request, compression) for request in requests]
     sent = startup(4, compression) + b"".join(packed)
     assert told(sent, step) == told(plain(4, requests)) is not None
-    # Where the connection was open before, the format shows of itself.
+    # On a connection that was open before, the format shows by itself.
     assert told(b"".join(packed)) == told(plain(4, requests))
 
 
@@ -103,7 +103,7 @@ def test_segments_tell_the_same(
     envelopes = [envelope(5, *request) for request in requests]
     sent = startup(5, "lz4" if with_lz4 else "")
     sent += segments(envelopes, together=together, with_lz4=with_lz4)
-    # Protocol 5's bodies are not version 4's: what a PREPARE has more is there in both.
+    # Bodies of protocols 5 and 4 differ; here both have the additional fields of a PREPARE.
     assert told(sent, step) == told(plain(4, requests)) is not None
 
 
@@ -127,7 +127,7 @@ def test_a_compressed_request_that_makes_no_sense_is_counted_all_the_same() -> N
 
 
 def test_what_is_inflated_is_not_inflated_again() -> None:
-    """In segments, an envelope that says it is compressed is not: what it says is not believed."""
+    """Within segments, an envelope that claims to be compressed is not: the flag is ignored."""
     kind, body = query(b"SELECT a FROM t", b"x" * 200)
     sent = [envelope(5, kind, body, flags=1)] * 3
     found = told(startup(5, "lz4") + segments(sent, together=3, with_lz4=True))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of MongoDB's replies: what the kernel takes of them, in whatever pieces they are sent."""
+"""Laws of MongoDB's replies: what the kernel side reads from them, in whatever pieces they are
+sent.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _VALUES = st.recursive(
     lambda inner: st.one_of(st.dictionaries(_KEYS, inner, max_size=4), st.lists(inner, max_size=4)),
     max_leaves=6,
 )
-#: What servers put beside: no key that means something.
+#: Other fields in replies: no key that has a meaning.
 _BESIDE = st.dictionaries(
     st.sampled_from(["n", "nModified", "$clusterTime", "operationTime", "values", "x" * 40]),
     _VALUES,
@@ -67,7 +69,7 @@ CURSORS = st.builds(
 def test_a_cursor_is_found_wherever_pieces_end(
     found: dict[str, Any], beside: dict[str, Any], step: int
 ) -> None:
-    """And no document that a client stored passes for it."""
+    """And no document that a client stored is mistaken for a cursor."""
     said = {"cursor": found, **beside, "ok": 1.0}
     assert kernel_reply(reply(said), REQUEST, step) == ("ok", found["id"])
 
@@ -82,7 +84,7 @@ def test_a_command_that_failed(beside: dict[str, Any], step: int, ok: Any) -> No
 def test_a_write_that_failed_in_part(
     beside: dict[str, Any], step: int, refused: bool, ok_first: bool
 ) -> None:
-    """Whether or not the server says first that the command was done."""
+    """Whether or not the server first reports that the command succeeded."""
     errors = {"writeErrors": [{"index": 0, "code": 11000}] if refused else []}
     said = {"ok": 1.0, **errors, **beside} if ok_first else {**errors, **beside, "ok": 1.0}
     assert kernel_reply(reply(said), REQUEST, step) == ("error" if refused else "ok", None)
@@ -95,7 +97,9 @@ def test_a_bulk_write_that_failed_in_part() -> None:
 
 @given(st.integers(0, 70))
 def test_only_the_reply_that_is_waited_for_counts(step: int) -> None:
-    """Another's, what goes on by itself, others, compressed or of an old kind, are passed."""
+    """All others are skipped: other replies, exhaust replies, compressed ones and those of an old
+    kind.
+    """
     others = [
         reply({"ok": 0.0}, REQUEST + 1),
         answer(message(b"\0" * 20 + bson.encode({"ok": 0.0}), 1), REQUEST - 1),
@@ -125,7 +129,7 @@ def test_the_documents_of_a_batch_are_counted(
 @example(128, 1, 0)
 @example(129, 1, 0)
 def test_of_a_long_batch_nothing_is_claimed(count: int, size: int, step: int) -> None:
-    """But what is said behind it."""
+    """But what comes after the batch is used."""
     found = cursor(7, [{"a": "x" * size}] * count, "nextBatch", False)
     sent = reply({"cursor": found, "ok": 1.0})
     assert kernel_reply(sent, REQUEST, step) == ("ok", 7)

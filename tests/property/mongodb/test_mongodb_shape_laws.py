@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of MongoDB shapes: equal hash, equal text; values stay home; pieces make no difference."""
+"""Laws of MongoDB shapes: equal hashes mean equal texts, no value is shown, pieces do not
+matter.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ MESSAGES = st.one_of(
 )
 #: Busy machines are slow machines.
 LAW = settings(deadline=None)
-#: Any bytes behind a header that is plausible; most of them begin well.
+#: Arbitrary bytes after a plausible header; most of them begin well.
 HOSTILE = st.one_of(
     st.builds(message, st.binary(max_size=200), st.sampled_from([2001, 2004, 2012, 2013])),
     st.builds(
@@ -107,7 +109,7 @@ def test_equal_hash_implies_equal_shape(one: bytes, other: bytes) -> None:
 @LAW
 @given(st.data(), _DOCUMENTS, st.booleans())
 def test_values_make_no_difference(data: st.DataObject, asked: dict[str, Any], long: bool) -> None:
-    """Nor does their type or length, but where a message is longer than what is looked at."""
+    """Nor do their type or length, unless a message is longer than what is examined."""
     other = data.draw(st.composite(lambda draw: others(asked, draw))())
     tail = {"pad": "x" * (5000 if long else 5), "z": 1}
     one = op_msg({"find": "orders", "filter": asked, "$db": "shop"})
@@ -134,7 +136,7 @@ def test_pieces_make_no_difference(whole: bytes, step: int) -> None:
 def test_where_a_message_is_cut_the_hash_knows(
     one: int, other: int, checksum: bool, last: bool
 ) -> None:
-    """Around the end of what is looked at: one value, the documents of an insert, or more."""
+    """Around the end of what is examined: one value, the documents of an insert, or more."""
 
     def padded(size: int) -> bytes:
         text = {"a": "x" * size}
@@ -196,7 +198,7 @@ def test_compressed_messages_are_read_as_plain_ones(
     packed = told(compressed(whole, compressor))
     plain = inflated(packed)
     assert plain == told(whole) or (len(whole) == 16 and plain is None)
-    # What was cut off before it was told is longer than what is there.
+    # A message cut off before it was recorded claims more bytes than it has.
     part = inflated(packed[: max(len(packed) - cut, 16)])
     assert part is None or told(whole).startswith(part)
 
@@ -240,7 +242,7 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_keys_are_told_apart_as_in_the_kernel() -> None:
-    """The numbers in the header are these names'."""
+    """The numbers in the header belong to these names."""
     source = (ROOT / "bpf/mongodb/symbols.h").read_text()
     for name in (*KEPT_KEYS, *VALUE_KEYS):
         assert f"{fnv(name):#010x}u" in source, name

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of attributes in COM_STMT_EXECUTE as the socket rung reads them: what is taken for tags is
-what was sent as such, in any pieces, or nothing.
+"""Laws of attributes in COM_STMT_EXECUTE as the socket rung reads them.
+
+What it takes for tags was sent as tags, in any pieces, or nothing is taken.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ OURS = st.lists(
 
 
 def expected(every: list[Parameter]) -> bytes | None:
-    """The referee: the block that COM_QUERY would have for the attributes."""
+    """The reference: the block that COM_QUERY would have for the attributes."""
     first = next((at for at, one in enumerate(every) if one[1].startswith(b"qjoule.")), None)
     if first is None or len(every) > PASSED_OVER or len(every) - first > ATTRIBUTES:
         return None
@@ -119,7 +120,7 @@ def test_who_does_not_say_that_there_are_any_has_none(
 def test_values_that_came_before_hide_the_others(
     own: list[Parameter], ours: list[Parameter], other: int
 ) -> None:
-    """Until the statement has been executed; another's do not."""
+    """Until that statement has been executed; those of another statement do not."""
     every = [*own, *ours]
     long_data = b"\x18" + struct.pack("<IH", other, 0) + b"x"
     before, first, second = _told([long_data, _packet(every), _packet(every)], [])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of MySQL's wire as the socket rung reads it: any pieces, any replies, in the middle."""
+"""Laws of MySQL's wire format on the socket rung: any pieces, any replies, attached at any
+point.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ STALE = b"\xee" * 16
 
 @dataclass(frozen=True)
 class Sent:
-    """A command, what the server answers, and what is to be told of it."""
+    """A command, the server's answer, and the expected record."""
 
     packet: bytes
     reply: bytes
@@ -49,7 +51,7 @@ def _query(text: bytes, outcome: Outcome) -> Sent:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A query attribute: type, name, and value as it is sent; None is NULL."""
+    """A query attribute: type, name, and value as sent; None is NULL."""
 
     type: int
     name: bytes
@@ -57,7 +59,7 @@ class Attribute:
 
 
 def _counted(data: bytes) -> bytes:
-    """With its length before it, as a length-encoded number."""
+    """With its length before it, as a length-encoded integer."""
     size = len(data)
     return (bytes([size]) if size < 0xFB else b"\xfc" + struct.pack("<H", size)) + data
 
@@ -81,7 +83,7 @@ def _sized(type_: int, size: int) -> st.SearchStrategy[Attribute]:
     return _values(type_, st.binary(min_size=size, max_size=size))
 
 
-#: Of all kinds of values, with the bytes of a statement among them.
+#: Values of all kinds, including the bytes of a statement.
 ATTRIBUTES = st.lists(
     st.one_of(
         *(
@@ -101,7 +103,7 @@ ATTRIBUTES = st.lists(
 
 
 _OUTCOMES = st.sampled_from([(OK, QueryFlag.OK), (ERROR, QueryFlag.ERROR), (ROWS, None)])
-#: Packets of a file: some would be commands.
+#: Packets of a file: some look like commands.
 _FILES = st.lists(st.sampled_from([b"\x03select 'file'", b"\x01", b"x" * 300]), max_size=300)
 COMMANDS = st.one_of(
     st.builds(_query, _texts(), _OUTCOMES),
@@ -120,7 +122,9 @@ SIZES = st.lists(st.integers(1, 9), max_size=4)
 
 
 def _receive(connection: Connection, number: int, body: bytes, sizes: list[int]) -> None:
-    """As the server reads a packet: four bytes, then the rest over them, both maybe in pieces."""
+    """Reads a packet as the server does: four bytes, then the rest over them, either maybe in
+    pieces.
+    """
     for part in (len(body).to_bytes(3, "little") + bytes([number & 255]), body):
         at, turn = 0, 0
         while at < len(part):
@@ -128,7 +132,7 @@ def _receive(connection: Connection, number: int, body: bytes, sizes: list[int])
             connection.receive(part[at : at + size], at)
             at, turn = at + size, turn + 1
             if sizes and at < len(part):
-                connection.wait()  # the rest is not here yet
+                connection.wait()  # the rest has not arrived yet
 
 
 def _packet(number: int, body: bytes) -> bytes:
@@ -136,7 +140,7 @@ def _packet(number: int, body: bytes) -> bytes:
 
 
 def _reply(connection: Connection, packet: bytes) -> None:
-    """Into a buffer that is larger than any reply's start: what lies behind is stale."""
+    """Into a buffer larger than the start of any reply: the bytes after the reply are stale."""
     connection.reply(packet + STALE)
 
 
@@ -190,7 +194,7 @@ def test_a_connection_that_was_open_is_joined_at_its_next_command(commands: list
 def test_no_text_is_told_that_was_not_sent(
     commands: list[Sent], skipped: int, sizes: list[int]
 ) -> None:
-    """Whatever was lost before: the rest of a packet may pass for anything but a statement."""
+    """Whatever was lost before: the rest of a packet is never mistaken for a statement."""
     connection = Connection(registry.kind_of("mysql"), UNKNOWN)
     rest = commands[0].packet[skipped:]
     for at in range(0, len(rest), 64):
@@ -235,7 +239,7 @@ def test_a_login_is_told_whole_however_it_comes(names: int, sizes: list[int]) ->
 @settings(deadline=None)
 @given(SIZES, st.integers(1, 1 << 32))
 def test_an_execution_has_its_own_statement(sizes: list[int], number: int) -> None:
-    """A statement's id lies in bytes that may not all be here: what lies there is another's."""
+    """A statement's id is in bytes that may not have arrived: the bytes there belong to another."""
     number = number % ((1 << 32) - 3) + 1
     connection = Connection(registry.kind_of("mysql"), READY)
     texts = {number: b"select a", number + 1: b"select b"}
@@ -257,7 +261,7 @@ def test_an_execution_has_its_own_statement(sizes: list[int], number: int) -> No
 def test_attributes_that_are_cut_hide_the_text_and_no_more(
     text: bytes, attributes: list[Attribute], data: st.DataObject, sizes: list[int]
 ) -> None:
-    """A packet that ends within its attributes: what lies behind it is no statement."""
+    """The packet ends within its attributes: what is in the buffer after it is no statement."""
     whole = _attributed(text, attributes, (ROWS, None)).packet
     cut = data.draw(st.integers(6, len(whole) - len(text) - 1))
     connection = Connection(registry.kind_of("mysql"), READY)

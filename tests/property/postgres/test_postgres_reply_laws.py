@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a PostgreSQL query's outcome, by what its backend has left in its send buffer.
+"""The outcome of a PostgreSQL query, read from what its backend has left in its send buffer.
 
-The referee plays the backend's side of src/backend/libpq/pqcomm.c: a buffer of 8 KB that is sent
-when it is full, behind an error or a notice, and behind ReadyForQuery. Whatever it answers, what is
-told of it is true, or nothing is.
+The reference implements the backend's side of src/backend/libpq/pqcomm.c: a buffer of 8 KB that is
+sent when it is full, after an error or a notice, and after ReadyForQuery. Whatever the backend
+answers, the reported outcome is right or none is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARSED, BOUND, SUSPENDED = message("1", b""), message("2", b""), message("s", b"
 
 
 class Backend:
-    """The send buffer of a backend; `connection` is told what is in it when it is looked at."""
+    """A backend's send buffer; `connection` gets its contents whenever it is examined."""
 
     def __init__(self) -> None:
         self.connection = Connection(registry.kind_of("postgres"), READY)
@@ -72,7 +72,7 @@ def done(tag: str) -> bytes:
 
 
 def failure(sqlstate: str, severity: str = "ERROR") -> bytes:
-    """`severity` is in the server's language; field V never is."""
+    """`severity` is in the server's language; field V never is translated."""
     fields = f"S{severity}\0VERROR\0C{sqlstate}\0Mno such thing\0Fparse_relation.c\0L1384\0\0"
     return message("E", fields.encode())
 
@@ -83,7 +83,7 @@ def notice(kind: str = "N") -> bytes:
 
 @dataclass
 class Answer:
-    """A statement's messages, and what is to be said of it."""
+    """A statement's messages, and the expected outcome."""
 
     parts: list[bytes]
     rows: int = 0
@@ -94,8 +94,8 @@ class Answer:
         self.bytes = sum(map(len, self.parts))
 
 
-#: A value that looks like messages of a backend. Of a reply of which the start is gone it may be
-#: taken for such: a client deceives us about its own rows then.
+#: A value that looks like a backend's messages. In a reply whose start is gone, it may be taken for
+#: messages: a client can deceive us about its own rows this way.
 FORGED = b"D\0\0\0\x0aC\0\0\0\x0fSELECT 777\0Z\0\0\0\x05I"
 FORGED_MOST = 100
 VALUES = st.one_of(st.text(max_size=60).map(str.encode), st.just(FORGED), st.just(b"x" * 3000))
@@ -154,7 +154,7 @@ def outcome(query: Query) -> str | None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(ANSWERS, st.booleans()), min_size=1, max_size=6))
 def test_what_is_told_of_an_outcome_is_true(answers: list[tuple[Answer, bool]]) -> None:
-    """Of statements one by one, simple and extended, that find older replies in the buffer."""
+    """For single statements, simple and extended, with older replies still in the buffer."""
     backend = Backend()
     for answer, extended in answers:
         if extended:
@@ -178,7 +178,7 @@ def test_what_is_told_of_an_outcome_is_true(answers: list[tuple[Answer, bool]]) 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 40), st.integers(200, 3000))
 def test_the_end_of_a_long_reply_is_enough(width: int, count: int) -> None:
-    """Its rows are narrow, and no messages by themselves."""
+    """Its rows are narrow and do not look like messages."""
     backend = Backend()
     backend.serve(query(b"select before"), described(), row(b"1"), done("SELECT 1"))
     parts = [described(), *[row(b"x" * width)] * count, done(f"SELECT {count}")]
@@ -232,7 +232,7 @@ def test_several_requests_in_one_read_have_one_reply_left() -> None:
 
 
 def test_data_for_a_copy_is_asked_for_above_older_replies() -> None:
-    """A COPY that does not look like one: when its server waits it has not answered."""
+    """A COPY that does not look like one: when its server waits, it has not answered."""
     backend = Backend()
     backend.serve(parse(b"select a") + bind() + execute() + SYNC, PARSED, BOUND, done("SELECT 9"))
     backend.connection.receive(query(b"/* nightly */ copy t from stdin"))

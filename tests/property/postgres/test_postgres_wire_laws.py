@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL's wire, however its bytes come: each execution is counted, and no text is wrong.
+"""PostgreSQL's wire format in any pieces: each execution is counted, and no text is wrong.
 
-The referee is a parser of whole messages in Python: what the kernel's side tells of the same bytes
-in pieces must be the same, or say that it cannot.
+The reference is a Python parser of whole messages. The kernel side, given the same bytes in pieces,
+must report the same or report that it cannot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from root.support.postgres_client import FLUSH, SYNC, bind, execute, message, pa
 
 BUFFER = 8192  #: PQ_RECV_BUFFER_SIZE
 NAMES = st.sampled_from([b"", b"a", b"b", b"n" * 40])
-#: Shapes that differ: a kernel that mixes them up tells the wrong one.
+#: Distinct shapes: a kernel side that mixes them up reports the wrong one.
 TEXTS = st.sampled_from([b"select a", b"select b", b"insert into t values (1)", b"x" * 5000, b""])
 
 
@@ -31,7 +31,7 @@ def describe() -> bytes:
 
 
 def forged_data(size: int) -> bytes:
-    """Rows that look like statements: who is in step is not misled."""
+    """Rows that look like statements: a parser in step is not misled."""
     return message("d", b"Q\0\0\0\x10select wrong\0"[: size % 18] * (size // 18 + 1))
 
 
@@ -70,7 +70,7 @@ SIZES = st.lists(st.one_of(st.integers(1, 12), st.integers(1, BUFFER)), min_size
 
 
 def executed(messages: Sequence[bytes]) -> Counter[bytes]:
-    """How often each text was executed, by the protocol's own rules."""
+    """How often each text was executed, by the rules of the protocol."""
     counts: Counter[bytes] = Counter()
     prepared: dict[bytes, bytes] = {}
     bound: bytes | None = None
@@ -91,7 +91,7 @@ def executed(messages: Sequence[bytes]) -> Counter[bytes]:
 
 
 def told(queries: Sequence[Query]) -> Counter[bytes]:
-    """Executions by the text that is claimed for them; `?` none."""
+    """Executions by the text claimed for them; `?` means none."""
     counts: Counter[bytes] = Counter()
     for one in queries:
         if one.executions:
@@ -108,7 +108,7 @@ def run(pieces: Sequence[bytes], phase: int = READY) -> tuple[list[Query], dict[
 
 
 def by_start(counts: Counter[bytes]) -> Counter[bytes]:
-    """Texts are told up to 4,096 bytes."""
+    """Texts are recorded up to 4,096 bytes."""
     cut: Counter[bytes] = Counter()
     for text, count in counts.items():
         cut[text[:4096]] += count
@@ -151,10 +151,10 @@ def test_requests_that_come_one_by_one_are_told_exactly(requests: list[list[byte
 def test_a_connection_met_in_the_middle(
     requests: list[list[bytes]], missing: int, sizes: list[int]
 ) -> None:
-    """What is told of the rest is true of it; what is not seen is counted, or ended before.
+    """What is reported of the rest is true. Unseen executions are counted as lost, or ended before.
 
-    A client that forges messages in its data, and sends it cut just there, deceives us about
-    itself: that is not tested.
+    Not tested: a client that forges messages in its data and cuts them exactly there deceives us
+    only about itself.
     """
     messages = [one for request in requests for one in request]
     data = b"".join(messages)
@@ -167,7 +167,7 @@ def test_a_connection_met_in_the_middle(
 @settings(deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=4))
 def test_a_quiet_connection_met_is_joined_at_once(requests: list[list[bytes]]) -> None:
-    """Its next request comes whole, and begins with a statement or a Bind."""
+    """Its next request arrives whole and begins with a statement or a Bind."""
     known = [r for r in requests if r[0][:1] in b"QP" and sum(map(len, r)) < BUFFER]
     queries, loss = run([b"".join(request) for request in known], UNKNOWN)
     assert told(queries).total() == executed([one for r in known for one in r]).total()
@@ -201,7 +201,7 @@ CANCEL_REQUEST = struct.pack(">IIII", 16, 80877102, 1234, 5678)
 @given(st.lists(st.sampled_from([SSL_REQUEST, GSS_REQUEST]), max_size=3), SIZES)
 @example([SSL_REQUEST], [1])
 def test_a_connection_from_its_first_byte(before: list[bytes], sizes: list[int]) -> None:
-    """Requests for encryption that were refused, the login with its password, and statements."""
+    """Refused requests for encryption, the login with its password, and statements."""
     login = [startup(user="u", database="d"), message("p", b"secret\0")]
     pieces = [p for one in [*before, *login] for p in split(one, sizes, BUFFER)]
     connection = Connection(registry.kind_of("postgres"), STARTUP)
@@ -253,7 +253,7 @@ def test_as_many_messages_as_a_read_can_hold() -> None:
     queries, loss = run([data])
     assert told(queries).total() == 1
     assert loss == {}
-    for cut in range(1, 5):  # a header in two reads, and a full read behind
+    for cut in range(1, 5):  # a header in two reads, followed by a full read
         queries, loss = run([SYNC[:cut], SYNC[cut:] + SYNC * 1637])
         assert loss == {}
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Redis client's name as the kernel's side follows it, against its rules:
-whatever requests the commands come in, and in whatever pieces."""
+"""A Redis client's name as the kernel side tracks it, against the server's rules.
+
+The commands come in any requests and any pieces.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ NAMES = st.one_of(
 
 @st.composite
 def _naming(draw: st.DrawFn) -> tuple[bytes, ...]:
-    """A command that names its connection, or nearly."""
+    """A command that names its connection, or almost does."""
     name, other = draw(NAMES), draw(st.sampled_from([b"SETNAME", b"auth", b"x"]))
     commands = [
         (b"CLIENT", b"SETNAME", name),
@@ -58,13 +60,13 @@ WRONG = b"-ERR wrong number of arguments\r\n"  #: which aborts a transaction
 
 @dataclass
 class Server:
-    """What a client is called by the rules of bpf/redis/named.bpf.h, and the server's replies.
+    """A client's name by the rules of bpf/redis/named.bpf.h, and the server's replies.
 
-    Of a request of several commands no reply is looked at: what names a client does.
+    Replies to requests of several commands are not examined: only the client's commands count.
     """
 
     name: bytes = b""
-    queued: bytes | None = None  #: the name that EXEC gives
+    queued: bytes | None = None  #: the name that EXEC will set
     in_transaction: bool = False
     aborts: bool = False
 
@@ -108,7 +110,7 @@ def valid(name: bytes | None) -> bool:
 
 
 def named_by(command: tuple[bytes, ...]) -> tuple[bytes | None, bytes]:
-    """The name that a command asks for, and the reply if the name is one."""
+    """The name that a command asks for, and the reply if the name is valid."""
     words = tuple(part.upper() for part in command)
     if words[:2] == (b"CLIENT", b"SETNAME"):
         return (command[2], OK) if len(command) == 3 else (None, WRONG)
@@ -145,7 +147,7 @@ def test_a_name_is_what_the_rules_say(
 @settings(deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=3), SIZES)
 def test_a_plain_line_names_as_an_array_does(names: list[bytes], sizes: list[int]) -> None:
-    """Without quotes, each character that a name may have is itself."""
+    """Without quotes, each character allowed in a name stands for itself."""
     connection = Connection()
     told = []
     for name in names:
@@ -162,7 +164,7 @@ def test_a_plain_line_names_as_an_array_does(names: list[bytes], sizes: list[int
 @example(b'"', b"a\\x41", [1])
 @example(b"'", b"a\\' b", [])
 def test_quotes_hold_a_name_together(quote: bytes, name: bytes, sizes: list[int]) -> None:
-    """With a backslash in them they are not read."""
+    """If they contain a backslash, they are not parsed."""
     connection = Connection()
     for piece in split(b"CLIENT SETNAME " + quote + name + quote + b"\r\n", sizes, 8192):
         connection.receive(piece)
@@ -181,7 +183,7 @@ def test_hostile_bytes_are_bounded(data: bytes, sizes: list[int], is_new: bool) 
 
 
 def test_a_reply_to_an_earlier_request_says_nothing() -> None:
-    """It comes first, and may well be an error."""
+    """The earlier reply comes first, and may well be an error."""
     connection = Connection()
     connection.receive(resp(b"GET", b"a:1"))
     connection.receive(resp(b"CLIENT", b"SETNAME", b"a=1"))
@@ -198,7 +200,7 @@ def test_without_replies_the_next_request_says_that_it_was_done() -> None:
 
 
 def test_no_transaction_where_its_beginning_was_refused() -> None:
-    """The server said so, and then took the name at once."""
+    """The server refused MULTI, so it then applied the name at once."""
     connection = Connection()
     for command, reply in (((b"MULTI",), ERROR), ((b"CLIENT", b"SETNAME", b"a=1"), OK)):
         connection.receive(resp(*command))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of Redis shapes: the kernel's hash and the text agree, and values stay home."""
+"""Laws of Redis shapes: the kernel's hash and the text agree, and no value is shown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def kernel_hash(key: bytes) -> int:
 
 
 def resp(*commands: tuple[bytes, ...]) -> bytes:
-    """Commands as the kernel tells them."""
+    """Commands in the form the kernel side reports."""
     out = b""
     for parts in commands:
         out += b"*%d\r\n" % len(parts)
@@ -65,7 +65,9 @@ def resp(*commands: tuple[bytes, ...]) -> bytes:
 @example(b"x" * 63, b"x" * 64)
 @example(b"x" * 63 + b"1", b"x" * 63 + b"2")
 def test_equal_hash_and_equal_pattern_are_the_same(one: bytes, other: bytes) -> None:
-    """Both ways, but for a literal "?": the text cannot tell it from a mark, the hash can."""
+    """Both ways, except for a literal "?": in the text it equals a placeholder, in the hash it does
+    not.
+    """
     hashes, texts = kernel_hash(one) == kernel_hash(other), key_pattern(one) == key_pattern(other)
     assert texts or not hashes
     if b"?" not in one + other:
@@ -74,7 +76,7 @@ def test_equal_hash_and_equal_pattern_are_the_same(one: bytes, other: bytes) -> 
 
 @given(KEYS, st.lists(st.integers(0, 9), min_size=80, max_size=80))
 def test_digits_make_no_difference(key: bytes, digits: list[int]) -> None:
-    """Another number at the same place: same pattern, same hash, and no digit is shown."""
+    """Another number in the same place: same pattern, same hash, and no digit is shown."""
     other = bytes(
         ord("0") + digits[i % 80] if chr(b).isdigit() and b < 0x80 else b for i, b in enumerate(key)
     )
@@ -109,7 +111,7 @@ def test_what_a_client_calls_its_command_is_not_shown(name: bytes, key: bytes) -
     st.lists(st.tuples(st.sampled_from([b"GET", b"SET"]), KEYS.map(lambda k: k[:60])), max_size=7)
 )
 def test_no_key_forges_another_command(commands: list[tuple[bytes, bytes]]) -> None:
-    """Lengths lead through the text: what looks like a command in a key is a key."""
+    """The parser follows lengths: what looks like a command inside a key is part of the key."""
     whole = redis_shape(resp(*commands), False)
     apart = [redis_shape(resp(command), False) for command in commands]
     runs = [shape for i, shape in enumerate(apart) if not i or shape != apart[i - 1]]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* One member, or a way of members: BPF_CORE_READ(from, a, b) is from->a->b. */
+/* One member or a path of members: BPF_CORE_READ(from, a, b) is from->a->b. */
 #define HOST_READ_1(from, a)			 ((from)->a)
 #define HOST_READ_2(from, a, b)			 ((from)->a->b)
 #define HOST_READ_3(from, a, b, c)		 ((from)->a->b->c)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The kernel's helpers, as wire_host.c plays them. */
+/* The kernel's helpers, as wire_host.c implements them. */
 #ifndef QJOULE_HOST_BPF_HELPERS_H
 #define QJOULE_HOST_BPF_HELPERS_H
 

@@ -1,3 +1,3 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* A hook is a function as any other, of its arguments. */
+/* A hook is an ordinary function of its arguments. */
 #define BPF_PROG(name, ...) name(__VA_ARGS__)
