@@ -10,7 +10,7 @@ from qjoule.servers.registry_header import headers
 
 
 def registry_include(directory: Path) -> str:
-    """Writes the headers into this directory; the compiler's option that finds them there."""
+    """Writes the headers into this directory; returns the compiler option to find them."""
     for name, text in headers(load()).items():
         (directory / name).write_text(text)
     return f"-I{directory}"

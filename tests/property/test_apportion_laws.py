@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of an integer: exact, and as near to their quota as whole units are."""
+"""Shares of an integer: exact in sum, and as close to their quota as whole units allow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A damaged or hostile calibration file is refused, or is a calibration; never anything else."""
+"""A damaged or hostile calibration file is either refused or a valid calibration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JSON = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths to everything in a document."""
+    """Paths to every value in a document."""
     if isinstance(value, dict):
         below = [places(item, (*path, key)) for key, item in value.items()]
     elif isinstance(value, list):
@@ -43,7 +43,7 @@ def is_safe(text: str) -> bool:
 
 
 def judge(text: bytes) -> None:
-    """Whatever `parse` lets pass can be used without a surprise."""
+    """Whatever `parse` accepts can be used without errors."""
     try:
         made = parse(text)
     except ValueError as error:

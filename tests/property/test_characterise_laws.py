@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of ratios of counters, whatever was counted."""
+"""Laws of ratios of counters, whatever the counts are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's side takes for tags of a statement: a comment at its end or its beginning, all
-of it or nothing, and nothing of the statement, however its bytes come.
+"""What the kernel side takes for a statement's tags: a comment at its end or its beginning.
+
+It takes all of it or nothing, and nothing of the statement, in whatever pieces the bytes come.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ SIZES = st.lists(st.integers(1, 90), max_size=4)
 
 
 def said(text: bytes) -> bytes | None:
-    """The referee: what a statement says. Several with comments of their own say nothing."""
+    """The reference: the tags of a statement. Several statements with their own comments
+    have none.
+    """
     tail = text[-8:].rstrip(BLANKS)
     at_end = len(text) >= 8 and tail.endswith(b"'*/")
     end = len(text) - (8 - len(tail)) - 2 if at_end else len(text) - 1
@@ -110,7 +113,9 @@ def test_of_a_statement_that_is_cut_its_beginning_alone(text: bytes, more: int) 
     SIZES,
 )
 def test_mysql_s_attributes(sets: list[dict[str, str]], sizes: list[int]) -> None:
-    """A comment counts where there are none; those that are too long are left out whole."""
+    """A comment counts if there are no attributes. Attributes that are too long are left
+    out whole.
+    """
     blocks = [carrier._encoded(tuple(of.items()), "utf-8") if of else carrier.NONE for of in sets]
     told = _mysql([b"\x03" + block + b"select 1/*c='d'*/" for block in blocks], sizes)
     for of, block, one in zip(sets, blocks, told, strict=True):
@@ -124,7 +129,7 @@ def test_mysql_s_attributes(sets: list[dict[str, str]], sizes: list[int]) -> Non
 @settings(deadline=None)
 @given(st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4), SIZES)
 def test_postgres(texts: list[tuple[bytes, bool]], sizes: list[int]) -> None:
-    """Whole, exactly; in pieces, exactly or not at all."""
+    """Sent whole: exact. In pieces: exact or not at all."""
     requests = [
         b"".join([parse(text, b"n"), bind(b"n"), execute(), SYNC]) if extended else query(text)
         for text, extended in texts

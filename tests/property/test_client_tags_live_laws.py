@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Law 5 for what clients say: `top --client-tags` gives every value of a tag the calls and the CPU
-time that `attribute` gives it in a recording of the same story.
+"""Law 5 for client tags: `top --client-tags` and `attribute` agree for every value of a tag.
+
+For a recording of the same story, they give each value the same calls and the same CPU time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from qjoule.trace.writer import TraceWriter
 WINDOW_NS = 20 * MS
 SERVER = "postgres:5432"
 SHAPES = (b"select one", b"select two")
-#: By hash, in place of a shape: what queries say of themselves.
+#: By hash, in place of a shape: the tags that queries carry.
 SAID = {
     0xA1: b"k='said'",
     0xA2: b"k='said',j='other'",
@@ -84,7 +85,7 @@ EVENTS = st.one_of(
 
 
 def _opened_first(windows: list[list[Step]]) -> list[list[Step]]:
-    """A session's login is the first that is told of it, if it is told."""
+    """A session's login is the first that is recorded of it, if it is recorded."""
     met: set[int] = set()
     kept: list[list[Step]] = []
     for steps in windows:
@@ -238,7 +239,7 @@ def _row(window: int, **fields: int) -> bytes:
 
 
 def test_rows_that_there_was_no_room_for_are_nobody_s() -> None:
-    """They are counted, under no client's value."""
+    """They are counted, but under no client's value."""
     rows = b"".join(
         [
             _row(0, shape=1, tags=0xA1),
@@ -252,7 +253,7 @@ def test_rows_that_there_was_no_room_for_are_nobody_s() -> None:
 
 
 def test_a_bounded_number_of_values_have_groups(monkeypatch: Any) -> None:
-    """Whoever says something new each time fills them; those of before keep theirs."""
+    """A client that sends new tags each time fills the groups; earlier values keep theirs."""
     monkeypatch.setattr(live_groups, "MAX_VALUES", 10)
     stream = [ft.head(mode=Mode.LIVE), *_texts()]
     for window in range(100):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of comparisons: what does not change them, and what turns them round."""
+"""Laws of comparisons: what leaves them unchanged, and what inverts them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of cost and carbon: they scale with energy and factors, and add up over rows."""
+"""Laws of cost and carbon: they scale with energy and factors, and rows add up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of `qjoule import perf`: whatever names, statements and damage there are."""
+"""Laws of `qjoule import perf` for arbitrary names, statements and damage."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _records(made: PerfText) -> list[Record]:
 
 
 def _split(text: bytes) -> list[bytes]:
-    """At line feeds alone, as files are read."""
+    """Splits at line feeds only, as files are read."""
     return [line + b"\n" for line in text.split(b"\n")[:-1]]
 
 
 @given(statement=STATEMENTS, comm=NAMES)
 @example(statement=b"", comm=b"\n")
 def test_every_record_of_a_perf_data_is_found_as_it_was(statement: bytes, comm: bytes) -> None:
-    """No name and no statement makes records, hides one, or loses a byte."""
+    """No name and no statement can forge a record, hide one, or lose a byte."""
     made = PerfText()
     made.switch(1 * MS, 0, THREAD, comm=comm)
     made.begin(2 * MS, statement)
@@ -134,7 +134,9 @@ def test_damage_is_refused_or_leaves_a_trace_that_adds_up(
 def test_busy_and_idle_are_all_of_the_time(
     steps: list[tuple[int, int, int]],
 ) -> None:
-    """Law 1: of each CPU, what was told and what was not is from the first record to the last."""
+    """Law 1: on each CPU, reported and unreported time cover everything from first to last
+    record.
+    """
     made, at_ns = PerfText(), 0
     runs = [0, 0]
     expected = [0, 0]

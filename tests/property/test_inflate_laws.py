@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of what is inflated: the same as the libraries say, and of a prefix a prefix."""
+"""Laws of inflating: same result as the libraries; a prefix of the input gives a prefix of the
+output.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ FORMATS: list[tuple[Inflate, Deflate]] = [
     (inflate.zstd_frame, _zstd),
 ]
 _each = pytest.mark.parametrize("inflated, deflated", FORMATS, ids=["zlib", "zstd"])
-#: Text that repeats itself, near and far, and noise that cannot be shortened.
+#: Text that repeats itself, near and far, and noise that cannot be compressed.
 TEXTS = st.lists(
     st.one_of(
         st.sampled_from([b"SELECT id FROM orders WHERE ", b"note = ", b"a" * 40, b"\0" * 300]),

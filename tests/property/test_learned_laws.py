@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the windows hold, what is learned from them keeps the laws of energy and of numbers."""
+"""For arbitrary windows, what is learned from them keeps the laws of energy and of numbers."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ POLICIES: tuple[IdlePolicy, ...] = ("separate", "even", "proportional")
 
 @dataclass(frozen=True)
 class Nonsense:
-    """What is wrong with the readings, counters and calibration of a machine."""
+    """What is wrong with a machine's readings, counters and calibration."""
 
     seed: int
     count: int  #: windows
     groups: int
     counters: bool
-    odd: float  #: share of windows with energies that cannot be
+    odd: float  #: share of windows with impossible energies
     gaps: float  #: share of windows without energy
-    wild: float  #: share of the counters that are out by `wild_by`
+    wild: float  #: share of the counters that are off by `wild_by`
     wild_by: float
     broken: float  #: share of entries whose counters were not read
-    shared: float  #: share of the time with any CPU busy that is known
+    shared: float  #: share of entries whose time with any CPU busy is known
     idle_w: float | None
     shared_w: float
     calibrated: bool
     policy: IdlePolicy
-    cut_at: int  #: window, from the end of which on the rest is added later
+    cut_at: int  #: window after whose end the rest is added later
 
     def account(self) -> Account:
-        """An account that was given all windows, and looked at once in between."""
+        """An account that was given all windows, and was evaluated once in between."""
         random = np.random.default_rng(self.seed)
         factors = tuple(random.uniform(0.0, 3.0, self.groups))
         seed = int(random.integers(2**31))
@@ -94,7 +94,7 @@ NONSENSE = st.builds(
     cut_at=st.integers(0, 128),
 )
 
-#: Counters a million times what a core can count: normal equations that rounding made indefinite.
+#: Counters a million times what a core can count: rounding made the normal equations indefinite.
 INDEFINITE = Nonsense(
     seed=3107,
     count=64,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Law 5: one stream of a tracer, to the live view and to a trace, gives the same rows."""
+"""Law 5: the same tracer stream gives the same rows in the live view and from a trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGES = [(package, "package") for package in (0, 1)]
 
 
 def with_shared(shared_w: float) -> Calibrated:
-    """What a calibration knows of the machine; weights are to be refined by the windows."""
+    """A calibration of the machine; weights are to be refined by a regression over windows."""
     return Calibrated(
         Coefficients(
             a=1.5,
@@ -76,7 +76,7 @@ def recorded(
     calibrated: Calibrated = UNCALIBRATED,
     by: tuple[str, ...] = ("fingerprint",),
 ) -> Attribution:
-    """The attribution of the trace that the stream becomes."""
+    """The attribution of the trace written from the stream."""
     writer = TraceWriter(directory)
     fingerprint = fake_tracer.fingerprint
     record(Stream(io.BytesIO(stream)), writer, fingerprint, META)
@@ -113,7 +113,7 @@ def _kinds(found: Attribution) -> set[str]:
 
 
 def test_law5_with_known_coefficients_the_rows_agree(tmp_path: Path) -> None:
-    """To a millionth: nothing is shared, so it does not matter who ran at the same time as whom."""
+    """To a millionth. Nothing is shared, so it does not matter who ran at the same time as whom."""
     stream = _stream(shared_w=0.0)
     one, other = live(stream, KNOWN), recorded(stream, tmp_path / "trace", KNOWN)
     assert _kinds(one) == {"queries", "background", "other_processes", "kernel", "tracer", "idle"}
@@ -133,16 +133,16 @@ def test_law5_notices_windows_of_sums_that_end_at_another_moment(
 
 
 def test_law5_with_shared_power_the_rows_agree_to_three_percent(tmp_path: Path) -> None:
-    """The kernel's sums do not say who ran at the same time as whom.
+    """The kernel's sums do not record who ran at the same time as whom.
 
-    CPUs are taken as busy independently of each other, and what is shared is divided by CPU time.
+    CPUs are assumed to be busy independently of each other; shared power is divided by CPU time.
     """
     stream, known = _stream(), with_shared(SHARED_W)
     _agree(live(stream, known), recorded(stream, tmp_path / "trace", known), 0.03)
 
 
 def test_law5_with_what_windows_alone_tell_the_rows_agree_to_five_percent(tmp_path: Path) -> None:
-    """And to within what each says of the other: both learn what is shared, and power at rest."""
+    """And within each other's intervals: both learn the shared power and the power at rest."""
     stream = _stream(windows=300)
     one, other = live(stream), recorded(stream, tmp_path / "trace")
     _agree(one, other, 0.05)
@@ -153,7 +153,9 @@ def test_law5_with_what_windows_alone_tell_the_rows_agree_to_five_percent(tmp_pa
 
 
 def test_law5_with_losses(tmp_path: Path) -> None:
-    """Lost time is the residual's in both: the live view has it in the window that told of it."""
+    """Both count lost time as residual; the live view does so in the window that reported
+    the loss.
+    """
     lost = tuple(range(100, 130))
     machine = TwoPackages(shared_w=0.0, lost=lost)
     stream = machine.stream()
@@ -169,7 +171,7 @@ def test_law5_with_losses(tmp_path: Path) -> None:
 
 
 def test_a_late_reading_makes_intervals_wider_and_no_row_wrong() -> None:
-    """The tracer may wake late: its sums ended in time, the reading about them came after."""
+    """The tracer may wake late: its sums ended in time, but the reading for them came later."""
     late = _stream(shared_w=0.0, late_ns=(0, 200_000, 1_000_000, 50_000, 0))
     seen, timely = live(late, KNOWN), live(_stream(shared_w=0.0), KNOWN)
     assert seen.anomalies == {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laws of the design, over drawn machines, segments, energies and losses."""
+"""The model's laws, over drawn machines, segments, energies and losses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case, lear
             assert (split.entry_nj >= 0).all()
             assert (split.idle_nj >= 0).all()
             assert (split.residual_nj >= 0).all()
-            # Rows of a series that spans packages are its own, so sum them through the total.
+            # Series that span packages have their own rows, so sum them through the total.
             total = int(split.entry_nj.sum() + split.idle_nj.sum() + split.residual_nj.sum())
             assert total == int(expected.sum())
             series = batch.energy.series[s]
@@ -94,7 +94,7 @@ def test_law3_lost_time_is_residual_and_intervals_reach_what_was_lost(case: Case
     before = {str(row.keys): row for row in (*calm.rows, *calm.fixed)}
     for row in (r for r in (*lossy.rows, *lossy.fixed) if r.keys):
         was = before[str(row.keys)]
-        # Whoever the lost time was, its row's interval still holds what it would have had.
+        # Whoever ran in the lost time, the row's interval still contains what it would have had.
         slack = 2 * calm.windows + 1e-9 * was.energy_nj
         assert row.energy_nj <= was.energy_nj + slack
         assert row.energy_nj_ci95[1] >= was.energy_nj - slack
@@ -178,14 +178,14 @@ def test_law4_another_policy_moves_only_idle_energy(case: Case) -> None:
 @given(cases(tidy=True))
 @settings(deadline=None, max_examples=80)
 def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> None:
-    # The kernel's sums say who ran in a window, not who ran at the same instant as whom.
+    # The kernel's sums record who ran in a window, but not who ran at the same instant as whom.
     case = dataclasses.replace(
         case, coefficients=dataclasses.replace(case.coefficients, shared_w={})
     )
     batches = model_cases.run(case).batches
     offline = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
-    # One block, as live: what is not known of two packages' power at rest adds up in squares within
-    # a block, and by itself from one to the next.
+    # One block, as live. Errors in the packages' power at rest add up in squares within a block,
+    # and linearly across blocks.
     offline.add_block(batches, {})
     records = model_cases.aggregates(case, GROUPS)
     names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)

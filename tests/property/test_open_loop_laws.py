@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An open loop's queue against a reference: c connections, first come first served, K may wait."""
+"""An open loop's queue against a reference: c connections, first come first served, at
+most K wait.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SERVICES = st.lists(st.integers(0, 200), min_size=60, max_size=60)
 def through_the_queue(
     arrivals: list[int], services: list[int], connections: int, capacity: int
 ) -> tuple[dict[int, int], list[int]]:
-    """When each operation is sent, and which are dropped; connections take as `open_loop` does."""
+    """When each operation is sent, and which are dropped; connections serve as in `open_loop`."""
     queue = ArrivalQueue(arrivals, capacity)
     free = [0] * connections
     sent = {}
@@ -34,7 +36,7 @@ def through_the_queue(
 def reference(
     arrivals: list[int], services: list[int], connections: int, capacity: int
 ) -> tuple[dict[int, int], list[int]]:
-    """Arrival by arrival: G/G/c/K by the times at which connections get free."""
+    """Arrival by arrival: G/G/c/K by the times at which connections become free."""
     free = [0] * connections
     sent: dict[int, int] = {}
     dropped = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query records that are not held answer as if all were: whatever their order, cut or times."""
+"""Streaming over query records gives the same as holding them all, in any order, cut and times."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Part:
 
 @st.composite
 def records(draw: st.DrawFn) -> list[Record]:
-    """Query records of any order, with ids given twice and times that nobody keeps to."""
+    """Query records in any order, with repeated ids and inconsistent times."""
     return draw(
         st.lists(
             st.builds(
@@ -81,7 +81,7 @@ def server_name(server: int | None) -> str:
 
 
 def keys_of(record: Record, by: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Kind and keys of a record's label, by the format's own words."""
+    """Kind and keys of a record's label, as the format document defines them."""
     server = server_name(record["server"])
     if record["command"] == "other":
         return "background", (("server", server), ("role", SESSION_OVERHEAD))
@@ -107,7 +107,7 @@ def cut(rows: list[Record], places: list[int]) -> list[list[Record]]:
 
 
 def table_of(rows: list[Record]) -> pa.Table:
-    """In the whole schema, as a reader gives it."""
+    """With the whole schema, as a reader returns it."""
     if not rows:
         return empty("queries")
     table = hand.rows("queries", rows)
@@ -168,7 +168,7 @@ def test_lookups_and_calls_are_those_of_all_records_at_once(
 
 
 def check_labels(labels: list[GroupLabel], rows: list[Record], by: tuple[str, ...]) -> None:
-    """Each label that occurs is there once, and says what its records have in common."""
+    """Each label that occurs is there once, and holds what its records have in common."""
     by_keys = defaultdict(list)
     for row in rows:
         by_keys[keys_of(row, by)].append(row)
@@ -234,7 +234,7 @@ def test_a_result_does_not_know_how_its_trace_was_cut(
     by: tuple[str, ...],
     segments: list[tuple[int, int, int, int | None]],
 ) -> None:
-    """A single file written by hand, and parts of small row groups: the same, to the byte."""
+    """A handwritten single file, and parts of small row groups: the same result, to the byte."""
     rows = [row | {"end_ns": max(row["begin_ns"], row["end_ns"])} for row in rows]
     ran = [hand.segment(t, t + ms, cpu, 1, query) for t, ms, cpu, query in segments]
     with tempfile.TemporaryDirectory() as folder:
@@ -250,7 +250,7 @@ def test_a_result_does_not_know_how_its_trace_was_cut(
 
 
 def test_a_long_trace_is_read_twice_and_never_held() -> None:
-    """In order of time, with a query that outlasts many row groups and a thread woken early."""
+    """In order of time, with a query that lasts for many row groups and a thread woken early."""
     size, parts = 5, []
     for number in range(40):
         ids = [2**44 * (1 + i % 2) + number * size + i for i in range(size)]
@@ -275,7 +275,7 @@ def test_a_long_trace_is_read_twice_and_never_held() -> None:
 def test_quantiles_are_near_and_do_not_know_the_order(
     calls: list[tuple[int, int]], at: int, many: bool
 ) -> None:
-    if many:  # beyond what is kept as it is
+    if many:  # longer than what is kept unabridged
         calls = [(group, ns // 3 + i) for group, ns in calls for i in range(2 * EXACT // 5)]
     one, other = Latencies(), Latencies()
     one.add(*columns(calls))

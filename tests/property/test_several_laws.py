@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of several traces as one: the sum is what its parts are, and knows no order."""
+"""Laws of several traces as one: the sum equals its parts, in any order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def part(number: int, case: Case, host: str) -> TracePart:
 
 @st.composite
 def several(draw: st.DrawFn) -> list[TracePart]:
-    """Two or three traces, of one policy."""
+    """Two or three traces with the same policy."""
     drawn = draw(st.lists(cases(tidy=True), min_size=2, max_size=3))
     policy: IdlePolicy = draw(st.sampled_from(IDLE_POLICIES))
     return [
@@ -92,7 +92,7 @@ def test_the_order_of_traces_does_not_matter(parts: list[TracePart], random: obj
 
 
 def nameless(whole: Attribution) -> Attribution:
-    """Without what stands in the order of the parts: they, and the notes that name them."""
+    """Without what depends on the order of the parts: the parts, and the notes that name them."""
     return dataclasses.replace(whole, parts=(), model=dataclasses.replace(whole.model, notes=()))
 
 
@@ -101,7 +101,7 @@ def everything(found: Attribution) -> list[Row]:
 
 
 def of(parts: Sequence[TracePart], row: Row) -> list[Row]:
-    """The parts' rows that one of the whole is made of."""
+    """The parts' rows that make up one row of the whole."""
     return [
         one
         for each in parts

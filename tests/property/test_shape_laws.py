@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laws of shapes: equal hash, equal shape; literals stay home; shapes are stable and safe."""
+"""Laws of shapes: equal hashes mean equal shapes, no literal is shown, shapes are stable
+and safe.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
 from qjoule.shapes import sanitise
 
 dialects = st.sampled_from(SQL_DIALECTS)
-#: Pieces that move the lexer between its states, and bytes that should not matter to it.
+#: Pieces that change the lexer's state, and bytes that should not matter to it.
 PIECES = [
     *(b"'", b"''", b"\\'", b"\\", b'"', b'""', b"`", b"``", b"--", b"-- ", b"#", b"\n", b"\r"),
     *(b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"*/*", b"/", b"*", b"$", b"$$", b"$a$", b"$b$"),
@@ -31,14 +33,14 @@ texts = st.one_of(hostile, st.binary(max_size=200))
 
 
 def ids(text: bytes, dialect: int, truncated: bool = False) -> tuple[object, ...]:
-    """All that is made of a statement."""
+    """Everything that is derived from a statement."""
     shape = fingerprint(text, dialect, truncated)
     others = other_ids(text, truncated) if dialect == registry.dialect("mysql") else None
     return shape.fingerprint, shape.text, summary(shape), others
 
 
 def shown_texts(text: bytes, dialect: int, truncated: bool, length: int = TEXT_LENGTH) -> list[str]:
-    """All of it that is shown, but for summaries."""
+    """Everything that is shown, except for summaries."""
     shown = [fingerprint(text, dialect, truncated, length).text]
     if dialect == registry.dialect("mysql"):
         others = other_ids(text, truncated, length)
@@ -59,7 +61,7 @@ def test_the_hash_does_not_depend_on_the_split(text: bytes, dialect: int, step: 
     assert c_hash(text, dialect, step=step) == c_hash(text, dialect)
 
 
-#: Small enough that many statements share a hash.
+#: So small that many statements share a hash.
 colliding = st.lists(
     st.lists(
         st.sampled_from(
@@ -84,7 +86,7 @@ def test_equal_hash_implies_equal_shape(
     assert all(len(shapes) == 1 for shapes in shapes_by_hash.values())
 
 
-#: Statements by dialect with `{}` for a literal, which is any of LITERALS.
+#: Statements by dialect with `{}` for a literal, to be replaced by any of LITERALS.
 STATEMENTS = {
     registry.dialect("mysql"): [
         "select a, {} from t1 where b = {} and c<{} limit {}",
@@ -120,7 +122,7 @@ LITERALS = {
 
 @st.composite
 def statement_pairs(draw: st.DrawFn) -> tuple[int, str, str]:
-    """Two statements that differ in the values of their literals, all of the kernel's own kind."""
+    """Two statements that differ only in their literals' values, all of the kernel's own kind."""
     dialect = draw(dialects)
     template = draw(st.sampled_from(STATEMENTS[dialect]))
     count = template.count("{}")
@@ -208,7 +210,7 @@ HOSTILE_RUNS = [
 @pytest.mark.parametrize("run", HOSTILE_RUNS)
 @pytest.mark.parametrize("start", [b"select 1 ", b"insert into t values ("])
 def test_hostile_statements_take_linear_time(start: bytes, run: bytes, dialect: int) -> None:
-    """A quadratic step would take hours over 200,000 bytes and meet any timeout."""
+    """A quadratic step would take hours for 200,000 bytes and hit any timeout."""
     text = start + run * (200_000 // len(run))
     shape = fingerprint(text, dialect, truncated=True)
     assert max(map(len, shown_texts(text, dialect, True))) <= 4096

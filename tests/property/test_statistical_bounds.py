@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of costs that cannot be negative: what the data cannot exclude is in them."""
+"""Intervals of costs that cannot be negative contain everything that the data cannot exclude."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REACH = 1.96
 
 @dataclass(frozen=True)
 class Served:
-    """What a server used in spans; `each`: what a request of each shape cost on average."""
+    """A server's CPU time in spans; `each`: the average cost of a request of each shape."""
 
     y: F64
     counts: F64
@@ -41,10 +41,10 @@ class Served:
 def served(
     rng: np.random.Generator, truth: F64, spans: int, together: float, slow: float
 ) -> Served:
-    """Requests in waves that are each shape's own, or all shapes' (`together` 1).
+    """Requests in waves, separate for each shape or common to all (`together` 1).
 
-    `slow`: how much a machine that others use wanders about its speed. A client that waits for its
-    replies then sends less, and what it sends costs more.
+    `slow`: how much the machine's speed varies because others use it. A client that waits for its
+    replies then sends less, and each request costs more.
     """
     wave = rng.normal(0, 0.7, (spans, 1)), rng.normal(0, 0.7, (spans, len(truth)))
     speed = rng.normal(0, 1, spans)
@@ -60,7 +60,7 @@ def served(
 
 
 def shares(found: F64, of: Served) -> F64:
-    """Of all that was used."""
+    """Shares of all CPU time used."""
     calls: F64 = of.counts.sum(axis=0)
     return found * calls / float(of.y.sum())
 
@@ -69,7 +69,7 @@ def shares(found: F64, of: Served) -> F64:
 @pytest.mark.parametrize("together", [0.0, 0.9, 1.0])
 @pytest.mark.parametrize("spans", [40, 400])
 def test_intervals_hold_the_truth(spans: int, together: float, slow: float) -> None:
-    """Of costs between 1 and 1000, seeded: at least 95 %. None of them is nothing for certain."""
+    """For costs between 1 and 1000, seeded: at least 95 %. No interval is exactly zero."""
     rng, held = np.random.default_rng(20261121), []
     for _ in range(40):
         truth = np.exp(rng.uniform(np.log(1e3), np.log(1e6), rng.integers(1, 6)))
@@ -84,7 +84,7 @@ def test_intervals_hold_the_truth(spans: int, together: float, slow: float) -> N
 
 
 def test_loads_that_are_far_apart_stay_well_told() -> None:
-    """To a few hundredths of all that was used; twice the true cost, or half, is no candidate."""
+    """To a few hundredths of the total; twice or half the true cost is outside the interval."""
     rng, wrong = np.random.default_rng(5), []
     for _ in range(20):
         truth = rng.uniform(5_000, 60_000, 4)
@@ -122,7 +122,9 @@ def test_what_fits_without_any_error_is_told_all_the_same(alike: int, wrong: flo
 
 
 def test_a_cost_below_nothing_widens_all_and_is_never_nothing_for_certain() -> None:
-    """Least squares say less than nothing of one shape, and are sure of it: they are wrong."""
+    """Least squares gives a cost below zero for one shape, and a narrow interval: both are
+    wrong.
+    """
     rng = np.random.default_rng(7)
     gets = rng.poisson(200, 60).astype(np.float64)
     sorts = rng.poisson(np.maximum(gets / 5 + rng.normal(0, 4, 60), 1)).astype(np.float64)
@@ -135,7 +137,7 @@ def test_a_cost_below_nothing_widens_all_and_is_never_nothing_for_certain() -> N
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.floats(0.0, 0.99))
 def test_ends_are_those_of_all_that_fits(seed: int, size: int, alike: float) -> None:
-    """Beside a search that looks at every quantity at once: the same ends, or a bit wider."""
+    """Against a search over all quantities at once: the same ends, or slightly wider."""
     rng = np.random.default_rng(seed)
     factors = rng.normal(0, 1, (size, size)) * (1 - alike) + alike * rng.normal(0, 1, (size, 1))
     covariance = factors @ factors.T + 0.01 * np.eye(size)
@@ -161,7 +163,7 @@ def test_ends_are_those_of_all_that_fits(seed: int, size: int, alike: float) -> 
 
 
 def test_many_costs_at_once_stay_finite() -> None:
-    """More that would be negative than are looked at together: wider, and nothing breaks."""
+    """More negative costs than are searched together: intervals get wider, and nothing breaks."""
     rng = np.random.default_rng(1)
     centre = rng.normal(-1, 1, 64)
     covariance = 0.9 + 0.1 * np.eye(64)
@@ -176,7 +178,9 @@ def test_many_costs_at_once_stay_finite() -> None:
 def test_rows_and_what_stays_add_up_and_no_row_is_sure_of_nothing(
     seed: int, together: float, slow: float
 ) -> None:
-    """To the nanojoule. A row's interval holds its joules, and ends at what there was to share."""
+    """To the nanojoule. A row's interval contains its joules, up to all the joules to be
+    divided.
+    """
     rng = np.random.default_rng(seed)
     truth = np.exp(rng.uniform(np.log(1e3), np.log(1e6), 3))
     one = served(rng, truth, 60, together, slow)

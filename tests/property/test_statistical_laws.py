@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statistical rung: true costs are found, intervals hold them, nothing is made or lost."""
+"""The statistical rung: finds true costs, intervals contain them, energy is neither made
+nor lost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ SPAN = 250e6
 def simulated(
     rng: np.random.Generator, truth: F64, spans: int, base: float = 1e6
 ) -> tuple[F64, F64, F64]:
-    """(y, counts, dt) where requests come in waves and cost what they cost, more or less."""
+    """(y, counts, dt) with requests in waves that cost their shape's cost, with noise."""
     rate = 200 * np.exp(rng.normal(0, 0.7, (spans, len(truth))))
     counts = rng.poisson(rate).astype(np.float64)
     clean = base + counts @ truth
@@ -34,7 +36,7 @@ def simulated(
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """At least 95 %, of 400 seeded ones. More, for they allow for what is not in these."""
+    """At least 95 %, of 400 seeded ones. More, because they allow for effects that these lack."""
     rng = np.random.default_rng(20261121)
     held = []
     for _ in range(100):
@@ -61,7 +63,7 @@ def test_too_little_time_is_said() -> None:
 
 
 def test_a_constant_mix_is_one_sum() -> None:
-    """Two shapes that always come together: neither has a cost of its own, and both say so."""
+    """Two shapes that always come together: neither gets its own cost, and both are marked so."""
     rng = np.random.default_rng(3)
     y, counts, dt = simulated(rng, np.array([3e4]), 400)
     found = costs(y, np.column_stack([counts, counts]), dt)
@@ -71,7 +73,7 @@ def test_a_constant_mix_is_one_sum() -> None:
 
 
 def test_counts_that_never_vary_tell_nothing_of_the_base() -> None:
-    """All of it could be the base: the interval reaches down to nothing."""
+    """All of it could be the base cost: the interval reaches down to zero."""
     rng = np.random.default_rng(5)
     y = 1e7 + rng.normal(0, 1e5, 200)
     found = costs(y, np.full((200, 1), 50.0), np.full(200, SPAN))
@@ -116,7 +118,7 @@ LABELS = [
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(10, 300), st.floats(0.0, 3.0))
 def test_what_shapes_get_is_taken_from_serving_rows(seed: int, windows: int, scale: float) -> None:
-    """To the nanojoule and the nanosecond; no other row changes, and none falls below zero."""
+    """To the nanojoule and the nanosecond. No other row changes, and none falls below zero."""
     rng = np.random.default_rng(seed)
     bounds = np.arange(windows + 1, dtype=np.int64) * 250_000_000
     series = Series(0, "package", 1e-6)
@@ -148,7 +150,9 @@ def test_what_shapes_get_is_taken_from_serving_rows(seed: int, windows: int, sca
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 400), max_size=4), st.booleans())
 def test_spans_know_nothing_of_how_windows_were_cut(seed: int, cuts: list[int], far: bool) -> None:
-    """The same sums, bit for bit; nothing lost where spans become longer; never too many."""
+    """The same sums, bit for bit. Nothing is lost where spans become longer; never too
+    many spans.
+    """
     rng = np.random.default_rng(seed)
     steps = rng.choice(
         [20_000_000, 400_000_000, 10**13 if far else 10**9], 400, p=[0.8, 0.19, 0.01]
@@ -193,7 +197,7 @@ def test_shapes_beyond_those_held_are_counted_together() -> None:
 
 
 def test_others_are_not_taken_for_the_shapes_that_have_a_cost() -> None:
-    """What is rare comes and goes with what is not: its cost is nobody else's."""
+    """Rare requests coincide with frequent ones by chance; they do not get the others' cost."""
     rng = np.random.default_rng(11)
     y, counts, dt = simulated(rng, np.array([2e4, 3e4, 2e6]), 600)
     wave = rng.uniform(0.5, 1.5, 600)
@@ -213,7 +217,7 @@ def requests(counts: I64) -> Requests:
 
 
 def slow(rng: np.random.Generator, truth: F64, lasts_s: float, spans: int) -> tuple[F64, F64, F64]:
-    """One client whose requests use their time evenly over `lasts_s`, in a mix that changes."""
+    """One client whose requests spread their time evenly over `lasts_s`, in a changing mix."""
     step_s, span_s = 0.005, SPAN * 1e-9
     steps = int(spans * span_s / step_s)
     counts, used = np.zeros((spans, len(truth))), np.zeros(steps + 1000)
@@ -234,7 +238,7 @@ def slow(rng: np.random.Generator, truth: F64, lasts_s: float, spans: int) -> tu
 
 
 def test_requests_that_last_as_long_as_spans_are_not_told_too_cheap() -> None:
-    """Their work is in spans behind theirs. Of 60 seeded costs 90 % are within their intervals."""
+    """Some of their work is in later spans. Of 60 seeded costs, 90 % are within their intervals."""
     rng = np.random.default_rng(20261122)
     truth, held = np.array([2e6, 10e6]), []
     for lasts_s in (0.02, 0.1, 0.2):
@@ -251,7 +255,7 @@ def test_requests_that_last_too_long_for_a_short_trace_are_not_told() -> None:
 
 
 def test_tags_that_always_come_together_are_told_by_their_shapes() -> None:
-    """Each tag's requests cost what their shapes do, however alike the tags' counts are."""
+    """Each tag's requests cost what their shapes cost, however similar the tags' counts are."""
     rng = np.random.default_rng(17)
     windows, truth, share = 400, np.array([2e5, 9e5]), np.array([[0.9, 0.2], [0.1, 0.8]])
     labels = [
@@ -274,7 +278,7 @@ def test_tags_that_always_come_together_are_told_by_their_shapes() -> None:
     spans.add_time(bounds)
     asked = rng.poisson(np.exp(rng.normal(4, 0.7, (windows, 2))))
     first = rng.binomial(asked, share[0])
-    counts = np.column_stack([first, asked - first])  # tag by tag, of both shapes each
+    counts = np.column_stack([first, asked - first])  # tag by tag, each with both shapes
     used = np.rint((1e6 + asked @ truth) * rng.uniform(0.97, 1.03, windows)).astype(np.int64)
     sums = ledger.domains["package"].energy_nj
     sums[4] = used.sum()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Law 5 where requests own no time: `top`, `top --replay` and `attribute` give shapes the same."""
+"""Law 5 for requests without own CPU time: `top`, `top --replay` and `attribute` agree on
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def test_a_replay_ends_at_the_attribution(
 def test_the_live_view_ends_at_the_attribution(
     seed: int, seconds: float, interval_s: float
 ) -> None:
-    """But for what sums in the kernel cannot tell: who ran at the same instant."""
+    """Except for what the kernel's sums cannot show: who ran at the same instant."""
     told = traffic.story(seconds, seed)
     with TemporaryDirectory() as directory:
         whole = attribute(trace(Path(directory) / "t", told))
@@ -102,7 +104,9 @@ def long_story() -> traffic.Story:
 def test_every_interval_has_joules_once_there_are_windows_enough(
     long_story: traffic.Story, tmp_path: Path
 ) -> None:
-    """And before that none, and a note that says why. Each adds up, and keeps its interval."""
+    """Before that there are no joules, and a note that gives the reason. Each adds up and has an
+    interval.
+    """
     for snapshots in (
         live(long_story, 1.0),
         replayed(trace(tmp_path / "t", long_story), 1.0),
@@ -124,7 +128,7 @@ def test_every_interval_has_joules_once_there_are_windows_enough(
 
 
 def test_intervals_hold_what_an_interval_used(long_story: traffic.Story) -> None:
-    """A watt a core: the true joules of an interval are its requests' CPU time."""
+    """At one watt per core, the true joules of an interval equal its requests' CPU time."""
     held: list[bool] = []
     last = 0
     for number, snapshot in enumerate(live(long_story, 2.0, Grade.SIMULATED)):
@@ -142,8 +146,9 @@ def test_intervals_hold_what_an_interval_used(long_story: traffic.Story) -> None
 
 
 def test_what_cannot_be_told_apart_is_never_nothing_for_certain(tmp_path: Path) -> None:
-    """Both shapes in one mix, on a machine whose speed wanders. Live, in a replay, and at its end:
-    each interval holds the true joules of what came, at a watt a core.
+    """Both shapes in one mix, on a machine whose speed varies: live, in a replay, and at its end.
+
+    Each interval contains the true joules of its requests, at one watt per core.
     """
     rng = np.random.default_rng(9)
     windows = 1500

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of the analysis of variance, on designs of any shape; statsmodels is the second witness."""
+"""Laws of the analysis of variance, on designs of any shape, checked against statsmodels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statistics_cases import design_of
 
 @st.composite
 def studies(draw: st.DrawFn) -> pd.DataFrame:
-    """Two factors of 2 to 4 levels, 1 to 5 runs of a combination, at least one of them 2."""
+    """Two factors of 2 to 4 levels, 1 to 5 runs per combination, at least one of them with 2."""
     a, b = draw(st.integers(2, 4)), draw(st.integers(2, 4))
     counts = draw(st.lists(st.integers(1, 5), min_size=a * b, max_size=a * b))
     counts[0] = max(counts[0], 2)
@@ -76,7 +76,7 @@ def test_shares_and_the_errors_add_up_and_runs_have_no_order(study: pd.DataFrame
 @settings(max_examples=15, deadline=None)
 @given(studies())
 def test_no_unit_changes_aligned_ranks(study: pd.DataFrame) -> None:
-    """Adding a constant or a factor changes no rank."""
+    """Adding or multiplying by a constant changes no rank."""
     values, design = study["y"].to_numpy(float), design_of(study, ["a", "b"])
     before = aligned_ranks(values, design, analyse(values, design))
     values = 7 * values + 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep in C against a referee in plain Python, and against itself cut into other batches."""
+"""The C sweep against a reference in plain Python, and against itself with other batch cuts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def joined(batches: list[WindowBatch]) -> dict[str, bytes]:
 
 @st.composite
 def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
-    """Up to two packages of cores of one to three threads, and segments near the windows."""
+    """Up to two packages of cores with one to three threads, and segments near the windows."""
     cores = draw(st.lists(st.tuples(st.sampled_from([0, 3]), st.integers(1, 3)), max_size=3))
     package = [p for p, threads in cores for _ in range(threads)]
     core = [i for i, (_, threads) in enumerate(cores) for _ in range(threads)]
@@ -102,7 +102,7 @@ def _counts(draw: st.DrawFn, made: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def compare(batches: list[WindowBatch], expected: Found) -> None:
-    """Whole numbers exactly; reals to what adding doubles costs."""
+    """Compares whole numbers exactly, and reals up to the rounding error of adding doubles."""
     keys = []
     for batch in batches:
         e = batch.entries

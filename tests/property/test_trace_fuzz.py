@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever arrives, the trace room answers with data, a clear error, or a counted problem."""
+"""For any input, the trace code answers with data, a clear error, or a counted problem."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_flipped_bytes_in_a_real_stream(flips: list[tuple[int, int]]) -> None:
     st.lists(st.tuples(st.sampled_from(list(Block)), st.integers(0, 5), st.randoms()), max_size=8)
 )
 def test_well_framed_nonsense(blocks: list[tuple[Block, int, object]]) -> None:
-    """Frames are right, every field of every record is arbitrary."""
+    """The frames are valid; every field of every record is arbitrary."""
     out = [ft.head()]
     for kind, count, random in blocks:
         if kind in (Block.HELLO, Block.END, Block.FLUSH):
@@ -103,7 +103,7 @@ def test_any_startup_message(kind: int, message: bytes) -> None:
 def test_no_nanosecond_is_lost_between_stream_and_table(
     spans: list[tuple[int, int, int, int]], per_block: int
 ) -> None:
-    """Law 1 for this room: whatever order segments come in, their time arrives, per CPU."""
+    """Law 1 for this code: in whatever order segments come, their time arrives, per CPU."""
     rows = [
         ft.segment(ft.BEGIN_NS + t * ft.MS, ft.BEGIN_NS + t * ft.MS + d, pid, cpu=cpu)
         for t, d, pid, cpu in spans
@@ -145,7 +145,9 @@ def whole() -> Iterator[Path]:
 def test_any_damage_to_a_dataset(
     whole: Path, which: int, how: str, where: float, mask: int
 ) -> None:
-    """Opens and reads, or refuses in one line; what is not all there never looks complete."""
+    """It opens and can be read, or is refused with one line. An incomplete one never looks
+    complete.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t"
         shutil.copytree(whole, path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of what the programs compute in place: scaled counters, busy clocks."""
+"""Laws of what the BPF programs compute in the kernel: scaled counters, busy clocks."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from qjoule.contract import WHOLE
 from tracer_parts.parts import busy_at, busy_between, busy_set, counted, scaled
 
 HOUR_NS = 3600 * 10**9
-SHORT_NS = 1 << 32  #: stretches below this are computed without rounding times
+SHORT_NS = 1 << 32  #: slices below this are computed without rounding times
 times = st.integers(1, SHORT_NS - 1)
-LEAST_NS = 10_000  #: less counted than this, and than half of the stretch, is a sliver
+LEAST_NS = 10_000  #: less counted time than this, and than half of the slice, is a sliver
 Reading = tuple[int, int, int]  #: counter, enabled_ns, running_ns
 starts = st.tuples(*[st.integers(0, 1 << 62)] * 3)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
-    """Before the first example: each has its time."""
+    """Compiled before the first example, because each example has a time limit."""
     scaled(1, 1, 1)
 
 
 def _least_ns(enabled: int) -> int:
-    """Time of a stretch that must be counted, written apart from the programs."""
+    """Time of a slice that must be counted, written independently of the programs."""
     one_per_cent = -(-enabled * (WHOLE // 100) // WHOLE)
     return max(one_per_cent, min(LEAST_NS, -(-enabled // 2)))
 

@@ -33,7 +33,7 @@
 #include <unistd.h>
 
 #define MAX_CPUS       256
-#define RING_PAGES     64 /* a power of two; a page holds 102 switches */
+#define RING_PAGES     64 /* a power of two; a page contains 102 switches */
 #define UPDATE_NS      1000000L
 #define NS_PER_SECOND  1000000000ULL
 #define EXIT_LOST      3
@@ -103,7 +103,7 @@ static void open_ring(int cpu)
 	rings[ring_count++] = (struct ring){.page = page, .cpu = cpu};
 }
 
-/* Visiting a CPU makes it switch, so that from here on it is known whether it is busy. */
+/* Visiting a CPU makes it switch, so that from then on its busy state is known. */
 static void visit(int cpu)
 {
 	cpu_set_t one;
@@ -130,8 +130,8 @@ static void open_rings(void)
 }
 
 /*
- * A switch is told twice: by who goes, with who comes, and by who comes. Some kernels leave out the
- * second when an idle thread comes, whose tid is 0.
+ * A switch is recorded twice: once for the thread that leaves, with the next one, and once for the
+ * thread that comes in. Some kernels omit the second record when an idle thread, tid 0, comes in.
  */
 static uint32_t next_tid(const struct cpu_switch *record)
 {
@@ -140,7 +140,7 @@ static uint32_t next_tid(const struct cpu_switch *record)
 	return out ? record->other_tid : record->tid;
 }
 
-/* Takes what a ring holds; returns the number of changes there are now. */
+/* Takes the records out of a ring; returns the number of changes so far. */
 static int take(struct ring *ring, int count)
 {
 	char *data = (char *)ring->page + ring->page->data_offset;
@@ -152,7 +152,7 @@ static int take(struct ring *ring, int count)
 		struct cpu_switch record;
 		char *into = (char *)&record;
 
-		for (size_t i = 0; i < sizeof(record); i++) /* it may wrap round the ring's end */
+		for (size_t i = 0; i < sizeof(record); i++) /* it may wrap around the ring's end */
 			into[i] = data[(tail + i) % ring->page->data_size];
 		tail += record.header.size;
 		if (record.header.type == PERF_RECORD_LOST) {
@@ -179,8 +179,10 @@ struct books {
 	uint64_t any_busy_ns, cpu_busy_ns;
 };
 
-/* A record that was still being written when the rings were read comes a little late: it counts
- * from when it was seen. */
+/*
+ * A record that was still being written when the rings were read comes a little late. It counts
+ * from when it was seen.
+ */
 static void advance(struct books *books, uint64_t to_ns)
 {
 	if (to_ns <= books->t_ns)
@@ -216,7 +218,7 @@ static uint64_t write_energy(int fd, const struct books *books, const double wat
 	char text[32];
 	int bytes = snprintf(text, sizeof(text), "%" PRIu64 "\n", (uint64_t)uj);
 
-	/* The number only grows, so no reader meets the end of an older one. */
+	/* The number only grows, so a reader never sees the end of an older one. */
 	if (pwrite(fd, text, (size_t)bytes, 0) != bytes)
 		die("energy_uj");
 	return (uint64_t)uj;

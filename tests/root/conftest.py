@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests on a live kernel and real servers, where a machine that others use has its say too."""
+"""Fixtures for tests on a live kernel and real servers, on machines that may be shared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qjoule_drivers.connections import put_in_connections
 from root.support import leftovers, tolerance
 from tag_listener import Listener, listening
 
-#: Tests of one run that may pass at their second attempt only.
+#: How many tests of a run may pass only at their second attempt.
 MOST_REPEATED = 3
 _FAILED = pytest.StashKey[bool]()
 _BEFORE = pytest.StashKey[leftovers.Before]()
@@ -25,7 +25,7 @@ _ELSEWHERE = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Temporary files go where this run can see what is left of them. Its workers inherit that."""
+    """Puts temporary files where this run can see leftovers. Its workers inherit that."""
     if not hasattr(config, "workerinput"):
         config.stash[_BEFORE] = leftovers.begin()
 
@@ -37,7 +37,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def open_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Every user may enter the tests' directories: what they name is read without root's rights."""
+    """Lets every user enter the tests' directories: files named there are read without root's
+    rights.
+    """
     base, make = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp
 
     def mktemp(basename: str, numbered: bool = True) -> Path:
@@ -59,7 +61,7 @@ def _clock() -> None:
 
 @pytest.fixture
 def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    """The drivers are wrapped, and this process tells this listener of their calls."""
+    """Wraps the drivers, so that this process reports its calls to this listener."""
     with listening(tmp_path / "tags.sock") as found:
         channel = channel_module.channel
         monkeypatch.setattr(channel, "_path", str(found.path))
@@ -72,7 +74,9 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen
 
 @pytest.fixture
 def recorder_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where this test's recorders listen to applications; they lose root's rights, and leave it."""
+    """The socket where this test's recorders listen. They drop root's rights and leave the socket
+    behind.
+    """
     path = Path(f"/tmp/qjoule-tags-{os.getpid()}.sock")
     monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
     yield path
@@ -81,7 +85,7 @@ def recorder_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def tags_socket(recorder_socket: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where this test's recorder and this process, whose drivers are wrapped, meet."""
+    """The socket where this test's recorder and this process, with wrapped drivers, meet."""
     channel = channel_module.channel
     monkeypatch.setattr(channel, "_path", str(recorder_socket))
     channel.abandon()
@@ -97,7 +101,9 @@ def elsewhere(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
-    """This process' shims meet no recorder, as on another host, and send their tags."""
+    """This process's shims find no recorder, as on another host, and send their tags to
+    the server.
+    """
     channel = channel_module.channel
     monkeypatch.setattr(channel, "_path", str(tmp_path / "nobody.sock"))
     channel.abandon()
@@ -111,10 +117,10 @@ def elsewhere(
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that fails here is repeated once, where nobody watches the run.
+    """In CI, repeats once a test that fails here.
 
-    Whoever integrates must know that it is the change that failed, and not a neighbour on the host
-    that took the CPU for a second. A developer meets the failure at once.
+    A CI failure must mean that the change is at fault, and not that another process on the host
+    took the CPU for a second. A developer sees the failure at once.
     """
     if not os.environ.get("CI"):
         return
@@ -127,7 +133,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What tests of a module share is made anew for a test that is repeated."""
+    """Sets up again what tests of a module share, for a test that is repeated."""
     report = yield
     if report.failed and getattr(item, "execution_count", 0) == 1:
         item.stash[_FAILED] = True
@@ -141,7 +147,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows what is left, and why tests were repeated: all faults, of tests or of qjoule."""
+    """Shows leftovers and why tests were repeated: all are faults, of tests or of qjoule."""
     for what in terminalreporter.config.stash.get(_LEFT, []):
         terminalreporter.write_line(f"left behind: {what}", red=True)
     for what in terminalreporter.config.stash.get(_ELSEWHERE, []):
@@ -157,7 +163,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """More than a few repeated tests cannot be chance; and nothing may be left of any."""
+    """Fails if more than a few tests were repeated, which is not chance, or if anything is left
+    behind.
+    """
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     repeated = reporter.stats.get("rerun", []) if reporter else []
     before = session.config.stash.get(_BEFORE, None)

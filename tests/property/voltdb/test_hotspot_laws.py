@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names read from a JVM's heap: right, or not at all, whenever the collector comes."""
+"""Names read from a JVM's heap are right or missing, whenever the collector runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qjoule.servers import registry
 
 SLOT = 256  #: bytes of an object, in hotspot_host.c
 MOVES_ALL = 0b1111
-READS_MAX = 24  #: more than one text takes
+READS_MAX = 24  #: more than one text needs
 
 
 FACTS = registry.servers()["voltdb"].facts
-Layout = ctypes.c_uint64 * len(FACTS)  #: the facts in their order
+Layout = ctypes.c_uint64 * len(FACTS)  #: the facts in order
 
 
 def layout(**numbers: int) -> ctypes.Array[ctypes.c_uint64]:
@@ -40,14 +40,14 @@ def read(
     moved: int,
     garbage: bytes,
 ) -> bytes | None:
-    """The text as the probe reads it, None where it does not trust what it has read."""
+    """The text as the probe reads it, None if the probe does not trust what it read."""
     out = ctypes.create_string_buffer(SLOT)
     got = _library().hotspot_host(jvm, text, len(text), int(in_list), reads, moved, garbage, out)
     return None if got < 0 else out.raw[:got]
 
 
 layouts = st.one_of(
-    st.builds(  # compressed, the base below the heap
+    st.builds(  # compressed, with the base below the heap
         lambda base, shift: layout(
             oop_base=base,
             oop_shift=shift,
@@ -95,7 +95,7 @@ def test_without_a_collector_every_text_is_read(
 def test_what_moves_while_it_is_read_is_right_or_not_told(
     jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
 ) -> None:
-    """Before each of the reads, any of the objects on the way."""
+    """Before each of the reads, any of the objects on the path may move."""
     for reads in range(READS_MAX):
         for moved in range(1, MOVES_ALL + 1):
             found = read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage)

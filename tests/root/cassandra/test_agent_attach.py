@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting the agent into JVMs: as they may be found, and what is said of those that cannot."""
+"""Loading the agent into JVMs, in the states they may be in, and the message where that fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def classes() -> Iterator[Path]:
 
 @contextmanager
 def agent_in(toy: ToyCassandra) -> Iterator[os.stat_result]:
-    """Tells the file that its probes would be in."""
+    """Reports the file that its probes would be in."""
     with agents_by_root_part() as agents:
         put = agents.put(toy.process)
         try:
@@ -81,7 +81,7 @@ def has_agent(toy: ToyCassandra) -> bool:
 
 
 def left_behind(toy: ToyCassandra) -> list[str]:
-    """Directories of the agent that its root has."""
+    """Directories of the agent below this root."""
     root = toy.process.root
     return [
         str(path)
@@ -193,7 +193,7 @@ def test_attaching_disabled_where_it_cannot_be_seen(
             put_into(toy)
         assert left_behind(toy) == []
         said = toy.process_request("still there")
-        while said != "still there":  # the JVM took the signal for the wish to see its threads
+        while said != "still there":  # the JVM took the signal as a request for a thread dump
             said = toy.line()
             assert toy.child.poll() is None
 

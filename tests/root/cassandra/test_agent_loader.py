@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that loads the agent: its rights, and JVMs that are none or mean harm."""
+"""The process that loads the agent: its rights, and fake or malicious JVMs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def process_of(child: subprocess.Popen[Any]) -> Process:
 def fake(
     root: Path, behaviour: str, uid: int = UID, python: Path | None = None
 ) -> Iterator[FakeJvm]:
-    """`python`: which runs the loader, instead of this one."""
+    """`python`: the interpreter for the loader, instead of this one."""
     command = [sys.executable, fake_jvm.__file__, str(root), str(uid), str(GID), behaviour]
     pipe = subprocess.PIPE
     with (
@@ -82,7 +82,7 @@ def fake(
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A root directory with a /tmp, and a directory of the JVM's user that is not to be changed."""
+    """A root directory with a /tmp, and a directory of the JVM's user that must not change."""
     with server_directory() as parent:
         root = parent / "root"
         (root / "tmp").mkdir(parents=True)
@@ -126,7 +126,7 @@ def proc_status(pid: int) -> dict[str, list[str]]:
 
 @contextmanager
 def loading(jvm: FakeJvm, seconds: float = 30.0) -> Iterator[None]:
-    """While a loader works."""
+    """While a loader is working."""
     with jvm.agents.reached(jvm.process) as reached:
         identity = identity_of(reached.pid, status_of(reached))
         with reached.loader(identity, client_tags=False, may_signal=True, seconds=seconds):
@@ -173,7 +173,7 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
         assert standard == [Path(os.devnull)] * 3
         assert secret not in links
         assert environment == b""
-        # Nobody waits for its answer any more: it has ended, and taken its files away.
+        # Nobody waits for its answer any more: it has ended and removed its files.
         no_loader_is_left(jvm.agents)
         assert jvm.left_behind == []
 
@@ -293,7 +293,7 @@ def test_a_process_that_executes_another_program_by_now(root: Path) -> None:
 
 
 def test_a_number_that_another_process_has_got() -> None:
-    """What was reached has ended; the number that is asked for is by now of one that runs."""
+    """The process that was reached has ended; another running process now has its number."""
     with sleeping() as first, sleeping() as other, agents_by_root_part() as agents:
         with agents.reached(process_of(first)) as reached:
             identity = identity_of(reached.pid, status_of(reached))
@@ -321,7 +321,7 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def installed(root: Path) -> Path:
-    """A directory for a program, with the agent's files beside it as where qjoule is installed."""
+    """A program's directory with the agent's files beside it, as in an installed qjoule."""
     place = root.parent / "installed"
     (place / "bin").mkdir(parents=True)
     (place / "lib").mkdir()
@@ -333,7 +333,7 @@ def test_a_python_that_the_user_may_not_execute(root: Path, installed: Path) -> 
     python = installed / "python"
     python.symlink_to(sys.executable)
     nobody = pwd.getpwnam("nobody")
-    os.chown(installed, nobody.pw_uid, nobody.pw_gid)  # who runs the root part's command
+    os.chown(installed, nobody.pw_uid, nobody.pw_gid)  # the user that runs the root part's command
     installed.chmod(0o700)
     with fake(root, "good", python=python) as jvm:
         said = refused(jvm, f"cannot run {sys.executable} as user {UID}: ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of Cassandra's clients on other hosts: the custom payload of each request has its own."""
+"""Tags of Cassandra clients on other hosts: the custom payload of each request carries its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: How a client speaks to the server; in the long runs also as others do.
+#: How a client talks to the server; the long runs also use the other ways.
 WAYS: dict[str, dict[str, Any]] = {
     "v5": {},
     "v5_lz4": {"compression": "lz4"},
@@ -34,14 +34,14 @@ IN_FLIGHT = 32  #: requests of one connection
 STATEMENTS = 8
 REQUESTS = long_runs.statements(600) // len(WAYS)
 SELECT = "SELECT note AS m_{} FROM shop.orders WHERE id = {}"
-LIVE = 60  #: requests that the live view counts
+LIVE = 60  #: requests counted by the live view
 THEIRS = {"trace-id": b"x" * 700, "qjoule": b"", "xqjoule.endpoint": b"x"}
 
-Tagged = Counter[tuple[str, str | None]]  #: what a query is, and its endpoint
+Tagged = Counter[tuple[str, str | None]]  #: the statement of a query, and its endpoint
 
 
 def _overlapping(client: Client, way: str) -> Tagged:
-    """Many requests of a connection at a time; which statement it is says which tag it has."""
+    """Many requests at a time on one connection; the statement determines the tag."""
     sent: Tagged = Counter()
     statements = []
     for number in range(STATEMENTS):
@@ -63,7 +63,7 @@ def _overlapping(client: Client, way: str) -> Tagged:
 
 
 def _others(client: Client, way: str) -> Tagged:
-    """Text, a batch, pages, payloads of others; and requests that have no tags."""
+    """Text, a batch, pages, payloads of others; and requests without tags."""
     sent: Tagged = Counter()
 
     def one(what: str, run: Callable[[str], object], endpoint: str | None) -> None:
@@ -123,7 +123,7 @@ def _tagged(run: Run) -> Tagged:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_path: Path) -> None:
-    """And a recording that was not asked to read it has none of it."""
+    """And a recording that was not asked to read tags has none."""
     with cassandra.connect() as client:
         day.set_up(client)
         insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, 'x')")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and shapes on a real Cassandra: what the server counts is what the trace says."""
+"""Counts and shapes on a real Cassandra: the server's own counts equal the trace's."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_cassandra_requests_count_under_their_own_shape(told: Told[day.Story]) -
 
 
 def test_cassandra_the_server_counts_the_same(told: Told[day.Story]) -> None:
-    """Its metrics count statements: a batch is six, a PREPARE and what failed is none."""
+    """Its metrics count statements: a batch is six; a PREPARE and a failed statement are none."""
     run, story = told.run, told.story
     batches = run.executions()[f"begin batch; {day.INSERT}; {day.DELETE}; apply batch"]
     prepared = run.executions(command="execute").total()
     assert prepared == story.counted["prepared_statements_executed"]
-    # An answer counts its own question: that of the first is in the trace, and not in between.
+    # A reply counts its own query: the first query is in the trace, but not in the difference.
     regular = run.executions(command="query").total() - batches - 1
     assert regular == story.counted["regular_statements_executed"]
 
@@ -56,7 +56,7 @@ def test_cassandra_no_literal_is_told(told: Told[day.Story]) -> None:
 
 
 def test_cassandra_requests_own_no_cpu_time(told: Told[day.Story]) -> None:
-    """No thread shows which request it works for, so none is charged to one; nor is it timed."""
+    """No thread shows which request it works for, so none is charged or timed."""
     trace = told.run.trace
     assert trace.pandas("segments")["query"].isna().all()
     queries = told.run.queries
@@ -115,7 +115,9 @@ def test_cassandra_compressed_requests_count_as_any(
 
 
 def test_cassandra_a_keyspace_is_part_of_an_id(cassandra: DatabaseServer, tmp_path: Path) -> None:
-    """Statements that name none are prepared in that of USE: the same text in two is two ids."""
+    """Statements without a keyspace are prepared in that of USE: the same text in two has
+    two ids.
+    """
     with cassandra.connect() as client:
         day.set_up(client)
         client.execute(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent rung on a real Cassandra: what it says it answered is what the trace says."""
+"""The agent rung on a real Cassandra: its own count of answers equals the trace's."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_agent_shows_batches_by_their_statements(told: Told) -> None:
 
 
 def test_agent_joins_what_other_stages_do(told: Told) -> None:
-    """Counters are always handed to a stage of their own, whose thread works for the request."""
+    """Counters are always passed to a separate stage, whose thread works for the request."""
     queries = told.run.queries.set_index("query")
     counters = queries[(queries["text"] == day.COUNT_SHAPE) & (queries["command"] == "execute")]
     segments, owners = told.run.trace.pandas("segments"), told.run.trace.pandas("owners")
@@ -112,7 +112,7 @@ def test_agent_leaves_and_comes_again(
 ) -> None:
     for turn in range(2):
         until(lambda: not has_agent(cassandra.pid), "the agent did not leave")
-        client.execute("SELECT name FROM story.people WHERE id = 1")  # between two: unseen
+        client.execute("SELECT name FROM story.people WHERE id = 1")  # between two: not seen
         with recording(tmp_path / str(turn), *options(cassandra)):
             assert has_agent(cassandra.pid)
             for i in range(10):

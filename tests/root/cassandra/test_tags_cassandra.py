@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of requests that overlap on one connection: CQL's stream id says which call is whose."""
+"""Tags of overlapping requests on one connection: CQL's stream id tells the calls apart."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 TAGS = 32
 REQUESTS = long_runs.statements(1024) // TAGS * TAGS
 IN_FLIGHT = 256
-#: The agent's takes as long again.
+#: The agent's test takes equally long again.
 RUNGS = ("statistical", "agent") if long_runs.ASKED else ("statistical",)
 ENERGY = ("--energy", "estimated:5,10,20,40")
 
 
 def _overlapping(server: DatabaseServer) -> None:
-    """Requests of TAGS statements, each with its own tag, many of them at a time."""
+    """Requests of TAGS statements, each with its own tag, many at a time."""
     with server.connect() as client:
         statements = [
             client.session.prepare(f"SELECT note AS m_tag_{n} FROM shop.orders WHERE id = ?")
@@ -65,7 +65,7 @@ def test_every_request_has_its_own_call_s_tags(
 
 
 def _halves_add_up(directory: Path, rung: str) -> None:
-    """By tag: all calls of all statements that bear it."""
+    """By tag: all calls of all statements that carry it."""
     rows = attribute(directory, "--by", "tag:half")["rows"]
     halves = {row["tag:half"]: row for row in rows if row["tag:half"] in ("0", "1")}
     for row in halves.values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MongoDB's protocol for real: what a driver says that it asked of a FerretDB is what is told."""
+"""MongoDB's protocol on a FerretDB: the driver's count of requests equals the trace's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EACH = 20
 
 
 class Asked(monitoring.CommandListener):
-    """Counts what the driver sends, and what of it failed, by command and collection."""
+    """Counts the driver's requests and failures, by command and collection."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Asked(monitoring.CommandListener):
 
 @pytest.fixture(scope="module")
 def told(ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Run]:
-    """(what the driver says that it asked, what the trace says)."""
+    """(requests by the driver's count, requests by the trace)."""
     directory = tmp_path_factory.mktemp("ferretdb") / "trace"
     asked = Asked()
     with recording(directory, "--pid", str(ferretdb.pid), "--ring-mb", "64"):
@@ -98,7 +98,7 @@ def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
 
 
 def _load(client: pymongo.MongoClient[dict[str, Any]]) -> None:
-    """Each thread with a key of its own."""
+    """Each thread has its own key."""
 
     def work(number: int) -> None:
         name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
@@ -114,7 +114,7 @@ def test_ferretdb_counts_are_the_drivers_own(told: tuple[Asked, Run]) -> None:
     counted: Counter[str] = Counter()
     for text, n in run.executions().items():
         counted[" ".join(text.split(" ")[:2])] += n
-    for watching in ("admin hello", "admin ismaster"):  # not shown to listeners
+    for watching in ("admin hello", "admin ismaster"):  # the driver does not show this to listeners
         counted.pop(watching, None)
     assert counted == asked.counts
 
@@ -165,7 +165,7 @@ def test_ferretdb_documents_are_the_drivers_own(told: tuple[Asked, Run]) -> None
 
 
 def test_ferretdb_requests_own_no_time(told: tuple[Asked, Run]) -> None:
-    """Its goroutines go from thread to thread: the rung says so, and nobody is charged."""
+    """Goroutines move between threads, so the rung charges no request; it reports that."""
     _, run = told
     assert set(run.queries["rung"]) == {"statistical"}
     assert (run.queries["end_ns"] > run.queries["begin_ns"]).all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A root part whose command is this test, and processes of ordinary users for it to look at."""
+"""A root part whose command is this test, and processes of ordinary users to examine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Running:
-    """A root part that runs."""
+    """A running root part."""
 
     def __init__(self, root: RootPart) -> None:
         self.pid = root.pid
@@ -31,7 +31,7 @@ class Running:
 
     @property
     def descriptors(self) -> int:
-        """How many it has, once it is done with all that it was asked before."""
+        """The number of its descriptors, once it has finished all earlier requests."""
         ask(self.connection, Kind.EXE, pid=os.getpid())
         return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208
 
@@ -68,7 +68,7 @@ def running_root_part() -> Iterator[Running]:
 def process_of(
     program: str, *, user: int = USER, arguments: tuple[str, ...] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python program of an ordinary user. It has begun: it said so by one line."""
+    """A Python program of an ordinary user. It has started: it printed one line."""
     process = subprocess.Popen(
         [PYTHON, "-I", "-c", program, *arguments],
         stdin=subprocess.PIPE,

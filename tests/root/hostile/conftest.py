@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of hostile neighbours share."""
+"""Fixtures shared by tests of hostile neighbours."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def files(place: Path) -> Path:
-    """Where the candidates of a test have their files."""
+    """The directory for the files of a test's candidates."""
     return place
 
 
 @pytest.fixture
 def root() -> Iterator[Running]:
-    """A root part, whose command is the test."""
+    """A root part whose command is the test."""
     with running_root_part() as running:
         yield running

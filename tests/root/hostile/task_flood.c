@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Causes task events as fast as it can, until it is killed: task_flood rename|fork|exec. */
+/* Causes task events as fast as possible until it is killed: task_flood rename|fork|exec. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be asked on the socket that is bound to one process, and how much of it."""
+"""What may be requested on the socket bound to one process, and how much of it."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_nothing_is_left_of_what_was_asked(root: Running, files: Path) -> None:
             with pytest.raises(Unreadable):
                 access.mapped(1, 2)
         assert root.descriptors == descriptors
-        # Its answer comes before the end of a child, which is waited for afterwards.
+        # The answer comes before the end of a child, which is waited for afterwards.
         while root.children != children:
             assert access.file_id(path)
 
 
 def test_one_process_is_given_few_handles(root: Running, files: Path) -> None:
-    """There is room for some hundreds, for all candidates together."""
+    """There is room for a few hundred, for all candidates together."""
     program = (
         "import mmap, os, sys; paths = sys.argv[1:];"
         "maps = [mmap.mmap(os.open(p, 0), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ) for p in paths];"
@@ -88,7 +88,7 @@ def test_one_process_is_all_that_its_socket_reaches(root: Running) -> None:
     with process_of(WAIT) as process, root.bound(process.pid) as bound:
         for kind in set(Kind) - {Kind.OPEN}:
             assert errno_of(bound, kind, pid=1, text=b"/usr/bin/sleep") == errno.EPERM
-        # The process of the request is not looked at.
+        # The process in the request is ignored.
         reply = ask(bound, Kind.OPEN, pid=1, number=What.PROC, text=b"stat")
         assert os.read(reply.fd, 20).startswith(str(process.pid).encode())
         os.close(reply.fd)
@@ -161,7 +161,7 @@ def test_there_is_one_socket_for_the_tracer(root: Running) -> None:
 
 
 def test_with_what_is_refused_comes_no_descriptor(root: Running, files: Path) -> None:
-    """It was opened before it was looked at."""
+    """It was opened before it was checked."""
     path = written(files / "of_user", mode=0o755, user=USER)
     assert stat.S_ISREG(Path(path).stat().st_mode)
     head = struct.pack("=IiIIQQ", Kind.INSTALLED, 0, 0, 0, 0, 0)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of ordinary users that look like servers, beside real ones: the real ones are found."""
+"""Ordinary users' processes that look like servers: the real servers beside them are still
+found.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-USERS = (64001, 64002, 64003, 64004)  #: of each some candidates are not looked at from 33 on
+USERS = (64001, 64002, 64003, 64004)  #: from the 33rd on, some candidates of each are skipped
 FAKES = 100
 
-#: Waits, and looks inside like the server that TEXT is from. It lasts no longer than the test.
+#: Waits, and contains the strings of the server that TEXT is from. It does not outlive the test.
 _FAKE = """
 #include <signal.h>
 #include <sys/prctl.h>
@@ -67,7 +69,7 @@ def _running(executable: Path, name: str, *arguments: str, user: int) -> Iterato
 
 
 def _compiled(directory: Path, name: str) -> Path:
-    """A program of this name. It is the server's by its looks."""
+    """A program of this name that looks like the server."""
     source, program = directory / f"{name}.c", directory / name
     source.write_text(f'#define TEXT "{_TEXTS[name]}"\n{_FAKE}')
     subprocess.run(["gcc", "-O1", "-o", program, source], check=True)
@@ -76,7 +78,7 @@ def _compiled(directory: Path, name: str) -> Path:
 
 
 def _with_header(program: Path, path: Path, offset: int, form: str, value: int) -> Path:
-    """A copy that still runs, but says something else of itself (Elf64_Ehdr)."""
+    """A copy that still runs, but whose ELF header is false (Elf64_Ehdr)."""
     content = bytearray(program.read_bytes())
     struct.pack_into(form, content, offset, value)
     path.parent.mkdir()
@@ -86,7 +88,7 @@ def _with_header(program: Path, path: Path, offset: int, form: str, value: int) 
     return path
 
 
-#: What is put into a configuration file's place; some of it only at its second opening.
+#: Replacements for a configuration file; some appear only when it is opened a second time.
 def _pipe(path: Path) -> None:
     os.mkfifo(path)
     path.chmod(0o666)
@@ -140,7 +142,7 @@ def _arguments(name: str, configuration: Path) -> tuple[str, ...]:
 @contextmanager
 def _fakes(files: Path, how_many: int) -> Iterator[list[int]]:
     programs = {name: _compiled(files, name) for name in _TEXTS}
-    # e_shoff, e_shentsize, e_shnum, e_shstrndx: loading a program takes none of them.
+    # e_shoff, e_shentsize, e_shnum, e_shstrndx: loading a program uses none of them.
     broken = [
         _with_header(programs["mariadbd"], files / f"broken{at}/mysqld", *header)
         for at, header in enumerate(
@@ -171,7 +173,7 @@ def _of(found: Discovery, pid: int) -> Server:
 def _settled(server: Server) -> Server:
     """What is the same at the next look, and for root itself.
 
-    Processes of PostgreSQL come and go; root opens a library by another name.
+    Processes of PostgreSQL come and go, and root opens a library by another name.
     """
     resolution = server.resolution and replace(server.resolution, handle=0, library="")
     return replace(server, id=0, handle=0, resolution=resolution, tgids=server.tgids[:1])
@@ -202,14 +204,14 @@ def test_real_servers_are_found_beside_a_hundred_hostile_processes(
         assert _settled(_of(found, pid)) == _settled(_of(before, pid))
     named = [server.tgids[0] for server in found.servers if server.running]
     unreadable = [line for line in found.unreadable if str(files) in line]
-    # Each is taken for a server, or named with what is wrong.
+    # Each is either taken for a server, or listed with the reason why not.
     assert [
         pid for pid in fakes if pid not in named and f"process {pid} " not in str(unreadable)
     ] == []
     assert all("\n" not in line for line in found.unreadable)
     first = min(named.index(pid) for pid in set(fakes) & set(named))
     assert max(named.index(pid) for pid in (redis.pid, postgres.pid)) < first
-    # What stays open are handles: one of each executable.
+    # The descriptors that stay open are handles: one for each executable.
     assert ask(root.connection, Kind.EXE, pid=redis.pid).text
     assert root.descriptors <= descriptors + 8
 
@@ -245,7 +247,7 @@ def test_a_hostile_examiner_is_not_believed(
         for one in host.processes().processes
         if one.pid == redis.pid
     ]
-    # A handle that is somebody else's.
+    # A handle that belongs to somebody else.
     os.close(ask(root.connection, Kind.INSTALLED, text=b"/usr/bin/sleep").fd)
     with monkeypatch.context() as patched:
         patched.setattr(host_module, "examine", hostile)

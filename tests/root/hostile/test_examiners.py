@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in an examiner's process can compute and talk, within its limits, and nothing else."""
+"""A process that examines can compute and talk, within its limits, and nothing else."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_too_much_memory_is_not_given() -> None:
 
 
 def test_each_failure_is_its_own() -> None:
-    """The good ones beside them answer."""
+    """The good candidates beside them are answered."""
 
     def loops(descriptor: int) -> bytes:
         while descriptor:
@@ -214,7 +214,7 @@ def test_each_failure_is_its_own() -> None:
     answers = run([*tasks, cannot_start, *good])
     assert [answer for answer in answers if isinstance(answer, bytes)] == [b"good"] * 8
     failures = [answer for answer in answers if isinstance(answer, Failed)]
-    # Which of its two limits a loop meets first, the machine decides.
+    # The machine decides which of its two limits a loop reaches first.
     late = ["loops", "waits", "leaves_the_pipe"]
     assert [f.is_late for f in failures] == [*(work.__name__ in late for work in bad), False]
     said = dict(zip([*(work.__name__ for work in bad), "start"], map(str, failures), strict=True))
@@ -238,7 +238,7 @@ def test_a_loop_ends_at_its_limit_of_cpu_time() -> None:
 
 def answer_task(work: Callable[[int], bytes]) -> Callable[[], Task]:
     def make() -> Task:
-        # A pipe whose other end stays open here: reading from it waits.
+        # A pipe whose other end stays open here: reading from it blocks.
         return Task(work, os.dup(_waiting[0]), cpu_s=1)
 
     return make
@@ -270,7 +270,7 @@ def test_it_ends_with_who_started_it() -> None:
         children = Path(f"/proc/{starter}/task/{starter}/children")
         while not (child := children.read_text().split()):
             time.sleep(0.01)
-        # It has its limits when it has given up what this test holds.
+        # Its limits apply once it has closed what this test holds.
         while len(os.listdir(f"/proc/{child[0]}/fd")) > 5:  # noqa: PTH208
             time.sleep(0.01)
         os.kill(starter, 9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of the root part fails, whichever: nothing stays attached, and one line says why."""
+"""Makes one call of the root part fail: nothing stays attached, and one line gives the reason."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_one_call_that_fails(kind: str, injector: Path, server: Path, tmp_path: Path) -> None:
-    """The first, second, third, fifth, ... call of a kind, until there are not so many."""
+    """The first, second, third, fifth, ... call of a kind, until there are no more."""
     failures, number, before = 0, 1, 1
     while True:
         outcome = attempt_with(f"{kind}:{number}:{FAULTS[kind]}", injector, server, tmp_path)
@@ -97,7 +97,7 @@ def attempt_with(fault: str, injector: Path, server: Path, directory: Path) -> O
 
 
 def trace(root: RootPart, server: Path) -> tuple[str, bool]:
-    """What a tracer said that was to attach, and whether it did; it has ended."""
+    """The messages of a tracer that was to attach, and whether it did; it has ended."""
     try:
         handle = root.installed(server).handle
         asked = root.tracer()
@@ -117,7 +117,7 @@ def trace(root: RootPart, server: Path) -> tuple[str, bool]:
         os.close(control)
         process.stdout.read()
         said = process.stderr.read().decode()
-        # A counter that is not there is told, and the others are read.
+        # A missing counter is reported, and the others are read.
         assert process.wait(END_S) == (0 if attached else 1), said
     return said, attached
 
@@ -148,7 +148,7 @@ def tracer(
 
 
 def until_nothing_is_held(root: RootPart) -> None:
-    """The tracer has ended, and the root part sees it: there is nothing else for it to do."""
+    """The tracer has ended and the root part notices: it has nothing else to do."""
     deadline = time.monotonic() + END_S
     while root.process.poll() is None and held(root):
         assert time.monotonic() < deadline, held(root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the root part opens of somebody else's process, and what it refuses."""
+"""Which files of another user's process the root part opens, and which it refuses."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_links_that_the_kernel_makes_up_are_not_followed(root: Running, files: P
                 access.file(path)
         with pytest.raises(Unreadable, match="not followed"):
             access.names(str(files / "roots"))
-        # Those are the files of who opens them, not the candidate's.
+        # Those belong to the process that opens them, not to the candidate.
         assert access.file("/proc/self/environ") == b""
         assert access.file("/proc/self/maps") == b""
 
@@ -176,7 +176,7 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, files: P
             assert SocketAccess(bound).file(of_other) == b"port 1\n"
         with root.bound(process.pid, uid=0, gid=0) as bound:
             assert SocketAccess(bound).file(of_root) == b"port 1\n"
-            # The user root, not root's power over the files of others.
+            # The user root, without root's power over the files of others.
             with pytest.raises(Unreadable, match="Permission denied"):
                 SocketAccess(bound).file(own)
 
@@ -255,7 +255,7 @@ def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: Running, fil
 
 @contextmanager
 def _process_numbered(pid: int) -> Iterator[None]:
-    """A process of this very number: of this test, or of somebody who was faster."""
+    """Creates a process with this number; it may also belong to somebody who was faster."""
     #: clone3(2), struct clone_args: exit_signal is the fifth, set_tid and its size follow the TLS.
     program = f"""
 import ctypes, os, struct, sys, time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A probe goes into the very file that was looked at, where the instruction is still there."""
+"""A probe is placed in exactly the file that was examined, if the instruction is still there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from servers.toy_elf import MYSQL_8, toy_server
 pytestmark = pytest.mark.root
 
 PROGRAM = "mysql_begin_thd_first"
-PUSH = b"\x55"  #: `push %rbp`, what the toy's functions begin with
+PUSH = b"\x55"  #: `push %rbp`, the first instruction of the toy's functions
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def test_the_end_of_the_tracer_detaches(target: Target) -> None:
     target.attach()
     ask(target.tracer, Kind.DONE)
     target.tracer.close()
-    with refused(errno.EPERM):  # answered after it has seen the other socket's end
+    with refused(errno.EPERM):  # answered once the other socket's end is seen
         ask(target.root.connection, Kind.EXE, pid=os.getpid())
     assert not held(target.root)
 
@@ -80,7 +80,7 @@ def replace(path: Path) -> None:
 
 
 def rewrite(path: Path) -> None:
-    """The same bytes, and the times set back as far as anybody can."""
+    """Writes the same bytes, and sets the times back as far as an ordinary user can."""
     times = path.stat()
     path.write_bytes(path.read_bytes())
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -184,7 +184,7 @@ def test_more_probes_than_there_is_room(target: Target) -> None:
 
 @contextmanager
 def sleeping(*words: str | Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """`sleep` under another name or none; it has been started when the block begins."""
+    """`sleep` under another name or none; it runs when the block begins."""
     with subprocess.Popen([*map(str, words), "1000"], **options) as process:  # type: ignore[call-overload]
         try:
             yield process
@@ -204,7 +204,7 @@ def test_an_executable_in_memory_has_no_handle() -> None:
 
 
 def test_an_executable_that_was_deleted_can_be_probed(tmp_path: Path) -> None:
-    """Servers run on when a new version is installed over them."""
+    """Servers keep running when a new version is installed over them."""
     path = tmp_path / "mysqld"
     shutil.copy(shutil.which("sleep") or "", path)
     content = path.read_bytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SQL user who sends ever new shapes: `qjoule top` stays small, and its figures add up."""
+"""A SQL user who always sends new shapes: `qjoule top` stays small, and its figures add up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 FLOOD = 12_000
 STEADY = 200
-#: Rows of one interval at most: what is remembered, and some that stand for several.
+#: Maximum rows of one interval: what is remembered, and some that stand for several shapes.
 MOST_ROWS = REMEMBERED + SPARE + 8
 
 
@@ -37,7 +37,7 @@ def test_ever_new_shapes_leave_top_small(mariadb: DatabaseServer) -> None:
     assert max(len(one["interval"]["rows"]) for one in snapshots) <= MOST_ROWS
     assert calls(rows, "select ? as steady") == STEADY
     assert calls(rows, FORGOTTEN_SHAPES) > 0
-    # Some texts may be lost: those calls are in rows that say so.
+    # Some texts may be lost: those calls are in rows that are marked so.
     assert sum(row["calls"] for row in rows) == FLOOD + STEADY + 1, "each call once"
     last = snapshots[-1]["interval"]["rows"]
     assert len(last) <= 8, "what is idle costs nothing"
@@ -48,5 +48,5 @@ def calls(rows: list[dict[str, Any]], shape: str) -> int:
 
 
 def word(number: int) -> str:
-    """A name of its own without digits: those might be taken for literals."""
+    """A separate name without digits, which might be taken for literals."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user of the host who tells a real recorder of root's connections, and of their own."""
+"""A user who reports root's connections, and their own, to a real recorder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TAIL = 64  #: PROTOCOL.md
 
 
 def _about(client: socket.socket, path: Path) -> dict[str, Any]:
-    """As a shim describes a connection."""
+    """A connection as a shim describes it."""
     if client.family == socket.AF_UNIX:
         return {
             **{"db.system.name": "redis", "network.transport": "unix"},
@@ -55,7 +55,9 @@ def _set(client: socket.socket, key: str) -> None:
 
 
 def _until_read(channel: Channel, peer: Peer) -> None:
-    """Until the recorder has read all: whose a connection is it can tell while that is open."""
+    """Waits until the recorder has read all: it can only check a connection's owner while that is
+    open.
+    """
     deadline = time.monotonic() + WAIT_S
     for _ in range(2):  # the first time it may not have read the definitions yet
         channel.begin(peer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real recorder, and a user of the host who does to its tag socket what can be done to it."""
+"""A real recorder, and a user of the host who attacks its tag socket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_S = 60.0
 
 
 def _silent(path: Path) -> object:
-    """More connections than a recorder has descriptors, as fast as it takes them."""
+    """More connections than a recorder has descriptors, as fast as it accepts them."""
     made: list[socket.socket] = []
     for _ in range(CONNECTIONS):
         one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -40,7 +40,7 @@ def _silent(path: Path) -> object:
 
 
 def _greeted(path: Path) -> object:
-    """The same, with a ring each. One that is turned away may be so while it greets."""
+    """The same, with a ring each. A process may be rejected while it sends its greeting."""
     made = []
     for _ in range(CONNECTIONS):
         with suppress(OSError):
@@ -49,7 +49,7 @@ def _greeted(path: Path) -> object:
 
 
 def _broken(path: Path) -> object:
-    """Rings that are none."""
+    """Invalid rings."""
     made = []
     for content in (b"", b"short", header()[:4095], header(slots=3), header(size=0)):
         with suppress(OSError):
@@ -58,7 +58,7 @@ def _broken(path: Path) -> object:
 
 
 def _meet() -> None:
-    """The recorder, which may have been too busy for a moment."""
+    """Connects to the recorder, which may have been too busy for a moment."""
     channel, deadline = channel_module.channel, time.monotonic() + WAIT_S
     while channel._recorder is None:
         assert time.monotonic() < deadline, "the recorder meets nobody"

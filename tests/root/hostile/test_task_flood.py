@@ -21,11 +21,11 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 SOURCE = Path(__file__).parent / "task_flood.c"
-FLOODER, NEIGHBOUR = 54321, 54322  #: users that no package has
+FLOODER, NEIGHBOUR = 54321, 54322  #: user ids that no package uses
 QUERIES = 3000
 #: A user has 4,000 events a second, and half of that at once: bpf/core/task_budget.bpf.h.
 PER_S, BURST = 4000, 2000
-#: What a busy machine may not do that often.
+#: A busy machine may not do that so often.
 SLOW = ("fork", "exec")
 
 
@@ -39,7 +39,7 @@ def flood_program(place: Path) -> Path:
 
 @contextmanager
 def flooding(program: Path, how: str) -> Iterator[int]:
-    """A user's process that floods; its pid."""
+    """A user's process that floods; yields its pid."""
     process = subprocess.Popen([program, how], user=FLOODER, group=FLOODER, extra_groups=[])
     try:
         yield process.pid
@@ -81,7 +81,7 @@ def test_a_flood_displaces_nobody(
     segments = run.trace.pandas("segments").merge(owners[["owner", "kind", "tgid"]], on="owner")
     mine = segments[segments["tgid"] == flooder]
     assert set(mine["kind"]) == {"process"}
-    if how == "rename":  # the others' time is mostly their children's
+    if how == "rename":  # the others' time is mostly that of their children
         seen_ns = int((mine["t1_ns"] - mine["t0_ns"]).sum())
         assert seen_ns >= 0.9 * flooded_ns, "whatever it is called"
 
@@ -91,7 +91,7 @@ def test_a_flood_displaces_nobody(
 def test_a_flood_is_told_at_its_rate(
     flood_program: Path, redis: DatabaseServer, how: str, mode: Mode
 ) -> None:
-    """The events that come are as many as a user may cause in the time, and the rest is counted."""
+    """Recorded events are limited to what a user may cause in that time; the rest is counted."""
     plan = plan_tracing([redis.pid]).arguments()
     with (
         flooding(flood_program, how),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the root part refuses the tracer: whatever it asks, limits stay limits."""
+"""What the root part refuses the tracer: no request can exceed the limits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_loaded(
 
 
 def test_only_a_file_in_memory_is_read(tracer: socket.socket, tmp_path: Path) -> None:
-    """Reading anything else could wait for somebody."""
+    """Reading any other file could block on somebody else."""
     path = tmp_path / "load"
     path.write_bytes(load_bytes(PROGRAM))
     read_end, write_end = os.pipe()
@@ -135,7 +135,7 @@ def test_rings(loaded: socket.socket, number: int, size: int, why: int) -> None:
 
 
 def test_rings_altogether(loaded: socket.socket) -> None:
-    """Whoever makes many small ones has no more memory than who makes a large one."""
+    """Many small rings get no more memory than a large one."""
     size = 1 << 26
     for _ in range((1 << 30) // size):
         os.close(ask(loaded, Kind.RING, number=0, size=size).fd)
@@ -209,7 +209,7 @@ def test_energy_is_read_below_sys_alone(tracer: socket.socket, tmp_path: Path) -
 
 
 def test_a_link_is_no_energy_file(tracer: socket.socket, tmp_path: Path) -> None:
-    """Of sysfs, but of another name: some files there do something when they are opened."""
+    """A sysfs file with another name: some files there have an effect when opened."""
     link = tmp_path / "energy_uj"
     link.symlink_to("/sys/kernel/notes")
     with refused(errno.EXDEV):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients do to a memcached in the tests, and what its statistics say it did."""
+"""What clients do to a memcached in the tests, and what its statistics say about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servers.process import DatabaseServer
 CLIENTS = 32
 ROUNDS = 100  #: of each client: a set, a get, a silent set and a get of ten keys
 MANY = 10
-PIPELINED = 50  #: more than a worker executes of one connection in one go
+PIPELINED = 50  #: more than a worker executes for one connection at a time
 BINARY = 200
 LARGE = 600_000
 
@@ -28,12 +28,12 @@ class Story:
     after: dict[str, int] = field(default_factory=dict)
 
     def count(self, *names: str) -> int:
-        """By how much these statistics grew together."""
+        """By how much the sum of these statistics grew."""
         return sum(self.after[name] - self.before[name] for name in names)
 
 
 def tell(server: DatabaseServer) -> Story:
-    """The whole story; returns once the server has done it all."""
+    """Runs the whole story; returns once the server has done it all."""
     with Client(server) as referee:
         story = Story(referee.stats())
         _at_once(server)
@@ -87,7 +87,7 @@ def _pieces(server: DatabaseServer) -> None:
         value = b"v" * LARGE
         assert client.text(b"set large:1 0 0 %d\r\n%s\r\n" % (LARGE, value)) == [b"STORED"]
         assert client.text(b"get large:1\r\n") == [b"END"]
-        # A value that looks like a command is a value.
+        # A value that looks like a command is still a value.
         assert client.text(b"set trap:1 0 0 12\r\nget secret\r\n\r\n") == [b"STORED"]
 
 
@@ -105,7 +105,7 @@ def _binary(server: DatabaseServer) -> None:
             key = b"bin:%d" % number
             assert client.binary(binary_request(0x01, key, _STORE_EXTRAS, b"v")) == [0]
             assert client.binary(binary_request(0x00, key)) == [0]
-            # A quiet get that misses has no reply; the no-op behind it has.
+            # A quiet get that misses has no reply; the no-op after it has one.
             quiet = binary_request(0x09, b"missing:%d" % number) + binary_request(0x0A)
             assert client.binary(quiet) == [0]
         assert client.binary(binary_request(0x01, b"bin:count", _STORE_EXTRAS, b"1")) == [0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts, shapes and loss on a real memcached: its statistics and the trace agree."""
+"""Counts, shapes and loss on a real memcached: its statistics equal the trace's."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def test_memcached_no_value_is_told(told: Told[day.Story]) -> None:
 
 
 def test_memcached_requests_own_the_workers_cpu_time(told: Told[day.Story]) -> None:
-    """All CPU time of its threads is a request's or background; requests have some."""
+    """All CPU time of its threads belongs to a request or to background; requests have
+    some of it.
+    """
     segments = told.run.trace.pandas("segments")
     of_queries = segments[segments["query"] != 0]
     spent = (of_queries["t1_ns"] - of_queries["t0_ns"]).sum()

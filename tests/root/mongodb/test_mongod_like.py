@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the stand-in for mongod can be told: how long to work, to ask itself, to go on."""
+"""What only the stand-in for mongod can do on request: work for a set time, query itself,
+exhaust.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def status(client: Client) -> dict[str, dict[str, int]]:
 def test_counts_and_cpu_time_are_the_servers_own(
     mongod: DatabaseServer, rung: str, tmp_path: Path
 ) -> None:
-    """Many clients at once on few CPUs: a request is preempted, and goes on."""
+    """Many clients at once on few CPUs: a request is preempted and continues."""
 
     def work(client: Client) -> None:
         for _ in range(TIMES):
@@ -89,7 +91,7 @@ def test_what_a_server_asks_itself_is_no_request(
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_drivers_day(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    """Its monitoring goes on by itself (exhaust), its requests are compressed, or not answered."""
+    """Its monitoring streams replies (exhaust); its requests are compressed, or have no reply."""
     with recording(tmp_path / "t", "--pid", str(mongod.pid), "--rung", rung):
         options: dict[str, Any] = {"compressors": "zlib", "appname": "till"}
         with mongod.connect(**options) as client:
@@ -104,7 +106,7 @@ def test_a_drivers_day(mongod: DatabaseServer, rung: str, tmp_path: Path) -> Non
     assert run.loss == {}
     counted = run.executions()
     greetings = sum(counted.pop(text, 0) for text in ("admin hello", "admin ismaster"))
-    assert greetings >= 2  # a connection to work on, one to watch by; perhaps one more
+    assert greetings >= 2  # one connection for work, one for monitoring; perhaps one more
     assert counted["shop.orders insert"] == 100
     assert counted["shop.orders find {a: {$gt: ?}} limit ? sort {a: ?}"] == 1
     assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}

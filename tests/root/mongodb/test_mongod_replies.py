@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MongoDB's replies say of requests: outcomes, and the cursors that later requests go on."""
+"""What MongoDB's replies reveal about requests: outcomes, and cursors that later requests use."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ def mongod(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
 
 @contextmanager
 def recorded(server: DatabaseServer, rung: str, directory: Path) -> Iterator[None]:
-    """Records up to the end of all connections: a client has its reply before it is told of."""
+    """Records until all connections have ended: a client gets its reply before the query is
+    recorded.
+    """
     with recording(directory, "--pid", str(server.pid), "--rung", rung, "--ring-mb", "64"):
         yield
         clients_gone(server)
 
 
 def fetched(client: Client, key: str, documents: int = 1, more: int = MORE) -> int:
-    """Asks for all batches of a find on `key`; returns how many getMores that took."""
+    """Requests all batches of a find on `key`; returns the number of getMores."""
     asked = {"find": "orders", "filter": {key: 1}, "batchSize": documents, "more": more}
     reply, count = client.ask(asked), 0
     while number := reply["cursor"]["id"]:
@@ -86,7 +88,9 @@ def test_every_getmore_counts_under_its_own_query(
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_cursor_behind_long_documents(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    """300 KB in each batch: the reply is sent in several pieces, and its cursor is in the last."""
+    """300 KB in each batch: the reply is sent in several pieces, and the cursor is in the
+    last one.
+    """
     with recorded(mongod, rung, tmp_path / "t"), Client(mongod) as client:
         assert fetched(client, "long", documents=300) == MORE
     counted = Run(tmp_path / "t").executions()
@@ -124,7 +128,7 @@ def test_outcomes(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_documents(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    """As many as come in each batch; the server's own count of a write; else not known."""
+    """The number in each batch; for a write the server's own count; otherwise not known."""
     with recorded(mongod, rung, tmp_path / "t"), Client(mongod) as client:
         for batch in (0, 1, 101, 128, 129):
             fetched(client, f"of_{batch}", documents=batch)
@@ -148,7 +152,7 @@ def test_documents(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "7"])
 def test_replies_of_other_versions(version: str, tmp_path: Path) -> None:
-    """Whose function returns a Future."""
+    """Versions whose function returns a Future."""
     try:
         with (
             mongod_stand_in(version) as server,

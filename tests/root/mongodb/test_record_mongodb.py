@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and shapes of MongoDB's protocol, of servers that keep a thread for each connection.
+"""Counts and shapes of MongoDB's protocol, for servers with one thread per connection.
 
 Every test runs against the stand-in with each rung, and against a real mongod where one is given
 (`make test-mongod MONGOD=/path`).
@@ -55,7 +55,7 @@ def mongod(request: pytest.FixtureRequest, no_server_is_left: None) -> Iterator[
 def test_every_request_counts_under_its_own_shape(
     mongod: DatabaseServer, rung: str, tmp_path: Path
 ) -> None:
-    """Clients at once, each with a key of its own; half are connected before tracing begins."""
+    """Concurrent clients, each with its own key; half connect before tracing begins."""
     each = STATEMENTS // CLIENTS
 
     def work(one: tuple[int, Client]) -> None:
@@ -131,7 +131,9 @@ def test_messages_of_all_kinds(mongod: DatabaseServer, rung: str, tmp_path: Path
 def test_compressed_requests_have_the_shapes_of_plain_ones(
     mongod: DatabaseServer, compressor: str, tmp_path: Path
 ) -> None:
-    """As a driver sends them, from several threads; half of each shape's come plain."""
+    """As a driver sends them, from several threads; half of each shape's requests are
+    uncompressed.
+    """
 
     def work(client: pymongo.MongoClient[dict[str, Any]], number: int) -> None:
         orders = client.shop.orders
@@ -160,7 +162,7 @@ def test_compressed_requests_have_the_shapes_of_plain_ones(
 
 
 def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
-    """Its sums are made in the kernel: by shape, and each text is told once."""
+    """The kernel sums by shape, and each text is reported once."""
     plan = build_plan(find_servers(), read_kernel_facts(), Rung.SOCKET, pids=[mongod.pid])
     options = ("--energy", "none", "--only-running")
     with tracing(Mode.LIVE, *options, plan=plan) as session:
@@ -189,7 +191,7 @@ def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
 def test_what_no_prefix_tells_is_called_by_its_compressor(
     mongod: DatabaseServer, tmp_path: Path
 ) -> None:
-    """A zstd block that is longer than what is told; bytes that are not what they claim to be."""
+    """A zstd block longer than what is recorded; bytes that are not what they claim to be."""
     long = op_msg({"find": "o", "filter": {"a": os.urandom(20_000).hex(), "b": 1}, "$db": "shop"})
     short = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
     with recording(tmp_path / "t", *_options(mongod, "socket")):
@@ -208,7 +210,7 @@ def test_what_no_prefix_tells_is_called_by_its_compressor(
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_comments_that_are_tags(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    """As drivers put them, also into bulk writes; any other comment stays where it is."""
+    """As drivers add them, also to bulk writes; any other comment stays in place."""
     tagged = "endpoint='check%20out'"
     with recording(tmp_path / "t", *_options(mongod, rung)):
         with mongod.connect() as client:
@@ -240,7 +242,7 @@ def test_comments_that_are_tags(mongod: DatabaseServer, rung: str, tmp_path: Pat
 
 
 def test_what_is_no_request_is_counted(mongod: DatabaseServer, tmp_path: Path) -> None:
-    """TLS, another protocol, a reply: lost as such, and nobody else's requests with them."""
+    """TLS, another protocol, a reply: counted as lost, without losing other clients' requests."""
     strangers = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\7" * 40,
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -250,7 +252,7 @@ def test_what_is_no_request_is_counted(mongod: DatabaseServer, tmp_path: Path) -
         for stranger in strangers:
             with Client(mongod) as client:
                 client.socket.sendall(stranger)
-                with suppress(OSError):  # the server may have gone already
+                with suppress(OSError):  # the server may have closed it already
                     client.socket.shutdown(socket.SHUT_WR)
                 _swallow(client.socket)
             good.ask({"find": "orders", "filter": {"good": 1}})
@@ -264,7 +266,7 @@ def _options(server: DatabaseServer, rung: str) -> tuple[str, ...]:
 
 
 def _swallow(connection: socket.socket) -> None:
-    """One reply of at most 64 KB, or the end of the connection."""
+    """Reads one reply of at most 64 KB, or the end of the connection."""
     try:
         connection.recv(65536)
     except ConnectionError:
@@ -272,7 +274,7 @@ def _swallow(connection: socket.socket) -> None:
 
 
 def _named_share(run: Run, tgid: int) -> float:
-    """Share of a server's CPU time that belongs to a query that is told, or to a role."""
+    """Share of a server's CPU time that belongs to a recorded query or to a role."""
     segments, owners = run.trace.pandas("segments"), run.trace.pandas("owners").set_index("owner")
     spent = segments["t1_ns"] - segments["t0_ns"]
     owner = owners.loc[segments["owner"]]
