@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Hashes a statement with shape_hash.h inside the kernel, so that tests can compare with the host.
- */
+/* Hashes a statement with shape_hash.h in the kernel, so that tests can compare with the host. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "core/shape_hash.h"

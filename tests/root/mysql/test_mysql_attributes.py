@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query attributes (MySQL 8.0.23) precede a statement's text, and are no part of it."""
+"""Query attributes (MySQL 8.0.23) precede a statement's text, and are not part of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _query(client: MysqlClient, text: bytes, *attributes: Parameter) -> None:
 
 
 def _execute(client: MysqlClient, statement: int, value: int, *attributes: Parameter) -> None:
-    """With flag PARAMETER_COUNT_AVAILABLE; the statement's own parameter has no name."""
+    """Sends flag PARAMETER_COUNT_AVAILABLE; the statement's own parameter has no name."""
     every = [number(value), *attributes]
     head = struct.pack("<IBI", statement, 8, 1) + bytes([len(every)])
     client.send(wire.COM_EXECUTE, head + parameters(every))
@@ -89,7 +89,7 @@ def test_more_attributes_than_are_looked_at(mysql8033: DatabaseServer, tmp_path:
 
 @pytest.fixture
 def with_function(mysql8033: DatabaseServer) -> Iterator[DatabaseServer]:
-    """A server whose statements can ask for their attributes."""
+    """A server whose statements can read their attributes."""
     component = "component 'file://component_query_attributes'"
     with closing(mysql8033.connect()) as connection:
         connection.query(f"install {component}")
@@ -125,7 +125,7 @@ def test_the_server_s_own_client(with_function: DatabaseServer, tmp_path: Path) 
 
 
 def test_a_driver_s_tags_reach_the_statement(with_function: DatabaseServer, tmp_path: Path) -> None:
-    """And the statement is the same to the server: one digest, whatever the tags are."""
+    """The statement stays the same to the server: one digest, whatever the tags are."""
     text = "select mysql_query_attribute_string('qjoule.endpoint') as m_driver"
     instrument("pymysql", in_statements=["endpoint"])
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a CALL executes, as its children: counted, timed, and never counted twice."""
+"""Statements that a CALL executes are recorded as children: counted, timed, never counted twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CALLS = 20
 LOOPS = 30
-DEEP = 200  #: calls within one another: more than a thread's stack holds, so they fail
+DEEP = 200  #: nested calls: more than a thread's stack allows, so they fail
 
 SCHEMA = (
     "drop database if exists m_children",
@@ -50,7 +50,7 @@ SCHEMA = (
     end""",
     "create trigger on_log after insert on log for each row update t set b = 0 where a = new.a",
 )
-#: What one outer_one() executes; the call of inner_one() is one child, with all that it does.
+#: What one outer_one() executes. The call of inner_one() is one child, including all that it does.
 OUTER = Counter(
     {
         "insert into t values (n, ?)": 1,
@@ -67,7 +67,7 @@ class Told:
 
     @property
     def children(self) -> pd.DataFrame:
-        """With `text`, of the query, and `executed`, the child's own."""
+        """Rows of children. `text` is that of their query, `executed` the child's own."""
         shapes = self.run.trace.pandas("shapes")
         text_of = dict(zip(shapes["fingerprint"], shapes["text"], strict=True))
         rows = self.run.queries[self.run.queries["command"] == "child"].copy()
@@ -144,7 +144,7 @@ def test_children_of_a_call_are_counted(told: Told) -> None:
 
 
 def test_what_a_child_executes_is_the_childs(told: Told) -> None:
-    """Also where it fails deep within: the statement behind the failing call is not executed."""
+    """Even if it fails deep within: the statement after the failing call is not executed."""
     assert told.of("call deep(?)") == {"do n": 2, "call deep(n - ?)": 2, "do - ?": 1}
 
 
@@ -168,7 +168,7 @@ def test_children_lie_within_their_query(told: Told) -> None:
 
 
 def test_a_calls_time_is_its_own_and_its_childrens(told: Told) -> None:
-    """Every nanosecond once: by query as by child."""
+    """Every nanosecond counts once: by query, and by child."""
     segments = told.run.trace.pandas("segments")
     cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
     queries = told.run.queries

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MySQL's commands come to beyond counts: outcomes, files, long data, users."""
+"""What MySQL's commands result in beyond counts: outcomes, files, long data, users."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-FAKE = b"\x03select 1 as m_fake\n"  #: would be a command in a packet of number 0
-PARTS = 600  #: of a file: their numbers go over 255 to 0, twice
+FAKE = b"\x03select 1 as m_fake\n"  #: in a packet of number 0 this would be a command
+PARTS = 600  #: packets of a file: their numbers wrap from 255 to 0 twice
 LONG = b"x" * 100_000
 
 
@@ -136,7 +136,9 @@ def on_mysql80(
 def on_mariadb_pool(
     mariadb_pool: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Told]:
-    """A pool's threads serve whoever has sent: only the symbol rung can tell. Compressed too."""
+    """A pool's threads serve any client that has sent: only the symbol rung can follow. Compressed
+    too.
+    """
     directory = tmp_path_factory.mktemp("pool")
     _set_up(mariadb_pool)
     before = day.status(mariadb_pool)
@@ -162,7 +164,7 @@ def told(request: pytest.FixtureRequest) -> Told:
 
 
 def _statuses(told: Told, shape: str) -> list[str | None]:
-    """In order, None where it is not known."""
+    """The statuses in order, None where not known."""
     found = told.run.queries
     found = found[(found["text"] == shape) & (found["executions"] > 0)].sort_values("begin_ns")
     return [None if pd.isna(status) else status for status in found["status"]]
@@ -177,14 +179,14 @@ def test_outcomes_are_told_where_the_reply_says(told: Told) -> None:
     assert _statuses(told, "insert into k(a) values (?+)") == ["error"]
     assert _statuses(told, "select * from m_missing") == ["error"]
     assert _statuses(told, "select ? as m_rows") == [None], "rows may yet end in an error"
-    # MySQL hands executions over without saying where the connection's buffer is.
+    # MySQL passes executions on without the location of the connection's buffer.
     seen = told.rung == "socket" or told.flavour == "mariadb"
     expected = ["ok", "error"] if seen else [None, None]
     assert _statuses(told, "insert into k(k.a) values (?+)") == expected
 
 
 def test_a_file_is_part_of_its_statement(told: Told) -> None:
-    """Also if it is longer than 255 packets, is sent early, and a comment precedes LOAD."""
+    """Also if it has more than 255 packets, is sent early, or a comment precedes LOAD."""
     assert told.run.having("m_fake").empty
     loads = told.run.having("load data local").sort_values("begin_ns")
     assert len(loads) == 2

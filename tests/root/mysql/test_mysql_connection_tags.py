@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL's connections that are another's from some time on, and requests of several statements:
-none has the tags of what was before it, or is beside it.
+"""MySQL connections that change owner, and requests of several statements.
+
+None gets the tags of an earlier owner or of another statement.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Tags = tuple[tuple[str, str], ...]
 
 
 def _tags(run: Run, word: str) -> dict[str, Counter[Tags]]:
-    """Of each mark its tags, and how many executions have them."""
+    """For each mark its tags, and how many executions have them."""
     found: dict[str, Counter[Tags]] = {}
     queries = run.having(word)
     marks = queries["text"].str.extract(f"({word}[a-z_]+)")[0]
@@ -41,12 +42,12 @@ def _release(name: str) -> dict[bytes, bytes]:
 
 
 def _logins(client: MysqlClient, server: DatabaseServer) -> None:
-    """As a pool does with a connection between two that use it."""
+    """As a pool resets a connection between two users."""
     known = (
         b"select 1 as m_known from performance_schema.session_connect_attrs where attr_value = '%s'"
         b" and processlist_id = connection_id() and attr_name = 'qjoule.release'"
     )
-    keeps = server.name == "mysql"  # MariaDB has its performance schema off
+    keeps = server.name == "mysql"  # MariaDB's performance schema is off
     client.query(b"select 1 as m_first")
     client.simple(wire.COM_RESET_CONNECTION)
     client.query(b"select 1 as m_reset")
@@ -69,7 +70,7 @@ def _logins(client: MysqlClient, server: DatabaseServer) -> None:
 def test_another_login_has_attributes_of_its_own(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Where they are seen: on the symbol rung no login is."""
+    """On the socket rung; the symbol rung sees no logins."""
     server: DatabaseServer = request.getfixturevalue(name)
     with (
         both_rungs(tmp_path, server.pid, options=("--client-tags",)),
@@ -99,7 +100,9 @@ def test_another_login_has_attributes_of_its_own(
 def test_threads_of_a_pool_keep_their_clients_apart(
     mariadb_pool: DatabaseServer, tmp_path: Path
 ) -> None:
-    """A thread serves whoever has sent something; each query has its own comment or none."""
+    """A thread serves any client that has sent something; each query has its own comment
+    or none.
+    """
     sent: Counter[Tags] = Counter()
     with (
         recording(tmp_path / "t", "--pid", str(mariadb_pool.pid), "--client-tags"),
@@ -160,7 +163,7 @@ def _several(send: Callable[[str], object]) -> None:
 def test_of_several_statements_none_has_anothers(
     mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    """They are one query: it has a comment of its own, or none."""
+    """They are one query: it has its own comment, or none."""
     with both_rungs(tmp_path, mariadb.pid, postgres.pid, options=("--client-tags",)):
         with mysql_client(mariadb.socket) as client:
             _several(lambda text: client.query(text.encode()))
@@ -177,7 +180,7 @@ def test_of_several_statements_none_has_anothers(
 
 
 def test_a_bulk_is_its_statements(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """Rows of one execution, and of the statement that they are of among others."""
+    """The rows of one execution; also where its statement is one of several."""
     with (
         both_rungs(tmp_path, mariadb.pid, options=("--client-tags",)),
         mysql_client(mariadb.socket, database="mysql", flags=wire.BULK) as client,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of MySQL's queries against the server's own account, and what has a name of it all."""
+"""CPU time of MySQL's queries against the server's own account, and the share that has an owner."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: By user, each with one shape: statement and how often. Long enough that the reading of a clock,
-#: and what a thread does before and after, are far below the tolerance.
+#: By user, each with one shape: the statement and how often it runs. It is long enough that clock
+#: reads and the thread's work before and after are far below the tolerance.
 SHAPES = {
     "m_hash": ("select benchmark(2500000, sha2('x', 256)) as m_hash", 4),
     "m_sum": ("select benchmark(10000000, 1 + 2) as m_sum", 8),
@@ -53,7 +53,7 @@ def _load(server: DatabaseServer) -> None:
 
 
 def _recorded_ns(run: Run) -> dict[str, int]:
-    """CPU time of each marker's queries."""
+    """CPU time of the queries of each marker."""
     segments = run.trace.pandas("segments")
     queries = run.queries[["query", "text"]]
     mine = segments[segments["query"].notna()].merge(queries, on="query")
@@ -71,7 +71,7 @@ def _rows(server: DatabaseServer, query: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize("rung", ["socket", "symbol"])
 def test_cpu_time_is_mariadbs_own(mariadb: DatabaseServer, tmp_path: Path, rung: str) -> None:
-    """MariaDB, "User Statistics": CPU_TIME by user, of the serving thread's own clock."""
+    """MariaDB, "User Statistics": CPU_TIME by user, from the serving thread's own clock."""
     with closing(mariadb.connect()) as connection, connection.cursor() as cursor, _users(mariadb):
         cursor.execute("set global userstat = 1")
         cursor.execute("flush user_statistics")
@@ -118,7 +118,9 @@ def test_cpu_time_is_mysqls_own(mysql8033: DatabaseServer, tmp_path: Path, rung:
 def test_what_a_server_uses_has_an_owner_by_name(
     server: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Of a busy server's CPU time at least 98 % is a statement's, its session's or a thread's."""
+    """At least 98 % of a busy server's CPU time belongs to a statement, its session or a named
+    thread.
+    """
     running: DatabaseServer = request.getfixturevalue(server)
     day.prepare_server(running)
     with recording(tmp_path / "t", "--pid", str(running.pid), "--ring-mb", "64"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of executions of MySQL's prepared statements: query attributes behind the parameters."""
+"""Tags of executions of MySQL's prepared statements: query attributes after the parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 RUNGS = ("socket", "symbol")
 COUNT_AVAILABLE = 8
-NO_VALUE = b""  #: it came before
+NO_VALUE = b""  #: sent in an earlier packet
 CLIENTS = 64 if long_runs.ASKED else 4
 CALLS = long_runs.statements(600) // CLIENTS  #: of each client
 ENDPOINTS = 5
@@ -64,7 +64,7 @@ def _tags(run: Run, word: str) -> Counter[tuple[str, Tags]]:
     return found
 
 
-#: Of a statement with that many parameters, what else is behind them, and what its tags are.
+#: For a statement with that many parameters: what else follows them, and its tags.
 KINDS: dict[str, tuple[list[Parameter], list[Parameter], Tags]] = {
     "m_none": ([], [_endpoint(b"a")], (("endpoint", "a"),)),
     "m_one": ([number(7)], [_endpoint(b"a")], (("endpoint", "a"),)),
@@ -144,7 +144,7 @@ def test_pieces_change_nothing(mysql8033: DatabaseServer, tmp_path: Path) -> Non
 
 
 def test_values_that_came_before(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    """They are not in the packet: the server knows that, and on the socket nothing is guessed."""
+    """They are not in the packet. The server knows that; on the socket nothing is guessed."""
     long = (BLOB, b"", NO_VALUE)
     with (
         both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)),
@@ -167,7 +167,7 @@ def test_values_that_came_before(mysql8033: DatabaseServer, tmp_path: Path) -> N
 
 
 def test_attributes_without_types_are_refused(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    """As the server does it: names are not remembered from an earlier execution."""
+    """As the server does: names are not remembered from an earlier execution."""
     with (
         both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)),
         mysql_client(port=mysql8033.port, flags=wire.QUERY_ATTRIBUTES) as client,
@@ -205,7 +205,7 @@ def _work(port: int, flags: int, client_number: int) -> None:
 def test_every_execution_has_its_own(
     hidden: int, mysql8033: DatabaseServer, tmp_path: Path
 ) -> None:
-    """Values differ each time, tags are few: they are told once each."""
+    """Values differ each time but distinct tags are few: each set is reported once."""
     flags = wire.QUERY_ATTRIBUTES | hidden
     before = _executed(mysql8033)
     with both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)):
@@ -223,7 +223,9 @@ def test_every_execution_has_its_own(
 
 
 def test_a_server_without_attributes(mysql80: DatabaseServer, tmp_path: Path) -> None:
-    """It keeps no names where later ones do; what a client claims is in its packet is not."""
+    """It keeps no names where later versions do. A client's claim that they are in its packet is
+    ignored.
+    """
     with (
         both_rungs(tmp_path, mysql80.pid, options=("--client-tags",)),
         mysql_client(port=mysql80.port) as client,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL's compressed and encrypted sessions: seen by symbols, counted on sockets, never guessed."""
+"""MySQL's compressed and encrypted sessions: read by symbols, counted on sockets, never guessed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 SESSIONS = 10
-AHEAD = 20  #: commands on their way; more would fill both sockets, and each side wait for the other
-#: `set` has a reply too short to be compressed, so that no client here needs zstd.
+AHEAD = 20  #: commands in flight; more would fill both sockets and cause a deadlock
+#: `set` has a reply too short to be compressed, so no client here needs zstd.
 STATEMENTS = [b"set @m_hidden = %d" % number for number in range(20)]
 
 
@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest) -> DatabaseServer:
 
 
 def _kinds(server: DatabaseServer) -> tuple[int, ...]:
-    """zstd is MySQL's since 8.0.18."""
+    """The kinds of sessions; MySQL has zstd since 8.0.18."""
     zstd = server.name == "mysql" and "8.0.33" in str(server.executable)
     return (wire.ZLIB, wire.ZSTD) if zstd else (wire.ZLIB,)
 
@@ -79,7 +79,7 @@ def open_before(mysql80: DatabaseServer) -> Iterator[tuple[Any, list[MysqlClient
 def test_sessions_that_were_open_before(
     open_before: tuple[Any, list[MysqlClient]], mysql80: DatabaseServer, tmp_path: Path
 ) -> None:
-    """Plain ones are joined at their next command; hidden ones are found out, and counted."""
+    """Plain sessions are joined at their next command; hidden ones are recognised and counted."""
     encrypted, (compressed, plain) = open_before
     with recording(tmp_path / "t", "--pid", str(mysql80.pid), "--rung", "socket"):
         for number in range(200):
@@ -94,12 +94,13 @@ def test_sessions_that_were_open_before(
 
 
 def test_a_client_that_sends_in_pieces(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """Byte by byte: what is read of a packet is read once it is here, never what lay there."""
+    """Byte by byte: a packet is read once it has arrived, never the stale bytes there."""
     with both_rungs(tmp_path, mariadb.pid), mysql_client(port=mariadb.port) as client:
         one = client.prepare(b"select ? as m_first")
         two = client.prepare(b"select ? as m_second")
-        # The reply to a preparation is read with the next command. If that one's first byte comes
-        # alone, and before the server looks for it, the statement's id is not seen (`prepared`).
+        # The reply to a preparation is read with the next command. If that command's first byte
+        # comes alone and before the server looks for it, the statement's id is not seen
+        # (`prepared`).
         client.query(b"select 1 as m_whole")
         client.pause_s = 0.002
         for statement in (one, two, one, two):
@@ -118,7 +119,7 @@ def test_a_client_that_sends_in_pieces(mariadb: DatabaseServer, tmp_path: Path) 
 
 
 def test_a_client_that_does_not_wait(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """Commands sent ahead of their replies: the server finds the next one without waiting."""
+    """Commands sent before their replies: the server finds the next one without waiting."""
     texts = [b"select %d as m_ahead" % number for number in range(500)]
     texts += [b"set @m_done = 1", b"select * from m_missing"] * 100
     with (

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The symbol rung, one thread per connection: a login on a thread that had another client before.
+"""The symbol rung, one thread per connection: a login on a thread that served another client
+before.
 
-A thread that has ended a query waits for the next one under that one's name. If its client vanishes
-the server keeps the thread for whoever comes next, and having that one log in is no query's work.
+After a query, a thread waits for the next one under that query's name. If its client vanishes, the
+server keeps the thread for the next client. The login of that client is not a query's work.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(params=(mariadb_server, mysql_server), ids=("mariadb", "mysql80"))
 def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """Its own: one that has had many clients has a thread for each of these."""
+    """A separate server: one that has had many clients has a cached thread for each of these."""
     try:
         with request.param() as found:
             yield found
@@ -37,7 +38,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 
 def _wait_until_cached(watch: Any) -> None:
-    """Until no other client's session is left, and a thread waits for whoever comes next."""
+    """Waits until no other client's session is left and a thread waits for the next client."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with watch.cursor() as cursor:
@@ -50,7 +51,7 @@ def _wait_until_cached(watch: Any) -> None:
 
 
 def _sessions(server: DatabaseServer, watch: Any) -> None:
-    """One after the other; every other client vanishes without a word."""
+    """Sessions one after another; every other client vanishes without COM_QUIT."""
     for number in range(SESSIONS):
         connection = server.connect()
         with connection.cursor() as cursor:
@@ -81,5 +82,5 @@ def test_no_query_pays_for_a_login(server: DatabaseServer, tmp_path: Path) -> No
     first = run.having("l_first").sort_values("begin_ns")
     for query, logged_in_ns in zip(first["query"], login_ns, strict=True):
         assert earliest[query] > logged_in_ns
-    # Else it tests nothing: a thread had several clients.
+    # Otherwise it tests nothing: a thread must have had several clients.
     assert threads[first["query"]].nunique() < SESSIONS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""64 clients at once, each with its own texts: every statement counted, none under another's text.
+"""64 clients at once, each with its own texts: every statement is counted under its own text.
 
 10,000 statements a server and rung; 100,000 by `make test-counts`.
 """
@@ -30,7 +30,7 @@ TIMEOUT_S = 60.0
 
 
 def _client(server: DatabaseServer, number: int, ready: threading.Barrier) -> None:
-    """Texts and prepared statements in turn. The statements' ids are the same in all sessions."""
+    """Texts and prepared statements alternate. The statements' ids are the same in all sessions."""
     client = MysqlClient(port=server.port) if number % 2 else MysqlClient(server.socket)
     ready.wait(TIMEOUT_S)
     marker = b"m_client_%d" % number
@@ -45,7 +45,7 @@ def _client(server: DatabaseServer, number: int, ready: threading.Barrier) -> No
 
 
 def _load(server: DatabaseServer) -> Counter[str]:
-    """Runs the clients; what the server itself counted of them."""
+    """Runs the clients; returns the server's own counts of their statements."""
     before = day.status(server)
     ready = threading.Barrier(CLIENTS)
     at_once(lambda number: _client(server, number, ready), range(CLIENTS))
@@ -67,7 +67,8 @@ def _check(run: Run, counted: Counter[str]) -> None:
     assert marked["executions"].sum() == CLIENTS * ROUNDS * 4
     by_session = marked.groupby("session")["marker"].nunique()
     assert (by_session == 1).all(), "a text in another's session"
-    # From 8.0.22 on MySQL prepares again, and counts so, what first comes with other types.
+    # From 8.0.22 on, MySQL prepares again, and counts that, when parameters first come with other
+    # types.
     prepared = counted["Com_stmt_prepare"] - counted["Com_stmt_reprepare"]
     assert prepared == (marked["command"] == "prepare").sum()
     executed = marked[marked["command"] == "execute"]["executions"].sum()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users and databases on MySQL's symbol rung: over TLS, in a pool, as the server lists them."""
+"""Users and databases on MySQL's symbol rung: over TLS, in a pool, compared with the
+server's list.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 USERS = ("m_alice", "m_bob")
 DATABASES = ("m_books", "m_games")
 CLIENTS = 6
-AGAIN = 15  #: connections, one after the other: the server gives each the place of the last
+AGAIN = 15  #: connections, one after another: the server gives each the address of the last
 Named = tuple[str, str | None, str | None]
 
 SERVERS = ("mariadb_pool", "mysql80", "mysql8033")  #: test_mysql_commands.py has a plain MariaDB
@@ -48,7 +50,7 @@ def _set_up(server: DatabaseServer) -> None:
 
 
 class _Asked:
-    """What the server says of each session at each step; a step's name is in its statement."""
+    """The server's view of each session at each step; a step's name is in its statement."""
 
     def __init__(self) -> None:
         self.said: set[Named] = set()
@@ -67,7 +69,7 @@ class _Asked:
 
 
 def _one_session(asked: _Asked, connection: Any, other: str) -> Iterator[None]:
-    """A session's life, a step at a time."""
+    """A session's life, one step at a time."""
     asked.ask(connection)
     yield
     connection.select_db(other)
@@ -123,7 +125,7 @@ def _check_changes(run: Run) -> None:
         ("m_to_bob", "m_bob", None),
         ("m_bob_in_books", "m_bob", "m_books"),
     }
-    # Where the session goes on, it is as it was, or nobody's.
+    # If the session continues, it is either unchanged or nobody's.
     assert _named(run, "m_refused_") <= {
         ("m_refused_user", "m_bob", "m_books"),
         ("m_refused_database", None, None),
@@ -131,7 +133,9 @@ def _check_changes(run: Run) -> None:
 
 
 def test_names_are_those_that_the_server_lists(server: DatabaseServer, tmp_path: Path) -> None:
-    """Sessions in turn, so that their threads and the addresses of their states are used again."""
+    """Sessions one after another, so that their threads and the addresses of their states are
+    reused.
+    """
     asked = _Asked()
     secure: dict[str, Any] = {"ssl": {}} if server.name == "mysql" else {}
 
@@ -174,7 +178,7 @@ def _check_attributed(trace: Path, by_user: Counter[str | None]) -> None:
 def test_tags_of_sessions_that_symbols_read(
     server: DatabaseServer, tags_socket: Path, tmp_path: Path
 ) -> None:
-    """Also of connections one after the other, to which the server gives the same place."""
+    """Also for consecutive connections to which the server gives the same address."""
     with (
         recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
         ExitStack() as stack,

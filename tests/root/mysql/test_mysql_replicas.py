@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection of a MySQL that a replica reads from."""
+"""A MySQL connection from which a replica reads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _follow_binlog(server: DatabaseServer) -> None:
         while events < 100:  # some for each transaction
             assert replica.next_packet()[0] == 0
             events += 1
-    # The server learns that the replica has gone when it next sends to it.
+    # The server notices that the replica has gone when it next sends to it.
     deadline = time.monotonic() + WAIT_S
     with closing(server.connect(ssl_disabled=True)) as connection, connection.cursor() as cursor:
         while cursor.execute(

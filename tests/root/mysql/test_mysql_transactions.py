@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of MySQL and MariaDB, by what the server's replies say."""
+"""Transactions of MySQL and MariaDB, from the status in the server's replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXPECTED = {
     ("start transaction; update t set a = a + ?; rollback", "rolled back"): ROLLED_BACK,
     ("begin; insert into t values (?+)", "committed"): 1,  # another BEGIN follows
     ("begin; insert into t values (?+); create table ddl(a int)", "committed"): 1,
-    ("begin; insert into t values (?+)", "rolled back"): 1,  # its client goes
+    ("begin; insert into t values (?+)", "rolled back"): 1,  # its client disconnects
     ("insert into t values (?+); commit", "committed"): 3,  # without autocommit
     ("begin; insert into missing values (?+); rollback", "rolled back"): 1,
     ("begin; insert into t values (?+)", "unfinished"): 1,  # open as the recording ends

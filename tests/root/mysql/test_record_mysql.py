@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and texts on real MariaDB and MySQL: what the clients sent is what the trace says."""
+"""Counts and texts on real MariaDB and MySQL: what the clients sent equals what the trace
+contains.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ def test_load_data_is_one_query_to_its_end(told: Told) -> None:
     (load,) = told.run.having("m_loaded").to_dict("records")
     (after,) = told.run.having("m_after_load").to_dict("records")
     assert load["end_ns"] <= after["begin_ns"]
-    # Its data comes behind the statement and takes nearly all of the time: it belongs to it.
+    # Its data follows the statement and takes nearly all of the time, so it belongs to it.
     assert after["begin_ns"] - load["end_ns"] < load["end_ns"] - load["begin_ns"]
 
 
@@ -133,7 +135,7 @@ def test_long_statements_are_marked(told: Told) -> None:
         lengths["text"], lengths["statement_bytes"], lengths["flags"], strict=True
     ):
         sent = int(text.split("m_length_")[1].split(",")[0])
-        # The socket rung knows the length of the first packet of 16 MB, less its command byte.
+        # The socket rung knows only the length of the first packet: 16 MB, less its command byte.
         assert size == (min(sent, CHUNK - 1) if told.rung == "socket" else sent)
         assert bool(flags & QueryFlag.TRUNCATED) == (sent > 4096)
 
@@ -157,7 +159,7 @@ def test_control_characters_do_not_reach_the_table(told: Told) -> None:
 
 
 def test_a_suspended_command_is_one_query(mariadb_pool: DatabaseServer, tmp_path: Path) -> None:
-    """Commits that wait for the disk are suspended by a pool of threads, and resumed elsewhere."""
+    """A pool of threads suspends commits that wait for the disk, and resumes them elsewhere."""
     day.prepare_server(mariadb_pool)
     with closing(mariadb_pool.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("set global innodb_flush_log_at_trx_commit = 1")

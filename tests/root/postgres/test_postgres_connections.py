@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Odd connections of a real PostgreSQL: encrypted, refused, of replicas, met in the middle."""
+"""Unusual connections of a real PostgreSQL: encrypted, refused, of replicas, joined in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ SSL_REQUEST = struct.pack(">II", 8, 80877103)
 
 @pytest.fixture(scope="module")
 def replicated(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """A PostgreSQL that may have replicas, asks one user for a password, and can do TLS."""
+    """A PostgreSQL that allows replicas, asks one user for a password, and supports TLS."""
     try:
         with postgres_server("wal_level=logical", "max_wal_senders=4") as server:
             with server.connect() as connection:
@@ -91,7 +93,7 @@ def test_tls_is_seen_by_the_symbols_and_counted_on_the_sockets(
 def test_tags_of_sessions_that_symbols_read(
     replicated: DatabaseServer, tags_socket: Path, tmp_path: Path
 ) -> None:
-    """Their connections are known by the socket that the server's own memory names."""
+    """Their connections are identified by the socket in the server's own memory."""
     ways: list[dict[str, Any]] = [
         {"tcp": True, "sslmode": "require"},
         {"tcp": True, "sslmode": "disable"},
@@ -181,7 +183,7 @@ def test_a_login_with_a_password_is_one_record(replicated: DatabaseServer, tmp_p
 
 
 def test_a_replica_is_the_servers_work(replicated: DatabaseServer, tmp_path: Path) -> None:
-    """Its connection streams for as long as it lasts; the command that began it is no query."""
+    """Its connection streams for as long as it lasts; the command that started it is no query."""
     received = tmp_path / "received"
     receiver = Path(replicated.argv[0]).with_name("pg_recvlogical")
     common = [str(receiver), "-h", "127.0.0.1", "-p", str(replicated.port), "-U", "postgres"]
@@ -228,7 +230,7 @@ def test_notifications_are_not_queries(replicated: DatabaseServer, tmp_path: Pat
 
 
 def test_a_copy_behind_a_comment(replicated: DatabaseServer, tmp_path: Path) -> None:
-    """It is not seen to be one at first; its data's work is its own all the same."""
+    """At first it is not recognised as a COPY; the work on its data still counts for it."""
     with (
         replicated.connect() as connection,
         recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"),
@@ -252,7 +254,7 @@ def _cpu_ns(run: Run, word: str) -> int:
 
 
 def test_attached_in_the_middle_of_a_message(replicated: DatabaseServer, tmp_path: Path) -> None:
-    """What is left of the message looks like another: it is not taken for one."""
+    """The rest of the message looks like another one: it is not taken for a message."""
     forged = query(b"select 1 as m_forged")
     body = b"select 1 as m_cut, $x$" + b"-" * 9000
     rest = b"".join([forged] * 100) + b"$x$\0"
@@ -271,7 +273,7 @@ def test_attached_in_the_middle_of_a_message(replicated: DatabaseServer, tmp_pat
 
 
 def _until_read(port: int) -> None:
-    """Until the server has read all that its clients have sent (proc(5), /proc/net/tcp)."""
+    """Waits until the server has read all that its clients have sent (proc(5), /proc/net/tcp)."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

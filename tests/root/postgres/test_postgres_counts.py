@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executions of a real PostgreSQL on both rungs are those of pg_stat_statements."""
+"""Executions of a real PostgreSQL, recorded on both rungs, equal those of pg_stat_statements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 TURNS = 20
-#: To pg_stat_statements names of tables make a difference, and those of columns do not.
+#: pg_stat_statements distinguishes names of tables, but not of columns.
 TABLES = {
     **{"m_simple": 1, "m_extended": 1, "m_prepared": 1, "m_kept": 1, "m_nothing": 1},
     **{"m_same": 1, "m_other": 1, "m_inside": 1, "m_many": 1, "m_failing_pipe": 1},
@@ -64,7 +64,7 @@ def _pipelines(connection: Any) -> None:
     with connection.cursor() as cursor:
         cursor.executemany("insert into m_many values (%s)", [(n,) for n in range(TURNS)])
     with suppress(psycopg.Error), connection.pipeline():
-        for value in (1, 0, 1):  # the last one is skipped by the server
+        for value in (1, 0, 1):  # the server skips the last one
             connection.execute("select i / %s::int from m_failing_pipe", [value], prepare=True)
 
 
@@ -111,7 +111,7 @@ def _portals(port: int) -> None:
     many = b"select i from m_portal"
     with postgres_client(port) as client:
         client.exchange(parse(many, b"s"), SYNC)
-        for _ in range(TURNS):  # a portal lies where that of the last transaction did
+        for _ in range(TURNS):  # a portal at the address of the last transaction's portal
             client.exchange(query(b"begin"))
             client.exchange(bind(b"s", b"p"), execute(5, b"p"), SYNC)
             client.exchange(bind(b"s", b"q"), execute(9, b"q"), execute(1, b"p"), SYNC)
@@ -131,7 +131,7 @@ def _portals(port: int) -> None:
 def told(
     postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Counter[str], dict[str, Run]]:
-    """What pg_stat_statements counted by marker, and what each rung did."""
+    """The counts of pg_stat_statements by marker, and those of each rung."""
     directory = tmp_path_factory.mktemp("counts")
     with closing(postgres.connect()) as observer:
         observer.execute("create extension if not exists pg_stat_statements")
@@ -163,15 +163,15 @@ def told(
 def test_executions_are_those_of_pg_stat_statements(
     told: tuple[Counter[str], dict[str, Run]], rung: str
 ) -> None:
-    """Which counts what was executed to its end: here that is what has not failed."""
+    """It counts what was executed to its end: here that is everything that did not fail."""
     counted, runs = told
     run, expected = runs[rung], counted.copy()
     executed = marker_counts(run.queries[~run.queries["status"].isin(["error"])])
     executed["do"] = run.executions()["do ?"]
-    # It counts each statement of a text: to us they are one query. It counts PREPARE as none.
+    # It counts each statement of a text, which is one query to us. It does not count PREPARE.
     assert expected.pop("m_multi") == 3 * executed.pop("m_multi") == 3
     executed["m_by_name"] -= 1
-    if rung == "socket":  # of different statements in one request it shows none
+    if rung == "socket":  # in one request with different statements, it shows none
         for marker in ("m_same", "m_other", "m_inside", "m_many", "m_failing_pipe", "m_portal"):
             del expected[marker]
             executed.pop(marker, None)
@@ -190,7 +190,7 @@ def test_what_failed_is_told_by_symbols_too(told: tuple[Counter[str], dict[str, 
 
 
 def test_rows_that_are_fetched_in_later_requests(postgres: DatabaseServer, tmp_path: Path) -> None:
-    """As drivers with a fetch size do: a portal, and an Execute and a Sync for each part."""
+    """As drivers with a fetch size do: a portal, and one Execute and Sync for each part."""
     many = b"select i as m_portal from generate_series(1, 20) i"
     with (
         recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "socket"),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of PostgreSQL's queries against the server's own account, and what has a name of it."""
+"""CPU time of PostgreSQL's queries against the server's own account, and the share with an
+owner.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from servers.process import DatabaseServer, Unavailable
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: Each long enough that parsing, and what a process does before and after, are far below the
-#: tolerance: pg_stat_kcache counts what the executor uses.
+#: Each long enough that parsing and a process's work before and after are far below the tolerance:
+#: pg_stat_kcache counts only the executor.
 SHAPES = {
     "m_hash": ("select count(md5(i::text)) as m_hash from generate_series(1, 400000) i", 4),
     "m_sum": ("select sum(i * 2.5) as m_sum from generate_series(1, 400000) i", 6),
@@ -30,7 +32,7 @@ SHAPES = {
         5,
     ),
 }
-#: What the names of a server's processes are.
+#: The names of a server's processes.
 ROLES = {
     "backend",
     "checkpointer",
@@ -46,7 +48,9 @@ ROLES = {
 
 @pytest.fixture(scope="module")
 def accounting(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """A PostgreSQL with pg_stat_kcache, which asks the kernel what each statement used."""
+    """A PostgreSQL with pg_stat_kcache, which asks the kernel how much CPU time each statement
+    used.
+    """
     libraries = "shared_preload_libraries=pg_stat_statements,pg_stat_kcache"
     vacuum = ("autovacuum_naptime=1", "autovacuum_vacuum_threshold=50", "jit=off")
     try:
@@ -71,7 +75,7 @@ def _load(server: DatabaseServer) -> None:
 
 
 def _recorded_ns(run: Run) -> dict[str, int]:
-    """CPU time of each marker's queries."""
+    """CPU time of the queries of each marker."""
     segments = run.trace.pandas("segments").merge(run.queries[["query", "text"]], on="query")
     segments["ns"] = segments["t1_ns"] - segments["t0_ns"]
     return {
@@ -82,7 +86,7 @@ def _recorded_ns(run: Run) -> dict[str, int]:
 
 @pytest.mark.parametrize("rung", ["socket", "symbol"])
 def test_cpu_time_is_postgresqls_own(accounting: DatabaseServer, tmp_path: Path, rung: str) -> None:
-    """getrusage(2) before and after the executor, by statement: what pg_stat_kcache keeps."""
+    """pg_stat_kcache records getrusage(2) before and after the executor, by statement."""
     with accounting.connect() as connection:
         connection.execute("select pg_stat_kcache_reset(), pg_stat_statements_reset()")
         with recording(tmp_path / "t", "--pid", str(accounting.pid), "--rung", rung):
@@ -99,7 +103,7 @@ def test_cpu_time_is_postgresqls_own(accounting: DatabaseServer, tmp_path: Path,
 def test_what_a_server_uses_has_an_owner_by_name(
     accounting: DatabaseServer, tmp_path: Path
 ) -> None:
-    """Of a busy server's CPU time at least 98 % is a statement's, its session's or a role's."""
+    """At least 98 % of a busy server's CPU time belongs to a statement, its session or a role."""
     pgbench(accounting, "-i", "-s", "2", "-q")
     with recording(tmp_path / "t", "--pid", str(accounting.pid), "--ring-mb", "64"):
         for protocol in ("simple", "extended", "prepared"):

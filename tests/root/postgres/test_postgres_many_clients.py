@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""64 clients at once, each with its own texts: every statement counted, none under another's text.
+"""64 clients at once, each with its own texts: every statement is counted under its own text.
 
 10,000 statements for each protocol; 100,000 by `make test-counts`.
 """
@@ -44,14 +44,14 @@ def _extended(connection: Any, table: str) -> None:
 
 
 def _prepared(connection: Any, table: str) -> None:
-    """Names of prepared statements are the same in all sessions."""
+    """The names of prepared statements are the same in all sessions."""
     for value in range(ROUNDS):
         connection.execute(f"select %s::int from {table}", [value], prepare=True)
         connection.execute(f"delete from {table} where a = %s", [value], prepare=True)
 
 
 def _pipeline(connection: Any, table: str) -> None:
-    """Ten of one shape in a pipeline, then ten of another's."""
+    """A pipeline of ten statements of one shape, then ten of another."""
     for first in range(0, ROUNDS, 10):
         for statement in (f"select %s::int from {table}", f"delete from {table} where a = %s"):
             with connection.pipeline():
@@ -79,7 +79,7 @@ def _load(server: DatabaseServer, protocol: str) -> None:
 
 
 def _counted(server: DatabaseServer) -> Counter[str]:
-    """By client, as pg_stat_statements says: to it, names of tables make a difference."""
+    """Counts by client from pg_stat_statements, which distinguishes names of tables."""
     counts: Counter[str] = Counter()
     with server.connect() as connection:
         for text, calls in connection.execute(

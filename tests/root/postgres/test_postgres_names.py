@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For whom a real PostgreSQL's sessions are: user, database, what an application calls itself."""
+"""Whose sessions a real PostgreSQL has: user, database, application name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_session_that_was_open_before(postgres: DatabaseServer, tmp_path: Path
 
 
 def test_what_an_application_calls_itself(postgres: DatabaseServer, tmp_path: Path) -> None:
-    """At its login, and from each SET on: poolers do that for whom they lend a connection to."""
+    """Set at login and by each SET: poolers SET it for the client that borrows a connection."""
     with both_rungs(tmp_path, postgres.pid):
         with closing(postgres.connect(application_name="m_first")) as connection:
             connection.execute("select 1 as m_as_first")
@@ -52,7 +52,7 @@ def test_what_an_application_calls_itself(postgres: DatabaseServer, tmp_path: Pa
         named = run.having("m_as_")
         wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
         assert list(named["application"]) == [f"m_{name}" for name in wanted], rung
-        if rung == "socket":  # the other one sees no login
+        if rung == "socket":  # the other rung sees no login
             assert set(named["user"]) == {"postgres"}
         assert run.loss == {}, rung
     rows = attribute(tmp_path / "socket", "--by", "application")["rows"]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and errors of PostgreSQL's queries, against pg_stat_statements and what the clients saw."""
+"""Rows and errors of PostgreSQL's queries, compared with pg_stat_statements and the
+clients' view.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 MARKER = re.compile(r"m_rows_\w+")
 ROUNDS = 50
-#: Of these, replies are far longer than the buffer of 8 KB that they are sent from. What is known
-#: of one depends on where its last bytes lie: two in a thousand are cut there.
+#: Their replies are far longer than the send buffer of 8 KB. What is known of a reply depends on
+#: where its last bytes lie: two in a thousand are cut there.
 MANY = 3_000
 FAILING = {
     "selec 1 as m_fails": "42601",
@@ -36,7 +38,7 @@ FAILING = {
 
 
 def _statements(connection: Any, prepare: bool | None) -> None:
-    """Reads of no, one, some and many rows, writes, and commands that count none."""
+    """Statements with zero, one, some and many rows, writes, and commands without a row count."""
     for value in range(ROUNDS):
         connection.execute("select a from m_outcomes m_rows_one where a = %s", [value])
         connection.execute(
@@ -68,7 +70,7 @@ def _failures(connection: Any) -> None:
 
 @pytest.fixture(scope="module")
 def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
-    """The trace, and by marker what pg_stat_statements counted: (calls, rows)."""
+    """The trace, and the counts of pg_stat_statements by marker: (calls, rows)."""
     directory = tmp_path_factory.mktemp("outcomes")
     with postgres.connect() as connection:
         connection.execute("create extension if not exists pg_stat_statements")
@@ -96,7 +98,7 @@ def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _plain(found: re.Match[str], text: str) -> str:
-    """One name for a statement in both spellings: its first word and its marker."""
+    """The same name for both spellings of a statement: its first word and its marker."""
     word = re.match(r"\w*", text)
     return f"{word[0].lower() if word else ''} {found[0]}"
 
@@ -130,7 +132,9 @@ def test_errors_are_those_that_clients_saw(told: tuple[Run, Any]) -> None:
 
 
 def test_what_pipelines_and_parts_say(postgres: DatabaseServer, tmp_path: Path) -> None:
-    """A pipeline's rows are its statements' together; where its start is gone, none are told."""
+    """A pipeline's rows are those of all its statements. If its start is gone, none are
+    reported.
+    """
     one = [parse(b"select 1 as m_piped"), bind(), execute()]
     many = parse(b"select i as m_parts from generate_series(1, 20) i")
     with (
@@ -161,7 +165,7 @@ def test_what_pipelines_and_parts_say(postgres: DatabaseServer, tmp_path: Path) 
 def test_nothing_is_said_where_replies_are_not_seen(
     postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    """The symbol rung tells of errors only."""
+    """The symbol rung reports errors only."""
     with (
         recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "symbol"),
         postgres.connect() as connection,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and texts on a real PostgreSQL: what the clients sent is what the trace says."""
+"""Counts and texts on a real PostgreSQL: what the clients sent equals what the trace contains."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: Refused before the executor was asked. The symbol rung sees no difference between these and a
-#: Parse without an execution, so it calls them `prepare`.
+#: Refused before the executor ran. The symbol rung cannot distinguish these from a Parse without an
+#: execution, so it calls them `prepare`.
 REFUSED = {"m_missing", "m_failing", "m_zero", "m_bytes"}
 
 
@@ -60,7 +60,7 @@ def test_postgres_every_statement_counts_under_its_own_shape(told: Told) -> None
     if told.rung == "symbol":
         for marker in REFUSED:
             del sent[marker]
-        # The text lies in the server's memory, whenever it was prepared.
+        # The text is in the server's memory, whenever it was prepared.
         sent["m_before"] = told.story.executed_before_attach
     assert marker_counts(told.run.queries) == sent
 
@@ -77,8 +77,8 @@ def test_simple_extended_and_prepared_protocols_count_the_same(told: Told) -> No
     for protocol in day.PROTOCOLS:
         counted = told.story.counted[protocol]
         for text, calls in counted.items():
-            # Of prepared utility statements pg_stat_statements counts only the first execution:
-            # it clears their queryId (pg_stat_statements.c, pgss_ProcessUtility).
+            # For prepared utility statements pg_stat_statements counts only the first execution: it
+            # clears their queryId (pg_stat_statements.c, pgss_ProcessUtility).
             if protocol == "prepared" and text in ("BEGIN", "END"):
                 continue
             if "pgbench_accounts" in text and text.startswith("SELECT"):
@@ -98,7 +98,7 @@ def test_copy_is_one_query_to_its_end(told: Told) -> None:
     coming, going = (row for row in copies if row["text"].startswith("copy"))
     (after,) = (row for row in copies if "m_after_copy" in row["text"])
     assert coming["end_ns"] <= going["begin_ns"] < going["end_ns"] <= after["begin_ns"]
-    # Its data comes behind the statement and takes nearly all of the time: it belongs to it.
+    # Its data follows the statement and takes nearly all of the time, so it belongs to it.
     assert going["begin_ns"] - coming["end_ns"] < coming["end_ns"] - coming["begin_ns"]
 
 
@@ -111,21 +111,23 @@ def test_parallel_workers_work_for_their_leaders_query(told: Told) -> None:
     by_process = (mine["t1_ns"] - mine["t0_ns"]).groupby(mine["owner"].map(owners["tgid"])).sum()
     workers = by_process.drop(told.story.parallel_leader)
     assert len(workers) >= told.story.parallel_workers
-    # They scan while the leader does: together a good part of the work, or they were not seen.
+    # They scan together with the leader: a large part of the work, unless they were missed.
     assert workers.sum() > 0.2 * by_process.sum()
 
 
 def test_both_rungs_of_postgres_agree(on_postgres: dict[str, Told]) -> None:
     socket, symbol = (on_postgres[rung].run.executions() for rung in ("socket", "symbol"))
     differ = {text for text in socket.keys() | symbol.keys() if socket[text] != symbol[text]}
-    # What was refused; the empty statement; the one without a text on the socket.
+    # Refused statements; the empty statement; the one without a text on the socket.
     expected = {text for text in socket if any(marker in text for marker in REFUSED)}
     assert differ - expected == {"", "?", "select ?::int as m_before"}
 
 
 def test_messages_cut_by_the_servers_buffer(postgres: DatabaseServer, tmp_path: Path) -> None:
-    """Long pipelines: reads of 8 KB cut headers and names at every place. No execution is lost,
-    and what cannot be told apart is claimed by no shape."""
+    """Long pipelines: reads of 8 KB cut headers and names at every place.
+
+    No execution is lost, and one that cannot be identified is not assigned to a shape.
+    """
     with both_rungs(tmp_path, postgres.pid), postgres_client(postgres.port) as client:
         for length in range(1, 8):
             name = b"n" * length

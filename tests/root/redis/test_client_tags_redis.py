@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64 if long_runs.ASKED else 4
 PIPELINE = 8
-#: Of each client, a multiple of PIPELINE.
+#: For each client; a multiple of PIPELINE.
 CALLS = long_runs.statements(800) // CLIENTS // PIPELINE * PIPELINE
 
 
@@ -51,7 +51,7 @@ async def _work_at_once(client: Any) -> None:
 
 
 def _client(server: DatabaseServer, number: int) -> None:
-    """Every fourth is asynchronous, every other one speaks RESP 3; each has a pool of its own."""
+    """Every fourth client is asynchronous, every other one uses RESP 3; each has its own pool."""
     options: dict[str, Any] = {"port": server.port, "protocol": 2 + number % 2}
 
     async def run() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts, times and shapes on a real Redis: what the server says it did is what the trace says."""
+"""Counts, times and shapes on a real Redis: the server's statistics equal the trace's."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_redis_nothing_is_lost(told: Told[day.Story]) -> None:
 
 
 def test_redis_every_command_counts(told: Told[day.Story]) -> None:
-    """The server's own count, of all but what scripts called: that came over no socket."""
+    """The server's own count, except for what scripts called: that came over no socket."""
     calls = told.story.calls
     assert calls["set"] + calls["get"] + calls["incr"] > 100_000
     counted = told.run.executions()
-    del counted["INFO"]  # the referee's questions
-    del counted["CLIENT SETINFO"]  # the driver's greeting: Redis 7.0 knows no such subcommand
+    del counted["INFO"]  # the queries of this test's own checks
+    del counted["CLIENT SETINFO"]  # the driver's greeting: Redis 7.0 has no such subcommand
     assert counted.total() == calls.total() - day.IN_SCRIPT * day.SCRIPTS
 
 
@@ -88,7 +88,7 @@ def test_redis_a_command_that_blocks_lasts_until_its_reply(told: Told[day.Story]
 
 @contextmanager
 def undisturbed(pid: int) -> Iterator[None]:
-    """Ordinary processes do not preempt this one's main thread."""
+    """Prevents ordinary processes from preempting this server's main thread."""
     os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
     try:
         yield
@@ -102,11 +102,11 @@ ROUNDS = 40
 
 
 def test_redis_cpu_time_equals_the_servers_own(redis: DatabaseServer, tmp_path: Path) -> None:
-    """Commands that take much longer than reading and answering them, one at a time.
+    """Commands that take much longer than reading and answering them, run one at a time.
 
-    The server's microseconds are by the clock, so they are CPU time only where nothing else got
-    its CPU meanwhile: those count that had it all the time from their beginning to their end. A
-    twentieth of it the kernel keeps for others (Documentation/scheduler/sched-rt-group.rst).
+    The server measures elapsed time, which equals CPU time only while nothing else gets its CPU. So
+    only commands that had the CPU from beginning to end count. The kernel reserves a twentieth of
+    the CPU for others (Documentation/scheduler/sched-rt-group.rst).
     """
     said_us: dict[str, list[float]] = {text: [] for text in HEAVY}
     with undisturbed(redis.pid), redis.connect() as client:

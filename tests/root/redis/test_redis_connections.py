@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis connections that are not plain: cut, old, hostile, encrypted, served by other threads."""
+"""Unusual Redis connections: cut, old, hostile, encrypted, served by other threads."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
 def test_redis_commands_in_random_pieces(redis: DatabaseServer, tmp_path: Path) -> None:
-    """Whatever is cut where, also of a connection that was open before: the counts stay."""
+    """Wherever the bytes are cut, also on a connection that was open before, the counts
+    are exact.
+    """
     rng = random.Random(7)
     commands = [resp(b"SET", b"cut:%d" % n, b"v" * rng.choice((0, 1, 9, 900))) for n in range(400)]
     stream = b"".join(commands)
     with redis.connect() as client:
         wire = client.connection._sock
         with recording(tmp_path / "t", "--pid", str(redis.pid)):
-            wire.sendall(commands[0])  # a clear beginning: whole in one read
+            wire.sendall(commands[0])  # an unambiguous beginning: whole, in one read
             assert client.connection.read_response() == b"OK"
             at = 0
             while at < len(stream):
@@ -51,7 +53,7 @@ def test_redis_commands_in_random_pieces(redis: DatabaseServer, tmp_path: Path) 
 
 
 def test_redis_attached_in_the_middle_of_a_command(redis: DatabaseServer, tmp_path: Path) -> None:
-    """The rest of that command is no command: it is lost, and said so; the next one counts."""
+    """The rest of that command is reported as lost, and not as a command; the next one counts."""
     with redis.connect() as client:
         wire = client.connection._sock
         wire.sendall(b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$9\r\n*3\r")
@@ -69,7 +71,7 @@ def test_redis_attached_in_the_middle_of_a_command(redis: DatabaseServer, tmp_pa
 def test_redis_new_connections_are_read_from_their_first_byte(
     redis: DatabaseServer, tmp_path: Path
 ) -> None:
-    """Of a Redis that ran before: what comes first may be a plain line, or a part of a command."""
+    """On a Redis that already ran: the first bytes may be a plain line, or a part of a command."""
     commands = [b"ECHO OK\r\n", resp(b"SET", b"first:2", b"x")]
     with redis.connect() as referee, recording(tmp_path / "t", "--pid", str(redis.pid)):
         for command in commands:
@@ -86,7 +88,7 @@ def test_redis_new_connections_are_read_from_their_first_byte(
 
 
 def _wait_until_it_has_some(referee: Any, wire: socket.socket) -> None:
-    """Until the server has read a part of a command from this client."""
+    """Waits until the server has read part of a command from this client."""
     address = "{}:{}".format(*wire.getsockname())
     deadline = time.monotonic() + 60
     while not any(one["addr"] == address and int(one["qbuf"]) > 0 for one in referee.client_list()):
@@ -151,7 +153,7 @@ def _plan(server: DatabaseServer) -> list[str]:
 
 
 def wait_until_read(wire: socket.socket) -> None:
-    """Until the other side has taken what was sent."""
+    """Waits until the other side has read what was sent."""
     unsent = bytearray(4)
     while True:
         fcntl.ioctl(wire, termios.TIOCOUTQ, unsent)

@@ -25,13 +25,13 @@ from servers.redis import command_stats, redis_server
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 COMMANDS = long_runs.statements(4000)
-NAMED = 0.98  #: of the server's CPU time
+NAMED = 0.98  #: share of the server's CPU time
 CURVE = "estimated:10,12,20,30"  #: W
 
 
 @dataclass
 class Told:
-    reads: bool  #: io-threads read too
+    reads: bool  #: io-threads also read
     port: int
     choice: Choice
     calls: Counter[str]
@@ -64,7 +64,7 @@ def told(
             for name, row in after.items()
         }
     )
-    del calls["info"]  # the referee's
+    del calls["info"]  # this test's own
     yield Told(request.param == "yes", server.port, choice, +calls, asked, trace, Run(trace))
 
 
@@ -83,7 +83,7 @@ def _choice(server: DatabaseServer) -> Choice:
 
 
 def test_redis_io_threads_that_only_write_are_exact(told: Told) -> None:
-    """And it is known of a running server which of both its io-threads do."""
+    """And a running server shows which of reading and writing its io-threads do."""
     assert told.choice.exact is not told.reads, told.choice.why
     assert told.choice.rung is (Rung.STATISTICAL if told.reads else Rung.SOCKET)
     assert told.reads is ("1 io-threads, which read and write" in told.choice.why)
@@ -112,7 +112,7 @@ def test_redis_io_threads_every_command_counts(told: Told) -> None:
 
 
 def test_redis_io_threads_own_no_time_where_they_read(told: Told) -> None:
-    """Where they only write, the main thread's time is its requests', and named."""
+    """If they only write, the main thread's time belongs to its requests, and is named."""
     queries = told.run.queries
     assert set(queries["rung"]) == {"statistical" if told.reads else "socket"}
     assert (queries["end_ns"] > queries["begin_ns"]).all()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Redis clients call their connections, perhaps tags; the server's own word is referee."""
+"""The names (perhaps tags) that Redis clients give their connections, compared with the server's
+view.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ MULTI, EXEC, DISCARD, RESET = (resp(word) for word in (b"MULTI", b"EXEC", b"DISC
 FIRST, OTHER = named(b"release=1"), named(b"release=2")
 NAMES_ITSELF = b"return redis.call('client', 'setname', 'release=2')"
 
-#: What a client sends, each at once, and how many commands that is: its replies are awaited.
+#: What a client sends, each at once, and how many commands that is: it waits for that many replies.
 SENT: dict[str, list[tuple[bytes, int]]] = {
     "nothing": [],
     "plain": [(FIRST, 1)],
@@ -79,7 +81,7 @@ SENT: dict[str, list[tuple[bytes, int]]] = {
     "line_with_a_blank": [(FIRST, 1), (b"client setname 'release= 2'\r\n", 1)],
     "line_of_another": [(FIRST, 1), (b"set setname release=2\r\nmulti\r\ndiscard\r\n", 3)],
 }
-#: These are not read: whatever the server has, nothing is known.
+#: These are not parsed: whatever name the server has, none is known to the tracer.
 UNREAD: dict[str, list[tuple[bytes, int]]] = {
     "too_long": [(FIRST, 1), (named(b"release=" + b"x" * 249), 1)],
     "far_too_long": [(FIRST, 1), (named(b"release=" + b"x" * 10_000), 1)],
@@ -89,7 +91,7 @@ UNREAD: dict[str, list[tuple[bytes, int]]] = {
 
 @pytest.fixture(params=["1", "2"])
 def any_redis(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """With one thread; and with another one that reads and writes for it."""
+    """A Redis with one thread, and one with a second thread for reading and writing."""
     if request.param == "1":
         yield request.getfixturevalue("redis")
         return
@@ -101,7 +103,7 @@ def any_redis(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 
 def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str | None:
-    """Tells it, and then asks for a key of this name; what the server calls this client then."""
+    """Sends it, and then asks for a key of this name; returns the server's name for this client."""
     for sent, replies in story:
         client.ask(sent, replies)
     (name,) = client.ask(resp(b"CLIENT", b"GETNAME"))
@@ -111,7 +113,7 @@ def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str 
 
 
 def _names(run: Run) -> dict[str, str | None]:
-    """What the client that asked for each key is called."""
+    """The name of the client that asked for each key."""
     asked = run.queries[run.queries["text"].str.fullmatch("GET .*:[?]")]
     pairs = zip(asked["text"].str[4:-2], asked["application"], strict=True)
     return {mark: None if pd.isna(name) else str(name) for mark, name in pairs}
@@ -123,7 +125,7 @@ def _release(run: Run, mark: str) -> str | None:
 
 
 def _descriptor(client: RedisClient) -> str:
-    """The number that the server has for this connection."""
+    """The number of the server's descriptor for this connection."""
     (listed,) = client.ask(resp(b"CLIENT", b"INFO"))
     words: dict[str, str] = dict(word.partition("=")[::2] for word in listed.decode().split())
     return words["fd"]
@@ -134,7 +136,7 @@ def _clients_with_one_descriptor(server: DatabaseServer) -> None:
         _say(client, "former", [(FIRST, 1)])
         former = _descriptor(client)
     deadline = time.monotonic() + 60
-    while True:  # the server closes its end when it comes to it
+    while True:  # the server closes its end when it gets to it
         with redis_client(server.port) as client:
             if _descriptor(client) == former:
                 assert _say(client, "later", []) is None

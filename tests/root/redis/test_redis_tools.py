@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands beside a Redis and runs its executable, and what it is configured to do."""
+"""Other processes that run a Redis's executable, and how a Redis is configured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 @contextmanager
 def sentinel(server: DatabaseServer, directory: Path, name: str, *options: str) -> Iterator[Any]:
-    """A Sentinel that runs the server's executable under this name; gives a client of it."""
+    """A Sentinel that runs the server's executable under this name; yields a client of it."""
     directory.mkdir()
     (directory / name).symlink_to(server.executable)
     port = free_port()
@@ -56,7 +56,7 @@ def _wait_for(client: Any) -> None:
 
 
 def test_redis_a_sentinel_is_no_redis(redis: DatabaseServer, tmp_path: Path) -> None:
-    """Whenever it starts, and whether its name or an option makes it one."""
+    """Whenever it starts, and whether its name or an option makes it a Sentinel."""
     with (
         sentinel(redis, tmp_path / "by-option", "redis-server", "--sentinel") as before,
         recording(tmp_path / "t"),
@@ -85,7 +85,7 @@ def test_redis_a_sentinel_is_no_redis(redis: DatabaseServer, tmp_path: Path) -> 
 
 
 def test_redis_with_sentinels_words_is_a_redis(tmp_path: Path) -> None:
-    """A name of a file, and a value, are no option."""
+    """The name of a file, or a value, is not an option."""
     configuration = tmp_path / "redis-sentinel"
     configuration.write_text("")
     odd = ("--pidfile", str(tmp_path / "--sentinel"))
@@ -111,7 +111,7 @@ def test_a_plain_redis_is_exact(redis: DatabaseServer) -> None:
 
 
 def test_a_redis_with_tls_is_not(tmp_path: Path) -> None:
-    """Also where it is configured later; on a unix socket alone there is none."""
+    """Also if TLS is configured later. A server on a unix socket alone has none."""
     key, certificate = self_signed(tmp_path)
     pems = {"tls-cert-file": str(certificate), "tls-key-file": str(key)}
     pems["tls-ca-cert-file"] = str(certificate)

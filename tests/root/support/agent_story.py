@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a Cassandra, 64 at a time, and how many it has answered by its own count."""
+"""Requests to a Cassandra, 64 at a time, and its own count of those it answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cassandra.query import BatchStatement, BatchType, SimpleStatement
 from root.support import long_runs
 from servers.cassandra import Client
 
-STATEMENTS = long_runs.statements(6000)  #: of a story
+STATEMENTS = long_runs.statements(6000)  #: in one story
 CONCURRENT = 64
 KEYSPACE = "story"
 
@@ -22,7 +22,7 @@ INSERT = "INSERT INTO story.people (id, name) VALUES (?, ?)"
 SELECT = "SELECT name FROM story.people WHERE id = ?"
 COUNT = "UPDATE story.visits SET n = n + 1 WHERE id = ?"
 
-#: What qjoule shows for them.
+#: The shapes that qjoule shows for them.
 INSERT_SHAPE = "insert into story.people(id, name) values (?+)"
 SELECT_SHAPE = "select name from story.people where id = ?"
 AGE_SHAPE = "update story.people set age = ? where id = ?"
@@ -31,7 +31,7 @@ COUNT_SHAPE = "update story.visits set n = n + ? where id = ?"
 
 @dataclass
 class Story:
-    """How often each was sent, by what it is."""
+    """How often each request was sent, by kind."""
 
     prepared: Counter[str] = field(default_factory=Counter)  #: by shape
     text: Counter[str] = field(default_factory=Counter)  #: by shape
@@ -48,7 +48,7 @@ def make_tables(client: Client) -> None:
 
 
 def tell(client: Client, statements: int = STATEMENTS) -> Story:
-    """Send them, 64 at a time, the kinds mixed; every one is answered when this returns."""
+    """Sends them, 64 at a time and mixed; all are answered when this returns."""
     prepared = {
         INSERT_SHAPE: client.session.prepare(INSERT),
         SELECT_SHAPE: client.session.prepare(SELECT),
@@ -89,19 +89,19 @@ def tell(client: Client, statements: int = STATEMENTS) -> Story:
 
 @dataclass
 class Answered:
-    """By Cassandra's own count: statements that had been prepared, and texts but for batches."""
+    """Cassandra's own counts: prepared statements, and texts except for batches."""
 
     prepared: int = 0
     text: int = 0
 
 
-#: Of the questions that `counted` asks itself, one is counted, and both are sent.
+#: Of the queries that `counted` makes itself, one is counted, but both are sent.
 ASKED, COUNTED = 2, 1
 
 
 @contextmanager
 def counted(client: Client) -> Iterator[Answered]:
-    """What the block has it answer, by its own virtual table."""
+    """What Cassandra answers during the block, according to its own virtual table."""
     answered = Answered()
     before = _count(client)
     yield answered

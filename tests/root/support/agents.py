@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts agents into JVMs through a root part whose command is the test."""
+"""Loads agents into JVMs through a root part whose command is the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ StartLoader = Callable[[], socket.socket]
 
 @dataclass(frozen=True)
 class AgentsByRootPart:
-    """What `qjoule record --agent` does before it traces."""
+    """Does what `qjoule record --agent` does before it traces."""
 
     root: RootPart
 
@@ -38,7 +38,7 @@ class AgentsByRootPart:
         client_tags: bool = False,
         start_loader: StartLoader | None = None,
     ) -> Agent:
-        """`start_loader`: instead of the root part's."""
+        """Loads the agent. `start_loader` replaces the root part's."""
         with self.reached(process) as jvm:
             wanted = jvm if start_loader is None else _WithLoader(jvm, start_loader)
             return put_agent(wanted, client_tags=client_tags)
@@ -48,8 +48,8 @@ class AgentsByRootPart:
         return reach(process.pid, process.exe_id)
 
     def library(self, agent: Agent) -> Path:
-        """The file that the agent's probes would be in, as the root part has it open."""
-        # Once it answers again, it has closed the descriptor that it sent.
+        """The file of the agent's probes, as the root part has it open."""
+        # When it answers again, it has closed the descriptor that it sent.
         ask(self.root.connection, Kind.EXE, pid=self.root.pid)
         (found,) = (
             path
@@ -59,7 +59,7 @@ class AgentsByRootPart:
         return found
 
     def loaders(self) -> list[psutil.Process]:
-        """Those that have not ended. The root part starts them."""
+        """The running loaders. The root part starts them."""
         children = psutil.Process(self.root.pid).children()
         return [one for one in children if _is_alive(one) and _is_loader(one)]
 
@@ -73,14 +73,14 @@ def _is_alive(process: psutil.Process) -> bool:
 
 @contextmanager
 def agents_by_root_part(python: Path | None = None) -> Iterator[AgentsByRootPart]:
-    """`python`: which runs the loaders; by default this one."""
+    """`python`: the interpreter for the loaders; by default this one."""
     with root_part(python=str(python or sys.executable)) as root:
         yield AgentsByRootPart(root)
 
 
 @dataclass(frozen=True)
 class _WithLoader:
-    """A JVM with another loader than its own."""
+    """A JVM with a replaced loader."""
 
     jvm: ReachedJvm
     start: StartLoader

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fake powercap tree whose counter moves as a machine of known power would: ``animated_rapl.c``.
 
-It follows the real CPUs of this machine, so a recording beside it sees energy that fits what ran.
+It follows the real CPUs of this machine, so a concurrent recording sees energy that fits what ran.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ END_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Totals:
-    """What the animated package drew, and for what, while it was there."""
+    """What the animated package drew in total, by cause."""
 
     seconds: float
     any_busy_s: float  #: time with any CPU busy
@@ -33,7 +33,7 @@ class Totals:
 
 @dataclass
 class AnimatedRapl:
-    """`root` goes into ``--energy powercap:ROOT``; `totals` is there when the block has ended."""
+    """`root` goes into ``--energy powercap:ROOT``; `totals` is set when the block has ended."""
 
     root: Path
     idle_w: float
@@ -56,7 +56,7 @@ def animated_rapl(
     """
     with tempfile.TemporaryDirectory(prefix="qjoule-animated-rapl-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # who reads it has given up root
+        folder.chmod(0o755)  # its reader has given up root
         program = folder / "animated_rapl"
         flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror")
         subprocess.run(["cc", *flags, str(SOURCE), "-o", str(program)], check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `asking.asked` has run: the code on standard input."""
+"""Runs the code on standard input, for `asking.asked`."""
 
 import sys
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that the root part runs without rights: it does what a test writes to its input.
+"""A command that the root part runs without rights: it executes the code on its standard input.
 
-The test's code has `part` (root_part()) and `ask`; what it prints comes back.
+The test's code can use `part` (root_part()) and `ask`; its output is returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def refused(kind, **options):
 def asked(
     code: str, *words: str, directory: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `code` without rights, with the command line `words`; asserts that it ended well."""
+    """Runs `code` without rights, with the command line `words`; asserts that it succeeded."""
     done = subprocess.run(
         [ROOT_PART, sys.executable, "-I", _file(), *words],
         input=_PREAMBLE + code,

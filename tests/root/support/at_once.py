@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that work at the same time, each in a thread of its own."""
+"""Clients that work at the same time, each in its own thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Client = TypeVar("Client")
 
 
 def at_once(work: Callable[[Client], object], clients: Iterable[Client]) -> None:
-    """Does the work of each; raises the first error when all have ended."""
+    """Runs all of them; raises the first error when all have ended."""
     each = list(clients)
     with ThreadPoolExecutor(len(each)) as pool:
         for _ in pool.map(work, each):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tracer asks the root part for, from a test: the programs loaded and attached."""
+"""Makes the tracer's requests to the root part from a test: programs are loaded and attached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from root.support.root_part import RootPart
 
 _TREE = Path(__file__).parents[3]
 _MAPS_MAX, _PROGRAMS_MAX = 128, 256  # RP_MAX_MAPS, RP_MAX_PROGS
-#: Names of the descriptors by which something stays loaded or attached.
+#: Names of the descriptors that keep something loaded or attached.
 _HOLDING = ("anon_inode:bpf_link", "anon_inode:[perf_event]", "anon_inode:bpf-prog")
 
 
@@ -51,7 +51,7 @@ def load_bytes(
     """`struct rp_load` for these programs, with an empty plan.
 
     Args:
-        counts: added to the true numbers of maps and programs.
+        counts: added to the correct numbers of maps and programs.
         entries: of every map; 0: as in the source.
         size: where it is cut.
     """
@@ -72,7 +72,7 @@ def _plan_bytes() -> int:
 
 
 def load(tracer: socket.socket, content: bytes) -> Reply:
-    """Has the root part load; raises `Refused`."""
+    """Asks the root part to load; raises `Refused`."""
     fd = os.memfd_create("test")
     try:
         os.write(fd, content)
@@ -82,7 +82,7 @@ def load(tracer: socket.socket, content: bytes) -> Reply:
 
 
 def uprobe(tracer: socket.socket, program: str, handle: int, offset: int, code: bytes) -> Reply:
-    """Has the root part attach; raises `Refused`."""
+    """Asks the root part to attach; raises `Refused`."""
     return ask(
         tracer,
         Kind.UPROBE,
@@ -102,7 +102,7 @@ def refused(number: int) -> Iterator[None]:
 
 
 def held(root: RootPart) -> Counter[str]:
-    """What the root part holds that stays loaded or attached, by kind."""
+    """The descriptors in the root part that keep something loaded or attached, by kind."""
     links: Counter[str] = Counter()
     for one in Path(f"/proc/{root.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile

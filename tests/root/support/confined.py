@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That a process can do nothing that its user could not."""
+"""Asserts that a process can do nothing that its user could not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def holds_nothing(pid: int) -> None:
-    """Asserts it of every thread: users, groups, capabilities, no way back to them, a filter."""
+    """Asserts for every thread: users, groups, capabilities, no way back to them, a filter."""
     threads = list(Path(f"/proc/{pid}/task").iterdir())
     assert threads
     for thread in threads:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients do with a Cassandra in the tests, and how often."""
+"""What clients do to a Cassandra in the tests, and how often."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from root.support import long_runs
 from servers.cassandra import Client
 from servers.process import DatabaseServer
 
-REQUESTS = long_runs.statements(2000)  #: of a story
+REQUESTS = long_runs.statements(2000)  #: in one story
 CONCURRENT = 64
 KEYS = 100
 
@@ -29,7 +29,7 @@ class Story:
     """Executions by shape text, as the client counts them."""
 
     calls: Counter[str] = field(default_factory=Counter)
-    counted: Counter[str] = field(default_factory=Counter)  #: what the server counted meanwhile
+    counted: Counter[str] = field(default_factory=Counter)  #: the server's counts meanwhile
 
 
 def set_up(client: Client) -> None:
@@ -48,7 +48,7 @@ def cql_metrics(client: Client) -> Counter[str]:
 
 
 def together(client: Client, statement: Any, arguments: Iterable[tuple[Any, ...]]) -> int:
-    """Executes it once for each of the arguments, `CONCURRENT` at a time; how often."""
+    """Executes it once for each of the arguments, `CONCURRENT` at a time; returns how often."""
     done = execute_concurrent_with_args(
         client.session, statement, list(arguments), concurrency=CONCURRENT
     )
@@ -56,7 +56,7 @@ def together(client: Client, statement: Any, arguments: Iterable[tuple[Any, ...]
 
 
 def tell(server: DatabaseServer, referee: Client, **options: Any) -> Story:
-    """Prepared reads and writes, literals, batches; `options` are the driver's."""
+    """Runs prepared reads and writes, literals, batches; `options` are the driver's."""
     story = Story()
     before = cql_metrics(referee)
     with server.connect(**options) as client:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that answers an attaching one as a JVM does, or as none should.
+"""A process that answers an attaching one as a JVM does, or as no JVM should.
 
     python fake_jvm.py ROOT UID GID BEHAVIOUR
 
 It has ROOT for its root directory and runs as that user. Standard output: `ready`; `asked` when a
-command has arrived; `released` once the other end of the lease is closed. It ends with its input.
+command has arrived; `released` once the other end of the lease is closed. It ends at the end of its
+standard input.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 NAME = Path(f"/tmp/.java_pid{os.getpid()}")
 TRIGGER = Path(f"/tmp/.attach_pid{os.getpid()}")
 LIBRARY = "libqjoule_agent.so"
-#: Names that the loader has in its directory.
+#: File names in the loader's directory.
 FILES = ("qjoule-agent.jar", "hooks.jar", LIBRARY, "lease", "status", "tags")
 
 mapped: list[mmap.mmap] = []
@@ -78,7 +79,7 @@ def with_status(make: Callable[[Path], object]) -> Callable[[socket.socket, Path
 
 
 def moved(connection: socket.socket, directory: Path) -> None:
-    """Another directory in the place of the loader's, with files of the same names."""
+    """Puts another directory in the place of the loader's, with files of the same names."""
     directory.rename(directory.with_name("moved"))
     directory.symlink_to("/victim")
     connection.sendall(b"0\n0\n")
@@ -92,7 +93,7 @@ def directories(connection: socket.socket, directory: Path) -> None:
 
 
 def changed(connection: socket.socket, directory: Path) -> None:
-    """The library that it was given, with other content."""
+    """The library that it was given, with different content."""
     with (directory / LIBRARY).open("r+b") as stream:
         stream.write(b"other")
     good(connection, directory)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run of tests leaves behind on the machine: files, mounts, processes.
 
-Temporary files go to a directory of the run's own, which has to be empty at the end. Some files do
-not follow TMPDIR (a JVM's, those that other users have to reach), so what is new with a name of
-ours in the machine's own directories is looked at too. That may be of another run beside this one:
-it fails the run in CI, where there is none, and is only shown to a developer.
+Temporary files go to the run's own directory, which must be empty at the end. Some files do not
+follow TMPDIR (a JVM's, those that other users have to reach). So new files with our names in the
+machine's own directories are checked too. They may belong to another run at the same time: they
+fail the run in CI, where there is no other, and are only shown to a developer.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import psutil
 from temporary import for_all_users
 
 PREFIX = "qjoule-run-"
-#: What is being torn down when the last test has ended gets so long.
+#: Time limit for what is still being torn down when the last test has ended.
 PATIENCE_S = 20.0
-#: Programs that unit tests compile once, removed when the interpreter exits.
+#: Programs that unit tests compile once; they are removed when the interpreter exits.
 _UNTIL_EXIT = ("qjoule-energy-probe-", "qjoule-load-")
-#: Directories, and the names in them that only these tests or qjoule give.
+#: Directories, and the file names in them that only these tests or qjoule use.
 _PLACES = {
     "/tmp": r"qjoule-(demo|physical|server|tags|test-toy|[0-9a-f]{16}$)"
     r"|\.java_pid\d|\.attach_pid\d",
@@ -43,18 +43,18 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Before:
-    """The machine as the run found it, and the directory that the run has to itself."""
+    """The state of the machine before the run, and the run's own directory."""
 
     temporary: Path
     found: frozenset[str]
-    others_temporary: str | None  #: TMPDIR of before
+    others_temporary: str | None  #: TMPDIR before the run
 
     def left(self) -> list[str]:
-        """What is there of this run; waits for what is on its way out."""
+        """What this run left behind; waits for what is just being removed."""
         return _wait_for_nothing(self._left, PATIENCE_S)
 
     def left_elsewhere(self) -> list[str]:
-        """What is new on the machine, of this run or another one."""
+        """What is new on the machine, from this run or another one."""
         patience_s = PATIENCE_S if os.environ.get("CI") else 0.0
         return _wait_for_nothing(lambda: sorted(_machine() - self.found), patience_s)
 
@@ -63,7 +63,7 @@ class Before:
         return [f"file {path}" for path in files] + _processes(self.temporary)
 
     def restore(self) -> None:
-        """Gives TMPDIR back, and removes the directory with all that is left in it."""
+        """Restores TMPDIR, and removes the directory with everything in it."""
         if self.others_temporary is None:
             os.environ.pop("TMPDIR", None)
         else:
@@ -73,7 +73,9 @@ class Before:
 
 
 def begin() -> Before:
-    """From here on temporary files of this process and its children go to their own directory."""
+    """From here on, temporary files of this process and its children go to the run's own
+    directory.
+    """
     found, others = _machine(), os.environ.get("TMPDIR")
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_kept()))
     temporary = Path(tempfile.mkdtemp(prefix=PREFIX, dir=for_all_users()))
@@ -83,10 +85,10 @@ def begin() -> Before:
 
 
 def _kept() -> Path:
-    """Where pytest keeps tmp_path of the last runs, for whoever looks for the cause of a failure.
+    """Where pytest keeps tmp_path of the last runs, to investigate failures.
 
-    This checkout's own: a run of another one closes it to other users as it begins. Its name is
-    short, as that of a Unix socket in it may have 107 bytes.
+    It belongs to this checkout: a run of another one would close it to other users at its start.
+    Its name is short, because the path of a Unix socket may have only 107 bytes.
     """
     checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[3])).hexdigest()[:6]
     place = Path(for_all_users(), f"qj-{checkout}")
@@ -103,7 +105,9 @@ def _wait_for_nothing(left: Callable[[], list[str]], patience_s: float) -> list[
 
 
 def _machine() -> set[str]:
-    """Files with names of ours, and mounts: not the kernel's own, as tracefs where it is used."""
+    """Files with our names, and mounts, except for the kernel's own, such as tracefs where it is
+    used.
+    """
     points = {line.split()[4] for line in _lines("/proc/self/mountinfo")}
     found = {f"mount {point}" for point in points if not point.startswith("/sys/")}
     for place, ours in _PLACES.items():
@@ -117,7 +121,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _processes(temporary: Path) -> list[str]:
-    """Those that work in the directory or were told of it, but for this one and its parents."""
+    """Processes that work in the directory or name it, except for this one and its parents."""
     mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
     for process in psutil.process_iter(["name"]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top` beside a test's load, and what its snapshots say."""
+"""`qjoule top` beside a test's load, and its snapshots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Top:
             self._more.notify_all()
 
     def wait_for(self, further: int) -> None:
-        """Until so many snapshots more have come than there are now."""
+        """Waits for this many snapshots more than there are now."""
         with self._more:
             wanted = len(self.snapshots) + further
             assert self._more.wait_for(
@@ -48,7 +48,7 @@ class Top:
         assert self.process.poll() is None, self.words()
 
     def finish(self, last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """All snapshots up to one with a row of what ran last: it may lag behind."""
+        """All snapshots up to one with a row of what ran last: the view may lag behind."""
         with self._more:
             assert self._more.wait_for(
                 lambda: self._has(last) or self.process.poll() is not None, 60
@@ -74,7 +74,7 @@ class Top:
 
 @contextmanager
 def live_top(*options: str) -> Iterator[Top]:
-    """Attached: the first snapshot has come."""
+    """Yields once attached: the first snapshot has come."""
     top = Top(*options)
     try:
         top.wait_for(1)

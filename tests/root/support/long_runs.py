@@ -9,5 +9,5 @@ ASKED = os.environ.get("QJOULE_TEST_STATEMENTS")
 
 
 def statements(few: int) -> int:
-    """As many as are asked for, else `few`."""
+    """The requested number, or else `few`."""
     return int(ASKED or few)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MongoDB's protocol on a bare socket: messages as a test wants them, in pieces or at once."""
+"""MongoDB's protocol on a bare socket: any messages, in pieces or at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fuzz.mongodb_library import decompressed, op_msg
 from servers.process import DatabaseServer
 
 MORE_TO_COME = 2  #: flag: no reply is wanted
-OP_REPLY = 1  #: how servers answer what is asked as before OP_MSG
+OP_REPLY = 1  #: the servers' reply to requests from before OP_MSG
 TIMEOUT_S = 60.0
 
 
@@ -75,7 +75,9 @@ def clients(server: DatabaseServer, count: int) -> Iterator[list[Client]]:
 
 
 def clients_gone(server: DatabaseServer) -> None:
-    """The server has read the end of every connection: the last request has been told by then."""
+    """Waits until the server has read the end of every connection: by then the last request is
+    recorded.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while any(one.raddr for one in psutil.Process(server.pid).net_connections("tcp")):
         assert time.monotonic() < deadline, "the server keeps its clients' connections"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare client of the MySQL protocol, for what drivers do not let one send.
+"""A bare client of the MySQL protocol, for what drivers cannot send.
 
 MySQL 8.0 Source Code Documentation, "Client/Server Protocol"; MariaDB Knowledge Base,
 "Client/Server Protocol".
@@ -44,8 +44,8 @@ class MysqlError(Exception):
 class MysqlClient:
     """One connection as root without a password. Every call waits for the whole reply.
 
-    `flags`: further capabilities. With ZLIB or ZSTD packets are sent in compressed ones, of ZSTD
-    only such as are too short to be worth it: so have its replies to be.
+    `flags`: further capabilities. With ZLIB or ZSTD, packets are sent in compressed frames. With
+    ZSTD only those too short to be worth compressing can be sent; the replies must be short, too.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class MysqlClient:
         self._in = self._socket.makefile("rb")
         self._sequence = 0
         self._frames: _Frames | None = None
-        self.pause_s = 0.0  #: after each byte, of clients that are slow
+        self.pause_s = 0.0  #: after each byte, for slow clients
         self._read()
         flags |= CAPABILITIES | (CONNECT_WITH_DB if database else 0)
-        if flags >> 32:  # MariaDB's own are heard of clients that are not MySQL's
+        if flags >> 32:  # MariaDB's own capabilities are accepted from clients that are not MySQL's
             flags &= ~LONG_PASSWORD
         self._attributes = flags & CONNECT_ATTRIBUTES != 0
         login = struct.pack("<IIB19xI", flags & 0xFFFFFFFF, CHUNK, 45, flags >> 32)
@@ -88,7 +88,7 @@ class MysqlClient:
     # ---- commands -------------------------------------------------------------------------
 
     def query(self, statement: bytes) -> int:
-        """Sends text; returns the number of rows of all its results."""
+        """Sends text; returns the number of rows in all its results."""
         self.send(COM_QUERY, statement)
         return self.results()
 
@@ -120,11 +120,11 @@ class MysqlClient:
         self._checked()
 
     def long_data(self, statement_id: int, parameter: int, part: bytes) -> None:
-        """A part of a parameter; has no reply."""
+        """Sends a part of a parameter; has no reply."""
         self.send(COM_LONG_DATA, struct.pack("<IH", statement_id, parameter) + part)
 
     def execute_long(self, statement_id: int) -> int:
-        """Execute with one parameter, sent by `long_data` before."""
+        """Executes with one parameter that was sent by `long_data` before."""
         body = struct.pack("<IBI", statement_id, 0, 1) + b"\0\1" + bytes([TYPE_BLOB, 0])
         self.send(COM_EXECUTE, body)
         return self.results(binary=True)
@@ -140,7 +140,9 @@ class MysqlClient:
         self._checked()
 
     def load_file(self, statement: bytes, parts: Iterable[bytes], *, early: bool = False) -> None:
-        """LOAD DATA LOCAL with a file in these packets; `early`: sent before it is asked for."""
+        """LOAD DATA LOCAL with a file in these packets; `early`: sent before the server asks for
+        it.
+        """
         self.send(COM_QUERY, statement)
         if not early:
             assert self._checked()[0] == 0xFB
@@ -156,7 +158,7 @@ class MysqlClient:
         self.send(COM_CLOSE, struct.pack("<I", statement_id))  # has no reply
 
     def simple(self, command: int) -> None:
-        """A command whose reply is one packet."""
+        """Sends a command whose reply is one packet."""
         self.send(command, b"")
         self._checked()
 
@@ -175,7 +177,7 @@ class MysqlClient:
         self._finish_login()
 
     def next_packet(self) -> bytes:
-        """Of a reply that never ends, as a replica has it."""
+        """The next packet of a reply that never ends, as a replica gets it."""
         return self._checked()
 
     def quit(self) -> None:
@@ -183,12 +185,12 @@ class MysqlClient:
         self.drop()
 
     def drop(self) -> None:
-        """Closes the socket without a word."""
+        """Closes the socket without COM_QUIT."""
         self._in.close()
         self._socket.close()
 
     def _encrypt(self) -> None:
-        context = ssl._create_unverified_context()  # whoever the server is
+        context = ssl._create_unverified_context()  # whichever server it is
         self._in.close()
         self._socket = context.wrap_socket(self._socket)
         self._in = self._socket.makefile("rb")
@@ -216,7 +218,7 @@ class MysqlClient:
                 return rows
 
     def _skip_to_eof(self) -> tuple[int, int]:
-        """Packets up to an EOF, and its status."""
+        """Skips packets up to an EOF; returns its status."""
         count = 0
         while True:
             packet = self._checked(first=False)
@@ -229,7 +231,7 @@ class MysqlClient:
             reply = self._checked()
             if reply[0] == 0:
                 return
-            if reply[0] == 0xFE:  # another plugin: no password has an empty answer in all of them
+            if reply[0] == 0xFE:  # another plugin: no password is an empty answer in all of them
                 self._write(b"")
 
     def _checked(self, first: bool = True) -> bytes:
@@ -267,7 +269,9 @@ class MysqlClient:
 
 
 class _Frames:
-    """Compressed packets ("Compressed Packet Header"): what we send is not, as one may."""
+    """Compressed packets ("Compressed Packet Header"); ours contain uncompressed data, as
+    allowed.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A day in the life of a MySQL or MariaDB: every way to send it a statement, each counted.
+"""A long story for a MySQL or MariaDB: every way to send it a statement, each counted.
 
-Each kind of statement bears a marker, an identifier that begins with `m_` and so survives in
-its shape. What the clients sent under each marker is `Story.sent`; the trace must say the same.
+Each kind of statement has a marker, an identifier that begins with `m_` and so stays in its shape.
+What the clients sent under each marker is in `Story.sent`; the trace must agree.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATUS = ("select", "insert", "update", "delete", "begin", "commit")
 
 @dataclass
 class Story:
-    """What was sent, and what the server itself counted during the part with sysbench."""
+    """What was sent, and the server's own counts for the part with sysbench."""
 
     sent: Counter[str] = field(default_factory=Counter)
     prepares: int = 0
@@ -45,7 +45,7 @@ class Story:
 
 
 def _connect(server: DatabaseServer, **options: Any) -> Any:
-    """In plain text: what MySQL's clients do over TLS is `tell_encrypted`'s matter."""
+    """Connects in plain text; `tell_encrypted` covers TLS, which MySQL's clients use."""
     return server.connect(ssl_disabled=True, **options)
 
 
@@ -60,7 +60,7 @@ def marker_counts(queries: pd.DataFrame) -> Counter[str]:
 
 
 def prepare_server(server: DatabaseServer) -> None:
-    """Tables and limits that the story needs, before anything is recorded."""
+    """Tables and limits that the story needs, set up before anything is recorded."""
     with _connect(server) as connection, connection.cursor() as cursor:
         cursor.execute("set global max_allowed_packet = 67108864")
         cursor.execute("set global local_infile = 1")
@@ -135,7 +135,7 @@ def _mass(server: DatabaseServer, story: Story) -> None:
 
 
 def _churn(server: DatabaseServer, story: Story) -> None:
-    """Connections that come and go: the server gives their threads to others."""
+    """Connections that come and go: the server reuses their threads for others."""
 
     def client(first: int) -> None:
         for number in range(first, CHURN, 4):
@@ -204,7 +204,9 @@ def _odd_statements(client: MysqlClient, story: Story) -> None:
 
 
 def _lengths(client: MysqlClient, story: Story) -> None:
-    """At the edges of what is read of a statement, of the server's buffer, and of a packet."""
+    """Lengths near the limits: of what is read of a statement, the server's buffer, and a
+    packet.
+    """
     for length in (64, 4095, 4096, 4097, 16383, 16384, 16385, 1 << 20, 0xFFFFFE, 0xFFFFFF, 1 << 24):
         start = b"select 1 as m_length_%d, length('" % length
         client.query(start + b"x" * (length - len(start) - 2) + b"')")
@@ -225,7 +227,7 @@ def _load_data(server: DatabaseServer, story: Story, scratch: Path) -> None:
 
 
 def _killed(server: DatabaseServer, story: Story) -> None:
-    """KILL QUERY leaves the session; KILL ends it."""
+    """KILL QUERY keeps the session; KILL ends it."""
     for marker, kill in (("m_kill_query", "kill query"), ("m_kill_session", "kill")):
         with closing(_connect(server)) as victim, closing(_connect(server)) as killer:
             sleeper = threading.Thread(target=_expect_to_fail, args=(victim, marker))
@@ -271,9 +273,10 @@ def _vanished(server: DatabaseServer, story: Story) -> None:
 
 
 def _take_over(server: DatabaseServer) -> None:
-    """New clients for every thread that the server keeps, of killed and vanished ones too.
+    """New clients for every thread that the server keeps, including those of killed and vanished
+    ones.
 
-    Only then does the socket rung learn that those are gone.
+    Only then does the socket rung learn that the old clients are gone.
     """
     with ExitStack() as stack:
         for _ in range(THREADS + 8):

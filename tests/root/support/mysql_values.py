@@ -32,7 +32,7 @@ def number(value: int, name: bytes = b"") -> Parameter:
 
 
 def parameters(every: Sequence[Parameter], *, types: bool = True) -> bytes:
-    """NULLs, types with names, and values, of clients that have query attributes."""
+    """NULLs, types with names, and values, as clients with query attributes send them."""
     nulls = sum(1 << at for at, (_, _, value) in enumerate(every) if value is None)
     body = nulls.to_bytes((len(every) + 7) // 8, "little") + bytes([types])
     if types:
@@ -41,12 +41,12 @@ def parameters(every: Sequence[Parameter], *, types: bool = True) -> bytes:
 
 
 def attributes_of_connection(attributes: Mapping[bytes, bytes]) -> bytes:
-    """As logins have them."""
+    """Attributes in the form that logins have."""
     return counted(b"".join(counted(key) + counted(value) for key, value in attributes.items()))
 
 
 def ok_status(packet: bytes) -> int:
-    """Of an OK packet."""
+    """The status of an OK packet."""
     at = 1
     for _ in range(2):  # affected rows, last insert id: length-encoded
         at += {0xFC: 3, 0xFD: 4, 0xFE: 9}.get(packet[at], 1)

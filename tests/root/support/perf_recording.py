@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`perf` beside a test's load, run by the very commands that `qjoule import perf` prints."""
+"""`perf` beside a test's load, run by the commands that `qjoule import perf` prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACEFS = Path("/sys/kernel/tracing")
 
 @dataclass
 class PerfRecording:
-    """`data` and `options` of the import are there when the block has ended."""
+    """`data` and `options` of the import are set when the block has ended."""
 
     directory: Path
     script: str
@@ -33,7 +33,7 @@ class PerfRecording:
         return self.directory / "qjoule-perf.data"
 
     def options(self) -> list[str]:
-        """The servers, as the printed import names them."""
+        """The options for the servers, as in the printed import command."""
         (line,) = (line for line in self.script.splitlines() if line.startswith("qjoule import"))
         words = line.split()
         return [w for at, w in enumerate(words) if "--server" in (w, words[at - 1])]
@@ -41,9 +41,9 @@ class PerfRecording:
 
 @contextmanager
 def perf_recording(directory: Path, pid: int) -> Iterator[PerfRecording]:
-    """Records what the block does, by the printed script without its last line (the import).
+    """Records the block with the printed script, without its last line (the import).
 
-    The events of uprobes are one name space for the whole machine: these have names of their own.
+    Uprobe events share one name space on the whole machine, so these have unique names.
     """
     printed = qjoule("import", "perf", "--print-commands", f"--pid={pid}", f"--seconds={SECONDS}")
     assert printed.returncode == 0, printed.stderr
@@ -71,7 +71,7 @@ def perf_recording(directory: Path, pid: int) -> Iterator[PerfRecording]:
         assert process.stderr is not None
         process.stderr.close()
         _remove_probes(lines)
-        if not was_mounted:  # others may use it by now
+        if not was_mounted:  # others may use the name by now
             subprocess.run(["umount", str(TRACEFS)], capture_output=True, check=False)
 
 
@@ -88,7 +88,7 @@ def _workload(process: subprocess.Popen[bytes]) -> psutil.Process:
 
 
 def _remove_probes(lines: list[str]) -> None:
-    """Also where the script was killed."""
+    """Also after the script was killed."""
     events = TRACEFS / "uprobe_events"
     if not events.exists():
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare client of PostgreSQL's protocol 3, for what drivers do not let one send.
+"""A bare client of PostgreSQL's protocol 3, for what drivers cannot send.
 
 PostgreSQL documentation, "Message Formats".
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A day in the life of a PostgreSQL: every way to send it a statement, each counted.
+"""A long story for a PostgreSQL: every way to send it a statement, each counted.
 
 Markers as in `mysql_story`. What drivers cannot do goes through `postgres_client`.
 """
@@ -29,7 +29,7 @@ PIPELINED = 2_000
 @dataclass
 class Story:
     sent: Counter[str] = field(default_factory=Counter)
-    #: by protocol: what pg_stat_statements says of pgbench's statements
+    #: by protocol: the counts of pg_stat_statements for pgbench's statements
     counted: dict[str, Counter[str]] = field(default_factory=dict)
     executed_before_attach: int = 0
     parallel_leader: int = 0  #: the process that led parallel workers
@@ -97,7 +97,7 @@ def tell(server: DatabaseServer, before: Before) -> Story:
 
 
 def _mass(server: DatabaseServer, protocol: str, story: Story) -> None:
-    """pgbench's statements are the same for every protocol: their counts must be, too."""
+    """pgbench's statements are the same for every protocol, so their counts must be, too."""
     with server.connect() as connection:
         connection.execute("select pg_stat_statements_reset()")
         each = ["-c", str(CLIENTS), "-j", "2", "-M", protocol]
@@ -197,7 +197,7 @@ def _bare(server: DatabaseServer, story: Story) -> None:
 
 
 def _lengths(server: DatabaseServer, story: Story) -> None:
-    """At the edges of what is read of a statement and of the server's buffer of 8 KB."""
+    """Lengths near the limits: of what is read of a statement, and the server's buffer of 8 KB."""
     with postgres_client(server.port) as client:
         for length in (64, 4095, 4096, 4097, 8186, 8187, 8188, 8192, 16384, 1 << 20, 1 << 24):
             start = b"select 1 as m_length_%d, length('" % length

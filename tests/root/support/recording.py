@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule record` beside a test's load, and what its trace says in the terms of the tests."""
+"""`qjoule record` beside a test's load, and its trace as the tests look at it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recorder:
 
     @property
     def command_pid(self) -> int:
-        """The one that reads and writes, without rights; `process` is the root part."""
+        """The process without rights that reads and writes; `process` is the root part."""
         return command_of(self.process.pid)
 
     @property
@@ -72,7 +72,7 @@ class Recorder:
         return self.wait()
 
     def end(self) -> None:
-        """Whatever happened: no recorder is left, and its tracer ends with it."""
+        """Ends the recorder in any case; its tracer ends with it."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -97,9 +97,9 @@ def tracer_of(root_part: int) -> int:
 
 @contextmanager
 def recording(directory: Path, *options: str) -> Iterator[Recorder]:
-    """Record what the block does. After it, `Run(directory)` reads the trace.
+    """Records the block. After it, `Run(directory)` reads the trace.
 
-    Without energy unless the options say otherwise: most tests are about counts and times.
+    It records no energy unless the options say so: most tests are about counts and times.
     """
     recorder = Recorder(directory, "--energy", "none", *options)
     try:
@@ -113,7 +113,7 @@ def recording(directory: Path, *options: str) -> Iterator[Recorder]:
 
 @contextmanager
 def both_rungs(directory: Path, *pids: int, options: Sequence[str] = ()) -> Iterator[None]:
-    """Record the block twice, from the sockets and from the symbols: each the other's referee."""
+    """Records the block twice, on the socket and the symbol rung: each checks the other."""
     with ExitStack() as stack:
         for rung in ("socket", "symbol"):
             which = *(f"--pid={pid}" for pid in pids), "--rung", rung, "--ring-mb", "64"
@@ -134,11 +134,11 @@ class Run:
 
     @property
     def loss(self) -> dict[str, int]:
-        """Loss by cause, but for context switches: the test machine may hide some."""
+        """Loss by cause, except for context switches: the test machine may hide some."""
         return {cause: n for cause, n in self.trace.loss.items() if cause != "switch"}
 
     def executions(self, **equal: Any) -> Counter[str]:
-        """How often each text was executed, of the queries with these columns."""
+        """How often each text was executed, for queries with these column values."""
         chosen = self.queries
         for column, value in equal.items():
             chosen = chosen[chosen[column] == value]
@@ -155,8 +155,8 @@ class Run:
         return Counter(self.queries["command"])
 
     def having(self, word: str) -> pd.DataFrame:
-        """Queries whose text has this word."""
-        texts = self.queries["text"].astype("string")  # a trace that just began has none
+        """Queries whose text contains this word."""
+        texts = self.queries["text"].astype("string")  # a trace that has just begun has none
         return self.queries[texts.str.contains(word, regex=False, na=False)]
 
 
@@ -165,7 +165,7 @@ Story = TypeVar("Story")
 
 @dataclass(frozen=True)
 class Told(Generic[Story]):
-    """What clients did, by their own count, and what its trace says."""
+    """What clients did, by their own count, and what the trace contains."""
 
     story: Story
     run: Run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare client of the Redis protocol, for what drivers do not let one send.
+"""A bare client of the Redis protocol, for what drivers cannot send.
 
 Redis documentation, "Redis serialization protocol specification" (RESP 2 and 3).
 """
@@ -17,15 +17,18 @@ class RedisError(Exception):
 
 
 class RedisClient:
-    """One connection. Every call waits for the replies that are due."""
+    """One connection. Every call waits for its replies."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._in = self._socket.makefile("rb")
 
     def ask(self, sent: bytes, replies: int = 1) -> list[Any]:
-        """Sends this at once. Replies: bytes, int, list (a map's keys and values in turn), None
-        or, not raised, a RedisError."""
+        """Sends this at once; returns the replies.
+
+        A reply is bytes, int, list (a map's keys and values alternate), None or, not raised, a
+        RedisError.
+        """
         self._socket.sendall(sent)
         return [self._reply() for _ in range(replies)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients do to a Redis in the tests, and what the server says it did."""
+"""What clients do to a Redis in the tests, and what its statistics say about it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Story:
 
     @property
     def calls(self) -> Counter[str]:
-        """How often the server called each command meanwhile; INFO is the referee's own."""
+        """How often the server called each command in the block; INFO is this test's own."""
         counts: Counter[str] = Counter()
         for name, row in self.after.items():
             counts[name] += int(row["calls"] - self.before.get(name, {"calls": 0})["calls"])
@@ -48,7 +48,7 @@ class Story:
 
 
 def tell(server: DatabaseServer, referee: Any) -> Story:
-    """The whole story; returns once the server has done it all."""
+    """Runs the whole story; returns once the server has done it all."""
     story = Story(command_stats(referee))
     benchmark(server, "-n", str(PLAIN), "-r", "100000", "set", "user:__rand_int__:name", "x")
     benchmark(server, "-n", str(PLAIN), "-r", "100000", "get", "user:__rand_int__:name")
@@ -89,7 +89,7 @@ def _scripts(server: DatabaseServer) -> None:
 
 
 def _blocking(server: DatabaseServer) -> None:
-    """One waits for what the other pushes, and nearly always before it is there."""
+    """One client waits for what the other pushes, and nearly always before it is there."""
 
     def wait() -> None:
         with server.connect() as client:
@@ -117,7 +117,7 @@ def _publishing(server: DatabaseServer) -> None:
 
 
 def _pieces(server: DatabaseServer) -> None:
-    """Commands in pieces, as plain lines, with long and with odd arguments; and refused ones."""
+    """Commands in pieces, as plain lines, with long and unusual arguments; and refused ones."""
     with server.connect() as client:
         client.set("long:1", b"v" * LONG_VALUE)
         client.set(b"session:3f2b8c1e-ab12-beef-9c1d-aabbccddeeff", "secret-value")
@@ -133,9 +133,9 @@ def _pieces(server: DatabaseServer) -> None:
 
 
 def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:
-    """Commands asked, all of a round before the server's next turn: there is work for io-threads.
+    """Sends commands in rounds, each before the server's next turn, so that io-threads have work.
 
-    They have none as long as only a few clients wait, and how many do is up to the scheduler.
+    They have none while only a few clients wait, and how many wait depends on the scheduler.
     """
     ask, answer = resp(b"GET", b"x:1"), b"$-1\r\n"
     with ExitStack() as stack:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule-root` whose command is the test: it asks what the command, or the tracer, would ask."""
+"""`qjoule-root` whose command is the test: the test makes the command's or the tracer's
+requests.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from qjoule.root_part.protocol import Kind, Opened, What, ask
 from qjoule.servers.plan import AttachPlan, PlannedServer
 
 ROOT_PART = Path(sys.executable).parent / "qjoule-root"
-PYTHON = "/usr/bin/python3"  #: that of the virtual environment may be where only root can read
+PYTHON = "/usr/bin/python3"  #: that of the virtual environment may be readable only by root
 _END_S = 60
 
-#: What the root part runs without rights: it gives its connection to the test, and waits.
+#: What the root part runs without rights: passes its connection to the test, and waits.
 _RELAY = """
 import os, socket
 test = socket.socket(fileno=0)
@@ -37,7 +39,7 @@ class NotStarted(Exception):
 
 
 class RootPart:
-    """A root part that runs."""
+    """A running root part."""
 
     def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
         self.process = process
@@ -45,16 +47,16 @@ class RootPart:
         self.connection = connection
 
     def tracer(self) -> socket.socket:
-        """The socket that the tracer asks on."""
+        """The socket for the tracer's requests."""
         return socket.socket(fileno=ask(self.connection, Kind.TRACER).fd)
 
     def executable(self, pid: int) -> Opened:
-        """What an examiner of this process learns of its executable, with a handle."""
+        """What an examiner of this process learns about its executable, with a handle."""
         with self._bound(pid) as bound:
             return _kept(bound, What.EXE)
 
     def mapped(self, pid: int, first: int, end: int) -> Opened:
-        """Likewise of the file that is mapped there."""
+        """The same for the file that is mapped there."""
         with self._bound(pid) as bound:
             return _kept(bound, What.MAPPED, offset=first, size=end - first)
 
@@ -92,7 +94,7 @@ def root_part(
     environment: Mapping[str, str] | None = None,
     stderr: int | None = None,
 ) -> Iterator[RootPart]:
-    """It has ended when the block has, and detached what was attached.
+    """Starts a root part. When the block ends, it has ended and detached what was attached.
 
     Args:
         words: of the command line that it runs; none: `record`.
@@ -128,7 +130,7 @@ def root_part(
 
 
 def with_handles(root: RootPart, plan: AttachPlan) -> AttachPlan:
-    """The plan with the root part's handles of the files that its probes are in."""
+    """The plan with the root part's handles of the files to probe."""
     return AttachPlan(tuple(_with_handles(root, one) for one in plan.servers))
 
 

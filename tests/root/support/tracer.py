@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule-tracer` and a root part without the Python command: its stream is read as it comes."""
+"""`qjoule-tracer` and a root part without the Python command: its stream is read as it arrives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOBODY = 65534
 
 
 class Session:
-    """A running tracer. `attached` is set with its first block, or when it has none to give."""
+    """A running tracer. `attached` is set with its first block, or when it will send none."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: int, root: RootPart) -> None:
         assert process.stdout is not None
@@ -50,7 +50,7 @@ class Session:
         return np.concatenate(parts) if parts else np.empty(0, RECORDS[kind])
 
     def finish(self) -> str:
-        """Has the tracer end its stream; returns what it said on stderr."""
+        """Makes the tracer end its stream; returns its stderr."""
         self._let_go()
         self._reader.join()
         assert self.process.stderr is not None
@@ -59,7 +59,7 @@ class Session:
         return words
 
     def end(self) -> None:
-        """Whatever happened: no tracer and no thread is left."""
+        """Ends in any case: no tracer and no thread is left."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -84,9 +84,9 @@ def tracing(
     tracer: Path = TRACER,
     root_program: Path = ROOT_PART,
 ) -> Iterator[Session]:
-    """A tracer that is attached before the block begins. `finish()` in the block ends it well.
+    """A tracer that is attached before the block begins. Call `finish()` in the block to end it.
 
-    `probes`: further options, which need handles of the root part.
+    `probes`: further options, which need the root part's handles.
     """
     read_end, write_end = os.pipe()
     arguments = ["--mode", mode.name.lower(), "--control-fd", str(read_end)]

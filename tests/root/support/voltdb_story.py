@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A day in the life of a VoltDB: procedures of one and of all partitions, ad hoc SQL, failures."""
+"""A long story for a VoltDB: procedures on one and on all partitions, ad hoc SQL, failures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from servers.process import DatabaseServer
 from servers.voltdb import Client, VoltError, load_procedure
 
 CLIENTS = 64
-CALLS = long_runs.statements(12_000)  #: of all clients together
-#: What each client does in turn; its first call of a round has the number 0.
+CALLS = long_runs.statements(12_000)  #: by all clients together
+#: What each client does in turn; its first call of a round has number 0.
 ROUND = 20
 SOURCE = Path(__file__).with_name("Batches.java")
 SCHEMA = """
@@ -27,7 +27,7 @@ create procedure again_with_a_name_that_is_longer_than_sixty_four_bytes_and_a_fe
   partition on table t column id as select v from t where id = ?;
 """
 LONG_NAME = "again_with_a_name_that_is_longer_than_sixty_four_bytes_and_a_few"
-#: Ad hoc statements with a value each, and their shapes.
+#: Ad hoc statements with one value each, and their shapes.
 AD_HOC = {
     "select v from t where id = {} and v = 'secret-value'": (
         "select v from t where id = ? and v = ?"
@@ -40,7 +40,7 @@ AD_HOC = {
 
 
 def prepare(server: DatabaseServer) -> None:
-    """The schema, once per server."""
+    """Creates the schema, once per server."""
     with server.connect() as client:
         client.sql(SCHEMA)
         load_procedure(server, client, SOURCE)
@@ -50,7 +50,7 @@ def prepare(server: DatabaseServer) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """What the server counted meanwhile, by procedure, and the ad hoc SQL asked of it."""
+    """The server's counts in the block, by procedure, and the ad hoc SQL sent to it."""
 
     invocations: Counter[str]
     failures: Counter[str]
@@ -58,7 +58,7 @@ class Told:
 
 
 def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
-    """The whole story; returns once the server has done it all."""
+    """Runs the whole story; returns once the server has done it all."""
     with server.connect() as referee:
         before, failed_before = referee.invocations(), referee.failures()
         share = calls // CLIENTS
