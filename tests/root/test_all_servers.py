@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All servers under one recording: each has its own queries, all of them, and no other's."""
+"""All servers under one recording: each has all of its own queries, and no other's."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: What every server's CPU time must have an owner of, by name.
+#: The share of every server's CPU time that must have a named owner.
 NAMED = 0.98
-CURVE = "estimated:10,12,20,30"  #: W; any will do: the test is about sums
+CURVE = "estimated:10,12,20,30"  #: W; any value will do, because the test is about sums
 
 
 @dataclass(frozen=True)
 class Load:
-    """A statement that no other server gets, so that each is told under its own server."""
+    """A statement that no other server gets, so that misattributed queries are noticed."""
 
-    run: Callable[[Any, int], object]  #: client and number of the execution, from 1
+    run: Callable[[Any, int], object]  #: client, and number of the execution, from 1
     times: int
     shape: str
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The referee itself: a package of known power follows the kernel's own books."""
+"""Checks the checker: the package of known power follows the kernel's own accounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.root
 
 
 def busy_s() -> float:
-    """Busy time of all CPUs as /proc/stat has it, in steps of a tick."""
+    """Busy time of all CPUs according to /proc/stat, in steps of a tick."""
     first = Path("/proc/stat").read_text().splitlines()[0]
     user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = map(int, first.split()[1:])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
@@ -29,7 +29,7 @@ def test_it_draws_for_what_the_kernel_says_was_busy() -> None:
         energy = (rapl.root / "intel-rapl:0" / "energy_uj").read_text()
     totals = rapl.totals
     assert totals is not None
-    # A tick per CPU, and what runs for less than a tick and so is in no tick.
+    # One tick per CPU, and work that runs for less than a tick and so is in no tick.
     assert totals.cpu_busy_s == pytest.approx(kernel_s, rel=0.1, abs=0.1)
     assert 1 <= totals.any_busy_s <= totals.seconds
     assert totals.any_busy_s <= totals.cpu_busy_s + 1e-6

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study that records a real Redis, is killed, and goes on."""
+"""A study that records a real Redis, is killed, and is continued."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def study_of(server: DatabaseServer, directory: Path) -> Study:
 
 
 def clients_and_recorders(directory: Path) -> list[psutil.Process]:
-    """Of a study: recorders name its traces, and what they run are their descendants."""
+    """A study's clients and recorders: recorders name its traces, and what they run are
+    descendants.
+    """
     found = []
     for process in psutil.process_iter():
         try:
@@ -79,7 +81,9 @@ def clients_and_recorders(directory: Path) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def killed(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A study of four runs that was killed in the second one's recording, and has gone on."""
+    """A study of four runs that was killed during the second one's recording, and then
+    continued.
+    """
     study = study_of(redis, tmp_path_factory.mktemp("bench"))
     process = study.start()
     trace = study.directory / "runs" / "0002.qjoule"
@@ -129,7 +133,8 @@ def test_joules_are_those_of_the_workloads_time(killed: Study, table: pd.DataFra
     assert table["power_w"].between(10, 40).all()
     seconds = table["energy_j"] / table["power_w"]
     assert (seconds >= table["wall_s"]).all()
-    # The client's start, some tenths of a second of Python, is in the trace and not in it.
+    # The trace, but not the workload's time, includes the start of the client: some tenths of a
+    # second of Python.
     traces = [Run(killed.directory / trace).trace for trace in table["trace"]]
     assert (seconds < [(one.end_ns - one.begin_ns) / 1e9 - 0.1 for one in traces]).all()
     served = table["queries_j"] + table["background_j"]
@@ -151,7 +156,7 @@ def test_a_study_that_is_done_runs_nothing(killed: Study) -> None:
 
 
 def test_a_server_that_dies_fails_its_run_and_ends_the_study(tmp_path: Path) -> None:
-    """The study did not start it, so it cannot start it again."""
+    """The study did not start the server, so it cannot restart it."""
     with redis_server() as server:
         study = study_of(server, tmp_path)
         process = study.start()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`qjoule calibrate` as a whole, on a package whose power is known.
 
-How much of it can be told depends on how quiet this machine is. What is claimed must be true on
-any; where the machine was quiet, it must be claimed, and narrowly.
+How precise the results can be depends on how quiet this machine is. What the calibration claims
+must be true on any machine. On a quiet one it must make claims, with narrow intervals.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from servers.process import DatabaseServer
 
 pytestmark = pytest.mark.root
 WAIT_S = 60.0
-#: Below this busy share of the idle phases, idle and shared power can be told apart.
+#: Below this busy share of the idle phases, idle and shared power can be separated.
 QUIET = 0.2
 
 
 @pytest.fixture(scope="module", autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The temporary directory of every calibration here, and of nobody else."""
+    """The temporary directory of every calibration here, used by nobody else."""
     folder = tmp_path_factory.mktemp("temporary")
     folder.chmod(0o1777)  # as /tmp
     with pytest.MonkeyPatch.context() as patch:
@@ -53,7 +53,7 @@ def rapl() -> Iterator[AnimatedRapl]:
 def calibrated(
     rapl: AnimatedRapl, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, dict[str, Any]]:
-    """The file, the kept trace, and the JSON that was printed."""
+    """The calibration file, the kept trace, and the printed JSON."""
     folder = tmp_path_factory.mktemp("calibrate")
     file, trace = folder / "new" / "c.json", folder / "trace"
     options = ("--quick", "--busy", "--json", "-o", str(file), "--keep", str(trace))
@@ -67,10 +67,11 @@ def calibrated(
 def test_the_known_powers_lie_about_the_printed_intervals(
     calibrated: tuple[Path, Path, dict[str, Any]], rapl: AnimatedRapl
 ) -> None:
-    """Within twice their width: of two intervals of 95 % one in ten runs misses, as it should.
+    """Within twice the interval's width: of two intervals of 95 %, one run in ten misses, as
+    expected.
 
-    And within 2 % of the package's power, which an interval of what scatters does not hold: a CPU
-    that the host takes away is busy to one clock and not to another.
+    And within 2 % of the package's power, which an interval from scatter alone does not cover: a
+    CPU that the host takes away is busy by one clock and not by another.
     """
     _, _, document = calibrated
     truth = {
@@ -89,7 +90,7 @@ def test_a_quiet_machine_tells_them_narrowly(
     _, _, document = calibrated
     idle = [phase for phase in document["phases"] if phase["kernel"] == "idle"]
     drawn_w = [phase["power_w"]["package.0"] for phase in idle]
-    # Above idle the package draws its shared and CPU power, as far as it is busy.
+    # Above idle, the package draws its shared and CPU power in proportion to how busy it is.
     busy = max(drawn_w) - rapl.idle_w
     if busy > QUIET * rapl.shared_w:
         pytest.skip(f"other programs run: an idle phase draws {max(drawn_w):.1f} W")
@@ -97,7 +98,7 @@ def test_a_quiet_machine_tells_them_narrowly(
     assert found["ok"]
     assert found["high"] - found["low"] < 0.3 * rapl.idle_w
     shared = document["identified"]["shared_w.package.0"]
-    # One busy core and all of them, where there are two: saturation could explain as much.
+    # One busy core, and all of them if there are two: saturation could explain as much.
     assert shared["high"] - shared["low"] < 2 * rapl.shared_w
     awake_w = rapl.idle_w + rapl.shared_w
     assert found["value"] + shared["value"] == pytest.approx(awake_w, rel=0.25)
@@ -228,7 +229,7 @@ def test_stopped_half_way_it_leaves_nothing(
 
 
 def until_load_runs(pid: int) -> list[psutil.Process]:
-    """Every process of a calibration, once its first load is among them."""
+    """Waits until the first load is among a calibration's processes; returns all of them."""
     deadline = time.monotonic() + WAIT_S
     while True:
         family = psutil.Process(pid).children(recursive=True)

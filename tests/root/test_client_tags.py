@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of clients on other hosts, which reach the recorder through the server they speak to."""
+"""Tags of clients on other hosts, which reach the recorder through the server."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: As many as CI has time for, or of each server as the long runs ask for, from 64 clients.
+#: As many as CI has time for; in the long runs, as many per server as requested, from 64 clients.
 CLIENTS = 64 if long_runs.ASKED else 4
-CALLS = long_runs.statements(800) // CLIENTS  #: of each client
+CALLS = long_runs.statements(800) // CLIENTS  #: for each client
 ENDPOINTS = 5
 RUNGS = ("socket", "symbol")
 
 
 def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
-    """(endpoint, release) and how many executions have them, of queries with this mark."""
+    """(endpoint, release) and how many executions have them, for queries with this mark."""
     counts: Counter[tuple[str, str | None]] = Counter()
     queries = run.having(mark)
     for tags, n in zip(queries["tags"], queries["executions"], strict=True):
@@ -41,7 +41,7 @@ def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
 
 
 def _clients(connect: Callable[[], Any], mark: str) -> None:
-    """CLIENTS threads, of which each calls all endpoints in turn."""
+    """CLIENTS threads, each of which calls all endpoints in turn."""
 
     def client(number: int) -> None:
         with tag(release=f"1.{number}"), closing(connect()) as connection:
@@ -65,7 +65,7 @@ def _expected(*, released: bool) -> Counter[tuple[str, str | None]]:
 
 
 def _send(servers: dict[str, DatabaseServer], directory: Path) -> None:
-    """Clients of one server after the other; both rungs then have all of their tags."""
+    """Runs clients of one server after another; both rungs must then have all of their tags."""
     pids = [server.pid for server in servers.values()]
     with both_rungs(directory, *pids, options=("--client-tags",)):
         for name, server in servers.items():
@@ -75,7 +75,7 @@ def _send(servers: dict[str, DatabaseServer], directory: Path) -> None:
         run = Run(directory / rung)
         assert run.loss == {}
         for name in servers:
-            # MySQL's connection attributes are in the login, which is seen on its socket alone.
+            # MySQL's connection attributes are in the login, which only the socket rung sees.
             expected = _expected(released=name == "postgres" or rung == "socket")
             assert _tagged(run, f"m_said_{name}") == expected, (rung, name)
 
@@ -84,7 +84,7 @@ def _send(servers: dict[str, DatabaseServer], directory: Path) -> None:
 def test_every_query_has_what_its_driver_sends(
     mariadb: DatabaseServer, mysql80: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    """Comments, also of what psycopg prepares; attributes and names of connections."""
+    """Comments, also in what psycopg prepares; attributes and names of connections."""
     _send({"mariadb": mariadb, "mysql80": mysql80, "postgres": postgres}, tmp_path)
     rows = attribute(tmp_path / "symbol", "--by", "tag:endpoint")["rows"]
     calls = Counter({row["tag:endpoint"]: row["calls"] for row in rows})
@@ -115,7 +115,7 @@ def test_nothing_is_read_unasked(
     assert run.having("GET m_said")["application"].isna().all()
 
 
-#: A statement's text, and the tags that it has.
+#: A statement's text and its tags.
 STATEMENTS = {
     "/*endpoint='first'*/ select 1 as m_a": {"endpoint": "first"},
     "select 1 as m_b /*endpoint='last'*/ ;\n": {"endpoint": "last"},
@@ -173,14 +173,14 @@ def test_what_is_read_of_a_statement(
         run = Run(tmp_path / rung)
         for server_id in (1, 2):
             assert _tags_by_mark(run, server_id) == expected, (rung, server_id)
-        # The symbol rung tells the statements of a pipeline apart, the socket rung does not.
+        # The symbol rung separates the statements of a pipeline; the socket rung does not.
         every = {dict(of).get("endpoint") for of in run.queries["tags"] if isinstance(of, list)}
         assert every & {"a", "b", "c"} == ({"c"} if rung == "socket" else {"a", "b", "c"})
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_attributes_that_are_no_tags(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    """Others' attributes stay at the server; a comment behind them is read."""
+    """Other attributes stay at the server; a comment after them is read."""
     names = [b"other", b"qjoule.endpoint"]
     with (
         both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)),

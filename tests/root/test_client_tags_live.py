@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Law 5 for tags of clients on other hosts: `top --client-tags` and `record --client-tags` over the
-same statements give every value the same calls.
+"""Law 5 for tags of clients on other hosts: `top` and `record` with `--client-tags` agree.
+
+Over the same statements, they give every value the same calls.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
 
 CLIENTS = 4
-CALLS = 50  #: of each client and server
+CALLS = 50  #: for each client and server
 ENDPOINTS = 3
-#: A client that says something new each time.
+#: A client that sends a new value each time.
 NEW = 3000
 
 
 def _client(connect: Callable[[], Any], number: int) -> None:
-    """Comments change with each call, what its connection says holds where there is none."""
+    """Comments change with each call; the connection's tags apply where there is no comment."""
     with tag(endpoint=f"/login {number}"):
         connection = connect()
     with closing(connection):
@@ -39,13 +40,13 @@ def _client(connect: Callable[[], Any], number: int) -> None:
             with tag(endpoint=f"/shop {turn % ENDPOINTS}"), connection.cursor() as cursor:
                 cursor.execute("select %s + 0", (turn,))
                 cursor.fetchall()
-        with connection.cursor() as cursor:  # nothing but the connection's
+        with connection.cursor() as cursor:  # only the connection's tags
             cursor.execute("select 'untagged'")
             cursor.fetchall()
 
 
 def _renames_itself(server: DatabaseServer) -> None:
-    """What it says counts more than its connection; a name that is refused, or taken back."""
+    """Its comments override its connection's tags; a name that is refused, or taken back."""
     with closing(server.connect(application_name="endpoint=session,release=2.0")) as connection:
         connection.autocommit = True
         for statement in (
@@ -64,7 +65,7 @@ def _renames_itself(server: DatabaseServer) -> None:
 
 
 def _redis_client(server: DatabaseServer) -> None:
-    """Its connection's name is all that says anything."""
+    """Its only tags are in its connection's name."""
     with tag(endpoint="redis"):
         client = server.connect()
     with closing(client):
@@ -79,16 +80,16 @@ def _run(client: Callable[[], None]) -> None:
 
 
 def _finish(top: Top, server: DatabaseServer) -> list[dict[str, Any]]:
-    """All snapshots, and in the last one also a statement that says so."""
+    """Returns all snapshots; the last one also contains a statement that marks the end."""
     with closing(server.connect()) as connection, connection.cursor() as cursor:
-        for _ in range(100):  # so that it is one of those with a name
+        for _ in range(100):  # so that it is one of the statements with a name
             cursor.execute("select 9 /*endpoint='last'*/")
             cursor.fetchall()
     return top.finish(lambda row: row["tag:endpoint"] == "last" and row["calls"] > 0)
 
 
 def _calls(rows: Sequence[dict[str, Any]], key: str) -> Counter[str]:
-    """Calls by the values of a key, of queries that the server counts."""
+    """Calls by the values of a key, for queries that the server counts."""
     counts: Counter[str] = Counter()
     for row in rows:
         if row["kind"] == "queries" and row["calls"]:
@@ -117,7 +118,7 @@ def test_live_is_recorded(
         live += _calls(snapshot["interval"]["rows"], key)
         assert not snapshot["interval"]["trace"]["loss"].get("text")
     recorded = _calls(attribute(tmp_path / "t", "--by", key)["rows"], key)
-    live.pop("last")  # of these not all may have come, and so have logins behind them
+    live.pop("last")  # some of these may be lost, and so may logins after them
     assert recorded.pop("last")
     assert live == recorded
     for endpoint in range(ENDPOINTS):
@@ -125,11 +126,11 @@ def test_live_is_recorded(
     assert all(live[f"/login {number}"] >= 2 for number in range(CLIENTS))
     assert (live["statement"], live["session"], live["renamed"]) == (1, 5, 3)
     assert live["redis"] >= CALLS
-    assert live["renamed redis"] == 2  # as it is from the reply that took the name on
+    assert live["renamed redis"] == 2  # the name applies from the reply that accepted it
 
 
 def test_a_client_that_says_something_new_each_time(mariadb: DatabaseServer) -> None:
-    """It spoils nobody's tags, and what it loses is counted."""
+    """It affects nobody else's tags, and what it loses is counted."""
 
     def floods() -> None:
         with closing(mariadb.connect()) as connection, connection.cursor() as cursor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients say within TLS: the symbol rung reads it as without, sockets hide it."""
+"""Client tags within TLS: the symbol rung reads them as without TLS, sockets cannot."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from servers.process import DatabaseServer, Unavailable
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64 if long_runs.ASKED else 4
-CALLS = long_runs.statements(600) // CLIENTS  #: of each client
+CALLS = long_runs.statements(600) // CLIENTS  #: for each client
 ENDPOINTS = 5
 
 
 @pytest.fixture
 def mariadb_tls(tmp_path: Path) -> Iterator[DatabaseServer]:
-    """Its own: where a server has TLS, drivers use it unasked."""
+    """A separate server: if a server has TLS, drivers use it unasked."""
     key, certificate = self_signed(tmp_path)
     try:
         with mariadb_server(f"--ssl-key={key}", f"--ssl-cert={certificate}") as server:

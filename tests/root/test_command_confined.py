@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs while a recording does: one process with rights, and its trace, which is private."""
+"""The processes during a recording: only one has rights, and the trace is private."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_the_program_runs_as_who_called(redis: DatabaseServer, tmp_path: Path) -
 
 
 def test_a_program_without_dashes_is_refused(redis: DatabaseServer, tmp_path: Path) -> None:
-    """What is run as root is what stands after them, and nothing else."""
+    """Only what stands after the dashes is run as root."""
     options = ("--energy", "none", "--pid", str(redis.pid), "-o", str(tmp_path / "t"))
     done = qjoule("record", *options, "true")
     assert done.returncode != 0
@@ -173,7 +173,7 @@ def test_doctor_tells_what_each_process_may_do() -> None:
 
 
 def test_a_file_that_its_user_may_not_read_is_told(tmp_path: Path) -> None:
-    """Root could, but the command is not root's."""
+    """Root could read it, but the command is not root's."""
     secret = tmp_path / "secret"
     secret.mkdir(mode=0o700)
     (secret / "c.json").write_text("{}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of a server under load, nearly all CPU time has a named owner."""
+"""Nearly all CPU time of a server under load has a named owner."""
 
 from __future__ import annotations
 

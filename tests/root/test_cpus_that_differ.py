@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPUs that come online while tracing, and counters that only some CPUs have.
 
-The tracer is told of fewer or more CPUs than there are: one that it was not told of is to it as one
-that came online later.
+The tracer is started with fewer or more CPUs than there are. It treats a CPU that it was not
+started with like one that came online later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for cpu in (0, 1):
 
 
 def _seen(mode: Mode, tree: Path, *options: str, says: str = "") -> tuple[Session, int]:
-    """What a tracer saw of a process that computed on CPU 0, then on CPU 1; its pid."""
+    """What a tracer recorded of a process that ran on CPU 0, then on CPU 1; its pid."""
     common = ("--energy", "none", "--ring-mb", "32", "--cpu-topology", str(tree))
     with tracing(mode, *common, *options) as session:
         load = subprocess.Popen([sys.executable, "-I", "-c", COMPUTE])

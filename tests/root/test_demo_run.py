@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as a whole: what it prints, and that it leaves nothing behind however it ends."""
+"""The whole demo: what it prints, and that it leaves nothing behind however it ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
-    """Output, messages and kept trace of a small demo that ran to its end."""
+    """Output, messages and kept trace of a small demo that ran to the end."""
     keep = tmp_path_factory.mktemp("demo") / "kept trace"
     options = ["--size", "4000", "--seconds", "2", "--keep", str(keep)]
     done = subprocess.run(
@@ -78,7 +78,8 @@ def test_every_pair_has_its_line(finished: tuple[str, str, Path]) -> None:
         speedup, powerup, greenup = map(float, figures[1].split())
         assert speedup / greenup == pytest.approx(powerup, rel=0.02)
         greenups.append(greenup)
-    # Measured on whatever else runs here: which form is better is sure only where much better.
+    # The machine is busy with other things, so the better form is certain only if it is much
+    # better.
     assert min(greenups) > 0
     assert max(greenups) > 1.5
 
@@ -151,7 +152,7 @@ def _running_demo() -> Iterator[subprocess.Popen[str]]:
 
 
 def _recording(demo: subprocess.Popen[str]) -> tuple[Path, list[psutil.Process]]:
-    """Once the workload runs: the demo's directory, and all its processes."""
+    """Waits until the workload runs; returns the demo's directory and all its processes."""
     process, deadline = psutil.Process(demo.pid), time.monotonic() + WAIT_S
     while workload_of(process) is None:
         assert demo.poll() is None, demo.communicate()[1]

@@ -29,7 +29,7 @@ from servers.uprobe import open_uprobe
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 WAIT_S = 60.0
-#: Statements for functions that not every one runs through.
+#: Statements for functions that not every statement runs through.
 WHAT_REACHES = {
     "mysql-database": "USE mysql",
     "mysql-database-end": "USE mysql",
@@ -149,7 +149,9 @@ def test_postgres_with_its_children(postgres: DatabaseServer) -> None:
 
 
 def test_postgres_with_ssl_in_its_files(postgres: DatabaseServer) -> None:
-    """ALTER SYSTEM writes postgresql.auto.conf; that the server has no certificate is no matter."""
+    """ALTER SYSTEM writes postgresql.auto.conf; it does not matter that the server has no
+    certificate.
+    """
     with postgres.connect() as connection:
         connection.execute("ALTER SYSTEM SET ssl = on")
         try:
@@ -172,7 +174,7 @@ def test_no_site_is_single_stepped(
 def test_the_kernel_takes_every_probe(
     mariadb: DatabaseServer, mysql80: DatabaseServer, postgres: DatabaseServer
 ) -> None:
-    """perf_event_open(2) with the `uprobe` PMU, as the tracer's library does it."""
+    """Uses perf_event_open(2) with the `uprobe` PMU, as the tracer's library does."""
     for server in (mariadb, mysql80, postgres):
         plan = planned(server, Rung.SYMBOL)
         for probe in plan.probes:
@@ -183,7 +185,7 @@ def test_the_kernel_takes_every_probe(
                     connection.cursor().execute(WHAT_REACHES.get(probe.role, "SELECT 1"))
                 if probe.role.startswith(("postgres-launch", "postgres-join")):
                     continue
-                # A function returns after its reply has gone: the client may be quicker.
+                # A function returns after its reply was sent, so the client may be quicker.
                 deadline = time.monotonic() + WAIT_S
                 while hits() <= before and time.monotonic() < deadline:
                     time.sleep(0.01)
@@ -219,7 +221,7 @@ def test_an_executable_that_was_deleted(tmp_path: Path) -> None:
 
 
 def test_a_server_in_another_mount_namespace(tmp_path: Path) -> None:
-    """As in a container: its executable and its files are at paths that lead nowhere here."""
+    """As in a container: the paths of its executable and files lead nowhere here."""
     hidden, toy = tmp_path / "hidden", tmp_path / "toy"
     hidden.mkdir()
     toy_server(toy, [MARIADB_10_11], banner="10.11.6-MariaDB")

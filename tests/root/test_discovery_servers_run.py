@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that tests start are real, answer, and go away."""
+"""The servers that the tests start are real, answer, and stop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags that go to the server itself: each the server's own way, seen by the server, and harmless to
-its prepared statements.
+"""Tags sent to the server itself, in each server's own way.
+
+The server sees them, and they do no harm to its prepared statements.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_postgresql_s_application_name(postgres: DatabaseServer, listener: Liste
     with postgres.connect() as connection:
         assert "=" not in _application_name(connection)
     with tag(release=HOSTILE, job="j"), postgres.connect() as connection:
-        assert _application_name(connection) == "job=j"  # what does not fit is left out whole
+        assert _application_name(connection) == "job=j"  # what does not fit is omitted entirely
     assert listener.only().errors == 0
 
 
@@ -86,13 +87,13 @@ def test_postgresql_s_comments_leave_prepared_statements_alone(
             prepared = cursor.fetchall()
     assert row is not None
     assert row[0].endswith("/*endpoint='check%20out'*/")
-    # The driver prepares a statement when it comes for the sixth time, and once.
+    # The driver prepares a statement on its sixth use, and only once.
     assert prepared == [("select $1::int as carried/*endpoint='check%20out'*/", 15)]
     assert listener.only().errors == 0
 
 
 def _spied(seen: list[bytes], send: Callable[[bytes], object]) -> Callable[[bytes], object]:
-    """`send`, which also notes what is sent."""
+    """Wraps `send` to also record what is sent."""
 
     def spy(data: bytes) -> object:
         seen.append(bytes(data))
@@ -137,7 +138,7 @@ def test_redis_s_client_name(redis: DatabaseServer, listener: Listener) -> None:
     with tag(release="1.4"), closing(redis.connect(client_name="its-own")) as own:
         assert own.client_getname() == "its-own"
     with tag(release=HOSTILE), closing(redis.connect()) as client:
-        assert client.client_getname() is None  # too long: left out
+        assert client.client_getname() is None  # too long: omitted
     with closing(redis.connect()) as client:
         assert client.client_getname() is None
 
@@ -151,7 +152,7 @@ def test_redis_s_client_name(redis: DatabaseServer, listener: Listener) -> None:
 
 
 def test_cql_s_custom_payload(cassandra: DatabaseServer, listener: Listener) -> None:
-    """It is in the frames that leave, and nothing is prepared twice for it."""
+    """It is in the frames sent, and nothing is prepared twice because of it."""
     instrument("cassandra", in_statements=["endpoint"])
     with cassandra.connect() as client:
         statement = client.session.prepare("select key from system.local where key = ?")
@@ -188,7 +189,7 @@ def test_cql_s_custom_payload_only_where_the_protocol_has_one() -> None:
 def test_redis_s_health_checks_and_reconnections_leave_the_call_its_tags(
     redis: DatabaseServer, listener: Listener
 ) -> None:
-    """What the driver sends of its own accord has calls of its own, before the command's."""
+    """What the driver sends by itself is recorded as separate calls, before the command's."""
     with closing(redis.connect(health_check_interval=1)) as client:
         connection: Any = client.connection
         connection.next_health_check = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real drivers under a recorder that wants what changes; tags that mean harm, on real servers."""
+"""Real drivers under a recorder that wants only changes; malicious tags on real servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOSTILE = (
 
 
 def _settle(listener: Listener, call: Callable[[], object]) -> int:
-    """Until the shim has heard that changes are wanted; how many records there are."""
+    """Waits until the shim knows that changes are wanted; returns the number of records."""
     call()
     listener.only().want_changes()
     channel_module.channel.check_ns = 0
@@ -68,7 +68,7 @@ def test_pymysql(mariadb: DatabaseServer, listener: Listener) -> None:
     connections: Any = pymysql.connections
     with closing(mariadb.connect(tcp=True)) as connection:
         _walk(listener, lambda: connection.query("select 1"))
-        # The wrappers of ends have gone.
+        # The wrappers for ends of calls have been removed.
         assert not hasattr(connections.Connection._read_query_result, "_qjoule_original")
     assert len(listener.only().overs) == 1
 
@@ -144,7 +144,7 @@ def test_a_recorder_that_wants_each_call_again(mariadb: DatabaseServer, listener
 def test_no_tag_becomes_a_statement(
     mariadb: DatabaseServer, postgres: DatabaseServer, listener: Listener, value: str
 ) -> None:
-    """Through comments and what connections carry, where several statements at once are allowed."""
+    """Through comments and connection attributes, with several statements at once allowed."""
     instrument(in_statements=["m", "key_"], in_connections=["m"])
     several = pymysql.constants.CLIENT.MULTI_STATEMENTS
     with (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule run`: programs that know nothing of it, their children, and what may be wrong there."""
+"""`qjoule run`: programs that do not know qjoule, their children, and possible failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen
 
 @pytest.fixture
 def program(tmp_path: Path, mariadb: DatabaseServer) -> Path:
-    """Connects twice and queries; knows nothing of qjoule."""
+    """Connects twice and queries; does not know qjoule."""
     path = tmp_path / "program.py"
     path.write_text(
         textwrap.dedent(f"""

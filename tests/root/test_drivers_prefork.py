@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preforking servers and event loops as they are: gunicorn's workers, with and without gevent, and
-a pool of processes such as Celery's. Each request's queries carry its tags, end to end.
+"""Real preforking servers and event loops: each request's queries carry its tags, end to end.
+
+Tested are gunicorn's workers, with and without gevent, and a pool of processes as in Celery.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ CLIENTS = 6
 WORKERS = 2
 TIMEOUT_S = 120
 
-#: One connection per process, lent to one request at a time: what a pool does, in short. The
-#: framework's part is `work`; nothing here knows of qjoule but the tag.
+#: One connection per process, lent to one request at a time: a minimal connection pool. The
+#: framework's part is `work`. Nothing here uses qjoule except the tag.
 WORK = """
     import os
     import time
@@ -102,7 +103,7 @@ def gunicorn(kind: str, folder: Path) -> Iterator[Path]:
 
 
 def _get(place: Path, name: str) -> int:
-    """A request; the process that answered it."""
+    """Sends a request; returns the process that answered it."""
     with closing(http.client.HTTPConnection("localhost", timeout=TIMEOUT_S)) as client:
         client.sock = socket.socket(socket.AF_UNIX)
         client.sock.settimeout(TIMEOUT_S)

@@ -100,7 +100,7 @@ def test_the_comment_of_a_command(
 def test_the_comment_of_bulk_writes_and_of_later_batches(
     ferretdb: DatabaseServer, listener: Listener, messages: list[bytes]
 ) -> None:
-    """Once in each message: beside the documents, which travel in a section of their own."""
+    """Once in each message: beside the documents, which are in a separate section."""
     with ferretdb.connect() as client, tag(endpoint="bulk"):
         items = client.drivers.bulk
         writes: list[Any] = [pymongo.InsertOne({"_id": n}) for n in range(30)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shims in real drivers, against real servers: each call, its connection, tags and end."""
+"""The shims in real drivers, against real servers: each call with its connection, tags and end."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_redis_calls(redis: DatabaseServer, listener: Listener) -> None:
             client.execute_command("NONSENSE")
     process = listener.only()
     begins = tagged(listener)
-    # A connection that a call has to open first greets the server on that call's account.
+    # If a call has to open its connection first, the server's greeting counts for that call.
     assert list(dict.fromkeys(b.tags["m"] for b in begins)) == ["set", "pipeline", "error"]
     last = {begin.tags["m"]: begin for begin in begins}
     assert [status(process, last[m]) for m in last] == [OK, OK, ERROR]
@@ -188,7 +188,7 @@ def test_cassandra_calls(cassandra: DatabaseServer, listener: Listener) -> None:
 
 
 def test_objects_made_before_live_on_after(mariadb: DatabaseServer, listener: Listener) -> None:
-    """A connection from before `instrument()`, used and collected after `uninstrument()`."""
+    """A connection from before `instrument()` is used, and collected after `uninstrument()`."""
     uninstrument()
     connection: Any = mariadb.connect(database="mysql")
     cursor: Any = connection.cursor(pymysql.cursors.SSCursor)

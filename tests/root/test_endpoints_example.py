@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of joules per endpoint, as its README has one run it."""
+"""Runs the example of joules per endpoint as its README describes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUTES = {"/orders/{id}", "/customers/{id}/total"}
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
-@pytest.mark.usefixtures("mariadb")  # skips where there is none
+@pytest.mark.usefixtures("mariadb")  # skips if there is none
 def test_every_visit_is_its_route_s(tags_socket: Path, tmp_path: Path) -> None:
     kept = tmp_path / "trace"
     done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule record --meter`: the program runs without rights, its joules are a ledger."""
+"""`qjoule record --meter`: the program runs without rights; its joules get their own ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from temporary import for_all_users
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 SECONDS = 6
-#: Ten lines a second of a clock that is an hour behind; as root it would say other watts.
+#: Ten lines a second, with a clock that is an hour behind; run as root it would print other watts.
 PLUG = """
 import os, time
 while True:

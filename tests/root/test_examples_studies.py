@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The five studies in examples/, small, each as its page says; whole with `-m full_study`."""
+"""The five studies in examples/ at small size, run as their pages describe; in full with `-m
+full_study`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from qjoule.studies.runs import FACTOR, read_runs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STUDIES = {path.parent.name: path for path in sorted(EXAMPLES.glob("*/run.sh"))}
-#: What each prints of its runs, and of its source.
+#: What each study prints about its runs and its source.
 SAYS = {
     "gps-up-twitter": ("mariadb most_tweeted: ", "Table 8-2, MongoDB: energy_j: printed 775.93"),
     "factorial-nosql": ("ANOVA", "replications that F implies: printed 75, is 82.982"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""However a recording ends, nothing stays attached and what was written can be read."""
+"""However a recording ends, nothing stays attached and the written data can be read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def work(server: DatabaseServer, statements: int = 200) -> None:
 
 
 def until_written(directory: Path, statements: int = 200) -> None:
-    """A trace lacks about its last second: more than that later, all of them are on the disk."""
+    """A trace lacks about its last second: after more than that, everything is on the disk."""
     deadline = time.monotonic() + WAIT_S
     while not (directory / "shapes").is_dir() or len(Run(directory).having("m_work")) < statements:
         assert time.monotonic() < deadline, "they were not written"
@@ -119,7 +119,7 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
 
 
 def test_root_part_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
-    """The kernel takes the probes away with it, and the command ends."""
+    """The kernel removes the probes with it, and the command ends."""
     work(mariadb)
     until_written(recorder.directory)
     others = recorder.command_pid, recorder.tracer_pid

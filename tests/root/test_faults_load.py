@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Too much at once, servers that come and go: what is lost is said, what is left is right."""
+"""Overload, and servers that come and go: losses are reported, and the rest is right."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 ENERGY = ("--energy", "estimated:5,10,20,40")
-SHAPES = 100_000  #: more than a trace tells apart (stream/statements.py, MAX_SHAPES)
+SHAPES = 100_000  #: more than a trace distinguishes (stream/statements.py, MAX_SHAPES)
 
 
 def relative_width(document: dict[str, Any]) -> float:
-    """Of the interval of all queries' energy together, in units of that energy."""
+    """Width of the interval of all queries' energy, relative to that energy."""
     rows = [row for row in document["rows"] if row["energy_j"]]
     energy = sum(row["energy_j"] for row in rows)
     return float(sum(row["energy_j_ci95"][1] - row["energy_j_ci95"][0] for row in rows) / energy)
@@ -80,7 +80,8 @@ def test_very_many_shapes(mariadb: DatabaseServer, tmp_path: Path) -> None:
     assert run.queries["executions"].sum() + lost == SHAPES
     assert run.trace.rows("shapes") < SHAPES
     assert "other" in set(run.queries["fingerprint"].dropna())
-    # Rings and a few MB that wait for the reader. The texts, at 4 KB a record, took 400 MB of them.
+    # Rings, and a few MB waiting for the reader. The texts, at 4 KB per record, took 400 MB of
+    # them.
     assert tracer_kb < 64 << 10
     assert reader_kb < 1 << 20
     document = attribute(tmp_path / "t")

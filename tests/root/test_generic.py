@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that qjoule does not know, traced for real: CPU time and joules of its threads."""
+"""A server unknown to qjoule, traced for real: CPU time and joules of its threads."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Unknown:
         assert self._stream.readline() == "done\n"
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU time of its live threads by their names, to the tick (proc(5))."""
+        """CPU time of its live threads by name, with a tick's precision (proc(5))."""
         found: dict[str, float] = {}
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             name = (task / "comm").read_text().strip()
@@ -88,7 +88,7 @@ def unknown(port: int | None = None) -> Iterator[Unknown]:
 
 
 def role_s(directory: Path, server: str) -> dict[str, float]:
-    """CPU seconds by role of one server, from the trace's tables alone."""
+    """CPU seconds by role of one server, from the trace's tables only."""
     trace = Trace(directory)
     (number,) = (one.id for one in trace.meta.servers if one.name == server)
     owners = trace.pandas("owners")
@@ -99,7 +99,7 @@ def role_s(directory: Path, server: str) -> dict[str, float]:
 
 
 def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
-    """As /proc has it per thread, for threads that compute and for those that hardly do."""
+    """Matches /proc per thread, for threads that compute and for those that hardly do."""
     trace = tmp_path / "t"
     with unknown() as server:
         options = ("--pid", str(server.pid), "--energy", "estimated:10,20,30,40")
@@ -114,7 +114,7 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
     workers_s = sum(used[f"worker-{number}"] for number in range(3))
     roles = role_s(trace, label)
     assert set(roles) == {"worker-?", main}
-    # /proc rounds each reading of each of three threads to a tick.
+    # /proc rounds each reading of each of the three threads to a tick.
     assert roles["worker-?"] == pytest.approx(workers_s, rel=tolerance(), abs=6 * TICK_S)
     assert roles["worker-?"] == pytest.approx(1.2, rel=tolerance(0.05))
     assert roles[main] == pytest.approx(used[main], abs=4 * TICK_S)
@@ -127,8 +127,8 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
     assert document["totals_j"]["background"] == pytest.approx(
         sum(row["energy_j"] for row in rows.values())
     )
-    # A busy CPU draws more than an idle one: more energy than its share of all CPUs' time, which
-    # is as small as this machine is busy with other things.
+    # A busy CPU draws more than an idle one, so its share of energy exceeds its share of all CPUs'
+    # time. That share is the smaller, the busier the rest of the machine is.
     time_share = roles["worker-?"] / (document["trace"]["duration_s"] * (os.cpu_count() or 1))
     energy_share = rows["worker-?"]["energy_j"] / document["totals_j"]["measured"]
     assert 0.6 * time_share < energy_share < 1
@@ -159,15 +159,15 @@ def test_children_are_its_own_as_long_as_they_run_its_executable(tmp_path: Path)
 
 
 def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> None:
-    """All three are Python: arguments tell them apart, in the kernel, when they start.
+    """All three are Python: the kernel side tells them apart by arguments, when they start.
 
-    They are as long as a JVM's often are.
+    The arguments are as long as a JVM's often are.
     """
     trace = tmp_path / "t"
     port = free_port()
     with unknown(port) as server:
         label = server.label
-        server.ask("work 0 300")  # who has used most CPU time is traced first, if not all can be
+        server.ask("work 0 300")  # those with the most CPU time are traced first
         with recording(trace, "--generic") as recorder:
             (said,) = (line for line in recorder.words.splitlines() if label in line)
             if "left out: " in said:
@@ -182,7 +182,7 @@ def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> 
     workers = owners[owners["comm"].astype(str).str.startswith("worker-")]
     assert set(workers[workers["tgid"] == theirs]["kind"]) == {"server"}
     assert set(workers[workers["tgid"] == strangers]["kind"]) == {"process"}
-    # Not 0.7 or 0.8 s: neither what it did before nor what the stranger did.
+    # Not 0.7 or 0.8 s: neither what it did before, nor what the stranger did, counts.
     assert role_s(trace, label)["worker-?"] == pytest.approx(0.4, rel=0.25)
 
 

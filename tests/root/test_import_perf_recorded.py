@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The law of `qjoule import perf`: a run that both have recorded, BPF and perf, is the same run.
+"""The law of `qjoule import perf`: a run recorded by both BPF and perf gives the same results.
 
-Queries are counted alike, exactly. CPU time of a statement agrees within 3 % and what a context
-switch may take each time, joules within the two intervals. Perf is run as `--print-commands` says.
+Queries are counted alike, exactly. CPU time of a statement agrees within 3 % plus the possible cost
+of a context switch per call. Joules agree within the two intervals. Perf is run as
+`--print-commands` says.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ pytestmark = [
 ]
 
 ENERGY, FULL_W = "estimated:5,10,20,40", 40
-#: Of each call: a switch to its thread and one away, and entering the probes of both tracers,
-#: which one of them counts before the query and the other one within it.
+#: For each call: a switch to its thread and one away, and the entry of both tracers' probes, which
+#: one tracer counts before the query and the other within it.
 EACH_CALL_NS = 30_000
-SETTLED_S = 0.3  #: a server may still have to go back from a statement that it has answered
+SETTLED_S = 0.3  #: a server may still have to return from a statement that it has answered
 
 
 @dataclass(frozen=True)
 class Both:
-    """One run, recorded twice; `attributed` by who recorded."""
+    """One run, recorded twice; `attributed` by recorder."""
 
     bpf: Run
     perf: Run
@@ -130,9 +131,11 @@ def test_cpu_time_of_each_statement_agrees(both: Both) -> None:
 
 
 def test_joules_of_each_statement_agree(both: Both) -> None:
-    """Each within the interval of the other, but for what a call's CPU time may differ by. The
-    intervals hold the error of the estimated total, which the two have in common: without it they
-    agree as CPU times do.
+    """Each is within the other's interval, allowing for the possible difference in a call's CPU
+    time.
+
+    The intervals include the error of the estimated total, which both share. Without it they agree
+    as CPU times do.
     """
     by_bpf, by_perf = both.rows("bpf"), both.rows("perf")
     for shape, row in by_perf.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Law 5 on a real server: `qjoule top` and `qjoule record` over the same statements, side by side.
 
-Two tracers are attached at once, before the load begins and until after it has ended, so both see
-every statement: their counts must be equal, and the server's own.
+Two tracers are attached at the same time, before the load begins and until after it has ended, so
+both see every statement. Their counts must be equal to each other and to the server's.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _run_load(server: DatabaseServer) -> None:
 def seen(
     mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[list[dict[str, Any]], Path]]:
-    """The snapshots of `top` and the trace of `record` over the load."""
+    """The snapshots of `top` and the trace of `record`, both of the load."""
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create or replace database law5")
         cursor.execute("create table law5.t (id int primary key, n bigint) engine=innodb")
@@ -94,7 +94,7 @@ def seen(
 
 
 def _unprivileged(top: Top) -> None:
-    """Of an attached `top` only the root part has rights."""
+    """Asserts that, of an attached `top`, only the root part has rights."""
     (command,) = psutil.Process(top.process.pid).children()
     for one in (command, *command.children()):
         holds_nothing(one.pid)
@@ -125,8 +125,9 @@ def test_calls_per_shape_are_equal_and_those_that_were_made(
 def test_cpu_time_per_shape_agrees(seen: tuple[list[dict[str, Any]], Path]) -> None:
     """Within 1 % and 2 us per call, on a machine that does nothing else.
 
-    The programs of one tracer run inside the stretches that the other measures, at every edge of a
-    stretch and at every hook of a query: a part of a microsecond per call, for one of the two.
+    The programs of one tracer run inside the slices that the other measures: at every edge of a
+    slice and at every hook of a query. That is a fraction of a microsecond per call, for one of the
+    two.
     """
     snapshots, trace = seen
     _, live_ns = _live_sums(snapshots)
@@ -152,7 +153,9 @@ def test_every_snapshot_adds_up(seen: tuple[list[dict[str, Any]], Path]) -> None
 
 
 def test_little_had_to_be_cut_for_that(seen: tuple[list[dict[str, Any]], Path]) -> None:
-    """What two owners claim of one CPU is microseconds per window, not a way to make sums right."""
+    """Time claimed by two owners of one CPU is microseconds per window; the cut must not hide
+    errors.
+    """
     snapshots, _ = seen
     for snapshot in snapshots:
         trace = snapshot["interval"]["trace"]
@@ -163,7 +166,7 @@ def test_little_had_to_be_cut_for_that(seen: tuple[list[dict[str, Any]], Path]) 
 def test_live_is_what_the_server_had_of_the_cpus(
     seen: tuple[list[dict[str, Any]], Path],
 ) -> None:
-    """The whole server, queries and background, over the whole load: as recorded, within 5 %.
+    """The whole server (queries and background) over the whole load: within 5 % of the recording.
 
     `record` began later and ended later than `top`, idle at both ends.
     """

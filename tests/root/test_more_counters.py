@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Further counters of segments: of a software clock and of page faults, which any machine has."""
+"""Further counters of segments: a software clock and page faults, which any machine has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ for page in range({PAGES}):
 
 
 def _seen(program: str, *counters: str) -> tuple[Session, int]:
-    """What a tracer saw of a program, and its pid."""
+    """What a tracer recorded of a program, and its pid."""
     options = [word for counter in counters for word in ("--counter", counter)]
     with tracing(Mode.RECORD, "--energy", "none", "--ring-mb", "32", *options) as session:
         load = subprocess.Popen([sys.executable, "-I", "-c", program])
@@ -59,7 +59,7 @@ def test_each_segment_has_what_was_counted_in_it() -> None:
 
 
 def test_they_need_no_other_counters() -> None:
-    """And user space's faults are nearly all that a program has that writes to its memory."""
+    """And nearly all page faults of a program that writes to its memory are in user space."""
     session, pid = _seen(FAULT, PAGE_FAULTS + ":u", PAGE_FAULTS + ":k", PAGE_FAULTS)
     records = session.records(Block.SEGMENT_MORE)
     segments = records["counted"]["segment"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SMT in the live view: time shared with the sibling, as summed in the kernel, against segments.
+"""SMT in the live view: the kernel's sums of time shared with the sibling, against segments.
 
-A tree like sysfs declares CPUs 0 and 1 the threads of one core, whatever they are. A second tracer
-records the same load; from its segments the same time is computed afterwards.
+A tree like sysfs declares CPUs 0 and 1 to be the threads of one core, whatever they really are. A
+second tracer records the same load. The shared time is also computed afterwards from its segments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"),
 ]
 
-#: Computes and sleeps in turns on one CPU: arguments are the CPU, both times in ms, and rounds.
+#: Alternately computes and sleeps on one CPU. Arguments: the CPU, both times in ms, and rounds.
 BURST = """
 import os, sys, time
 cpu, busy_ms, sleep_ms, rounds = map(int, sys.argv[1:])
@@ -43,7 +43,7 @@ BURSTS = (("0", "3", "2", "200"), ("1", "5", "4", "110"))
 
 
 class Seen:
-    """The load as three tracers saw it, and its processes."""
+    """What three tracers recorded of the load, and its processes."""
 
     def __init__(self, tree: Path) -> None:
         smt = write_topology(tree / "smt", [(0, [0, 1])])
@@ -83,7 +83,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 def _busy_ns(
     segments: np.ndarray, cpu: int, at_ns: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.float64]:
-    """How long the CPU had been busy by each of these times."""
+    """The CPU's cumulative busy time at each of these times."""
     mine = np.sort(segments[segments["cpu"] == cpu], order="t0_ns")
     edges = np.column_stack((mine["t0_ns"], mine["t1_ns"])).ravel().astype(np.int64)
     so_far = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
@@ -92,7 +92,9 @@ def _busy_ns(
 
 
 def _overlap_ns(segments: np.ndarray, tgid: int) -> tuple[float, int]:
-    """CPU time of a process with the other of CPUs 0 and 1 busy, and number of its segments."""
+    """CPU time of a process while the other of CPUs 0 and 1 was busy, and number of its
+    segments.
+    """
     mine = segments[segments["tgid"] == tgid]
     total = 0.0
     for cpu in (0, 1):
@@ -104,7 +106,7 @@ def _overlap_ns(segments: np.ndarray, tgid: int) -> tuple[float, int]:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_kernels_sum_is_that_of_the_segments(seen: Seen, which: int) -> None:
-    """Within 1 % and 3 us per segment: what the programs of one tracer are to the other."""
+    """Within 1 % and 3 us per segment: the cost of one tracer's programs as the other sees it."""
     segments = seen.recorded.records(Block.SEGMENT)
     expected_ns, count = _overlap_ns(segments, seen.tgids[which])
     sums = seen.sums(seen.live, seen.tgids[which])
@@ -121,7 +123,7 @@ def test_no_sum_has_more_of_it_than_time(seen: Seen) -> None:
 
 
 def test_counters_are_shared_as_the_time_is(seen: Seen) -> None:
-    """The counter is a clock of ns: as much of it overlaps."""
+    """The counter is a clock of ns, so as much of it overlaps as of the time."""
     for tgid in seen.tgids:
         sums = seen.sums(seen.live, tgid)
         assert int(sums["overlap_counters"][:, 0].sum()) == pytest.approx(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor --physical` as a whole, on a package of known power and where there is none."""
+"""The whole `qjoule doctor --physical`, on a package of known power and where there is none."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ def _words(process: psutil.Process) -> str:
 
 
 def test_on_a_package_of_known_power() -> None:
-    """Both loads draw the same per busy CPU here. How busy the machine is otherwise, is not ours
-    to say, so the verdict may be that it cannot tell; what it measured has to be right.
+    """Both loads draw the same per busy CPU here.
+
+    How busy the machine is otherwise is not under our control, so the verdict may be that it cannot
+    tell. What it measured must be right.
     """
     with nothing_left(), animated_rapl(IDLE_W, SHARED_W, CPU_W) as rapl:
         process = physical("--energy", rapl.option, "--json")
@@ -77,7 +79,7 @@ def test_on_a_package_of_known_power() -> None:
     most_w = IDLE_W + SHARED_W + cpus * CPU_W
     assert len(found["measured"]) == 3
     for one in found["measured"]:
-        # A load keeps one CPU busy, and both together two, whatever else runs.
+        # One load keeps one CPU busy, and both together two, whatever else runs.
         assert IDLE_W + SHARED_W + 0.5 * CPU_W < one["alone_a_w"] < most_w + CPU_W
         assert IDLE_W + SHARED_W + 0.5 * CPU_W < one["alone_b_w"] < most_w + CPU_W
         assert IDLE_W + SHARED_W + min(cpus, 2) * 0.5 * CPU_W < one["together_w"] < most_w + CPU_W

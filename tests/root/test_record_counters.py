@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`qjoule record --counters`, and what `qjoule characterise` makes of it: page faults of a query.
 
-They are a software event, which any machine has; this one may lack all others.
+They are a software event, which any machine has; this machine may have no other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 ABSENT = "rffffffffffff"  #: a raw event that no CPU has
-#: Sorts in memory that the backend has not touched before: a fault for each of its pages.
+#: Sorts in memory that the backend has not touched before: one fault for each of its pages.
 SORT = b"SELECT count(*) FROM (SELECT repeat('x', 500) || g AS t FROM generate_series(1, 30000) g"
 SORT += b" ORDER BY t OFFSET 1) AS sorted"
 
 
 @contextmanager
 def _backend(server: DatabaseServer) -> Iterator[tuple[PostgresClient, int]]:
-    """A client, and the process that serves it."""
+    """A client, and the server process that serves it."""
     before = set(psutil.Process(server.pid).children())
     with postgres_client(server.port) as client:
         mine = [

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands as qjoule finds them on sockets, against a bcc program that counts a function's calls.
+"""Commands that qjoule finds on sockets, against a bcc program that counts a function's calls.
 
-bcc compiles against kernel headers. Debian's are of another kernel than may be running: fields of
-kernel structures would be wrong, but a counter on a uprobe uses none.
+bcc compiles against kernel headers. Debian's headers may belong to another kernel than the running
+one. Fields of kernel structures would then be wrong, but a counter on a uprobe uses none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from root.support.recording import Run, recording
 from servers.process import DatabaseServer
 
-#: Debian's bcc is a module of Debian's Python, not of ours.
+#: Debian installs bcc for its own Python, not for ours.
 DEBIAN_PYTHON = "/usr/bin/python3"
 HEADERS = sorted(glob.glob("/usr/src/linux-headers-*-amd64"))  # noqa: PTH207
 
@@ -62,7 +62,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kernel_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Debian keeps an architecture's headers apart from the common ones; bcc wants one tree."""
+    """Debian separates an architecture's headers from the common ones; bcc needs one tree."""
     merged = tmp_path_factory.mktemp("headers")
     own = HEADERS[-1]
     common = own.removesuffix("-amd64") + "-common"
@@ -74,7 +74,7 @@ def kernel_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def calls_of_dispatch_command(server: DatabaseServer, source: Path) -> Iterator[list[int]]:
-    """Appends the calls during the block."""
+    """Appends the number of calls during the block."""
     process = subprocess.Popen(
         [DEBIAN_PYTHON, "-c", COUNTER, str(server.executable), str(server.pid)],
         stdin=subprocess.PIPE,
@@ -115,7 +115,7 @@ def test_as_many_commands_as_bcc_counts(
             with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
                 for number in range(400):
                     cursor.execute("select %s", (number,))
-        while connections(observer) > 1:  # a client does not wait until its COM_QUIT is served
+        while connections(observer) > 1:  # a client does not wait until its COM_QUIT is handled
             time.sleep(0.01)
     queries = Run(tmp_path / "t").trace.pandas("queries")
     commands = queries[queries["command"] != "connect"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time as recorded, against the kernel's own books."""
+"""Recorded CPU time against the kernel's own accounts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 def task_clock(pid: int) -> Iterator[list[int]]:
     """Appends the ns that the process was on a CPU during the block, as perf counts it.
 
-    Not schedstat: its sum over a process forgets the threads that have exited.
+    It does not use schedstat, whose sum over a process omits threads that have exited.
     """
     orders, answers = os.pipe(), os.pipe()
     control = ("--delay", "-1", "--control", f"fd:{orders[0]},{answers[1]}")
@@ -60,7 +60,7 @@ def run_and_books(
     mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Run, int]:
     prepare_server(mariadb)
-    sysbench(mariadb, "oltp_read_only", "run", "--events=100")  # threads are cached from here on
+    sysbench(mariadb, "oltp_read_only", "run", "--events=100")  # from here on, threads are cached
     directory = tmp_path_factory.mktemp("time") / "t"
     with (
         recording(directory, "--pid", str(mariadb.pid), "--ring-mb", "64"),
@@ -78,7 +78,7 @@ def server_ns(run: Run, pid: int) -> int:
 
 
 def test_cpu_time_of_a_computing_server_is_perfs(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """Within 1 % where it has its CPU to itself; 0.5 % were seen beside two busy processes."""
+    """Within 1 % if it has its CPU to itself; 0.5 % were observed beside two busy processes."""
     with (
         closing(mariadb.connect()) as connection,
         connection.cursor() as cursor,
@@ -94,9 +94,10 @@ def test_cpu_time_of_a_computing_server_is_perfs(mariadb: DatabaseServer, tmp_pa
 def test_cpu_time_of_a_switching_server_is_perfs(
     run_and_books: tuple[Run, int], mariadb: DatabaseServer
 ) -> None:
-    """Wider than the 1 % that is asked for: 1.2 % (schedstat) and 1.4 % (perf) more were seen.
+    """Wider than the required 1 %: excesses of 1.2 % (schedstat) and 1.4 % (perf) were observed.
 
-    Why is not established. Not perf's own work: schedstat shows the excess without perf, too.
+    The cause is not established. It is not perf's own work: schedstat shows the excess without
+    perf, too.
     """
     run, perf_ns = run_and_books
     recorded_ns = server_ns(run, mariadb.pid)
@@ -104,11 +105,11 @@ def test_cpu_time_of_a_switching_server_is_perfs(
 
 
 def test_every_cpus_time_is_conserved(run_and_books: tuple[Run, int]) -> None:
-    """Law 1 on real data: busy, as segments and by the kernel's clock, and idle fill the time.
+    """Law 1 on real data: busy time (by segments and by the kernel's clock) plus idle fills the
+    time.
 
-    The clocks are exact at their time. The segments lack the stretch that is open when they are
-    read last: a tick or two (10 ms each at CONFIG_HZ=100), more where the machine itself waits for
-    a CPU of its host.
+    The clocks are exact. The segments lack the slice that is open at the last reading: a tick or
+    two (10 ms each at CONFIG_HZ=100), more if the machine itself waits for a CPU of its host.
     """
     trace = run_and_books[0].trace
     sums = trace.pandas("cpu_time").sort_values("t_ns")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the root part makes, listens on and runs for a command without rights, and what it refuses.
+"""Files, sockets and programs that the root part provides to a command without rights, and
+refusals.
 
-Every command here is one that a test writes: it asks for more than qjoule's own does.
+The command is always written by a test: it requests more than qjoule's own does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory of root's that everybody may enter: pytest's own may not be."""
+    """A directory that everybody may enter, unlike pytest's own."""
     for one in (tmp_path, *tmp_path.parents):
         if not one.stat().st_mode & stat.S_IXOTH:
             one.chmod(one.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
@@ -141,7 +142,7 @@ def tags(place: Path) -> Iterator[Path]:
 
 def test_everybody_may_connect_and_nothing_stays(tags: Path) -> None:
     for before in (False, True):
-        if before:  # a recorder that was killed left one
+        if before:  # left over from a killed recorder
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stale:
                 stale.bind(str(tags))
         done = asked(LISTEN, "record", QJOULE_TAGS_SOCKET=str(tags))

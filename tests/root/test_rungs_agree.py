@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two rungs, each the other's referee: a Cassandra recorded by agent and by sockets at once.
+"""Two rungs check each other: a Cassandra recorded by agent and by sockets at the same time.
 
 The agent shows which thread works for which request, to the nanosecond. The statistical rung
-regresses what all serving threads used on the requests that came. So what a request takes by the
-one has to be in the other's interval. What the agent does not see (decoding, sending, a pool's
-threads that wait for more by spinning) is as much of a short request as of a long one: it is not in
-the difference of the two.
+regresses the CPU time of all serving threads on the requests that came. So a request's cost by the
+agent must lie in the other's interval. The agent does not see some work: decoding, sending, and a
+pool's threads that spin while waiting. That work is the same for short and long requests, so it
+cancels in their difference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
 ENERGY = ("--energy", "estimated:5,10,20,40")
 SECONDS, PHASE_S = 8.4, 0.3
 NEARLY = 1.25  #: some of what the agent does not mark grows with a request
-WARM, LEAST = 200, 100  #: requests of each shape: until most is compiled, and to compare
+WARM, LEAST = 200, 100  #: requests of each shape: until most code is compiled, and to compare
 #: Rows of the partition that each shape reads, and the shape.
 NARROW, WIDE = 100, 4800
 COUNT, GREATEST = (
@@ -47,7 +47,7 @@ COUNT, GREATEST = (
 
 @dataclass(frozen=True)
 class Compared:
-    """The same requests by each rung. `costs`: of CPU time, by shape as in `shapes`."""
+    """The same requests by each rung. `costs`: in CPU time, by shape as in `shapes`."""
 
     agent: Attribution
     statistical: Attribution
@@ -55,7 +55,7 @@ class Compared:
     costs: Costs
 
     def interval_ns(self, shape: str) -> tuple[float, float]:
-        """What a request of it takes, by regression."""
+        """The interval for a request's CPU time, by regression."""
         at = self.shapes.index(shape)
         return float(self.costs.low[at]), float(self.costs.high[at])
 
@@ -76,7 +76,7 @@ def compared(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 
 
 def _compared(agent: Attribution, socket: Trace) -> Compared:
-    """With the costs that the rows of the statistical rung are made from."""
+    """With the costs from which the rows of the statistical rung are made."""
     shapes: list[str] = []
     found: list[Costs] = []
 
@@ -122,7 +122,7 @@ def _make_table(client: Client) -> None:
 def _load(client: Client, seconds: float, least: int) -> None:
     """Phases of one shape, of the other, of both in some proportion, and of neither.
 
-    Until there were `least` requests of each.
+    Continues until there were `least` requests of each.
     """
     mix, calls = random.Random(5), [0, 0]
     ends_s = time.monotonic() + seconds
@@ -154,10 +154,10 @@ def test_rungs_count_the_same(compared: Compared) -> None:
 
 
 def test_rungs_agree_on_what_requests_take(compared: Compared) -> None:
-    """On a machine so busy that requests or windows last as long as spans, regression says so.
+    """Agreement, unless the machine is so busy that requests or windows last as long as spans.
 
-    What it counts is at least what the agent does. What a long request takes more than a short one
-    is the same by both.
+    Regression reports that case. It counts at least what the agent counts, and the difference
+    between a long and a short request is the same by both.
     """
     each_ns = {}
     for shape in (COUNT, GREATEST):

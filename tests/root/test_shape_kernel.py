@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's verifier accepts shape_hash.h, and the kernel's hash is the host's."""
+"""The kernel's verifier accepts shape_hash.h, and the kernel's hash equals the host's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADERS = Path("/usr/include/bpf/libbpf.h")
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command that hashes jobs in the kernel."""
+    """The command that hashes statements in the kernel."""
     if not CLANG or not HEADERS.exists():
         pytest.skip("needs clang and libbpf-dev to build the BPF object")
     built = tmp_path_factory.mktemp("shape")

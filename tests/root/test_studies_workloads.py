@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Value]] = {
 }
 SERVERS = ("mariadb", "mysql", "postgres", "redis", "mongodb", "cassandra", "voltdb")
 RECORDS, OPERATIONS = 150, 120
-#: FerretDB goes through all documents for each query; other servers do as many as they like.
+#: FerretDB scans all documents for each query; the number does not matter for other servers.
 FEW = {"mongodb": 24}
 
 
@@ -75,7 +75,7 @@ def test_no_server_runs_as_root(target: Target) -> None:
 
 @pytest.mark.parametrize("workload", ["D", "E", "F"])
 def test_ycsb_by_the_own_client(target: Target, workload: str) -> None:
-    """Which together have every command."""
+    """Together they use every command."""
     options = ycsb_options(target, workload=workload)
     Ycsb().prepare(target, options)
     done = Ycsb().run(target, options)
@@ -96,17 +96,17 @@ def test_ycsb_by_go_ycsb(target: Target, workload: str) -> None:
         pytest.skip('go-ycsb is not installed: make servers SERVERS="go-ycsb"')
     if target.flavour == "voltdb":
         pytest.skip("go-ycsb has no driver for VoltDB")
-    # SQLite has one writer at a time, and FerretDB fails those that have waited for too long.
+    # SQLite allows one writer at a time, and FerretDB fails those that have waited too long.
     threads = 1 if target.flavour == "mongodb" else 4
     options = ycsb_options(target, workload=workload, client="auto", threads=threads)
     Ycsb().prepare(target, options)
     done = Ycsb().run(target, options)
     assert done.operations + done.errors == options["operations"]
     assert done.client.startswith("go-ycsb")
-    # It also asks for one record after the last one; only MongoDB's driver calls that an error.
+    # It also asks for one record past the last one; only MongoDB's driver treats that as an error.
     assert done.errors == 0 or (target.flavour == "mongodb" and done.errors < 10)
     store = open_store(target)
-    try:  # what it has inserted has the keys that we know
+    try:  # its inserts have known keys
         inserted = done.commands["insert"].operations if "insert" in done.commands else 0
         store.remove(keys(RECORDS, RECORDS + max(inserted, 1)))
         assert store.count() == RECORDS
@@ -152,14 +152,14 @@ def test_both_forms_of_a_pair_give_the_same(target: Target) -> None:
 
 
 def comparable(row: Any) -> str:
-    """A row as text, whatever sequence the driver has made it."""
+    """A row as text, whatever kind of sequence the driver returned."""
     if isinstance(row, dict):
         return repr(sorted(row.items()))
     return repr(tuple(row)) if isinstance(row, (list, tuple)) else repr(row)
 
 
 def test_every_pair_runs_again(target: Target) -> None:
-    """Also what deletes or inserts, as preparing brings back what was there."""
+    """Also those that delete or insert, because preparing restores the data."""
     names = pairs_of(target.flavour)
     if target.flavour in ("mongodb", "cassandra"):  # slow, and called by the test above
         names = [name for name in names if name in ("delete", "insert")]
@@ -240,7 +240,7 @@ def test_a_signal_leaves_nothing_behind() -> None:
 
 
 def test_a_closed_umask_and_tmpdir_are_no_hindrance(tmp_path: Path) -> None:
-    """The server's user can neither read what we write nor go where our temporary files are."""
+    """The server's user can neither read our files nor enter our temporary directory."""
     script = (
         "import os\nos.umask(0o077)\nfrom qjoule.studies.servers import start\n"
         "for name in ('mariadb', 'postgres', 'redis'):\n"

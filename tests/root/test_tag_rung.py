@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that no probe fits, and its wrapped client: joules per endpoint from its calls alone."""
+"""A server that no probe fits, and its wrapped client: joules per endpoint from the
+client's calls.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from servers.redis import command_stats
 from servers.unknown_redis import NAME, unknown_redis
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
-#: 20 spans of 250 ms, and three for each endpoint and the base, is the least that can be learned.
+#: 20 spans of 250 ms, and three for each endpoint and the base, is the minimum for a regression.
 SECONDS = 9.0
 LEAST_CALLS = 200
 
@@ -43,8 +45,8 @@ def _ran_ns(pid: int) -> int:
 
 
 def _load(client: Any, pid: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Two endpoints in turn, with pauses, each for some spans: what is never done alone, or never
-    left out, cannot be told apart from the rest. Until there were enough calls of both.
+    """Two endpoints alternate, with pauses, each for some spans, until both had enough calls.  What
+    never runs alone, or never pauses, cannot be separated from the rest.
 
     Returns the calls of each, and the CPU time that the server used meanwhile.
     """
@@ -75,7 +77,7 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
     with closing(server.connect(tcp=True)) as client:
         client.rpush("list", *range(3000))
         client.set("one", "x")
-        channel_module.channel.abandon()  # it would look for the recorder in a second
+        channel_module.channel.abandon()  # otherwise it looks for the recorder only in a second
         energy = ("--energy", "estimated:5,10,20,30")
         with recording(directory, "--pid", str(server.pid), *energy) as recorder:
             assert "(by thread)" in recorder.words
@@ -101,8 +103,9 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
         assert row["calls"] <= called <= row["calls"] + lost
         assert (row["rung"], row["exact"]) == ("tag", False)
         assert row["latency_ns_p50"] > 0
-        # Nothing else asked, so what the server used in an endpoint's turns is that endpoint's.
-        # Its own account is of elapsed time, some of which others take on a busy machine.
+        # Nothing else sent requests, so the CPU time in an endpoint's turns belongs to that
+        # endpoint. The endpoint's own account is of elapsed time, part of which others use on a
+        # busy machine.
         used_j = used_ns[name] / server_ns * server_j
         low_j, high_j = row["energy_j_ci95"]
         assert low_j <= used_j <= high_j
@@ -118,14 +121,14 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
 
 
 def test_calls_over_tls(server: DatabaseServer, tags_socket: Path, tmp_path: Path) -> None:
-    """Nothing between client and server is legible, and what the client tells is all there is."""
+    """Nothing between client and server is readable; the client's reports are the only source."""
     key, certificate = self_signed(tmp_path)
     port = free_port()
     with closing(server.connect(tcp=True)) as client:
         client.config_set("tls-ca-cert-file", str(certificate))
         client.config_set("tls-cert-file", str(certificate), "tls-key-file", str(key))
         client.config_set("tls-auth-clients", "no", "tls-port", port)
-    channel_module.channel.abandon()  # it would look for the recorder in a second
+    channel_module.channel.abandon()  # otherwise it looks for the recorder only in a second
     options = {"ssl": True, "ssl_cert_reqs": "required", "ssl_ca_certs": str(certificate)}
     with (
         recording(tmp_path / "t", "--pid", str(server.pid)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of real drivers on real servers' queries: every query the right ones, or none."""
+"""Tags of real drivers joined to real servers' queries: each query gets its own tags, or none."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 QUERIES = long_runs.statements(4000)
 CLIENTS = 32
-#: With CLIENTS the tag sets there are: fewer than a socket holds definitions (278), so that none is
-#: lost however late the recorder reads them.
+#: CLIENTS times this is the number of tag sets: fewer than a socket holds definitions (278), so
+#: that none is lost however late the recorder reads them.
 KINDS = 4
 TIMEOUT_S = 120
 
 
 def _tags(run: Run) -> pd.DataFrame:
-    """Queries with text and tags; `m` is the tag that each text names too."""
+    """Queries with text and tags; `m` is the tag that is also in each text."""
     queries = run.having("m_tag_")
-    queries = pd.DataFrame(queries[queries["command"] != "prepare"])  # psycopg's, of its own accord
+    queries = pd.DataFrame(queries[queries["command"] != "prepare"])  # psycopg prepares by itself
     tags = [dict(of) if isinstance(of, list) else None for of in queries["tags"]]
     return queries.assign(tags=pd.Series(tags, queries.index, dtype=object))
 
@@ -67,8 +67,9 @@ def _check(run: Run) -> None:
     queries = _tags(run)
     lost = run.loss.get("query", 0)
     assert len(queries) + lost == QUERIES // CLIENTS * CLIENTS
-    # A recorder that gets no CPU for a second loses calls of a busy process: it says how many, and
-    # their queries have no tags rather than another's. Fewer calls than a ring holds are not lost.
+    # A recorder that gets no CPU for a second loses calls of a busy process. It reports how many,
+    # and their queries have no tags rather than another's. A number of calls that fits into a ring
+    # is not lost.
     untagged = int(queries["tags"].isna().sum())
     print(f"{QUERIES} queries, {untagged} without tags, {run.loss} lost")
     assert untagged <= run.loss.get("tags", 0)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that one service begins and another one carries on, each beside a server of its own that
-is recorded by itself: as on two machines.
+"""Requests that start in one service and continue in another, each with its own server and
+recording.
+
+As on two machines.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ SERVICE = """
 
 
 class Service:
-    """The second service, as the first one sees it."""
+    """The second service, from the first one's view."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -52,7 +54,7 @@ class Service:
         assert self._process.stdout.readline() == f"{word}\n"
 
     def ask(self, traceparent: str, commands: int) -> None:
-        """Returns when it has answered."""
+        """Returns when the service has answered."""
         assert self._process.stdin is not None
         print(traceparent, commands, file=self._process.stdin, flush=True)
         self.wait_for("done")
@@ -79,7 +81,7 @@ def _traceparent(number: int) -> str:
 
 
 def _requests(mariadb: DatabaseServer, stock: Service) -> None:
-    """Request n asks MariaDB n + 1 times and has Redis asked 2 n times."""
+    """Request n sends n + 1 queries to MariaDB and causes 2 n commands to Redis."""
     with closing(mariadb.connect()) as connection:
         for number in range(REQUESTS):
             traceparent = _traceparent(number)
@@ -130,7 +132,9 @@ def test_a_request_is_summed_over_the_recordings_of_two_servers(
 
 
 def _is_the_sum_of_its_parts(row: dict[str, Any]) -> None:
-    """And no surer of itself than all parts together, nor less sure than each at its worst."""
+    """And its interval is not narrower than all parts combined, nor wider than the sum of their
+    worst.
+    """
     parts = list(row["by_trace"].values())
     assert row["energy_j"] == pytest.approx(sum(part["energy_j"] for part in parts), rel=1e-9)
     assert row["energy_j"] > 0

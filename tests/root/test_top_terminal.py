@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top --replay` in a real terminal: tmux types the keys and says what it sees."""
+"""`qjoule top --replay` in a real terminal: tmux types the keys and reads the screen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPT = "prompt> "
 
 
 class Terminal:
-    """A tmux session of its own server, 80 by 24, with a plain shell."""
+    """A tmux session on a separate tmux server, 80 by 24, with a plain shell."""
 
     def __init__(self, directory: Path) -> None:
         self._socket = directory / "tmux"
@@ -52,7 +52,7 @@ class Terminal:
         return self._run("display-message", "-p", "#{alternate_on}").strip() == "1"
 
     def until(self, condition: Callable[[str], bool]) -> str:
-        """Waits for the screen; pytest's own timeout is the limit."""
+        """Waits for the screen; the limit is pytest's own timeout."""
         while not condition(screen := self.screen()):
             time.sleep(0.05)
         return screen

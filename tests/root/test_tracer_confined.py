@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule-tracer` itself on real servers: its privileges, its counters, its memory errors."""
+"""`qjoule-tracer` on real servers: its privileges, its counters, its memory errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_tracer_has_no_privileges(mariadb: DatabaseServer, mode: Mode) -> No
 
 
 def test_it_ends_when_the_root_part_does(mariadb: DatabaseServer) -> None:
-    """Killed, the root part takes its probes along: there is nothing more to tell."""
+    """When the root part is killed, its probes are removed: there is nothing more to record."""
     with session(mariadb, Mode.RECORD) as running:
         load(mariadb)
         running.root.process.kill()
@@ -97,7 +97,7 @@ def test_no_memory_errors_under_load(request: pytest.FixtureRequest, kind: str, 
 
 
 def test_counters_count_what_the_cpu_did(mariadb: DatabaseServer) -> None:
-    """Software clocks stand in for hardware counters: their unit is ns of the CPU's time."""
+    """Software clocks stand in for hardware counters: they count ns of CPU time."""
     clocks = ("--counter", "cycles=1:0", "--counter", "llc-misses=1:0")
     with session(mariadb, Mode.RECORD, *clocks) as running:
         load(mariadb)

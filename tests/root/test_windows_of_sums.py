@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live view: when the tracer ends a window of sums, and when it reads the energy of that time."""
+"""Live view: when the tracer ends a window of sums, and when it reads the energy for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ WINDOW_MS = 100
 
 
 def _ends_and_readings_ns(energy: str) -> tuple[np.ndarray, np.ndarray]:
-    """When windows of sums ended, and when the energy of each was read; the last was at the end."""
+    """When windows of sums ended, and when the energy of each was read; the last one is at
+    the end.
+    """
     options = ("--energy", energy, "--window-ms", str(WINDOW_MS), "--only-running")
     with tracing(Mode.LIVE, *options) as session:
         time.sleep(1.5)

@@ -97,7 +97,7 @@ def test_a_profile(postgres: DatabaseServer, tmp_path: Path) -> None:
 
 
 def test_a_server_that_stops_for_a_while(postgres: DatabaseServer) -> None:
-    """Operations that arrive meanwhile have the latency that their callers would see."""
+    """The latency of operations that arrive meanwhile is what their callers would see."""
     options = {**SHORT, "peak_per_s": 200, "level": 100, "arrival": "uniform", "seconds": 2.0}
     Load().prepare(target_of(postgres), options)
     with postgres.connect(dbname="qjoule") as connection:

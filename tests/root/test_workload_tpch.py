@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload `tpch` on real servers: its answers are those that pandas finds in the same data."""
+"""The workload `tpch` on real servers: its answers equal those of pandas for the same data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def target_of(server: DatabaseServer) -> Target:
 
 @contextmanager
 def filled(server: DatabaseServer) -> Iterator[Any]:
-    """A connection to the tables, which are made if they are not there."""
+    """A connection to the tables, which are created if missing."""
     Tpch().prepare(target_of(server), OPTIONS)
     with closing(connect(target_of(server))) as connection:
         yield connection

@@ -38,10 +38,10 @@ def test_valkey_nothing_is_lost(told: Told[day.Story]) -> None:
 
 
 def test_valkey_every_command_counts(told: Told[day.Story]) -> None:
-    """The server's own count, of all but what scripts called: that came over no socket."""
+    """The server's own count, except for what scripts called: that came over no socket."""
     calls = told.story.calls
     counted = told.run.executions()
-    del counted["INFO"]  # the referee's questions
+    del counted["INFO"]  # the queries of this test's own checks
     assert counted.total() == calls.total() - day.IN_SCRIPT * day.SCRIPTS
 
 

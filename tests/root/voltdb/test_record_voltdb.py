@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Procedures of a real VoltDB: what the server counts is what the trace says, under its name."""
+"""Procedures of a real VoltDB: the server's counts equal the trace's, by name."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_voltdb_nothing_is_lost(told: Told) -> None:
 
 
 def test_voltdb_every_procedure_counts(told: Told) -> None:
-    """The server's own count, name by name; failures and several batches count as one call."""
+    """The server's own count, by name; failures and multiple batches count as one call."""
     invocations = told.story.invocations
     expected = {name: n for name, n in invocations.items() if not name.startswith("AdHoc")}
     assert set(expected) == PROCEDURES
@@ -124,7 +124,7 @@ def test_voltdb_cpu_time_has_owners_with_names(told: Told) -> None:
     named = set(told.run.queries[told.run.queries["text"].notna()]["query"])
     with_name = mine["query"].isin(named) | (mine["role"].notna() & mine["role"].ne(""))
     assert mine[with_name]["ns"].sum() >= 0.98 * told.server_cpu_ns
-    # What the threads that execute procedures do under load is the procedures'.
+    # Under load, the work of the threads that execute procedures belongs to the procedures.
     sites = mine[mine["pid"].isin(list(told.site_cpu_ns))]
     of_queries = sites[sites["query"].isin(named)]["ns"].sum()
     assert of_queries >= 0.9 * sum(told.site_cpu_ns.values())
@@ -137,7 +137,7 @@ def test_voltdb_background_has_the_names_of_its_threads(told: Told) -> None:
 
 
 def test_voltdb_attached_in_the_middle(prepared: DatabaseServer, tmp_path: Path) -> None:
-    """Whatever runs at that moment, what begins afterwards is whole and under its own name."""
+    """Whatever runs at that moment, later calls are complete and under their own names."""
     with (
         calling(prepared, "get"),
         recording(tmp_path / "t", "--pid", str(prepared.pid)),
@@ -185,7 +185,7 @@ def test_voltdb_sums_of_the_live_view_count_the_same(prepared: DatabaseServer) -
 
 
 def test_voltdb_other_collector_and_plain_references(tmp_path: Path) -> None:
-    """Names lie elsewhere in the heap, and move otherwise."""
+    """Names are elsewhere in the heap, and move differently."""
     plain = ("-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers")
     with voltdb_server("-XX:+UseParallelGC", "-Xmn16m", *plain) as server:
         day.prepare(server)

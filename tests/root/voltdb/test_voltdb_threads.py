@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a transaction ends on its thread: one that is runnable still serves it, one that sleeps
-does not. A stand-in for VoltDB decides when its thread does which."""
+"""Where a transaction ends on its thread: a runnable thread still serves it, a sleeping one does
+not.
+
+A stand-in for VoltDB decides when its thread does which.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ TIMEOUT_S = 120
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Session]]:
-    """The thread that executed the transactions, and what was told of it."""
+    """The thread that executed the transactions, and what was recorded of it."""
     path = tmp_path_factory.mktemp("voltdb") / "site"
     toy_program(path, SOURCE.read_text(), "-O1", "-pthread")
     executable = open_executable(path)
