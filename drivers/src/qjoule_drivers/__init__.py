@@ -55,9 +55,12 @@ def instrument(
 
     ``in_statements`` (`QJOULE_TAGS_IN_STATEMENTS`): tags that are also sent with statements, for
     servers on other hosts: a comment in SQL (query attributes if a MySQL server supports them),
-    ``comment`` in MongoDB, the custom payload in CQL. ``in_connections``
-    (`QJOULE_TAGS_IN_CONNECTIONS`): tags that a connection sends to its server when it is opened:
-    `application_name` of PostgreSQL, connection attributes of MySQL, a client's name in Redis.
+    ``comment`` in MongoDB, the custom payload in CQL.
+
+    ``in_connections`` (`QJOULE_TAGS_IN_CONNECTIONS`): tags that a connection sends to its server
+    when it is opened: `application_name` of PostgreSQL, connection attributes of MySQL, a client's
+    name in Redis.
+
     ``from_baggage`` (`QJOULE_TAGS_FROM_BAGGAGE`): entries of OpenTelemetry's current baggage that
     become tags, unless the application sets the same key.
 

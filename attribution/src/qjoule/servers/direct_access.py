@@ -34,7 +34,7 @@ DELETED = " (deleted)"  #: the kernel appends it to the name of an unlinked file
 
 
 def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
-    """Every process whose executable can be seen; kernel threads have none.
+    """Every process whose executable can be seen. Kernel threads have no executable.
 
     `hidden` collects the processes that only root may look at.
     """
@@ -85,7 +85,7 @@ def installed_files(root: Path, patterns: Iterable[str]) -> list[tuple[Path, Fil
 class DirectAccess:
     """An `Access` by paths. `directory` is /proc/PID; `root` is where paths of this machine start.
 
-    With `root` None there is no machine that the paths could be of.
+    `root` None: the paths belong to no machine that can be accessed.
     """
 
     directory: Path
@@ -146,7 +146,7 @@ class DirectAccess:
             return str(self.directory)
 
     def _openable(self) -> Path:
-        """A path that opens the very executable from here, the plainest first."""
+        """A path that opens exactly this executable from here, the plainest first."""
         exe = self.directory / "exe"
         with suppress(OSError):
             name = str(exe.readlink())
@@ -160,7 +160,7 @@ class DirectAccess:
 
 @dataclass(frozen=True)
 class FileAccess:
-    """An executable that no process runs. All else is empty."""
+    """An executable that no process runs. Everything else of it is empty."""
 
     path: Path
 
@@ -199,7 +199,7 @@ class FileAccess:
 
 
 def open_regular(path: Path, shown: str) -> Opened:
-    """A regular file, for reading. What is none of these is not opened: a device may act on it.
+    """A regular file, for reading. Other files are not opened: opening a device may have effects.
 
     Raises:
         Unreadable: it cannot be opened, or is another kind of file.
@@ -254,7 +254,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """As `read_bytes`; bytes that are no UTF-8 are kept."""
+    """Like `read_bytes`, as text. Bytes that are not UTF-8 are kept."""
     return read_bytes(path).decode(errors="surrogateescape")
 
 

@@ -41,7 +41,7 @@ class Facts:
     exe_name: str  #: of its executable, as the process sees it
     exe_id: tuple[int, int]  #: (device, inode) of it
     pid: int = 0  #: 0: an executable that does not run
-    any_protocol: bool = False  #: also examine it if its protocol is unknown
+    any_protocol: bool = False  #: examine it as a generic server, whatever its protocol
     silent: bool = False  #: also accept a generic server that listens on nothing
     port_range: tuple[int, int] = PORT_RANGE_DEFAULT  #: ports that the kernel assigns to clients
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files as a process sees them, when its root directory may be a container's.
+"""Reads files as a process sees them, even if its root directory is a container's.
 
 Following /proc/PID/root with ordinary path functions is wrong, and unsafe for root: an absolute
 symbolic link inside the container would lead to a file of the host. openat2(2) with
@@ -38,7 +38,7 @@ def read_file(root: Path, path: str) -> bytes | None:
     if there is None:
         return None
     try:
-        # A device or a named pipe put in the file's place is not opened.
+        # Do not open a device or a named pipe that was put in the file's place.
         if not stat.S_ISREG(os.fstat(there).st_mode):
             raise Unreadable(f"{path} is not a regular file")
         descriptor = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_CLOEXEC)

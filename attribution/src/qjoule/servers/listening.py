@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes listen on, in whatever network namespace they live."""
+"""What processes listen on, in any network namespace."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class SocketTables:
     _namespaces: dict[str, _Namespace] = field(default_factory=dict)
 
     def of(self, access: Access) -> Listening:
-        """What the process listens on; nothing where that cannot be read.
+        """What the process listens on; empty if that cannot be read.
 
-        A UDP socket listens if it has no peer and its port was not given out by the kernel.
+        A UDP socket listens if it has no peer and the kernel did not choose its port.
         """
         inodes = access.sockets()
         if not inodes:
@@ -108,5 +108,5 @@ def unix_listeners(table: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _lines(table: bytes) -> list[str]:
-    """Without the title."""
+    """The lines without the heading."""
     return table.decode(errors="surrogateescape").split("\n", _LINES_MAX)[1:_LINES_MAX]

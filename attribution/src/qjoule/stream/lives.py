@@ -14,7 +14,7 @@ from qjoule.trace.schema import UNKNOWN_COMM
 
 #: A new thread carries its creator's name. A rename within this time counts as its first name.
 NAMING_NS = 100_000_000
-NAMES_MAX = 64  #: of one life that are told apart; a thread may choose any name
+NAMES_MAX = 64  #: names of one life kept apart; a thread may choose any name
 
 
 @dataclass(slots=True)

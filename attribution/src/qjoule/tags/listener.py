@@ -23,8 +23,8 @@ from qjoule.tags.owners import Owners, SocketOwners
 from qjoule.tags.ring import Slots
 
 POLL_S = 0.02
-#: Pause between two turns for newly defined connections. A connection's owner can be looked up only
-#: while it is open, and some are open for a millisecond.
+#: CPU time between two turns for reading definitions of new connections at once. A connection's
+#: owner can be looked up only while it is open, and some are open for a millisecond.
 LOOKING_S = 0.005
 #: Processes accepted in one turn.
 MAX_ACCEPTED = 1024

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/servers.md says of Cassandra."""
+"""The rows of docs/servers.md for Cassandra."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/servers.md says of any other process."""
+"""The rows of docs/servers.md for any other process."""
 
 from __future__ import annotations
 

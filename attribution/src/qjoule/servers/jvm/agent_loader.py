@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the agent into one JVM, as a process that has the rights of the JVM's user and no others.
+"""Loads the agent into one JVM, in a process that has only the rights of the JVM's user.
 
     python -I -m qjoule.servers.jvm.agent_loader PID:SOCKET:ROOT:HANDLE OPTIONS
 
-The first word is the root part's: the JVM's PID, for messages, and the numbers of descriptors that
-are inherited. SOCKET (SOCK_SEQPACKET) leads to whoever wants the agent loaded, ROOT is the JVM's
-root directory (O_PATH), HANDLE its pidfd. OPTIONS is one word that whoever wants the agent wrote,
-and holds options between blanks: `OWN_PID [--client-tags] [--no-signal] [--seconds N]`; OWN_PID is
-the JVM's number in its own pid namespace. The agent's files are copied into a new directory below
-the JVM's root and are gone again when the JVM has loaded them.
+The first word comes from the root part: the JVM's PID, for messages, and the numbers of inherited
+descriptors. SOCKET (SOCK_SEQPACKET) leads to the process that requested the agent, ROOT is the
+JVM's root directory (O_PATH), HANDLE its pidfd. OPTIONS is one word, written by the requesting
+process. It holds options separated by blanks: `OWN_PID [--client-tags] [--no-signal] [--seconds
+N]`; OWN_PID is the JVM's number in its own pid namespace. The agent's files are copied into a new
+directory below the JVM's root and are gone again when the JVM has loaded them.
 
 The result is one message on the socket: `ok DEVICE INODE` of the library's copy, with one end of
-the lease (a FIFO; the agent has the other) as SCM_RIGHTS, or `error` and a line of text. Whoever
-receives it must not trust it: other processes of that user might have a hand in this one.
-It ends by itself, within `TOTAL_SECONDS` and soon after the other end of the socket is closed.
+the lease (a FIFO; the agent has the other) as SCM_RIGHTS, or `error` and a line of text. The
+receiver must not trust it: other processes of that user might have tampered with this one. This
+process ends by itself, within `TOTAL_SECONDS` and soon after the other end of the socket is closed.
 
-Imports the standard library and what needs nothing else: the JVM's user waits for it to start.
+Imports only the standard library and modules that need nothing else, to start fast.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/servers.md says of memcached."""
+"""The rows of docs/servers.md for memcached."""
 
 from __future__ import annotations
 

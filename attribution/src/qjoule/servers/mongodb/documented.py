@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/servers.md says of MongoDB."""
+"""The rows of docs/servers.md for MongoDB."""
 
 from __future__ import annotations
 

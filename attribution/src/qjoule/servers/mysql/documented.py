@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/servers.md says of MySQL and MariaDB."""
+"""The rows of docs/servers.md for MySQL and MariaDB."""
 
 from __future__ import annotations
 

@@ -166,8 +166,7 @@ def _default_files(candidate: Candidate, arguments: tuple[str, ...]) -> list[str
 
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
-        # It was relative to the directory in which the server started, and the server has changed
-        # that.
+        # It was relative to where the server started; now the server works in its data directory.
         raise Unreadable("an option file has no absolute path")
     return path
 

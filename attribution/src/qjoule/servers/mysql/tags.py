@@ -45,7 +45,7 @@ def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
 
 
 def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
-    """Raises IndexError if the block is cut off or is not a string."""
+    """(name, value) of each tag. Raises IndexError if the block is cut off or malformed."""
     count = block[0]
     nulls = (count + 7) // 8
     if count > MAX_TAGS or block[1] != 1 or block[2 + nulls] != 1:

@@ -57,7 +57,7 @@ def portal_start_offset(executable: Executable) -> int:
     """The offset of atStart in PortalData.
 
     Raises:
-        CannotResolve: the code is not as expected; the message says how.
+        CannotResolve: the code is not as expected; the message describes how.
     """
     _, code = code_of(executable, the_function(executable, _CREATE), _CODE_BYTES)
     flags, pairs = _stores(code)
