@@ -3,7 +3,7 @@
 not entirely valid tags, or has too many or too long ones, has no tags.
 
 - Comments of statements and commands, as sqlcommenter writes them: `key='value',key2='value2'`,
-percent-encoded, a quote with a backslash before it (https://google.github.io/sqlcommenter/spec/).
+  percent-encoded, a quote with a backslash before it (https://google.github.io/sqlcommenter/spec/).
 - Names of connections: `key=value,key2=value2`, percent-encoded (drivers/README.md).
 
 Other places for tags differ by server and are read in ``servers/<server>/tags.py``.
