@@ -11,6 +11,6 @@ from qjoule.servers.resolution import Resolution
 def resolve(candidate: Candidate, _version: str) -> Resolution:
     """
     Raises:
-        QjouleError: it cannot even be read what file it is.
+        QjouleError: not even the identity of its file can be read.
     """
     return Resolution(file_key(candidate.executable), problem="FerretDB has none")

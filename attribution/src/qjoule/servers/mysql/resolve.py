@@ -22,7 +22,7 @@ from qjoule.servers.resolution import Resolution
 def resolve(candidate: Candidate, _version: str) -> Resolution:
     """
     Raises:
-        QjouleError: it cannot even be read what file it is.
+        QjouleError: not even the identity of its file can be read.
     """
     executable = candidate.executable
     resolution = Resolution(file_key(executable))

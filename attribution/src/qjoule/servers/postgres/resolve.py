@@ -39,7 +39,7 @@ FACTS = (SEND_BUFFER, *SYMBOL_FACTS)
 def resolve(candidate: Candidate, version: str) -> Resolution:
     """
     Raises:
-        QjouleError: it cannot even be read what file it is.
+        QjouleError: not even the identity of its file can be read.
     """
     executable = candidate.executable
     resolution = Resolution(file_key(executable))
