@@ -120,7 +120,7 @@ def _axes(figure: Figure, found: Gathered, title: str) -> Axes:
 
 
 def _total(found: Gathered) -> str:
-    """The label of the total: "measured" only if the source is a meter."""
+    """The label of the total: "measured" only if the source's grade is."""
     grade = found.attribution.energy_source.grade
     return grade if grade == "measured" else f"{grade} total"
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Studies: workloads run against a server by a plan, and what their runs tell."""
+"""Studies: workloads run against a server by a plan, and the analysis of their runs."""

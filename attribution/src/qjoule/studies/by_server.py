@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders with a module for each server: which products they are for, and which module is whose.
+"""Finds the module of a server in folders that have one module for each server.
 
-A module is called as its server in the registry, which may be several products. Other modules of
-the folder are helpers.
+A module has the name of its server in the registry, which may be several products. Other modules
+of the folder are helpers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qjoule.servers import registry
 
 
 def products() -> tuple[str, ...]:
-    """What a target may be: products whose requests have a language, each under its own name."""
+    """Products that a target may be: those whose requests have a language, each by its own name."""
     return tuple(
         product
         for product, server in registry.flavours().items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hardware counters say of a workload: ratios of counts, such as instructions per cycle.
+"""Figures of a workload from hardware counters: ratios of counts, such as instructions per cycle.
 
 The figures are those of Panda et al., "Performance Characterization of Modern Databases on
-Out-of-Order CPUs" (SBAC-PAD 2015, table II), as far as perf's generic events tell them. Pure
+Out-of-Order CPUs" (SBAC-PAD 2015, table II), as far as perf's generic events provide them. Pure
 functions on arrays; `qjoule.studies.counted` reads the traces.
 """
 
@@ -85,9 +85,10 @@ KNOWN_EVENTS = frozenset(
 
 
 def metrics_of(events: Iterable[str]) -> tuple[Metric, ...]:
-    """What these events tell: of `METRICS`, and of any other event its count per 1000 instructions.
+    """The metrics of these events: from `METRICS`, and any other event's count per 1000
+    instructions.
 
-    Where instructions were not counted, the others are told per second of CPU time.
+    If instructions were not counted, other events are given per second of CPU time.
 
     >>> [metric.name for metric in metrics_of(["cycles", "instructions", "r01c2"])]
     ['ipc', 'frequency_ghz', 'r01c2_pki']
@@ -113,7 +114,7 @@ def _rate(event: str) -> Metric:
 
 
 def missing(events: Iterable[str]) -> dict[str, str]:
-    """Metrics that these events cannot tell, with the event that each lacks."""
+    """Metrics that these events cannot provide, with the event that each lacks."""
     recorded = {CPU_TIME, *events}
     lacking = {}
     for metric in METRICS:
@@ -142,7 +143,7 @@ class Estimate:
     """A ratio. `counted`: share of the CPU time in which both of its events counted.
 
     `low` and `high` bound its 95 % interval; both are `value` where everything was counted, None
-    where too little was counted to tell.
+    where too little was counted.
     """
 
     value: float
@@ -154,8 +155,8 @@ class Estimate:
 class MetricSums:
     """Sums over segments, by group; groups are 0 to `groups` - 1.
 
-    A ratio's sums are of those segments in which both of its events counted, so that one that was
-    seen at other times than the other does not bend it.
+    A ratio sums only segments in which both of its events counted, so that events counted at
+    different times do not distort it.
     """
 
     def __init__(self, metrics: Sequence[Metric], groups: int) -> None:
@@ -212,8 +213,8 @@ class MetricSums:
 def ratio(metric: Metric, sums: F64, cpu_ns: float) -> Estimate | None:
     """A ratio of sums (7,) as in `MetricSums`; None if nothing was counted.
 
-    Counters are exact, so what was counted all the time has no interval. Where events took turns,
-    the segments that were seen are a sample of all: the ratio estimator's variance (Cochran,
+    Counters are exact, so what was counted all the time has no interval. With multiplexed events,
+    the segments that were counted are a sample of all: the ratio estimator's variance (Cochran,
     "Sampling Techniques", 3rd edition, equations 2.39 and 6.13) with 1 - f for the part not seen.
     Neighbouring segments are taken as independent; where a workload changes slowly against the
     kernel's turns (4 ms) they are, otherwise the interval is too narrow.
@@ -284,7 +285,7 @@ def most_used(cpu_ns: F64, top: int) -> I64:
 
 
 def flags(traces: Sequence[TraceAbout]) -> list[str]:
-    """What is to be minded where rows of several traces stand side by side."""
+    """Warnings about comparing rows of several traces."""
     machines = {(one.host, one.cpu) for one in traces}
     if len(machines) < 2:
         return []

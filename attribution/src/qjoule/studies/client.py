@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that runs a workload once: what the client costs is no cost of the study's process.
+"""The process that runs a workload once, so that the client's cost is separate from the study's.
 
-`qjoule record … -- PYTHON -m qjoule.studies.client` starts it as who called `sudo`, who need not be
-able to read or write the study's directory. So what it is to run comes on standard input, a line of
-JSON, and what it saw goes to standard output. A password is then in no file. It ends when standard
-input does, and so does what it has started: whatever happens to the study's process, nothing of it
-is left.
+`qjoule record … -- PYTHON -m qjoule.studies.client` starts it as the user who called `sudo`. This
+user may not be able to read or write the study's directory, so the job comes on standard input as a
+line of JSON, and the outcome goes to standard output. So no file contains a password. When standard
+input ends, the client ends with everything that it started, so nothing is left whatever happens to
+the study's process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a client says of its run. Times are CLOCK_MONOTONIC, as in traces."""
+    """What a client reports about its run. Times are CLOCK_MONOTONIC, as in traces."""
 
     outcome: Outcome
     begin_ns: int
@@ -55,7 +55,7 @@ class Seen:
 def main() -> int:
     """Runs the job of standard input; 0, or 1 where it failed and the reason was written."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # what a driver prints is no answer
+    os.dup2(2, 1)  # keeps drivers' prints out of the answer
     with suppress(OSError):  # it leads a group already
         os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, _stop)
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def read_answer(text: bytes) -> Seen | str:
-    """What a client wrote: what it saw, or why it failed. Empty: it was ended before it could."""
+    """What a client wrote: its outcome, or why it failed. Empty: it was ended before writing."""
     try:
         said = json.loads(text)
         if problem := said.get("problem"):
@@ -106,7 +106,7 @@ def _ran(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_words(error: Exception) -> str:
-    """An error that nobody foresaw, in a line."""
+    """An unexpected error, in one line."""
     if isinstance(error, QjouleError):
         return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -121,7 +121,7 @@ def _line() -> bytes:
 
 
 def _end_with_the_study() -> None:
-    # Not sys.stdin: at its end the interpreter would wait for who reads it.
+    # Not sys.stdin: at exit the interpreter would wait for the thread that reads it.
     while os.read(0, 1 << 16):
         pass
     os.killpg(0, signal.SIGTERM)  # us, and a program that runs the operations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control workload: fixed work, timed again and again until the machine is at rest.
 
-A run heats the machine, fills its caches and leaves dirty pages, and what comes after it would be
-measured with that. Fixed work that takes as long as it did the last few times says that it is over.
+A run heats the machine, fills its caches and leaves dirty pages, which would affect the next
+measurement. When fixed work takes as long as the last few times, these effects are over.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def settle(
     Args:
         once: does the fixed work; its time, in any unit.
 
-    Only times since the call count: those before the last run say nothing of what it left behind.
+    Only times since the call count: earlier ones show nothing about what the last run left behind.
     """
     last: deque[float] = deque(maxlen=control.last)
     deviation = math.inf

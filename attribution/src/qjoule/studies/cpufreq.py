@@ -27,8 +27,8 @@ _STEP_KHZ = 1_000
 class CpuFrequency:
     """Sets levels of the factors `governor` and `frequency_mhz`.
 
-    What was there is written to `saved` before anything is set: a study that is killed has it put
-    back by the next one in the same directory.
+    The old values are written to `saved` before anything is set. After a killed study, the next one
+    in the same directory restores them.
     """
 
     def __init__(self, saved: Path, root: Path = ROOT) -> None:

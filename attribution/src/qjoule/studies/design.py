@@ -3,8 +3,8 @@
 
 A full factorial, or a fraction of a two-level one by generators (Box, Hunter and Hunter,
 "Statistics for Experimenters", 2nd ed. 2005, chapter 6). Blocks are complete: each holds whole
-replications, and the order within it is drawn from the plan's seed, so that what drifts with time
-(temperature, caches, neighbours) is not taken for the effect of a factor.
+replications, and the order within it is drawn from the plan's seed, so that drift over time
+(temperature, caches, neighbours) is not mistaken for the effect of a factor.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Designed:
 
 
 def designed(factors: Sequence[Factor], design: Design, replications: int) -> Designed:
-    """The combinations of a plan, and what is to be said of them.
+    """The combinations of a plan, and notes about them.
 
     Args:
         replications: the least number of runs of each combination.
@@ -117,7 +117,7 @@ def in_order(combinations: Sequence[tuple[int, Levels]], block: int, design: Des
 def block_of(replication: int, replications: int, blocks: int) -> int:
     """The block of a replication, where the first `replications` are spread evenly over `blocks`.
 
-    Later ones, which an interval that is still too wide has asked for, are blocks of their own.
+    Later replications, added because an interval is still too wide, are blocks of their own.
     """
     blocks = blocks or replications
     if replication > replications:

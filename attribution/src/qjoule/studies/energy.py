@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's trace says: joules, CPU time and loss, while the workload ran."""
+"""The figures of a run's trace: joules, CPU time and loss while the workload ran."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Figures:
 class Span(Trace):
     """From the last energy reading before `begin_ns` to the first after `end_ns`.
 
-    The client's start and end are in the trace too, and a machine that waits for Python to start
-    draws power that is no workload's.
+    The trace also contains the client's start and end, and the machine's power while Python starts
+    is not part of the workload.
     """
 
     def __init__(self, path: Path, begin_ns: int, end_ns: int) -> None:

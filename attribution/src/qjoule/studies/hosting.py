@@ -74,7 +74,7 @@ class Started:
             context.__exit__(None, None, None)
 
     def _end_quietly(self) -> None:
-        """That one which has died ends badly is no news."""
+        """Closes the server; errors are ignored if it has already died."""
         if self.has_ended:
             with suppress(QjouleError, OSError):
                 self.close()

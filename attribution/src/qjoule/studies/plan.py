@@ -27,7 +27,7 @@ def is_of_machine(factor: str) -> bool:
 
 @dataclass(frozen=True)
 class Factor:
-    """What is varied. Its levels differ; one level is legal, and said."""
+    """What is varied. Its levels differ; a single level is legal, with a note."""
 
     name: str
     levels: tuple[Value, ...]
@@ -76,7 +76,7 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Control:
-    """The fixed work between runs, by which it is judged whether the machine is at rest again.
+    """The fixed work between runs that shows whether the machine is at rest again.
 
     Attributes:
         work: `cpu`: hashing in this process; `server`: the workload with the plan's own options,
@@ -112,7 +112,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that runs already, as far as it is told; what is not told is looked for.
+    """A running server. Fields that the plan does not give are searched for.
 
     `password_env` names the variable of the environment that holds the password: it is in no file.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several keys of a plan say together, and whether the workload knows its options."""
+"""Checks that the keys of a plan fit together, and that the workload has its options."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def to_yaml(made: Plan) -> str:
 
 
 def document(made: Plan) -> dict[str, Any]:
-    """The plan as the file's keys, in the order of `KEYS`; what is not said is left out."""
+    """The plan as the file's keys, in the order of `KEYS`; empty values are left out."""
     whole = asdict(made)
     whole["options"] = dict(made.options)
     whole["settings"] = {name: dict(of) for name, of in made.settings.items()}

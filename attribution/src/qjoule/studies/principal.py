@@ -23,9 +23,9 @@ _CONSTANT = 1e-12  #: a spread below this share of a column's size is rounding
 
 @dataclass(frozen=True)
 class Chosen:
-    """A table without what cannot be compared: `values` (rows, columns) has no NaN.
+    """The comparable part of a table: `values` (rows, columns) has no NaN.
 
-    `left_out` says of columns and rows why they are not there.
+    `left_out` gives the reason for each missing column and row.
     """
 
     values: F64
@@ -54,12 +54,12 @@ class Principal:
 
     @property
     def kept(self) -> int:
-        """Components that say as much as one column: eigenvalues of 1 and more (Kaiser), or two."""
+        """Number of components with eigenvalues of 1 or more (Kaiser), at least two."""
         return min(max(int(np.count_nonzero(self.variance >= 1 - 1e-9)), 2), len(self.variance))
 
 
 def choose(table: F64, columns: Sequence[str], names: Sequence[str]) -> Chosen:
-    """What of a table (rows, columns) with NaN for unknown can be compared.
+    """The comparable part of a table (rows, columns) with NaN for unknown.
 
     Columns that most rows lack are left out, then rows that lack any of the others, then columns
     in which all rows are equal.

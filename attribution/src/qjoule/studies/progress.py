@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study says while it runs: a bar with the time left, or lines without a terminal."""
+"""A study's progress: a bar with the time left, or lines without a terminal."""
 
 from __future__ import annotations
 

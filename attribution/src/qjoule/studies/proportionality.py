@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Energy proportionality: how closely power follows load.
 
-Pure functions on arrays, and what they say of a table of runs of the workload `load`
+Pure functions on arrays, and their results for a table of runs of the workload `load`
 (`qjoule.studies.runs.read_runs`). Load is 0 to 1 of the peak, power is the whole machine's.
 
 - Idle share P_idle / P_peak, dynamic range (P_peak - P_idle) / P_peak: L. A. Barroso, U. Hölzle,
@@ -121,7 +121,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Proportionality:
-    """What one configuration's levels say.
+    """The figures of one configuration over its levels.
 
     Attributes:
         configuration: the other factors of its runs.

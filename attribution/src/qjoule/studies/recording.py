@@ -106,7 +106,7 @@ def _run(command: Sequence[str], job: Job, server: Life, limit_s: float, *, reco
 
 
 def _wait(process: subprocess.Popen[bytes], server: Life, limit_s: float) -> int:
-    """Its exit code. A client may try for long to reach a server that has ended: it need not."""
+    """Its exit code. A client is not left to retry for long after its server has ended."""
     deadline = time.monotonic() + limit_s
     why = f"it lasted longer than {limit_s:g} s (limit_s), and was ended"
     while (left_s := deadline - time.monotonic()) > 0:

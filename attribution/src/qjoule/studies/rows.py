@@ -47,7 +47,7 @@ class Head:
 
 
 def failed(head: Head, problem: str, flags: tuple[str, ...], trace: str) -> Run:
-    """A run that told nothing, and why. A trace may be left of it, to look into."""
+    """A run without figures, and why. Its trace may be left for inspection."""
     return _row(head, status="failed", problem=problem, flags=list(flags), trace=trace)
 
 
@@ -106,7 +106,7 @@ def _row(head: Head, **known: Any) -> Run:
 
 
 def _latencies(commands: Mapping[str, Latencies]) -> dict[str, float | None]:
-    """Of all operations. Quantiles of several commands cannot be told from those of each."""
+    """Of all operations. Quantiles over several commands cannot be computed from those of each."""
     names = ("mean", "p50", "p95", "p99")
     parts = {name: of for name, of in commands.items() if name != ALL and of.operations}
     whole = commands.get(ALL) or (next(iter(parts.values())) if len(parts) == 1 else None)

@@ -210,7 +210,7 @@ class _Maker:
 
 
 def _says_full(error: Exception) -> bool:
-    """Ours, or of the recorder, which says it in words."""
+    """Whether an error means a full disk: our own, or the recorder's, which gives it in words."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))

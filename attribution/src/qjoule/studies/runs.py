@@ -29,8 +29,8 @@ class Run(TypedDict):
     (`background_j`) and to idle (`idle_j`). `j_per_operation` is (queries_j + background_j) /
     operations; the interval is 95 %. The energies are of the time that the client's `run` took, to
     the readings of the counters around it, which is a little more than `wall_s`; `power_w` is the
-    mean power over just that time. Of several commands the latencies' mean is over all operations,
-    and quantiles are unknown unless the client says those of `all`.
+    mean power over just that time. With several commands, the mean latency is over all operations,
+    and quantiles are unknown unless the client reports those of `all`.
     """
 
     run: int  #: from 1, in the order in which runs were made

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which run comes next: from the plan, its seed and the runs that were made, and nothing else.
+"""Chooses the next run, only from the plan, its seed and the runs already made.
 
-So a study that was interrupted goes on as it would have gone on.
+So an interrupted study continues as it would have without the interruption.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML of which every key is known, with the line of what is wrong.
+"""YAML in which unknown keys are errors; each error gives its line.
 
-For files that people write by hand: a key nobody knows is a slip of the pen, and a study that ran
-for a night without it would be wasted. Words mean what YAML 1.2 says: `on` and `no` are words, not
-truth values, so that a setting of a server can be `on`.
+It is for files that people write by hand. An unknown key is probably a typing error, and a study
+that ran for a night without it would be wasted. Words follow YAML 1.2: `on` and `no` are strings,
+not booleans, so that a setting of a server can be `on`.
 """
 
 from __future__ import annotations

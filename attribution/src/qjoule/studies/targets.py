@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server of a study: one that runs already is found, and whether it still lives is known."""
+"""Finds the running server of a study, and knows whether it is still alive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCAL = ("", "localhost")
 
 @dataclass(frozen=True)
 class Life:
-    """A process, told apart from a later one of its number. `pid` 0: it is not known."""
+    """A process, distinguished from a later one with the same number. `pid` 0: unknown."""
 
     pid: int
     started: str

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study runs against a server, and what one run of it says.
+"""What a study runs against a server, and the outcome of one run.
 
 The study's process prepares a workload, and then has it run by a process of its own
-(`qjoule.studies.client`) while `qjoule record` traces the server: what the client itself costs is
-told apart from the server's.
+(`qjoule.studies.client`) while `qjoule record` traces the server, so that the client's own cost is
+separate from the server's.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ class Verdict:
 
 
 def judge(document: dict[str, Any], value: str, budget_j: float) -> Verdict:
-    """What a recording says of the test whose calls carry the tag `TAG` = `value`.
+    """The verdict of a recording on the test whose calls carry the tag `TAG` = `value`.
 
-    Its tagged calls count. Where none is tagged (its driver has no shim, or runs in another
-    process), every call counts that the recorded servers had meanwhile, and the words say so.
+    The tagged calls count. If no call is tagged (the driver has no shim, or runs in another
+    process), all calls to the recorded servers in that time count, and the words say so.
 
     Args:
         document: `qjoule.attribution/1`, grouped by the tag.

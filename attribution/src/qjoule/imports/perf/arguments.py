@@ -35,10 +35,10 @@ class Arguments:
             raise BadArguments(f"the probe does not tell '{name}'") from None
 
     def statement(self) -> bytes | None:
-        """The text, if it is what stood in memory; None: it could not be read, or is too long.
+        """The text, if it is what was in memory; None: it could not be read, or is too long.
 
-        The probe also tells the text's first word: where the string could not be read, perf prints
-        whatever lies behind the record.
+        The probe also reads the text's first word for comparison: if the string could not be read,
+        perf prints whatever lies behind the record.
         """
         if self.text is None or len(self.text) > STRING_BYTES:
             return None

@@ -40,7 +40,7 @@ _MAX_WATTS = 100_000.0
 
 
 class Reading(NamedTuple):
-    """One reading of domain number `domain`, at a time since the start. `raw` is in the domain's
+    """A reading of domain number `domain`; the time is since the start, `raw` in the domain's
     unit."""
 
     t_ns: int

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a query on its thread, as probes tell of it: what all servers have in common.
+"""The life of a query on its thread, from hits of probes: the part common to all servers.
 
-A thread that waits for its client works for its next query from when it wakes up, and for the last
-one until it sleeps.
+A thread works for its next query from the moment it wakes up from waiting for its client, and for
+that query until it sleeps again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Lives:
         return np.array([(t_ns, n, 0, TRACER_CPU, k) for k, n in changed.items()], LOSS_COUNT)
 
     def reset(self, thread: Thread) -> None:
-        """What the thread does next is another query's."""
+        """What the thread does next belongs to another query."""
         self._last_id += 1
         thread.query = self._last_id
         thread.begin_ns = thread.shape = thread.statement_bytes = thread.executions = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first look through a recording: what must be known before its first record is judged.
+"""The first pass over a recording: finds what must be known before its first record is processed.
 
-Which processes are perf's own, when its workload began and ended, when `perf stat` within it did,
-and which processes probes of servers were hit in.
+It finds perf's own processes, when its workload and the `perf stat` within it began and ended, and
+the processes in which probes of servers were hit.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ from qjoule.trace.meta import Cpu, DomainInfo
 from qjoule.trace.schema import DOMAIN_KINDS
 
 WINDOW_NS = 20_000_000
-#: Perf orders records well, but not perfectly: a record late by at most this is kept in its place.
+#: Perf orders records well, but not perfectly: a record late by up to this is taken in the order of
+#: arrival.
 _LATE_NS = 10_000_000_000
 
 

@@ -143,7 +143,7 @@ def _connect_as_user(
 
 
 def _as_root(account: Account) -> list[str]:
-    """Both refuse to be root's unless they are told so."""
+    """Both refuse to run as root unless told to."""
     return ["--user=root"] if os.geteuid() == 0 and account.uid == 0 else []
 
 

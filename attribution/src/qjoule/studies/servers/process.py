@@ -216,7 +216,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def remove_attach_socket(pid: int) -> None:
-    """What a JVM that was attached to has listened on: it stays if the JVM did not exit by itself.
+    """Removes the attach socket of a JVM, which stays if the JVM did not exit by itself.
 
     attachListener_linux.cpp: `listener_cleanup()` is called at exit. The process has ended.
     """

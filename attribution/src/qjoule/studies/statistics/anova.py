@@ -17,7 +17,7 @@ from qjoule.studies.statistics.multiple import holm
 
 @dataclass(frozen=True)
 class Effect:
-    """One row of the table; what cannot be said is None.
+    """One row of the table; unknown values are None.
 
     Attributes:
         eta_squared: share of the table's whole sum of squares.
@@ -57,7 +57,7 @@ class Anova:
 
 
 def analyse(values: Floats, design: Design, *, type_: int = 2) -> Anova:
-    """The table of `values` (runs,) by every effect of the design that its runs can tell.
+    """The table of `values` (runs,) with every effect of the design that its runs can estimate.
 
     Type II: what an effect adds to all others that do not contain it. Type III: what it adds to
     all others, with contrasts that sum to zero. In balanced designs they are the same.

@@ -2,9 +2,9 @@
 """Aligned rank transform: tests of factors and interactions that need no normal residuals.
 
 Wobbrock, Findlater, Gergle, Higgins, "The aligned rank transform for nonparametric factorial
-analyses using only ANOVA procedures", CHI 2011. For each effect the estimates of all others are
-taken out of the response (it is aligned), the result is ranked, and of an analysis of variance of
-the ranks that one effect's row is read.
+analyses using only ANOVA procedures", CHI 2011. For each effect, the estimates of all other effects
+are subtracted from the response (it is aligned), the result is ranked, and only this effect's row
+of an analysis of variance of the ranks is used.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def estimates(values: Floats, design: Design, table: Anova) -> dict[Term, Floats
 
 
 def _ranks(aligned: Floats) -> Floats:
-    """Ranks, of which what differs by rounding alone is one."""
+    """Ranks; values that differ only by rounding get the same rank."""
     spread = float(np.ptp(aligned))
     if spread > 0:
         aligned = np.round(aligned, 10 - math.ceil(math.log10(spread)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an analysis of variance takes for granted of residuals, checked, and said in words."""
+"""Checks what an analysis of variance assumes about residuals, and explains the result in words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which levels each run had, and the columns of a linear model of them.
 
-No formula is ever made of names: a factor is a column of level numbers, whatever it is called.
+Names are never made into formulas: a factor is a column of level numbers, whatever its name.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ ALPHA = 0.05
 TUKEY = "Tukey-Kramer"
 GAMES_HOWELL = "Games-Howell"
 
-#: Groups beyond which pairs are not compared: nobody reads them, and each takes about 10 ms.
+#: With more groups, pairs are not compared: nobody reads them, and each takes about 10 ms.
 MOST_GROUPS = 30
 
 _NODES = 8  #: exact values between which others are interpolated
@@ -129,7 +129,7 @@ def compare(
 def _comparable(
     cells: Cells, members: Sequence[Sequence[int]], own: bool
 ) -> tuple[list[int], list[str]]:
-    """The groups that have what a comparison needs, and what is to be said of the others."""
+    """The groups that can be compared, and notes about the others."""
     told, notes = [], []
     for number, group in enumerate(members):
         if len(group) and not (own and any(cells.counts[cell] < 2 for cell in group)):

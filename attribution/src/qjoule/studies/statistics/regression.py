@@ -17,7 +17,7 @@ _FEWEST = 3  #: runs; of two, a line always passes through both
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval; None: it cannot be told."""
+    """A value with its 95 % interval; None: unknown."""
 
     value: float | None = None
     low: float | None = None
@@ -44,8 +44,8 @@ class Line:
 def lines(x: Floats, y: Floats, design: Design) -> tuple[Line, ...]:
     """Least squares of all runs, then of each level of each factor, Holm's correction over all.
 
-    A level's line tells whether time explains energy within it; over all runs, the levels
-    themselves may do so.
+    A level's line shows whether time explains energy within it. Over all runs, the differences
+    between levels may explain it instead.
     """
     found = [line(x, y)]
     for factor, name in enumerate(design.names):

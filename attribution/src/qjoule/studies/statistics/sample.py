@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which runs of a study one analysis is of: what is left out is counted and said.
+"""Selects the runs of a study for one analysis; runs left out are counted and reported.
 
 Runs that were measured in different ways are never compared silently.
 """
@@ -96,15 +96,15 @@ def select(
     *,
     mixed: bool = False,
 ) -> Sample:
-    """The runs of `table` (`runs.read_runs`) that tell `response`.
+    """The runs of `table` (`runs.read_runs`) that have a value of `response`.
 
     Args:
-        factors: which to tell apart; None: all of the study.
-        mixed: runs that were measured in different ways are analysed nevertheless, and said.
+        factors: which to distinguish; None: all of the study.
+        mixed: analyse runs that were measured in different ways, with a note.
 
     Raises:
         UsageError: there is no such response or factor.
-        QjouleError: no run tells it, or runs were measured in different ways.
+        QjouleError: no run has a value, or runs were measured in different ways.
     """
     known = factors_of(table)
     for name in factors or ():
@@ -156,7 +156,7 @@ def _done(table: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _numbers(table: pd.DataFrame, column: str) -> Floats:
-    """What is no number is NaN: an unknown is never a zero."""
+    """Values that are not numbers become NaN: an unknown is never zero."""
     if column not in table:
         return np.full(len(table), np.nan)
     return np.array([_number(value) for value in table[column]], dtype=np.float64)

@@ -42,7 +42,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is asked of a response of which factors have levels to compare.
+    """The tests of a response whose factors have levels to compare.
 
     Attributes:
         decides: `ANOVA`, `WELCH` or `RANKS`; `why` says what chose it.
@@ -166,8 +166,8 @@ def response(sample: Sample, *, type_: int = 2) -> Response:
 def choose(assumptions: Assumptions, groups: Welch) -> tuple[str, str]:
     """Which test decides, and why, in words.
 
-    Ranks do not mend variances that differ: with several factors they find effects that are none
-    more often than the analysis of variance does.
+    Ranks do not correct for unequal variances: with several factors they report false effects more
+    often than the analysis of variance does.
     """
     spread = assumptions.variances.holds is False
     skewed = assumptions.normality.holds is False

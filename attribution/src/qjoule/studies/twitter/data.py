@@ -55,7 +55,7 @@ class Sizes:
 def location_names(sizes: Sizes) -> list[str]:
     """The names of all locations, in the order of the table."""
     spelled = product(_SYLLABLES, repeat=3)
-    # A stride that shares no factor with their number visits each name once, well mixed.
+    # A stride coprime to the number of names visits each name once, well mixed.
     names = ["".join(syllables).capitalize() for syllables in spelled]
     return [names[i * 3_001 % len(names)] for i in range(sizes.locations)]
 

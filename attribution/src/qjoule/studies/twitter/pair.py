@@ -13,7 +13,7 @@ Rows = Sequence[Any]
 
 
 class PairFacts(Protocol):
-    """What every pair says of itself.
+    """Facts that every pair has.
 
     Attributes:
         name: for plans.
@@ -21,7 +21,7 @@ class PairFacts(Protocol):
         source: table of the thesis, or what it is carried over from.
         labels: of the worse and the better form.
         same_rows: whether both forms give the same rows, in whichever order.
-        most_calls: of each form, where calls use something up; else None.
+        most_calls: limit for each form if calls use something up; else None.
     """
 
     @property

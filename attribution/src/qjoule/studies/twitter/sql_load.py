@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data set's tables in MariaDB, MySQL and PostgreSQL.
 
-The tweets are there twice. `tweets` has its primary key alone, `indexed_tweets` also an index on
-the location and one on the user: the same question to both shows what an index is worth.
+The tweets are stored twice. `tweets` has only its primary key; `indexed_tweets` also has an index
+on the location and one on the user. The same query on both shows the effect of an index.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _USERS = 20  #: users of one call of `covered`
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write a query. A cheap one is called more often, to be seen well."""
+    """One way to write a query. Cheap queries are called more often, to measure them well."""
 
     label: str
     sql: str

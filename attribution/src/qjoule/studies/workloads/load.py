@@ -7,8 +7,8 @@ T. Härder, WattDB: a rocky road to energy proportionality in databases, and L. 
 U. Hölzle, The case for energy-proportional computing, IEEE Computer 40(12), 2007.
 
 The peak is measured once, when the first run that needs it is prepared, and kept in the server, in
-the table or hash `qjoule_load_peaks`: so all runs of a study have percentages of one peak. What it
-depends on is part of its name there; another `peak_name` has another one measured.
+the table or hash `qjoule_load_peaks`: so all runs of a study use percentages of one peak. Its name
+there includes everything it depends on; another `peak_name` measures a new peak.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _measured_peak(target: Target, parsed: _Parsed) -> dict[str, Value]:
 
 
 def _known_peak(parsed: _Parsed, client: Client) -> tuple[float, tuple[str, ...]]:
-    """The peak in operations per second, and what is to be said of it; 0 if none is needed."""
+    """The peak in operations per second, and notes about it; 0 if none is needed."""
     if parsed.peak_per_s:
         return parsed.peak_per_s, (f"the peak was given: {parsed.peak_per_s:,.6g}/s",)
     kept = client.recall(parsed.peak_key)

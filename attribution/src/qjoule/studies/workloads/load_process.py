@@ -112,7 +112,7 @@ def _started(shares: list[Share]) -> Iterator[list[Connection]]:
 
 
 def _send(pipe: Connection, value: object) -> None:
-    # One that has died has said why, if it could: that is received next.
+    # A process that died has sent the reason if it could; it is received next.
     with suppress(OSError):
         pipe.send(value)
 
@@ -132,7 +132,7 @@ def _receive(pipe: Connection, timeout_s: float) -> Any:
 def main() -> None:
     """The life of a process that sends load; its argument is the descriptor of its pipe."""
     clients: list[Client] = []
-    # Ctrl-C, and the parent's end, end this process without a word.
+    # Ctrl-C, and the parent's end, end this process silently.
     with suppress(KeyboardInterrupt, EOFError, OSError), Connection(int(sys.argv[1])) as pipe:
         share: Share = pipe.recv()
         try:
@@ -150,7 +150,7 @@ def main() -> None:
 
 
 def _end_with_parent(pipe: Connection) -> None:
-    """Nothing more is received, so what there is to read is the end of who started this process."""
+    """Nothing more is sent to this process, so a readable pipe means that its parent has ended."""
     with suppress(OSError):
         pipe.poll(None)
     os._exit(1)

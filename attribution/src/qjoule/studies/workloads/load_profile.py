@@ -3,8 +3,8 @@
 
 The file's first line is `t_s,percent` or `t_s,per_s`; each further line begins a step: its time in
 seconds from the beginning, and the load until the next line, in percent of the measured peak or in
-operations per second. The first step begins at 0 and all steps are equally long, also the last one:
-so a line that is missing is seen, and nothing is guessed of the time that it was for.
+operations per second. The first step begins at 0 and all steps are equally long, including the last
+one. So a missing line is detected, and its load is never guessed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from qjoule.studies.workloads.plan_check import JOINS, Wanted
 
-#: So that the number of workers is what was asked for and not what the planner finds worthwhile.
+#: Makes the planner use the requested number of workers, not the number that it finds worthwhile.
 #: (The tables' storage parameter parallel_workers says as many as max_parallel_workers_per_gather.)
 PARALLEL = {
     "parallel_setup_cost": "0",

@@ -47,7 +47,7 @@ def nodes(plan: Plan) -> Iterator[Plan]:
 
 
 def check(plan: Plan, wanted: Wanted, workers: int) -> None:
-    """Raises QjouleError, saying what was planned, if it is not `wanted` by so many workers.
+    """Raises QjouleError with the actual plan if it is not `wanted` with so many workers.
 
     With 0 workers nothing of the plan may be parallel. With more, the wanted node must be below a
     Gather or Gather Merge that has that many workers planned, and none may have another number.

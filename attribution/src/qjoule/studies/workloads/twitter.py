@@ -16,7 +16,7 @@ from qjoule.studies.twitter.servers import FLAVOURS, open_server
 from qjoule.studies.workload import Outcome, Target, Value
 
 LEAST_ROWS, MOST_ROWS = 1_000, 10_000_000
-#: So many failures in a row are not a call's but the server's.
+#: After so many failures in a row, the server is considered gone.
 GONE_AFTER = 20
 
 

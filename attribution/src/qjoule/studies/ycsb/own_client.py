@@ -19,7 +19,7 @@ from qjoule.studies.ycsb.store import Connection, Store
 
 NAME = "qjoule"
 READ, UPDATE, INSERT, SCAN, MODIFY = range(len(COMMANDS))
-#: So many failures in a row are not an operation's but the server's.
+#: After so many failures in a row, the server is considered gone.
 GONE_AFTER = 20
 #: Values that are written are pieces of one text, so that making them costs nothing.
 _POOL_BYTES = 1 << 20
@@ -27,7 +27,7 @@ _KEYS_MADE = 1_000_000  #: before the run; those of further records are made whe
 
 
 class Newest:
-    """Numbers of the records that a run inserts, and the newest below which all are there.
+    """Numbers of the records that a run inserts, and the newest number below which all exist.
 
     As YCSB's AcknowledgedCounterGenerator.
     """

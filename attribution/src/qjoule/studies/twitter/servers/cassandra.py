@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pairs on Cassandra: tables that differ in row cache, compaction or index.
 
-The thesis counts the most tweeting user by a function of its own in the server; here the server
-groups by partition and the client looks for the largest, as Cassandra has no ordering of groups.
+The thesis finds the most tweeting user with a user-defined function in the server. Here the server
+groups by partition and the client takes the largest group, because Cassandra cannot order groups.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLAIN, CACHED, LEVELLED, INDEXED = (
 _CACHED_ROWS = "caching = {'keys': 'ALL', 'rows_per_partition': 'ALL'}"
 _LEVELS = "compaction = {'class': 'LeveledCompactionStrategy', 'sstable_size_in_mb': 4}"
 _TIERS = "compaction = {'class': 'SizeTieredCompactionStrategy'}"
-#: Data are to be in files, several of them: a memtable is written out after each second.
+#: Data must be in several files, so memtables are flushed every second.
 _FLUSHED = "memtable_flush_period_in_ms = 1000"
 _OPTIONS = {
     PLAIN: _TIERS,

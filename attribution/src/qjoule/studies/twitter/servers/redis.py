@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pairs on Redis, which the thesis has not measured: its questions, and pipelining.
+"""The pairs on Redis, which the thesis did not measure: the thesis's queries, and pipelining.
 
-A tweet is a hash. What other servers do by an index, applications of Redis do by keys of their
-own: a set of tweets for each location, and a sorted set of users by how much they have written.
+A tweet is a hash. Where other servers use an index, applications of Redis maintain keys themselves:
+a set of tweets for each location, and a sorted set of users by number of tweets.
 """
 
 from __future__ import annotations

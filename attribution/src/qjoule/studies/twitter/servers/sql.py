@@ -73,7 +73,7 @@ class SqlServer:
         return str(rows[0][0]) if rows else LOADING
 
     def _clear(self, *, ours: bool) -> None:
-        """Drops our tables. Raises QjouleError where they are somebody else's."""
+        """Drops our tables. Raises QjouleError if qjoule did not make them."""
         there = self._tables()
         if foreign := [] if ours else [name for name in TABLE_NAMES if name in there]:
             raise QjouleError(
@@ -96,7 +96,7 @@ class SqlServer:
         self._cursor.execute(statement, literals or None)
 
     def _tables(self) -> frozenset[str]:
-        """Names of all tables of the database that statements find without another name."""
+        """Names of all tables of the database that statements find without a qualifier."""
         self._execute(
             f"SELECT table_name FROM information_schema.tables WHERE table_schema = {self._schema}"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is one server's of go-ycsb."""
+"""The parts of go-ycsb that depend on the server."""
 
 from __future__ import annotations
 
