@@ -85,8 +85,7 @@ KNOWN_EVENTS = frozenset(
 
 
 def metrics_of(events: Iterable[str]) -> tuple[Metric, ...]:
-    """The metrics of these events: from `METRICS`, and any other event's count per 1000
-    instructions.
+    """Metrics of these events: `METRICS`, and other events' counts per 1000 instructions.
 
     If instructions were not counted, other events are given per second of CPU time.
 
@@ -258,7 +257,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """What tells it from other rows, for people."""
+        """What distinguishes it from other rows, for people."""
         parts = (self.trace, self.server, self.fingerprint[:8], self.shape)
         return " ".join(part for part in parts if part)
 

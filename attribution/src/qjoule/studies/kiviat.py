@@ -26,7 +26,7 @@ PAPER_AXES = (
     "branch_miss_share",
     "stall_frontend_share",
 )
-#: What takes their places where they were not recorded.
+#: Replacements for axes that were not recorded.
 INSTEAD = {
     "kernel_instruction_share": ("kernel_cycle_share",),
     "branch_miss_share": ("branch_mpki",),

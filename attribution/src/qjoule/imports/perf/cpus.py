@@ -65,8 +65,7 @@ class Cpus:
         self._label(one, after, -1, t_ns)
 
     def saw(self, cpu: int, t_ns: int, tid: int, tgid: int) -> None:
-        """A record that is not a switch shows that this thread runs. Its switch-in may be
-        missing."""
+        """Another kind of record shows that this thread runs; its switch-in may be missing."""
         one = self._cpu(cpu, tid, tgid)
         if one.tid is None:
             self._found_again(cpu, one, t_ns)

@@ -40,8 +40,7 @@ _MAX_WATTS = 100_000.0
 
 
 class Reading(NamedTuple):
-    """A reading of domain number `domain`; the time is since the start, `raw` in the domain's
-    unit."""
+    """A reading of domain number `domain`; times are from the start, `raw` in its unit."""
 
     t_ns: int
     domain: int
@@ -133,8 +132,7 @@ class EstimatedCounters:
     def read(
         self, t_ns: int, busy_ns: dict[int, int], unknown_ns: dict[int, int]
     ) -> Iterator[Reading]:
-        """Counts from the time that each package's CPUs were busy, and unknown, since the trace
-        began."""
+        """Counts from the CPU time of each package, busy and unknown, since the trace began."""
         elapsed_ns = t_ns - self._t_ns
         domain = 0
         for package, cpus in self._cpus_of.items():

@@ -220,8 +220,7 @@ class PerfStream(Stream):
         return np.array(rows, ENERGY)
 
     def _readings(self) -> Generator[list[Reading], int, None]:
-        """A coroutine: send it a time, and it yields the readings up to then. The first `next`
-        starts it."""
+        """Sent a time, yields the readings up to then. The first `next` only starts it."""
         energy = self._from.energy
         t_ns = yield []
         if isinstance(energy, Counted):

@@ -22,7 +22,7 @@ def connect_redis(target: Target, **options: Any) -> Any:
         password=target.password or None,
         protocol=2,
         single_connection_client=True,
-        retry=Retry(NoBackoff(), 0),  # what fails is to be counted, not hidden
+        retry=Retry(NoBackoff(), 0),  # failures must be counted, not hidden
         **options,
     )
     client.ping()

@@ -60,9 +60,9 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
 
 @contextmanager
 def _in_order_when_asked() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the program, where they would end it with its servers half removed.
+    """SIGTERM and SIGHUP unwind the program, so that its servers are removed completely.
 
-    Signals that somebody handles or ignores already stay theirs.
+    Signals that are already handled or ignored are left alone.
     """
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -45,7 +45,7 @@ def own_account() -> Account:
 def service_account(*names: str) -> Account:
     """The first of these users that exists, or `nobody`, where we are root; else ourselves.
 
-    A server that clients can make write files or run programs is not to be root's.
+    Clients can make some servers write files or run programs, so no server may run as root.
     """
     if os.geteuid() != 0:
         return own_account()

@@ -23,7 +23,7 @@ def fetched(name: str, target: str = "") -> Path:
     """The folder of the newest version that is there of `name`, such as `cassandra`.
 
     Args:
-        target: what `make servers` has to be asked for, where it is not brought unasked.
+        target: the target for `make servers`, if it is not fetched by default.
 
     Raises:
         Unavailable: there is none.

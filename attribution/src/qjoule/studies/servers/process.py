@@ -32,7 +32,7 @@ STOP_TIMEOUT_S = 60.0
 _CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-#: What a Unix socket's path may have (unix(7)), less the name of the socket in its directory.
+#: The longest path of a Unix socket (unix(7)), less the socket's name in its directory.
 _DIRECTORY_MAX = 80
 
 
@@ -202,8 +202,8 @@ def free_port() -> int:
 def free_ports(count: int) -> list[int]:
     """Below those that the kernel gives to clients.
 
-    Else a client may have one by the time that the server binds it, or binds it again: while the
-    server is down, and for a minute after the client has closed.
+    Otherwise a client may hold the port when the server binds it, or binds it again after a
+    restart: while the server is down, and for a minute after the client has closed.
     """
     first_of_clients = int(_CLIENT_PORTS.read_text().split()[0])
     found: set[int] = set()

@@ -44,7 +44,7 @@ MEASURED_BY = {
     "energy_source": "energy sources",
     "machine": "machines",
 }
-_MIND = {"client": "clients"}  #: worth a word where they differ
+_MIND = {"client": "clients"}  #: noted if they differ
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ _KEPT = "qjoule_kept.findings"
 def session(target: Target, settings: Mapping[str, str]) -> Any:
     """A connection with these settings. Raises UsageError if the server has no such setting.
 
-    Settings of the planner (`enable_...`) that an older server lacks are left out: it has not got
-    what they switch off.
+    Planner settings (`enable_...`) that an older server lacks are left out: it does not have the
+    feature that they switch off.
     """
     connection = connect(target)
     with said_by_server(target):

@@ -21,7 +21,7 @@ NAME = "qjoule"
 READ, UPDATE, INSERT, SCAN, MODIFY = range(len(COMMANDS))
 #: After so many failures in a row, the server is considered gone.
 GONE_AFTER = 20
-#: Values that are written are pieces of one text, so that making them costs nothing.
+#: Written values are pieces of one text, so that making them costs nothing.
 _POOL_BYTES = 1 << 20
 _KEYS_MADE = 1_000_000  #: before the run; those of further records are made when they are needed
 
