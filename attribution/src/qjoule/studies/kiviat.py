@@ -46,8 +46,8 @@ class Kiviat:
 def kiviat(table: F64, columns: Sequence[str]) -> Kiviat | None:
     """The diagram of a table (rows, columns) with NaN for unknown; None with less than three axes.
 
-    An axis is a column of which some row has more than 0. The paper's come first; others only
-    where there would be less than three.
+    An axis is a column with some value above 0. The paper's come first; others only where there
+    would be less than three.
     """
     usable = [
         name for j, name in enumerate(columns) if (np.nan_to_num(table[:, j], nan=0.0) > 0).any()

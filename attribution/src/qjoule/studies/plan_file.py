@@ -105,7 +105,7 @@ def _factor(name: str, item: Item) -> plans.Factor:
         raise item.wrong(f"has {len(levels)} levels: at most {MOST_LEVELS}")
     seen: set[Value] = set()
     for one in levels:
-        if one in seen:  # 1, 1.0 and true are one level: their runs could not be told apart
+        if one in seen:  # 1, 1.0 and true are one level: their runs would look the same
             raise item.wrong(f"has the level {one} twice")
         seen.add(one)
     if name in (plans.SERVER, plans.GOVERNOR) and not all(isinstance(one, str) for one in levels):

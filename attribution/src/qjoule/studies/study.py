@@ -97,7 +97,7 @@ class Study:
 
 @contextmanager
 def open_study(path: Path, plan: Plan, design: Designed) -> Iterator[Study]:
-    """A new study, or one of the same plan that goes on; nobody else works on it meanwhile.
+    """A new study, or one of the same plan to continue; it is locked against other processes.
 
     Raises:
         QjouleError: the directory holds something else, another plan's study, or is in use.

@@ -36,7 +36,7 @@ def modules(option: str, packages: str) -> Iterator[str]:
 
 
 def knock(port: int) -> None:
-    """Fails at once while nobody listens, where a driver would go on trying.
+    """Fails at once if nobody listens; a driver would keep trying.
 
     Raises:
         OSError: nobody listens there.

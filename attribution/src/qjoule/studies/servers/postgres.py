@@ -28,7 +28,7 @@ from qjoule.studies.servers.unavailable import Unavailable
 def postgres_server(*options: str, password: str = "") -> Iterator[DatabaseServer]:
     """A PostgreSQL with these further options, each `name=value`.
 
-    It refuses to run as root, who starts it as the user `postgres` or `nobody`.
+    It refuses to run as root, so root starts it as the user `postgres` or `nobody`.
 
     Args:
         password: of `postgres`; without one, whoever reaches the server is let in.

@@ -18,7 +18,7 @@ from qjoule.reporters.csv_report import cell
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.studies.statistics.sample import Sample
 
-#: Okabe and Ito (2008), told apart also by colour-blind readers; yellow is too pale for lines.
+#: Okabe and Ito (2008), also distinct for colour-blind readers; yellow is too pale for lines.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 GREY = "#777777"
