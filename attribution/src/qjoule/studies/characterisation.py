@@ -19,11 +19,13 @@ from qjoule.studies.principal import Chosen, Principal, choose, clusters, princi
 class Characterisation:
     """What `qjoule characterise` shows.
 
-    Attributes: metrics: those for which some row has a figure. missing: other metrics, with the
-    event that no trace recorded. compared: rows and columns that components and clusters are of.
-    no_components: why there are none; then `principal` and `linkage` are None. linkage: as in
-    `qjoule.studies.principal.clusters`, of `compared.rows`. diagram: None with less than three
-    axes. Its rows are `rows`.
+    Attributes:
+        metrics: those for which some row has a figure.
+        missing: other metrics, with the event that no trace recorded.
+        compared: rows and columns behind components and clusters.
+        no_components: why there are none; then `principal` and `linkage` are None.
+        linkage: as in `qjoule.studies.principal.clusters`, of `compared.rows`.
+        diagram: None with less than three axes. Its rows are `rows`.
     """
 
     by: str

@@ -103,8 +103,10 @@ def analyse(
 ) -> Study:
     """Every response of the runs of `table` (`runs.read_runs`), and energy against time.
 
-    Args: responses: names of columns; None: those of `DEFAULTS` that some run has. factors, mixed:
-    as `sample.select`. type_: of the sums of squares, 2 or 3.
+    Args:
+        responses: names of columns; None: those of `DEFAULTS` that some run has.
+        factors, mixed: as `sample.select`.
+        type_: of the sums of squares, 2 or 3.
 
     Raises:
         UsageError, QjouleError: as `sample.select`.
