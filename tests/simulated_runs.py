@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a workload as an attribution would have them, with known truth and run-to-run spread."""
+"""Runs of a workload as attributed, with known truth and run-to-run spread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qjoule.model.gpsup import Form, match
 from qjoule.model.repeated import MadeWith, RunForms
 
 MADE_WITH = MadeWith("estimated", "separate", "estimated package", "box, CPU", "of box, 2026")
-#: Relative 95 % error that each run's interval has: the model's and the total's, in all runs alike.
+#: Relative 95 % error of each run's interval: the model's and the total's, the same in all runs.
 OWN_ERROR = 0.58
 
 
@@ -26,7 +26,7 @@ class Workload:
 
     Attributes:
         spread: relative standard deviation between runs, of energy and of latency.
-        together: what part of its variance all statements of a run share (a warm machine).
+        together: share of the variance common to all statements of a run (a warm machine).
         tail: `normal`, or `skewed`: some runs are much slower than most.
     """
 
@@ -45,8 +45,10 @@ class Workload:
         factor: float = 1.0,
         side: str = "a",
     ) -> list[RunForms]:
-        """Runs of one side. `mispriced`: by what factor each statement's joules are wrong, in all
-        runs; `factor`: what a change does to joules.
+        """Runs of one side.
+
+        `mispriced`: the factor by which each statement's joules are wrong, in all runs. `factor`:
+        the factor of a change on joules.
         """
         size = len(self.j_per_call)
         wrong = np.asarray(mispriced or np.ones(size))
@@ -77,7 +79,7 @@ def _ends(joules: float) -> tuple[float, float]:
 
 
 def mispricing(rng: np.random.Generator, statements: int = 5) -> list[float]:
-    """The model's error of each statement (sigma 15 %), times that of the total (25 %)."""
+    """The model's error of each statement (sigma 15 %), times the error of the total (25 %)."""
     return [float(f) for f in np.exp(rng.normal(0, 0.15, statements) + rng.normal(0, 0.25))]
 
 
@@ -87,7 +89,7 @@ def compared(a: list[RunForms], b: list[RunForms]) -> Sides:
 
 
 def says_different(sides: Sides) -> bool:
-    """Whether it claims any difference, of energy, pace or power, of any statement."""
+    """Whether it claims any difference in energy, pace or power, for any statement."""
     claims = ("green", "red", "faster", "slower", "more power", "less power")
     return any(word in row.category for row in sides.rows for word in claims)
 
@@ -133,5 +135,5 @@ def write_json(path: Path, run: RunForms, **changed: Any) -> Path:
 
 
 def write_runs(folder: Path, runs: Sequence[RunForms], **changed: Any) -> list[Path]:
-    """A file for each run, by its name."""
+    """Writes one file for each run, by the run's name."""
     return [write_json(folder / f"{one.name}.json", one, **changed) for one in runs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads of the tests: sets and gets on a Redis, over its socket, and one without any server."""
+"""Workloads of the tests: sets and gets on a Redis over its socket, and one without a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = "small_workload:Alone"
 
 
 class Small:
-    """`command` set or get, `operations` times, on one connection."""
+    """Executes `command` (set or get) `operations` times on one connection."""
 
     name = "small"
     flavours = frozenset({"redis"})
@@ -51,7 +51,7 @@ class Small:
 
 
 class Alone:
-    """Waits for `seconds`, and needs no server. Its processes' numbers are lines of `file`."""
+    """Waits for `seconds`; needs no server. Its processes write their pids as lines to `file`."""
 
     name = "alone"
     flavours = frozenset({"redis"})

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of a server whose requests own no time: counted on its sockets, served by its stages.
+"""Streams of a server whose requests have no CPU time of their own.
 
-The same story is told as the tracer records it and as the live view sums it.
+Requests are counted on its sockets; its stages serve them. The same story is made as the tracer
+records it and as the live view sums it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from qjoule.servers import registry
 
 I64 = npt.NDArray[np.int64]
 WINDOW_NS = 20 * MS
-#: What serves (pid, name), and what does not.
+#: Serving threads (pid, name), and a thread that does not serve.
 SERVING = ((101, b"Native-Transpor"), (102, b"ReadStage-7"))
 COMPACTION = (103, b"CompactionExecu")
 SHAPES = (b"SELECT a", b"SELECT b")
-CPU_NS = np.array([60_000, 400_000])  #: of a request of each
+CPU_NS = np.array([60_000, 400_000])  #: CPU time of one request of each shape
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Story:
 
 
 def story(seconds: float, seed: int = 1) -> Story:
-    """The mix of requests changes every half a second."""
+    """The mix of requests changes every half second."""
     rng = np.random.default_rng(seed)
     windows = int(seconds * 50)
     rates = rng.uniform(0.0, [8.0, 3.0], (windows // 25 + 1, 2))
@@ -53,7 +54,7 @@ def story(seconds: float, seed: int = 1) -> Story:
 
 
 def recorded(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
-    """As `qjoule record` reads it."""
+    """The stream as `qjoule record` reads it."""
     yield from _head(Mode.RECORD, grade)
     for number, (requests, cpu_ns) in enumerate(zip(told.requests, told.cpu_ns, strict=True)):
         begin_ns = BEGIN_NS + number * WINDOW_NS
@@ -78,7 +79,7 @@ def recorded(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
 
 
 def live(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
-    """As `qjoule top` reads it."""
+    """The stream as `qjoule top` reads it."""
     yield from _head(Mode.LIVE, grade)
     for number, (requests, cpu_ns) in enumerate(zip(told.requests, told.cpu_ns, strict=True)):
         begin_ns = BEGIN_NS + number * WINDOW_NS
@@ -93,7 +94,7 @@ def live(told: Story, grade: Grade = Grade.ESTIMATED) -> Iterator[bytes]:
             for shape, n in enumerate(requests, 1)
             if n
         ]
-        # The sums of a window come behind the reading that ends it.
+        # The sums of a window come after the reading that ends it.
         yield _reading(told, number)
         yield block(Block.AGGREGATE, *rows)
     yield fake_tracer.end(told.end_ns)
@@ -137,7 +138,7 @@ def _queries(window: int, requests: I64) -> Iterator[bytes]:
 
 
 def _reading(told: Story, window: int) -> bytes:
-    """A watt a core, and two at rest, in counts of 2^-14 J."""
+    """One watt per core, and two at rest, in counts of 2^-14 J."""
     busy_s = told.cpu_ns[: window + 1].sum() * 1e-9
     package_j = 1.0 * busy_s + 2.0 * (window + 1) * WINDOW_NS * 1e-9
     return fake_tracer.energy(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published data sets, what R says of them (tests/golden/statistics), and tables of runs."""
+"""Published data sets, R's results for them (tests/golden/statistics), and tables of runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _golden() -> pd.DataFrame:
 
 
 def golden(data: str, test: str) -> dict[str, dict[str, float]]:
-    """What R says: term -> statistic -> value."""
+    """R's results: term -> statistic -> value."""
     table = _golden()
     found: dict[str, dict[str, float]] = {}
     for row in table[(table["data"] == data) & (table["test"] == test)].itertuples():
@@ -61,7 +61,7 @@ def design_of(table: pd.DataFrame, factors: Sequence[str], block: str | None = N
 def runs_of(
     table: pd.DataFrame, response: str, factors: Sequence[str], column: str = "j_per_operation"
 ) -> pd.DataFrame:
-    """A study's table of runs (`qjoule.studies.runs.read_runs`) that had these values."""
+    """A study's table of runs (`qjoule.studies.runs.read_runs`) with these values."""
     rows = []
     for number, row in enumerate(table.to_dict("records"), 1):
         levels = {FACTOR + name: row[name] for name in factors}
@@ -70,7 +70,7 @@ def runs_of(
 
 
 def run(number: int, **fields: Any) -> dict[str, Any]:
-    """A run that is done, with 3 J and 1 s for 1000 operations unless `fields` say otherwise."""
+    """A finished run with 3 J and 1 s for 1000 operations, unless `fields` say otherwise."""
     return {
         "run": number,
         "block": 1,
@@ -96,7 +96,7 @@ def run(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def write_study(folder: Path, table: pd.DataFrame) -> Path:
-    """`runs.jsonl` of a table of runs, as `qjoule bench` writes it."""
+    """Writes a table of runs to `runs.jsonl`, as `qjoule bench` does."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / FILE).open("w", encoding="utf-8") as file:
         for row in table.to_dict("records"):

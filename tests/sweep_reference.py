@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `SegmentWindows` should find, slowly: every stretch of time between two events by itself."""
+"""A slow reference for `SegmentWindows`: handles each time span between two events separately."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sums:
 
 @dataclass
 class Stretch:
-    """A segment after cutting: it is what its CPU runs from `begin` to `end`."""
+    """A segment after cutting: what its CPU runs from `begin` to `end`."""
 
     row: int
     cpu: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that tells what changes, and the recorder that it tells: for tests of both."""
+"""A process that reports changes, and the recorder it reports to: for tests of both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_peer(number: int = 0) -> Peer:
 
 
 def follow(source: TagSource, channel: Channel) -> None:
-    """The recorder asks for what changes, and the process has heard it."""
+    """The recorder asks for changes only, and the process has received that."""
     channel.begin(None)
     source.poll()
     channel.check_ns = 0
@@ -39,21 +39,21 @@ def follow(source: TagSource, channel: Channel) -> None:
 
 
 def ask(source: TagSource, *begins_ns: int, of: int = 0, stream: int = 0) -> list[Any]:
-    """Tag `m` of queries of connection `of` that began then; None unknown."""
+    """Tag `m` of queries of connection `of` that began then; None if unknown."""
     n = len(begins_ns)
     found = source.tags_of(NAMES, np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64))
     return [None if tags is None else dict(tags).get("m", "none") for tags in found.to_pylist()]
 
 
 def records(channel: Channel) -> int:
-    """How many it has written."""
+    """The number of records it has written."""
     recorder = channel._recorder
     assert recorder is not None
     return recorder._taken
 
 
 def call(channel: Channel, of: Peer, m: str, stream: int = 0) -> int:
-    """A call; when its query begins at the server."""
+    """Makes a call; returns when its query begins at the server."""
     with tag(m=m):
-        assert channel.begin(of, stream) == 0  # there is no end to tell
+        assert channel.begin(of, stream) == 0  # no end to report
     return time.monotonic_ns()

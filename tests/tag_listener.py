@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder as PROTOCOL.md describes it, slow and obvious: referee of shims and recorder."""
+"""A slow and simple recorder following PROTOCOL.md, to check shims and the real recorder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S = 60.0
 
 @dataclass(frozen=True)
 class Begin:
-    """The beginning of a call, with what its numbers stand for."""
+    """The beginning of a call, with its numbers resolved."""
 
     number: int
     t_ns: int
@@ -69,24 +69,24 @@ class Process:
         return self.word(136)
 
     def want_changes(self, wanted: bool = True) -> None:
-        """Asks for what changes instead of each call."""
+        """Asks for changes only, instead of each call."""
         struct.pack_into("=Q", self.memory, 80, wanted)
 
     @property
     def gap_ns(self) -> int:
-        """When something could not be told, last."""
+        """The last time at which something could not be reported."""
         return self.word(144)
 
     def close_ring(self) -> None:
-        """Says that no more is taken."""
+        """Announces that nothing more will be read."""
         struct.pack_into("=Q", self.memory, 72, 1)
 
     def poll(self, *, free: bool = True) -> None:
-        """Takes what is there; `free` makes room for more."""
+        """Reads what is there; `free` makes room for more."""
         slots: list[bytes] = []
         while True:
             at = HEADER_BYTES + self.taken % self.slots * SLOT_BYTES
-            if self.word(at + 56) != self.taken + 1:  # read first what is written last
+            if self.word(at + 56) != self.taken + 1:  # reads first what is written last
                 break
             self.taken += 1
             slots.append(self.memory[at : at + SLOT_BYTES])
@@ -146,20 +146,20 @@ class Process:
 
 @dataclass
 class Listener:
-    """Accepts processes; polled by the test."""
+    """Accepts processes; the test polls it."""
 
     path: Path
     server: socket.socket
     processes: list[Process] = field(default_factory=list)
 
     def poll(self) -> None:
-        """Takes in whoever came, and what they say."""
+        """Accepts new processes and reads their messages."""
         self.accept()
         for process in self.processes:
             process.poll()
 
     def accept(self) -> None:
-        """Takes in whoever came."""
+        """Accepts new processes."""
         while True:
             try:
                 connected, _ = self.server.accept()
@@ -176,13 +176,13 @@ class Listener:
             self.processes.append(Process(struct.unpack("=iII", peer)[0], connected, memory))
 
     def only(self) -> Process:
-        """The one process that came."""
+        """The only process that connected."""
         self.poll()
         assert len(self.processes) == 1
         return self.processes[0]
 
     def wait_for(self, processes: int) -> list[Process]:
-        """Polls until so many have come."""
+        """Polls until that many processes have connected."""
         deadline = time.monotonic() + WAIT_S
         while len(self.processes) < processes:
             assert time.monotonic() < deadline, f"only {len(self.processes)} processes came"
@@ -200,7 +200,7 @@ class Listener:
         return process
 
     def close(self) -> None:
-        """As a recorder that was killed: the kernel closes the sockets."""
+        """Closes like a recorder that was killed: the kernel closes the sockets."""
         for process in self.processes:
             process.connected.close()
         self.server.close()
@@ -222,10 +222,10 @@ def listening(path: Path) -> Iterator[Listener]:
 
 
 def tagged(listener: Listener, key: str = "m") -> list[Begin]:
-    """The calls of the only process that bear this tag."""
+    """The calls of the only process that have this tag."""
     return [begin for begin in listener.only().begins if key in begin.tags]
 
 
 def status(process: Process, begin: Begin) -> int:
-    """How that call ended."""
+    """The status with which that call ended."""
     return process.ends[begin.number][1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is believed in tests: connections that are made up have no owner that the kernel knows."""
+"""Ownership checks for tests: made-up connections have no owner in the kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tag_changes import ask, new_peer
 
 
 class Everyone:
-    """All connections are this process's own user's."""
+    """All connections belong to this process's user."""
 
     def owner_of(self, connection: Connection) -> Owner | None:
         del connection
@@ -28,7 +28,7 @@ class Everyone:
 
 
 def honest(path: Path, source: TagSource) -> None:
-    """An application that comes now is heard."""
+    """An application that connects now is accepted."""
     with closing(Channel(str(path))) as channel:
         time_ns = call_in_each(channel, "honest")
         assert ask(source, time_ns) == ["honest"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory as an application shares it, made by hand: see drivers/PROTOCOL.md."""
+"""Shared memory as an application makes it, by hand: see drivers/PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def memfd(content: bytes, *, seal: bool = True) -> int:
-    """A descriptor of memory that begins so."""
+    """A descriptor of memory with this content at its start."""
     fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
     os.write(fd, content)
     if seal:
@@ -21,12 +21,12 @@ def memfd(content: bytes, *, seal: bool = True) -> int:
 
 
 def header(slots: int = 2048, size: int = 64, magic: bytes = b"QJTAGS\x00\x01") -> bytes:
-    """What a ring begins with."""
+    """The header of a ring."""
     return struct.pack("=8sII", magic, slots, size).ljust(4096, b"\0")
 
 
 def greet(path: Path, message: bytes, descriptors: list[int]) -> socket.socket:
-    """Connects to a recorder; the descriptors go with the message, and are closed here."""
+    """Connects to a recorder; the message carries the descriptors, which are then closed here."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.connect(str(path))
     rights = array.array("i", descriptors)

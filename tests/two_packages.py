@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A deterministic machine as a tracer would show it: its segments and its sums in one stream.
+"""A deterministic machine as a tracer would record it: its segments and its sums in one stream.
 
-Two packages of two cores of two threads run three statements, a server's background, another
-process, the kernel and the tracer. What each draws is known by formula; counters move once a
-millisecond, and each package's at another moment. Segments and the kernel's sums are made from the
-same stretches of CPU time, the sums by plain loops: an independent referee of `SegmentWindows`.
+Two packages of two cores with two threads each run three statements, a server's background, another
+process, the kernel and the tracer. A formula gives each one's power. Counters change once a
+millisecond, at different moments in each package. Segments and the kernel's sums are made from the
+same slices of CPU time. The sums use plain loops, as an independent check of `SegmentWindows`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PERIOD_NS = 1 * MS  #: of the counters
 LAG_NS = PERIOD_NS // 2
 PHASE_NS = (150_000, 800_000)  #: of each package's counter
 UNIT_J = 2.0**-16
-IDLE_W, SHARED_W = 12.0, 6.0  #: of a package: at rest, and while any of its threads runs
-SMT = 0.6  #: of a thread's power is left while its sibling runs
+IDLE_W, SHARED_W = 12.0, 6.0  #: power of a package: at rest, and while any of its threads runs
+SMT = 0.6  #: share of a thread's power that remains while its sibling runs
 SERVER, TGID = 1, 100
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who runs. `w`: power of a thread of it by itself; `rates`: counts per ns of CPU time."""
+    """Who runs. `w`: power of one of its threads alone; `rates`: counts per ns of CPU time."""
 
     kind: OwnerKind
     pid: int
@@ -62,7 +62,7 @@ OWNERS = (
 
 @dataclass(frozen=True)
 class Stretch:
-    """CPU time of one owner; times since the beginning. A query's stretch is all of the query."""
+    """CPU time of one owner; times since the beginning. A query consists of one slice."""
 
     t0_ns: int
     t1_ns: int
@@ -73,12 +73,12 @@ class Stretch:
 
 @dataclass
 class TwoPackages:
-    """`windows` windows drawn by `seed`; `late_ns`: by so much each reading is later than meant."""
+    """`windows` windows drawn by `seed`; each reading is `late_ns` later than intended."""
 
     windows: int = 100
     seed: int = 1
     late_ns: Sequence[int] = ()
-    lost: Sequence[int] = ()  #: numbers of stretches whose records are lost
+    lost: Sequence[int] = ()  #: numbers of slices whose records are lost
     shared_w: float = SHARED_W
     stretches: list[Stretch] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ class TwoPackages:
         return self.windows * WINDOW_NS
 
     def stream(self, sums_lag_ns: int = LAG_NS) -> bytes:
-        """The tracer's blocks; windows of sums end `sums_lag_ns` before the reading about them."""
+        """The tracer's blocks; windows of sums end `sums_lag_ns` before their reading."""
         out = [self._head()]
         before_ns = 0
         for number in range(1, self.windows + 1):
@@ -109,7 +109,7 @@ class TwoPackages:
         return b"".join([*out, ft.end(BEGIN_NS + self.length_ns)])
 
     def _one_cpu(self, random: np.random.Generator, cpu: int) -> Iterator[Stretch]:
-        """Each second window has other statements, so that a wrong boundary is noticed."""
+        """Each second window has other statements, so that a wrong window boundary is noticed."""
         now_ns, number = int(random.integers(0, MS)), 0
         while now_ns < self.length_ns - 10 * MS:
             odd = now_ns // WINDOW_NS % 2
@@ -190,7 +190,7 @@ class TwoPackages:
         return {"segment": segment, "counters": _counts(one, one.t1_ns)}
 
     def _sums(self, t0_ns: int, t1_ns: int, ended: Sequence[Stretch]) -> list[bytes]:
-        """What the kernel has summed over a window, per package and owner."""
+        """The kernel's sums over a window, per package and owner."""
         zero = dict.fromkeys(("cpu_ns", "overlap_ns", "calls", "latency_ns"), 0)
         vectors = {"counters": 3, "overlap_counters": 3, "latency": contract.LATENCY_BUCKETS}
         sums: dict[tuple[int, Owner], dict[str, Any]] = defaultdict(
@@ -222,7 +222,7 @@ class TwoPackages:
         return [block(Block.AGGREGATE, *rows)] if rows else []
 
     def _cpu_time(self, t_ns: int) -> bytes:
-        """Each CPU's busy time so far, also what was lost."""
+        """Each CPU's busy time so far, including what was lost."""
         ran = [(max(min(one.t1_ns, t_ns) - one.t0_ns, 0), one.cpu) for one in self.stretches]
         ns, cpu = np.array(ran).T
         busy_ns = np.bincount(cpu, ns, CPUS).tolist()
@@ -230,7 +230,7 @@ class TwoPackages:
         return block(Block.CPU_TIME, *rows)
 
     def _sibling_ns(self, cpu: int, t0_ns: int, t1_ns: int) -> int:
-        """How long the other thread of a core ran; what was lost of it is not known to anybody."""
+        """How long the other thread of a core ran; lost time is not included."""
         busy_ns = 0
         for other in self._of_cpu[cpu ^ 1]:
             if other.t0_ns >= t1_ns:
@@ -239,7 +239,7 @@ class TwoPackages:
         return busy_ns
 
     def _loss(self, t0_ns: int, t1_ns: int) -> list[bytes]:
-        """One record for each CPU that lost stretches in this window."""
+        """One record for each CPU that lost slices in this window."""
         out = []
         gone = [self.stretches[i] for i in self.lost]
         for cpu in sorted({one.cpu for one in gone if t0_ns < one.t1_ns <= t1_ns}):
@@ -252,7 +252,7 @@ class TwoPackages:
 
 @dataclass(frozen=True)
 class _Energy:
-    """A package's energy since the beginning, straight lines between `edges_ns`."""
+    """A package's energy since the beginning: straight lines between `edges_ns`."""
 
     edges_ns: npt.NDArray[np.int64]
     joules: npt.NDArray[np.float64]
@@ -271,13 +271,13 @@ class _Energy:
         return _Energy(edges, joules)
 
     def raw(self, t_ns: int, phase_ns: int) -> int:
-        """What a counter shows that is updated each `PERIOD_NS`."""
+        """The value of a counter that is updated every `PERIOD_NS`."""
         updated_ns = (t_ns - phase_ns) // PERIOD_NS * PERIOD_NS + phase_ns
         return int(np.interp(updated_ns, self.edges_ns, self.joules) / UNIT_J)
 
 
 def _counts(one: Stretch, until_ns: int) -> npt.NDArray[np.int64]:
-    """Counts of a stretch up to a moment, in whole numbers."""
+    """Counts of a slice up to a moment, in whole numbers."""
     rates = np.array(one.owner.rates)
     counts: npt.NDArray[np.int64] = np.floor(rates * (until_ns - one.t0_ns)).astype(np.int64)
     return counts
@@ -291,7 +291,7 @@ def _query(one: Stretch) -> dict[str, Any]:
 
 
 def _whose(owner: Owner) -> dict[str, Any]:
-    """The key of a row of sums: no finer than what the live view shows."""
+    """The key of a row of sums, at the granularity of the live view."""
     out: dict[str, Any] = {"owner_kind": owner.kind, "shape": owner.shape}
     if owner.kind in (OwnerKind.QUERY, OwnerKind.SERVER):
         out["server"] = SERVER

@@ -153,9 +153,7 @@ def test_every_snapshot_adds_up(seen: tuple[list[dict[str, Any]], Path]) -> None
 
 
 def test_little_had_to_be_cut_for_that(seen: tuple[list[dict[str, Any]], Path]) -> None:
-    """Time claimed by two owners of one CPU is microseconds per window; the cut must not hide
-    errors.
-    """
+    """Two owners claim one CPU for only microseconds per window: the sums do not rely on cuts."""
     snapshots, _ = seen
     for snapshot in snapshots:
         trace = snapshot["interval"]["trace"]

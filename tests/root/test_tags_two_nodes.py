@@ -132,9 +132,7 @@ def test_a_request_is_summed_over_the_recordings_of_two_servers(
 
 
 def _is_the_sum_of_its_parts(row: dict[str, Any]) -> None:
-    """And its interval is not narrower than all parts combined, nor wider than the sum of their
-    worst.
-    """
+    """And its interval is at least as wide as the widest part's, and at most the sum of theirs."""
     parts = list(row["by_trace"].values())
     assert row["energy_j"] == pytest.approx(sum(part["energy_j"] for part in parts), rel=1e-9)
     assert row["energy_j"] > 0

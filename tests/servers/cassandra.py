@@ -17,7 +17,7 @@ __all__ = ["Client", "cassandra_server"]
 def cassandra_server(
     *jvm_options: str, settings: Mapping[str, str] | None = None
 ) -> AbstractContextManager[DatabaseServer]:
-    """A Cassandra of one node, fetched on first use; see the package's.
+    """A Cassandra with one node, fetched on first use; see the function of the package.
 
     Raises:
         Unavailable: no Java, or its jars cannot be fetched.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates of servers that are tests' own."""
+"""Self-signed certificates for test servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def self_signed(directory: Path) -> tuple[Path, Path]:
-    """A new key and its certificate, in files of this directory."""
+    """Creates a new key and its certificate in files of this directory."""
     key, certificate = directory / "key.pem", directory / "cert.pem"
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     files = ["-nodes", "-subj", "/CN=test", "-keyout", str(key), "-out", str(certificate)]

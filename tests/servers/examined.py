@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers whose executables have been examined, as discovery hands them to a plan."""
+"""Servers whose executables have been examined, in the form that discovery gives to a plan."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from qjoule.servers.types import Server
 
 
 def examined(server: Server) -> Server:
-    """With what its executable offers, by the version and flavour that it is said to have."""
+    """With what its executable offers for the given version and flavour."""
     file = Candidate(FileAccess(server.exe_path), server.exe_name)
     return replace(server, resolution=resolve(file, server.flavour, server.version))
 
 
 def settings_of(process: Candidate, flavour: str, version: str = "") -> Settings:
-    """How a process that is known to be this product is configured; it listens on nothing."""
+    """The configuration of a process of this product; it does not listen."""
     return support_of(flavour).settings(Running(process, flavour, version, Listening()))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A /proc made of ordinary files, with processes as discovery reads them."""
+"""A /proc made of ordinary files, with processes in the form that discovery reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class FakeProc:
-    """`tree` is the directory to give as `proc`; `host` the one to give as `root`."""
+    """`tree` is the directory to pass as `proc`; `host` the one to pass as `root`."""
 
     def __init__(self, base: Path) -> None:
         self.tree, self.host = base / "proc", base / "host"
@@ -32,7 +32,9 @@ class FakeProc:
         ticks: int = 0,
         command_line: bytes | None = None,
     ) -> Path:
-        """A process. `exe` is the full path of a real file here: an ordinary link has no other."""
+        """Adds a process. `exe` is the full path of a real file here, because it becomes an
+        ordinary link.
+        """
         entry = self.tree / str(pid)
         entry.mkdir()
         (entry / "exe").symlink_to(exe)
@@ -61,7 +63,7 @@ class FakeProc:
         unix: str = "",
         inode: int = 77,
     ) -> None:
-        """One socket. Its tables replace those of the last call for this process."""
+        """Adds one socket. Its tables replace those of the last call for this process."""
         entry = self.tree / str(pid)
         (entry / "fd" / str(inode)).symlink_to(f"socket:[{inode}]")
         if port is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of servers as somebody would make them who wants to harm whoever reads them."""
+"""Server files as an attacker would make them to harm their reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
 
-CPU_SECONDS = 10  #: of one examination; what has no bound takes minutes
+CPU_SECONDS = 10  #: time of one examination; an unbounded loop takes minutes
 MEMORY_BYTES = 1 << 30  #: more than before it began
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -45,7 +45,7 @@ def symbol(name: int, value: int = 0x1000, size: int = 16, info: int = 0x12) -> 
 
 
 def elf(parts: Sequence[Part], *, count: int | None = None, names: bytes = b"") -> bytes:
-    """An ELF file whose sections are these, from number 1 on, and the names of sections last."""
+    """An ELF file with these sections, numbered from 1; the section with their names is last."""
     text = b"\0" + names
     body, rows = b"", [_SECTION.pack(*[0] * 10)]
     for part in (*parts, Part(".shstrtab", STRTAB)):
@@ -65,7 +65,7 @@ def elf(parts: Sequence[Part], *, count: int | None = None, names: bytes = b"") 
 
 
 def note(name: bytes, kind: int, content: bytes, size: int | None = None) -> bytes:
-    """One of a section of notes. `size`: what it claims to have."""
+    """An entry of a section of notes. `size`: its claimed size."""
     claimed = len(content) if size is None else size
     return (
         struct.pack("<III", len(name), claimed, kind)
@@ -75,13 +75,13 @@ def note(name: bytes, kind: int, content: bytes, size: int | None = None) -> byt
 
 
 class OutOfBounds(AssertionError):
-    """An examination took more than it may, or ended otherwise than with a result."""
+    """An examination exceeded its limits, or ended without a result."""
 
 
 def examine_alone(access: Access, facts: Facts) -> Examined:
-    """As `examine`, in a child that is killed when it takes too much; its answer as JSON.
+    """Runs `examine` in a child that is killed at its limits; returns its answer as JSON.
 
-    The bounds are of CPU time, so that a busy machine changes nothing.
+    The limits are in CPU time, so a busy machine changes nothing.
     """
     answer, ours = os.pipe()
     child = os.fork()
@@ -116,24 +116,24 @@ def _address_space() -> int:
 
 
 def facts_of(path: Path, exe_name: str = "", pid: int = 0) -> Facts:
-    """Of an executable, or of a process that runs it."""
+    """The facts of an executable, or of a process that runs it."""
     status = path.stat()
     return Facts(exe_name or str(path), (status.st_dev, status.st_ino), pid)
 
 
-#: The tables of a HotSpot, in the order in which they are looked for.
+#: The tables of a HotSpot, in the order in which they are searched.
 _STRUCT_COLUMNS = ("TypeNameOffset", "FieldNameOffset", "IsStaticOffset", "OffsetOffset")
 
 
 class ToyMemory:
-    """A JVM's memory in a file: what is at which address is put there piece by piece."""
+    """A JVM's memory in a file, filled piece by piece."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.content = bytearray(4096)  # address 0 is none
+        self.content = bytearray(4096)  # address 0 means null
 
     def put(self, content: bytes) -> int:
-        """Its address."""
+        """Appends content; returns its address."""
         at = len(self.content)
         self.content += content.ljust((len(content) + 15) // 8 * 8, b"\0")
         return at
@@ -152,7 +152,7 @@ def vm_structs(
     sizes: Iterable[tuple[str, int]] = (),
     stride: int = 40,
 ) -> dict[str, int]:
-    """Puts `gHotSpotVMStructs` and `gHotSpotVMTypes` there; the addresses of their variables.
+    """Writes `gHotSpotVMStructs` and `gHotSpotVMTypes`; returns the addresses of their variables.
 
     `fields`: (type, field, static, offset, address).
     """

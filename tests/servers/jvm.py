@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers that run in a JVM have in common: the package's own."""
+"""What servers that run in a JVM share: re-exported from the package."""
 
 from __future__ import annotations
 

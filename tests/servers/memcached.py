@@ -26,7 +26,7 @@ _HEADER = ">BBHBBHIIQ"  #: doc/protocol-binary.xml, "Packet Structure"
 
 
 class Client:
-    """One connection. `text` and `binary` send what they are given and read that many replies."""
+    """One connection. `text` and `binary` send their argument and read that many replies."""
 
     def __init__(self, server: DatabaseServer) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
@@ -50,7 +50,7 @@ class Client:
         return self._file.readline().rstrip(b"\r\n")
 
     def text(self, data: bytes, replies: int = 1) -> list[bytes]:
-        """The lines up to the last reply; values and their headers are read away."""
+        """The lines up to the last reply, without values and their headers."""
         self.send(data)
         return [self._reply() for _ in range(replies)]
 
@@ -94,7 +94,7 @@ def binary_request(opcode: int, key: bytes = b"", extras: bytes = b"", value: by
 
 @contextmanager
 def memcached_server(*options: str) -> Iterator[DatabaseServer]:
-    """A memcached with these further options. Raises Unavailable."""
+    """A memcached with these additional options. Raises Unavailable."""
     program = shutil.which("memcached")
     if program is None:
         raise Unavailable("memcached is not installed (package memcached)")

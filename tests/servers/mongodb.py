@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that speak MongoDB's protocol: FerretDB, a stand-in for mongod, and a real one if given.
 
-The stand-in (`mongod_like/`) stores nothing: it reads as mongod does, is called as mongod is, and
-counts what it is asked. `MONGOD=/path/to/mongod` names a real one (`make test-mongod`).
+The stand-in (`mongod_like/`) stores nothing. It reads as mongod does, its functions are called as
+mongod's are, and it counts its requests. `MONGOD=/path/to/mongod` names a real one (`make
+test-mongod`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from servers.process import DatabaseServer, Unavailable, free_port, running, ser
 
 SOURCE = Path(__file__).resolve().parent / "mongod_like"
 LIBRARIES = ("-lsnappy", "-lz", "-lzstd")
-REAL = "MONGOD"  #: the variable
-#: By the version whose signature it carries: what the stand-in is compiled with.
+REAL = "MONGOD"  #: the environment variable
+#: By the version whose signature it has: the options to compile the stand-in.
 VERSIONS = {"7": (), "8.0": ("-DMONGOD_8_0",), "after 8.0": ("-DMONGOD_AFTER_8_0",)}
 
 
@@ -53,7 +54,7 @@ def mongod_stand_in(version: str = "7") -> Iterator[DatabaseServer]:
 
 
 def real_mongod() -> AbstractContextManager[DatabaseServer]:
-    """The mongod that the variable names.
+    """The mongod that the environment variable names.
 
     Raises:
         Unavailable: it names none.
@@ -65,7 +66,7 @@ def real_mongod() -> AbstractContextManager[DatabaseServer]:
 
 
 def build_stand_in(directory: Path, version: str = "7") -> Path:
-    """Compile it as `directory`/mongod, its functions visible as a mongod's are."""
+    """Compiles it as `directory`/mongod; its functions are visible, as a mongod's are."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise Unavailable("g++ is not installed (package g++)")

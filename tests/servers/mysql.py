@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL, where the distribution has only MariaDB."""
+"""MySQL, because the distribution has only MariaDB."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from servers.process import DatabaseServer
 def mysql_server(
     *options: str, installation: Callable[[], Path] = mysql80.installation
 ) -> AbstractContextManager[DatabaseServer]:
-    """A MySQL with these further options: 8.0.15 unless another is given, fetched on first use.
+    """A MySQL with these additional options: 8.0.15 unless another is given, fetched on first use.
 
     Raises:
-        Unavailable: it cannot be fetched, or lacks a library of the system.
+        Unavailable: it cannot be fetched, or the system lacks a library.
     """
     return mysql.mysql_server(installation(), *options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that nobody knows: a protocol of its own, named threads, children. Run as a program.
+"""A server unknown to qjoule: its own protocol, named threads, children. Run as a program.
 
     work I MS    thread `worker-I` computes for MS ms of CPU time
     name I NAME  thread I calls itself so, between two pieces of work
@@ -7,8 +7,8 @@
     exec MS      a child that runs another program does
     quit         ends without an answer
 
-One line in, one line out, once the work is done. Arguments: the port, and whatever tells one
-instance from another.
+One line in, one line out when the work is done. Arguments: the port, and anything that
+distinguishes instances.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Worker(threading.Thread):
     def __init__(self, number: int) -> None:
         super().__init__(daemon=True)
         self.number = number
-        self.tasks: queue.Queue[int | str] = queue.Queue()  #: to compute, or to be called
+        self.tasks: queue.Queue[int | str] = queue.Queue()  #: to compute, or to take a name
         self.start()
 
     def run(self) -> None:

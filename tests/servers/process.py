@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database server as a child process: the package's own (`qjoule.studies.servers`)."""
+"""A database server as a child process: re-exported from `qjoule.studies.servers`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,6 @@ __all__ = ["command_stats", "connect_redis", "installed_redis", "redis_in", "red
 
 
 def command_stats(client: redis.Redis) -> dict[str, dict[str, float]]:
-    """`INFO commandstats`: calls, usec, ... by command, `get` or `config|set`."""
+    """`INFO commandstats`: calls, usec, ... by command, such as `get` or `config|set`."""
     stats: dict[str, dict[str, float]] = client.info("commandstats")
     return {name.removeprefix("cmdstat_"): row for name, row in stats.items()}

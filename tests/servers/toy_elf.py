@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small executables that export a server's function names, made by the compiler on the spot."""
+"""Small executables that export a server's function names, compiled on the spot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUILDS = (
 
 
 def toy_program(path: Path, source: str, *flags: str) -> Path:
-    """An executable of this C source, which keeps its functions and exports them."""
+    """An executable from this C source, which keeps and exports its functions."""
     written = path.with_suffix(".c")
     written.write_text(source)
     _run("gcc", "-g", "-fno-inline", *flags, "-rdynamic", "-o", path, written)
@@ -47,8 +47,8 @@ def toy_server(
     flags: tuple[str, ...] = (),
     exported: bool = True,
 ) -> Path:
-    """An executable with these functions (any name an assembler takes), this string inside, and
-    these pointers.
+    """An executable with these functions (any name an assembler accepts), this string and these
+    pointers.
 
     Started with an argument, it waits to be killed.
     """
@@ -70,13 +70,13 @@ def toy_server(
 
 
 def strip(path: Path) -> Path:
-    """Leave only what the dynamic linker needs, as distributions do."""
+    """Leaves only what the dynamic linker needs, as distributions do."""
     _run("strip", path)
     return path
 
 
 def pack_symbols(path: Path) -> Path:
-    """Move .symtab into a compressed .gnu_debugdata section, as Fedora does."""
+    """Moves .symtab into a compressed .gnu_debugdata section, as Fedora does."""
     debug, packed = path.with_suffix(".debug"), path.with_suffix(".xz")
     _run("objcopy", "--only-keep-debug", path, debug)
     packed.write_bytes(lzma.compress(debug.read_bytes()))

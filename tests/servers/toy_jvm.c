@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The parts of a HotSpot that tell where fields are, with two classes; it waits to be killed. */
+/*
+ * The parts of a HotSpot that give the offsets of fields, with two classes; it waits to be killed.
+ */
 #include <stddef.h>
 #include <stdint.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Transactions as a site thread of VoltDB executes them: batches of fragments that go through one
- * function with its arguments. Between two batches of the first transaction the thread makes room
- * for others on its CPU, and is runnable all the time; between those of the second it sleeps.
+ * Transactions as a site thread of VoltDB executes them: batches of fragments that pass through one
+ * function with its arguments. Between two batches of the first transaction the thread yields its
+ * CPU, and is runnable all the time. Between those of the second it sleeps.
  *
- * Begins when it is told to (a byte on stdin); prints how often it made room.
+ * Begins when it gets a byte on stdin; prints how often it yielded.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -67,7 +67,7 @@ static long switches(void)
 	struct rusage usage;
 
 	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nivcsw; /* without a sleep */
+	return usage.ru_nivcsw; /* without sleeping */
 }
 
 static int make_room(void)

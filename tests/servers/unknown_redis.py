@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Redis that nothing tells for one: a server of its own protocol, as far as qjoule knows."""
+"""A Redis that cannot be recognised: for qjoule a server with an unknown protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BANNER, _OTHER = b"Redis version=%s, bits=%d", b"Kvdis version=%s, bits=%d"
 
 @contextmanager
 def unknown_redis() -> Iterator[DatabaseServer]:
-    """redis-server under another name, without the words that it is known by.
+    """redis-server under another name, without the strings by which it is recognised.
 
     Raises:
         Unavailable: it is not installed.

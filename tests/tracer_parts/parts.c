@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* The parts of the programs and the tracer that need no kernel, for the host. See parts.py. */
+/* Parts of the programs and the tracer that need no kernel, compiled for the host. See parts.py. */
 #include "core/busy_clock.h"
 #include "core/counted.h"
 #include "topology.h"

@@ -20,7 +20,8 @@ _U64 = ctypes.c_uint64
 @cache
 def _library() -> ctypes.CDLL:
     flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Itracer")
-    # A trap ends the tests: a library cannot bring the sanitizers' own into this process.
+    # A trap ends the tests, because a library cannot load the sanitizers' runtime into this
+    # process.
     traps = ("-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error")
     sources = ("tests/tracer_parts/parts.c", "tracer/topology.c")
     loaded = compiled(*sources, compiler="gcc", flags=(*flags, *traps))

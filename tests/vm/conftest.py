@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests in virtual machines: `make test-vm`, or `pytest tests/vm`. Other test runs leave them out.
 
-They need the packages of packaging/debian-packages-vm.txt. Every machine runs once; the tests look
-at what it left behind.
+They need the packages of packaging/debian-packages-vm.txt. Every machine runs once; the tests
+examine the files it left behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
-    """Machines are emulated only for who asks for them."""
+    """Machines are emulated only on request."""
     asked = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
     if any(path.resolve().is_relative_to(HERE) for path in asked):
         return None
@@ -39,7 +39,9 @@ def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
 
 @pytest.fixture(scope="session")
 def mariadb_vm(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
-    """The same machine with a MariaDB and power that follows the CPUs, after `guest/mariadb.sh`."""
+    """The same machine with a MariaDB and power that depends on the CPUs, after
+    `guest/mariadb.sh`.
+    """
     machine.build("amd64")
     directory = tmp_path_factory.mktemp("mariadb_vm")
     executable = copy_server(directory / "server")

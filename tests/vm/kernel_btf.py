@@ -4,8 +4,8 @@
 
 usage: kernel_btf.py IMAGE >vmlinux.btf
 
-The image is not packed, or packed by gzip: so are arm64's. Packages of kernels have no vmlinux.
-Layout: include/uapi/linux/btf.h, struct btf_header.
+The image may be uncompressed or compressed by gzip, as arm64's are. Kernel packages contain no
+vmlinux. Layout: include/uapi/linux/btf.h, struct btf_header.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware counters on arm64: a machine in which an instruction takes a cycle of a nanosecond."""
+"""Hardware counters on arm64, on a machine where each instruction takes one cycle of 1 ns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vm.support.streams import Recorded, load, recorded
 pytestmark = pytest.mark.timeout(1800)
 
 CYCLES, INSTRUCTIONS, LLC_MISSES = 1, 2, 4
-INTERRUPT_NS = 100_000  #: that one may take, times the whole segment over what was counted of it
+INTERRUPT_NS = 100_000  #: maximum of one, times the whole segment over its counted part
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def _ns(segments: np.ndarray) -> np.ndarray:
 
 
 def test_every_segment_has_its_cycles_and_instructions(counted: Recorded) -> None:
-    """As many as nanoseconds, within what passes between the time's reading and the counters'."""
+    """As many as nanoseconds, up to the delay between reading the time and reading the counters."""
     records = counted.records(Block.SEGMENT_COUNTERS)
     segments, counters = records["segment"], records["counters"].astype(np.float64)
     assert int(counted.records(Block.HELLO)["counters"][0]) == CYCLES | INSTRUCTIONS
@@ -52,7 +52,7 @@ def test_every_segment_has_its_cycles_and_instructions(counted: Recorded) -> Non
 
 
 def test_a_loads_sums_are_what_it_counted_itself(arm64: Run, counted: Recorded) -> None:
-    """Within 0.5 %: the segments hold its start and end as well."""
+    """Within 0.5 %, because the segments include its start and end as well."""
     one = load(arm64, "counted")
     records = counted.records(Block.SEGMENT_COUNTERS)
     mine = records[records["segment"]["tgid"] == one.pid]
@@ -64,10 +64,10 @@ def test_a_loads_sums_are_what_it_counted_itself(arm64: Run, counted: Recorded) 
 
 
 def test_attribution_weighs_by_the_counters(arm64: Run, counted: Recorded, tmp_path: Path) -> None:
-    """The load had nearly all cycles, so it has nearly all of the energy of its time.
+    """The load had nearly all cycles, so it gets nearly all of the energy of its time.
 
-    What that machine draws does not depend on what runs: all of it may be static power, which the
-    policy divides like the rest.
+    The machine's power does not depend on what runs, so all of it may be static power. The policy
+    divides that like the rest.
     """
     counted.trace(tmp_path / "trace")
     document = attribute(tmp_path / "trace", "--idle", "proportional")
@@ -91,14 +91,16 @@ def test_a_counter_that_the_machine_lacks_is_said_and_not_zero(arm64: Run) -> No
 
 
 def test_multiplexed_counters_are_scaled_to_the_whole_segment(crowded: Recorded) -> None:
-    """A cycle a nanosecond, whatever part was counted; less than a tenth tells too little."""
+    """One cycle per nanosecond, whatever part was counted; less than a tenth is too little to
+    scale.
+    """
     records = crowded.records(Block.SEGMENT_COUNTERS)
     segments, counters = records["segment"], records["counters"].astype(np.float64)
     partly = (segments["counted"] >= WHOLE // 10) & (segments["counted"] < WHOLE * 9 // 10)
     for index, bit in ((0, CYCLES), (1, INSTRUCTIONS)):
         scaled = partly & (segments["valid"] & bit > 0) & (_ns(segments) > 1e6)
         assert np.count_nonzero(scaled) >= 10, "the counters should have taken turns"
-        # An interrupt in the part that was counted weighs as if it had been in every part.
+        # An interrupt in the counted part is scaled as if it had been in every part.
         wanted = pytest.approx(_ns(segments)[scaled], rel=0.03, abs=INTERRUPT_NS)
         assert counters[scaled, index] == wanted
 
@@ -113,7 +115,7 @@ def test_what_was_not_counted_is_counted_as_loss(crowded: Recorded) -> None:
 
 
 def test_a_pinned_event_of_the_load_saw_all_of_it(arm64: Run, crowded: Recorded) -> None:
-    """The referee of the crowd took no turns; what the tracer has of the load is no more."""
+    """The reference event did not take turns; the tracer's figure for the load is no larger."""
     one = load(arm64, "crowded")
     assert one.cycles
     assert one.cycles == pytest.approx(one.cpu_ns, rel=0.01)

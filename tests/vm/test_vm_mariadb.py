@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joules per query on a stock kernel: a MariaDB traced by its symbols, energy from powercap.
 
-The packages draw a constant power and so much for every busy CPU. Nobody tells qjoule these
-figures; what it finds has to come near them.
+The packages draw a constant power plus a fixed power per busy CPU. qjoule is not given these
+figures; its results must come close to them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def trace_path(mariadb_vm: Run, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def rows(trace_path: Path) -> dict[str, dict[str, Any]]:
-    """By marker, of the statements that were sent."""
+    """Rows of the statements that were sent, by marker."""
     found = attribute(trace_path)["rows"]
     return {
         marker: next(row for row in found if marker in row["shape"]) for marker, _, _ in STATEMENTS
@@ -49,7 +49,7 @@ def test_every_execution_is_seen_and_no_other(mariadb_vm: Run, trace_path: Path)
 
 
 def test_queries_cost_what_their_cpus_draw(rows: dict[str, dict[str, Any]]) -> None:
-    """Within 15 %: what was idle power is learned from the windows of a few seconds."""
+    """Within 15 %, because idle power is estimated from the windows of a few seconds."""
     watts = CPU_MW[0, "package"] / 1000
     assert CPU_MW[1, "package"] / 1000 == watts
     heavy = rows["m_heavy"]

@@ -66,7 +66,7 @@ def test_its_figures_are_what_the_machine_does(arm64: Run, tmp_path: Path) -> No
 
 
 def test_events_that_take_turns_are_scaled_and_said(arm64: Run, tmp_path: Path) -> None:
-    """Each counts instructions, of which there are 1000 in 1000, as it must find."""
+    """Each counts instructions, of which there are 1000 per 1000; that must be the result."""
     stream, one = recorded(arm64, "turns"), load(arm64, "turns")
     assert stream.loss.get(Loss.MULTIPLEXED, 0) > 10
     found = characterised(stream, tmp_path / "trace", RAW, one.pid)

@@ -30,7 +30,7 @@ def trace(stream: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def test_the_kernel_shows_the_counters_to_root_alone(amd64: Run) -> None:
-    """Since CVE-2020-8694; the tracer keeps reading what it opened before it gave up root."""
+    """Since CVE-2020-8694. The tracer keeps reading the files it opened before it gave up root."""
     permissions = [line.split()[:2] for line in amd64.text("permissions").splitlines()]
     assert permissions == [["400", "0"]] * len(POWER_MW)
     for line in amd64.text("ids").splitlines():
@@ -53,7 +53,7 @@ def _power_mw(stream: Recorded) -> dict[int, int]:
 
 
 def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
-    """To the microjoule: the counter's value at some millisecond of the time of the read."""
+    """To the microjoule: the counter's value at some millisecond during the read."""
     readings = stream.records(Block.ENERGY)
     assert not readings["status"].any()
     for index, power_mw in _power_mw(stream).items():
@@ -69,16 +69,18 @@ def test_every_reading_is_what_the_counter_was_then(stream: Recorded) -> None:
 
 
 def test_energy_is_power_times_time_across_wraps(stream: Recorded, trace: Trace) -> None:
-    """Over the windows that have a figure, within a read and an update at each end of a run."""
+    """For the windows with a known figure; the error is one read and one update at each end of a
+    run.
+    """
     windows = model_recorded.windows(trace)
     lengths_ns = np.diff(windows.boundaries_ns)
     readings = stream.records(Block.ENERGY)
-    # Where the machine stands still within a read, the counter was read at either end of it.
+    # If the machine stalls within a read, the counter was read at either end of the stall.
     read_ns = NS_PER_MS + int(readings["half_width_ns"].max())
     for index, series in enumerate(windows.series):
         power_mw = POWER_MW[series.package, series.domain]
         known = windows.known[index]
-        # The machine stands still at times; a window is then too long to be sure of its wraps.
+        # The machine stalls at times; a window is then too long to be sure of its wraps.
         assert lengths_ns[known].sum() > 0.8 * lengths_ns.sum()
         runs = 1 + int(np.count_nonzero(np.diff(known.astype(int)) == 1))
         known_ns, energy_nj = (
@@ -94,7 +96,7 @@ def test_energy_is_power_times_time_across_wraps(stream: Recorded, trace: Trace)
 
 
 def test_attribution_keeps_packages_and_domains_apart(trace: Trace) -> None:
-    """What is measured is what the windows hold, and every joule of it has an owner."""
+    """The measured energy is that of the windows, and every joule of it has an owner."""
     windows = model_recorded.windows(trace)
     document = attribute(Path(trace.path))
     assert document["energy_source"]["grade"] == "measured"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SMT as the kernel of a machine with two threads a core shows it, in recording and live view."""
+"""SMT on a machine with two threads per core: what the kernel reports in recording and
+live view.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def test_cores_and_packages_are_the_machines(live: Recorded) -> None:
 
 
 def _overlap_ns(segments: np.ndarray, one: Load) -> int:
-    """The time of a load in which anything ran on the other thread of its core."""
+    """Part of a load's time in which anything ran on the other thread of its core."""
     mine = segments[segments["tgid"] == one.pid]
     beside = segments[segments["cpu"] == one.cpu ^ 1]
     begin = np.maximum.outer(mine["t0_ns"].astype(np.int64), beside["t0_ns"].astype(np.int64))
@@ -46,10 +48,10 @@ def _overlap_ns(segments: np.ndarray, one: Load) -> int:
 def test_the_live_views_overlap_is_that_of_the_segments(
     amd64: Run, live: Recorded, segments: np.ndarray, name: str
 ) -> None:
-    """Of the CPU time within 2 % and 10 ms, of its part with the sibling busy within 10 %.
+    """CPU time agrees within 2 % and 10 ms, and the part with a busy sibling within 10 %.
 
-    An emulated CPU stands still for milliseconds between its reading of the time and of its
-    sibling's clock. How exact that is on a machine is the matter of tests/root/test_overlap_live.
+    An emulated CPU stalls for milliseconds between reading the time and reading its sibling's
+    clock. tests/root/test_overlap_live tests the precision on a real machine.
     """
     one = load(amd64, name)
     sums = live.records(Block.AGGREGATE)
@@ -63,7 +65,7 @@ def test_the_live_views_overlap_is_that_of_the_segments(
 
 
 def test_overlap_is_with_the_sibling_and_nobody_else(amd64: Run, segments: np.ndarray) -> None:
-    """Two loads shared a core while a third had the other package nearly for itself."""
+    """Two loads shared a core while a third had the other package almost to itself."""
     first, sibling, other = (load(amd64, name) for name in LOADS)
     together_ns = min(first.t1_ns, sibling.t1_ns) - max(first.t0_ns, sibling.t0_ns)
     assert together_ns > 3e8
@@ -74,7 +76,7 @@ def test_overlap_is_with_the_sibling_and_nobody_else(amd64: Run, segments: np.nd
 
 @pytest.mark.parametrize("name", LOADS)
 def test_a_load_has_its_cpu_time(amd64: Run, segments: np.ndarray, name: str) -> None:
-    """What it counted by the kernel's clock between its first and last look at that."""
+    """As it measured with the kernel's clock between its first and last reading."""
     one = load(amd64, name)
     mine = segments[segments["tgid"] == one.pid]
     assert np.unique(mine["cpu"][mine["t0_ns"] >= one.t0_ns]).tolist() == [one.cpu]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make servers`: fetch what the tests need that the distribution does not package.
+"""`make servers`: fetches the servers that the tests need and the distribution does not package.
 
 usage: python -m servers.fetched [NAME...]
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from servers.fetched import cassandra, ferretdb, goycsb, mysql80, mysql8033, voltdb
 from servers.process import Unavailable
 
-#: By name. What no test of CI needs is in OPTIONAL: fetched when named.
+#: By name. Servers that no CI test needs are in OPTIONAL: fetched only when named.
 SERVERS: dict[str, Callable[[], Path]] = {
     "cassandra-5.0.9": cassandra.installation,
     "mysql-8.0.15": mysql80.installation,
@@ -28,7 +28,9 @@ OPTIONAL: dict[str, Callable[[], Path]] = {
 
 
 def main(names: list[str]) -> int:
-    """Fetch those named, or all but the optional ones; exit code 0, 1 failed, 2 no such server."""
+    """Fetches those named, or all but the optional ones. Exit code 0, 1: failed, 2: no
+    such server.
+    """
     known = {**SERVERS, **OPTIONAL}
     if unknown := [name for name in names if name not in known]:
         print(f"servers: no {unknown[0]}; there are: {', '.join(known)}", file=sys.stderr)

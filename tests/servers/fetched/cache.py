@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of fetched servers: folders that are complete or absent."""
+"""The cache of fetched servers: a folder is either complete or absent."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from servers.process import Unavailable
 
 __all__ = ["VARIABLE", "cache", "check_sha256", "folder", "run_tool"]
 
-#: Enough for a slow line and a busy machine; a tool that hangs is still ended.
+#: Enough for a slow connection and a busy machine; a tool that hangs is still ended.
 TOOL_TIMEOUT_S = 1800
 
 
 def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
     """The folder `name` of the cache, filled by `fill` unless it is there.
 
-    It is filled beside its place and then renamed, so what is there is complete; a lock keeps two
-    test runs from filling it at once.
+    It is filled beside its place and then renamed, so an existing folder is complete. A lock keeps
+    two test runs from filling it at the same time.
 
     Args:
-        identity: everything that what is in the folder is made from (hashes, options). Another
-            identity is another folder.
+        identity: everything that determines the folder's contents (hashes, options).
+            Another identity is another folder.
         fill: puts the contents into the empty directory that it is given.
 
     Raises:
-        Unavailable: `fill` could not, or the cache cannot be written.
+        Unavailable: `fill` failed, or the cache cannot be written.
     """
     place = cache() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     if place.is_dir():
@@ -55,7 +55,7 @@ def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
 
 
 def check_sha256(file: Path, expected: str) -> None:
-    """Refuse a file that is not the one that was meant.
+    """Refuses a file that is not the intended one.
 
     Raises:
         Unavailable: it has another SHA-256.
@@ -69,7 +69,7 @@ def check_sha256(file: Path, expected: str) -> None:
 def run_tool(
     argv: Sequence[str], cwd: Path, task: str, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Standard output of a registry's or a build tool.
+    """Runs a registry's or a build tool; returns its standard output.
 
     Raises:
         Unavailable: the tool failed or hung; the message has `task` and the tool's last line.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cassandra 5.0.9: the jars of its published project, and what they depend on."""
+"""Cassandra 5.0.9: the jars of its published project and their dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def installation() -> Path:
-    """The folder of its jars: a class path.
+    """The folder of its jars, to be used as class path.
 
     Raises:
         Unavailable: they cannot be fetched.

@@ -26,7 +26,7 @@ def installation() -> Path:
 def _fill(directory: Path) -> None:
     source = directory / "source"
     go.unpack_module(go.module(MODULE, VERSION, SUM, directory), source)
-    # Its release process writes this file, which the module's zip therefore lacks.
+    # Its release process writes this file, so the module's zip lacks it.
     (source / "build" / "version" / "version.txt").write_text(VERSION + "\n")
     go.build(source, "./cmd/ferretdb", directory / "ferretdb", f"FerretDB {VERSION}")
     shutil.rmtree(source)

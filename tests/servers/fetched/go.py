@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Go modules, fetched and built by the `go` tool, which checks every one against a hash."""
+"""Go modules, fetched and built by the `go` tool, which checks each one against a hash."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def module(path: str, version: str, h1: str, cwd: Path) -> Path:
 
 
 def unpack_module(archive: Path, directory: Path) -> None:
-    """A module's files below `directory`, without the `path@version` that its zip puts first."""
+    """Extracts a module's files below `directory`, without the zip's leading `path@version`."""
     with zipfile.ZipFile(archive) as opened:
         for member in opened.infolist():
-            # `path@version/…`, and the path has slashes: the first part with an `@` ends it.
+            # `path@version/…`: the path contains slashes, and the first part with an `@` ends it.
             parts = PurePosixPath(member.filename).parts
             after = next(i for i, part in enumerate(parts) if "@" in part) + 1
             target = directory.joinpath(*parts[after:])
@@ -51,7 +51,8 @@ def unpack_module(archive: Path, directory: Path) -> None:
 def build(source: Path, package: str, output: Path, task: str) -> None:
     """Build a command of an unpacked module.
 
-    What it depends on is checked against the `go.sum` in `source`, which is of the module's hash.
+    Its dependencies are checked against the `go.sum` in `source`, which is covered by the module's
+    hash.
 
     Raises:
         Unavailable: no Go that is new enough, or the build failed.
@@ -66,7 +67,7 @@ def build(source: Path, package: str, output: Path, task: str) -> None:
 
 
 def recent_go() -> str:
-    """A `go` that is new enough: the machine's, else the toolchain, which is a module too."""
+    """A `go` that is new enough: the machine's, or else the toolchain, which is a module too."""
     go = _any_go()
     if go_version(go) >= MINIMUM:
         return go
@@ -76,7 +77,7 @@ def recent_go() -> str:
 
 
 def go_version(go: str) -> tuple[int, int]:
-    """(1, 24) for go1.24.3, and (0, 0) for what does not say."""
+    """(1, 24) for go1.24.3; (0, 0) if there is no version."""
     said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"\bgo(\d+)\.(\d+)", said)
     return (int(found[1]), int(found[2])) if found else (0, 0)
@@ -84,7 +85,7 @@ def go_version(go: str) -> tuple[int, int]:
 
 def _fill_toolchain(directory: Path) -> None:
     unpack_module(module("golang.org/toolchain", TOOLCHAIN, TOOLCHAIN_SUM, directory), directory)
-    # A module's zip has no permissions.
+    # A module's zip contains no permissions.
     for program in [*directory.glob("bin/*"), *directory.glob("pkg/tool/*/*")]:
         program.chmod(0o755)
 

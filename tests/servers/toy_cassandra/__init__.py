@@ -28,7 +28,7 @@ class ToyCassandra:
     child: subprocess.Popen[str]
 
     def process_request(self, word: str) -> str:
-        """What it says to a request: the word itself, or what came of `throw` and `queue`."""
+        """Its answer to a request: the word itself, or the result of `throw` and `queue`."""
         assert self.child.stdin is not None
         self.child.stdin.write(f"{word}\n")
         self.child.stdin.flush()
@@ -64,7 +64,7 @@ def toy_cassandra(
     environment: dict[str, str] | None = None,
     user: str = "nobody",
 ) -> Iterator[ToyCassandra]:
-    """Starts it, after `prefix` on the command line, and ends it.
+    """Starts it, after `prefix` on the command line, and stops it.
 
     Args:
         classes: its class path.

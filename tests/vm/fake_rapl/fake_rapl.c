@@ -74,7 +74,7 @@ static int energy(struct powercap_zone *zone, u64 *out)
 
 	if (cpu_mw[i])
 		nj += busy_us(i == PACKAGE_1) * cpu_mw[i];
-	/* Idle time of another CPU is read without a lock, and may step back a little. */
+	/* Idle time of another CPU is read without a lock, and may go back a little. */
 	mutex_lock(&shown_lock);
 	nj = shown_nj[i] = max(nj, shown_nj[i]);
 	mutex_unlock(&shown_lock);

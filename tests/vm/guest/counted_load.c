@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * A load that knows what it cost: computes on one CPU for a given CPU time, and prints as JSON its
- * CPU time by the kernel's clock and its cycles and instructions by perf events of its own, which
- * are pinned, so that they never take turns with others.
+ * A load that measures its own cost. It computes on one CPU for a given CPU time, and prints as
+ * JSON its CPU time by the kernel's clock and its cycles and instructions by its own perf events.
+ * Those are pinned, so that they never take turns with others.
  *
  * usage: counted_load CPU CPU_MS [COMPETITORS]
  * COMPETITORS: so many further events are open on that CPU meanwhile, of `perf_event_open(2)` type

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * What qjoule-root runs as its command in a virtual machine, where there is no Python:
+ * The command that qjoule-root runs in a virtual machine, where there is no Python:
  *
  *   qjoule-root /bin/traced -I /bin/traced record SERVER OPTION...
  *
- * Asks for a handle of SERVER, which is 1 as it is the first (-: none), and becomes the tracer.
+ * Requests a handle of SERVER, which becomes number 1 (-: none), and becomes the tracer.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual machines in software emulation: what they are made of, and a run of one script in one."""
+"""Virtual machines in software emulation: building them, and running one script in one."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ HERE = Path(__file__).parents[1]
 TREE = HERE.parents[1]
 BUILT = TREE / "build" / "vm"
 BUILD_TIMEOUT_S = 900
-RUN_TIMEOUT_S = 1200  # an emulated machine beside others' work
+RUN_TIMEOUT_S = 1200  # an emulated machine beside other load
 MEMORY_MB = 768
 
-#: Two packages of one core with two threads each, which only Intel's emulated CPUs can say.
+#: Two packages of one core with two threads each; only Intel's emulated CPUs can report that.
 AMD64 = (
     "qemu-system-x86_64",
     *("-machine", "q35", "-accel", "tcg", "-cpu", "max,vendor=GenuineIntel"),
     *("-smp", "4,sockets=2,cores=1,threads=2"),
 )
-#: One instruction takes one nanosecond, and idle time passes at once ("icount" of qemu(1)), so that
-#: the machine has counters of cycles and instructions.
+#: One instruction takes one nanosecond, and idle time passes at once ("icount" of qemu(1)). That
+#: gives the machine counters of cycles and instructions.
 ARM64 = (
     "qemu-system-aarch64",
     *("-machine", "virt", "-accel", "tcg", "-cpu", "max"),
@@ -36,7 +36,7 @@ EMULATORS = {"amd64": (AMD64, "ttyS0"), "arm64": (ARM64, "ttyAMA0")}
 
 @dataclass(frozen=True)
 class Run:
-    """What a machine left behind: the files that its script wrote into /share/out."""
+    """The result of a machine: the files that its script wrote into /share/out."""
 
     out: Path
     console: Path
@@ -46,7 +46,7 @@ class Run:
 
 
 def build(architecture: str) -> None:
-    """Brings kernel and initramfs up to date. Skips the test if apt has not what they need."""
+    """Brings kernel and initramfs up to date. Skips the test if apt lacks the packages."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
         ["make", "-f", "tests/vm/guests.mk", architecture],
@@ -74,7 +74,7 @@ def run(architecture: str, script: Path, directory: Path, variables: Mapping[str
     assignments = "".join(f"{name}='{value}'\n" for name, value in variables.items())
     parts = (assignments, (HERE / "guest" / "lib.sh").read_text(), script.read_text())
     (directory / "run").write_text("".join(parts))
-    # What traces there is not root, and sees the modes of these files.
+    # The tracing processes there are not root, so the modes of these files matter to them.
     subprocess.run(["chmod", "-R", "go+rX", str(directory)], check=True)
     found = Run(directory / "out", directory / "console")
     _emulate(architecture, directory, found.console)
@@ -89,7 +89,7 @@ def _emulate(architecture: str, share: Path, console: Path) -> None:
     built = BUILT / architecture
     (kernel,) = (built / "root" / "boot").glob("vmlinuz-*")
     command = [
-        # Whatever happens to us, the emulator does not outlive us.
+        # Whatever happens to us, the emulator must not outlive us.
         *("setpriv", "--pdeathsig", "KILL", "--", *emulator),
         *("-m", str(MEMORY_MB), "-kernel", str(kernel), "-initrd", str(built / "initramfs")),
         *("-append", f"console={terminal} loglevel=5 panic=-1 softlockup_panic=1"),

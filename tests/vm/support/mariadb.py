@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed MariaDB as a virtual machine gets it, and what it is asked there."""
+"""The installed MariaDB, copied for a virtual machine, and the statements sent to it there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def statements_text() -> str:
 
 
 def copy_server(directory: Path) -> Path:
-    """The server, its client, their libraries and messages. Skips the test if there is none."""
+    """Copies the server, its client, their libraries and messages. Skips the test if not
+    installed.
+    """
     server, client = (shutil.which(name, path="/usr/sbin:/usr/bin") for name in PROGRAMS)
     if server is None or client is None:
         pytest.skip("MariaDB is not installed (packages of packaging/debian-packages.txt)")
@@ -47,9 +49,9 @@ def copy_server(directory: Path) -> Path:
 
 
 def plan_arguments(executable: Path) -> str:
-    """The attach plan of a server that will start in the machine, by its kernel's abilities.
+    """The attach plan of a server that will start in the machine, for its kernel's features.
 
-    DEVICE:INODE stands for what only the machine can tell.
+    DEVICE:INODE stands for what is only known in the machine.
     """
     status = executable.stat()
     server = Server(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams that tracers wrote in a virtual machine, as arrays and as traces."""
+"""Streams that tracers recorded in a virtual machine, as arrays and as traces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Load:
-    """What `guest/counted_load.c` says of itself."""
+    """The measurements that `guest/counted_load.c` printed about itself."""
 
     pid: int
     cpu: int
