@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several modules need."""
+"""Fixtures shared by tests of several modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qjoule_drivers.channel import Channel
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[Channel]:
-    """An application's end; the recorder's is at tags.sock."""
+    """An application's end of the channel; the recorder's is at tags.sock."""
     found = Channel(str(tmp_path / "tags.sock"))
     yield found
     found.close()
@@ -22,7 +22,7 @@ def channel(tmp_path: Path) -> Iterator[Channel]:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Of a socket to which every user may connect."""
+    """The path of a socket to which every user may connect."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         yield Path(directory) / "tags.sock"

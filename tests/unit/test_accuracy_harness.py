@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness can tell a perfect method from a broken one, and a ledger that does not add up."""
+"""The harness distinguishes a perfect method from a broken one, and detects unbalanced ledgers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other methods, on cases small enough for pencil and paper."""
+"""The other methods, on cases small enough to check with pencil and paper."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_scaphandre_charges_all_energy_by_time() -> None:
 
 
 def test_kepler_charges_the_used_part_of_the_machine() -> None:
-    # Of 40 ms of CPU time 20 are used in the first window, and 10 in the second.
+    # Of 40 ms of CPU time, 20 are used in the first window and 10 in the second.
     assert time_share.kepler(TWO_WINDOWS).tolist() == [125 + 100, 375]
 
 
@@ -93,7 +93,7 @@ def test_cycles_and_their_weight_beside_a_sibling() -> None:
 
 
 def test_smartwatts_finds_what_an_event_costs() -> None:
-    """Power is 2 nJ per cycle and 5 per instruction: so is each target's, whatever it does."""
+    """Power is 2 nJ per cycle and 5 per instruction, and so is each target's, whatever it does."""
     random = np.random.default_rng(1)
     windows = 25 * 20
     made = seen([[10 * MS, 10 * MS]] * windows, [0.0] * windows, cycles_of=[[1, 1]] * windows)
@@ -127,7 +127,7 @@ def test_what_is_seen_of_a_case_is_what_happened() -> None:
 
 
 def test_multiplexed_counts_are_completed() -> None:
-    """What was not counted is guessed at the group's own rate, so cycles are near the true ones."""
+    """Uncounted time is extrapolated at the group's own rate, so cycles are near the true ones."""
     case = make_case("multiplexed", 0)
     one = observe(case)
     assert one.counts is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power of a real server: the fit is robust, held out, and as good as is claimed."""
+"""The power fit of a real server is robust, held out, and as accurate as claimed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_coefficients_are_never_negative() -> None:
 
 
 def test_the_last_third_has_no_part_in_the_fit() -> None:
-    """Other power in the last third changes what is measured of it, but not the model."""
+    """Different power in the last third changes the measured error, but not the model."""
     node = load()
     fit, test = thirds(len(node))
     assert not set(fit) & set(test) and len(fit) == 1468
@@ -87,7 +87,7 @@ def test_the_window_model_follows_the_load() -> None:
 
 
 def test_choosing_sees_only_the_rows_to_fit() -> None:
-    """With other power in the last third the same model is chosen, by the same score."""
+    """With different power in the last third, the same model is chosen, with the same score."""
     node = load()
     fit, test = thirds(len(node))
     power = node.power_w["package"].copy()
@@ -99,7 +99,9 @@ def test_choosing_sees_only_the_rows_to_fit() -> None:
 
 
 def test_a_model_per_frequency_tells_frequencies_apart() -> None:
-    """At 3 GHz a cycle costs twice what it does at 2 GHz: one model for both cannot say so."""
+    """At 3 GHz a cycle costs twice what it does at 2 GHz: one model for both cannot
+    express that.
+    """
     random = np.random.default_rng(3)
     cpus, ghz = random.uniform(1, 16, 600), np.repeat([2.05, 3.05], 300)
     power = 20 + cpus * ghz * np.where(ghz > 2.5, 4.0, 2.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the accuracy bench, and what is said of targets."""
+"""The tables of the accuracy bench, and the verdicts on targets."""
 
 from __future__ import annotations
 

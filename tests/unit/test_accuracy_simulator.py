@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine that the accuracy bench measures against: energy, its owners, and what is shown."""
+"""The simulated machine of the accuracy bench: its energy, the owners, and what is recorded."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def steady(machine: PhysicalMachine, span_ns: tuple[int, int] = SPAN) -> Climate
 
 
 def busy(*rows: tuple[int, int, int], bound: float = 0.0) -> Stretches:
-    """Stretches (cpu, t0, t1) of one behaviour without anything hidden."""
+    """Slices (cpu, t0, t1) of one behaviour without hidden effects."""
     cpu, t0, t1 = np.array(rows, np.int64).reshape(-1, 3).T
     activity = draw_activity(np.random.default_rng(5), np.array([bound]), 0.0)
     return Stretches(t0, t1, cpu, activity.take(np.zeros(len(cpu), np.int64)))
 
 
 def power_w(machine: PhysicalMachine, stretches: Stretches) -> float:
-    """Mean package power over a second, P_idle taken off."""
+    """Mean package power over a second, with P_idle subtracted."""
     power = simulate(machine, stretches, steady(machine), SPAN).power[0]
     return float(power.energy_nj["package"][-1] - power.idle_nj["package"]) / SECOND
 
@@ -48,7 +48,7 @@ def drawn(seed: int, topology: Topology | None = None) -> PhysicalMachine:
 
 
 def crowd(random: np.random.Generator, topology: Topology, n: int) -> Stretches:
-    """Random stretches on every CPU."""
+    """Random slices on every CPU."""
     rows = []
     for cpu in range(topology.cpus):
         times = np.unique(random.integers(0, SECOND, 2 * n))
@@ -159,7 +159,7 @@ def test_alone_and_alone_exceed_together_by_the_residual(seed: int) -> None:
 
 def test_maintenance_is_split_over_cores_before_threads() -> None:
     machine = replace(drawn(4), cycle_nj=0.0, instruction_nj=0.0, miss_nj=0.0)
-    # CPUs 0 and 4 share a core: together they owe as much as CPU 1 alone.
+    # CPUs 0 and 4 share a core: together they are charged as much as CPU 1 alone.
     rows = busy((0, 0, SECOND), (1, 0, SECOND), (4, 0, SECOND))
     whole = simulate(machine, rows, steady(machine), SPAN).whole()["package"]
     assert whole[0] == pytest.approx(whole[2])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated cases: what each scenario records, and the truth that comes with it."""
+"""Simulated cases: each scenario's recording, and its truth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 
 def every_array(value: Any) -> list[bytes]:
-    """Bytes of all that a case holds, in order."""
+    """The bytes of everything in a case, in order."""
     if isinstance(value, np.ndarray):
         return [value.tobytes()]
     if is_dataclass(value):
@@ -62,7 +62,7 @@ def test_case_is_whole(cases: dict[str, Case], name: str) -> None:
 
 
 def check_recording(recording: Recording) -> None:
-    """Segments in order, inside the run, on CPUs that exist, none beside another on its CPU."""
+    """Checks that segments are in order, inside the run, on existing CPUs, and do not overlap."""
     segments = recording.segments
     assert np.all(np.diff(segments.t0_ns) >= 0)
     assert segments.t0_ns[0] >= recording.begin_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces that lie about everything still give a result that adds up."""
+"""Traces with false contents of any kind still give a result that adds up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qjoule.trace.reader import Trace
 SEGMENTS = [hand.segment(*row) for row in hand.SEGMENTS]
 QUERIES = [hand.query(*row) for row in hand.QUERIES]
 ENERGY = [hand.energy(t, raw) for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))]
-#: Clocks that disagree: energy read before, after, and in another order than the segments ran.
+#: Clocks that disagree: energy is read before, after, and in another order than the segments ran.
 CLOCKS = (
     [40, 20, 0],
     [0, 30, 10, 40],

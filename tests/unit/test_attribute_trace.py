@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution of traces written by hand, against figures worked out by hand."""
+"""Attribution of handwritten traces, against results computed by hand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_estimate_knows_its_idle_power_and_says_how_unsure_it_is(tmp_path: Pa
 def test_uncalibrated_intervals_reach_down_and_say_so(tmp_path: Path) -> None:
     found = attribute(Trace(hand.write(tmp_path / "t")))
     low, _ = rows(found)["bbbb",].energy_nj_ci95
-    # 15 of 40 ms of CPU time were idle: that part of the energy may have been idle's.
+    # 15 of 40 ms of CPU time were idle: that share of the energy may have been idle energy.
     assert low <= 400_000_000 * 25 / 40
     assert any("idle power is unknown" in note for note in found.model.notes)
     assert not found.model.calibrated

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule bench` as a process: its words, its exit codes, and signals at bad moments."""
+"""`qjoule bench` as a process: its messages, its exit codes, and signals at bad moments."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_plan_that_cannot_be_run_is_refused_in_one_line(
 
 
 def options(**given: Any) -> dict[str, Any]:
-    """As click gives them."""
+    """The options as click passes them."""
     names = ("server", "pid", "flavour", "host", "port", "socket", "user", "database", "energy")
     out: dict[str, Any] = dict.fromkeys((*names, "replications", "until", "most"))
     out |= {"settings": (), "factors": (), "seed": 1, "settle": "flag", "warm_up": 0.0}

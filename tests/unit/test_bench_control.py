@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the machine is at rest, and how many runs an interval asks for."""
+"""When the machine counts as idle, and how many runs an interval needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_does_not_settle_while_they_differ() -> None:
     given = times(*[1.0, 1.03] * 5)
     found = settle(Control(tries=10, pause_s=0), lambda: next(given))
     assert not found.settled
-    # Of 1.03, 1, 1.03, 1, 1.03: n - 1 in the denominator.
+    # For 1.03, 1, 1.03, 1, 1.03, with n - 1 in the denominator.
     assert found.deviation == pytest.approx(0.016432 / 1.018, rel=1e-3)
     assert "1.6%" in found.words
 
@@ -51,7 +51,7 @@ def test_the_control_work_takes_time() -> None:
 
 
 def test_half_width_is_that_of_students_t() -> None:
-    """Of 4.9, 5.1, 5.0: mean 5, s = 0.1, t(0.975, 2) = 4.302653."""
+    """For 4.9, 5.1, 5.0: mean 5, s = 0.1, t(0.975, 2) = 4.302653."""
     assert relative_half_width([4.9, 5.1, 5.0]) == pytest.approx(4.302653 * 0.1 / 3**0.5 / 5)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Governor and frequency, on a tree of files as sysfs has them."""
+"""Governor and frequency, on a tree of files like sysfs."""
 
 from __future__ import annotations
 

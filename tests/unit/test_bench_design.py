@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Designs with known answers, and what cannot be designed."""
+"""Designs with known results, and designs that are impossible."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study's directory: whose it is, and what it must hold."""
+"""A study's directory: who owns it, and what it must contain."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the bench of the drivers measures: sides that take turns, and what their times say."""
+"""How the driver bench measures: sides that take turns, and the results from their times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNS = 3000
 
 
 class Connection:
-    """As a driver has it."""
+    """A connection as a driver has it."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -83,7 +83,7 @@ def test_calls_are_bare_or_wrapped_as_their_side_says(shim: Shim) -> None:
 
 
 def _times(chance: np.random.Generator, more_us: float) -> Times:
-    """Calls on a machine that becomes slower and slower, each with a long tail."""
+    """Calls on a machine that gets slower and slower, each with a long tail."""
     drift = np.linspace(30, 60, TURNS)[:, None]
     elapsed = drift + chance.exponential(10, (TURNS, COUNTED)) + more_us
     return Times(elapsed, elapsed.mean(axis=1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fails in a study, and how it goes on."""
+"""Failures in a study, and how it continues."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a run's trace and its client's answer to its line in the table."""
+"""From a run's trace and its client's answer to its row in the table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_figures_of_parts_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
 
 
 def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
-    """In the first window 20 ms of queries, 5 ms of the server's purge, nothing else."""
+    """The first window has 20 ms of queries, 5 ms of the server's purge thread, and
+    nothing else.
+    """
     found = of_span(tmp_path, 0, 20)
     assert found.server_cpu_s == pytest.approx(0.025)
     assert found.queries_j is not None and found.background_j is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan files: what is read, and what is refused, by key and line."""
+"""Plan files: what is accepted, and what is refused, by key and line."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from qjoule.studies.runs import FILE
 
 
 def study(directory: Path, factors: Iterable[dict[str, Any]]) -> Path:
-    """Three runs of each: power and speed follow level, and server b needs half of it."""
+    """Three runs of each. Power and speed follow the level; server b needs half the power."""
     lines = []
     for each in factors:
         level, half = each.get("level", 100), each.get("server") == "b"

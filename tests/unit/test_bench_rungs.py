@@ -70,7 +70,7 @@ def test_a_rung_that_records_nothing_is_not_measured(monkeypatch: pytest.MonkeyP
     one = under(monkeypatch, lambda _: 700, missed=60)
     with pytest.raises(QjouleError, match="rung symbol: 60 queries ran, 0 recorded"):
         one.turn(Rung.SYMBOL, warm_up=10)
-    one.turn(Rung.NONE, warm_up=10)  # the server is left out of it
+    one.turn(Rung.NONE, warm_up=10)  # this recording leaves the server out
 
 
 def test_queries_whose_records_were_lost_are_no_contradiction() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study's course: what is run, and in what order."""
+"""The course of a study: what is run, and in which order."""
 
 from __future__ import annotations
 
@@ -157,5 +157,5 @@ def test_control_on_the_server_is_the_same_work_before_every_run(fake: Fake) -> 
     plan = BASE.replace("settle: off", "work: server, pause_s: 0")
     fake.study(plan + "factors: {size: [3, 4]}\noptions: {form: better}\nreplications: 2\n")
     assert sum(line == "beside 3 better" for line in fake.log) == 4 * 5
-    # Whatever the control needs, what the run needs is prepared last.
+    # Whatever the control runs need, the preparation for the run itself comes last.
     assert [one["size"] for one in fake.work.prepared][-1] == fake.runs[-1]["factors"]["size"]

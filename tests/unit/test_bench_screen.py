@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study shows on a terminal, and which servers it starts."""
+"""A study's output on a terminal, and which servers it starts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_terminal_has_a_bar_with_the_time_left(tmp_path: Path) -> None:
     while True:
         try:
             read = os.read(ours, 1 << 16)
-        except OSError:  # Linux's way to say that the other side has closed
+        except OSError:  # Linux's error when the other side has closed
             break
         if not read:
             break
@@ -71,7 +71,7 @@ def test_a_terminal_has_a_bar_with_the_time_left(tmp_path: Path) -> None:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The module that starts servers, as another that starts nothing."""
+    """Replaces the module that starts servers with one that starts nothing."""
     started: list[str] = []
 
     def start(name: str, settings: dict[str, object]) -> AbstractContextManager[Target]:

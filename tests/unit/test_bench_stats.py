@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Medians, their intervals, and the words for targets (bench/overhead/stats.py)."""
+"""Medians, their intervals, and verdicts on targets (bench/overhead/stats.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server a plan means, among those that run."""
+"""Which of the running servers a plan refers to."""
 
 from __future__ import annotations
 

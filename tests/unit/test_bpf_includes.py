@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What includes what in bpf/: no circles, and the core knows of no server but by the registry."""
+"""Includes in bpf/: there are no cycles, and the core knows servers only through the registry."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from qjoule.servers.registry_header import headers
 
 BPF = Path(__file__).parents[2] / "bpf"
 CORE = "core"
-#: A server without a protocol is the core's own.
+#: A server without a protocol belongs to the core.
 NAMES = sorted({*servers(), "mariadb", "mongo", "cql", "volt"} - {"generic"})
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def sources(bpf: Path) -> dict[str, str]:
-    """All files by their path below bpf/, and what the registry is made into."""
+    """All files by their path below bpf/, and the headers generated from the registry."""
     files = {str(path.relative_to(bpf)): path.read_text() for path in bpf.rglob("*.[ch]")}
     return {**files, **headers(load())}
 
 
 def module(path: str) -> str:
-    """A header and the file that defines what it declares are one: core/query.bpf.h and .c."""
+    """A header and the file that defines its declarations are one module: core/query.bpf.h
+    and .c.
+    """
     return str(Path(path).with_name(Path(path).name.split(".")[0]))
 
 
 def includes(files: Mapping[str, str]) -> dict[str, set[str]]:
-    """By file, those that it includes; vmlinux.h and the kernel's are left out."""
+    """For each file, the files it includes, without vmlinux.h and the kernel's."""
     found: dict[str, set[str]] = {path: set() for path in files}
     for path, text in files.items():
         for name in _INCLUDE.findall(text):
@@ -44,7 +46,7 @@ def includes(files: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def circle(files: Mapping[str, str]) -> list[str]:
-    """Modules that include each other in turn; empty: there are none."""
+    """Modules that include each other in a cycle; empty if there are none."""
     graph: dict[str, set[str]] = {}
     for path, targets in includes(files).items():
         own = module(path)

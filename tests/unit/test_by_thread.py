@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server without query boundaries in a trace: rows of threads, and nothing said of queries."""
+"""A server without query boundaries in a trace: it gets rows of threads, and none of queries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORK: list[tuple[float, float, int, int, int | None]] = [
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Trace:
-    """The hand-written trace, with the generic server where its second CPU was idle."""
+    """The handwritten trace, with the generic server where its second CPU was idle."""
     return Trace(write(tmp_path / "t", hand.SEGMENTS + WORK))
 
 
@@ -156,7 +156,7 @@ def test_live_rows_are_those_of_a_recording() -> None:
 
 
 def test_a_child_that_runs_another_program_leaves_its_role_behind() -> None:
-    """The kernel renames it before it says that the program has changed."""
+    """The kernel renames the child before it reports that the program has changed."""
     events = [
         (1, TaskEvent.FORK, 2, b"server"),
         (2, TaskEvent.RENAME, 2, b"awk"),

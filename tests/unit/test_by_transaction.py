@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries grouped by their transactions, whose COMMIT is told apart."""
+"""Queries grouped by their transactions, with COMMIT as a separate row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.reporters.json_report import to_json
 from qjoule.reporters.table import render
 from qjoule.trace.reader import Trace
 
-#: Queries 1 and 2 are a transaction, of which 2 is the COMMIT; 3 is in none.
+#: Queries 1 and 2 form a transaction; 2 is the COMMIT. 3 is in none.
 TOLD = [
     {
         "transaction": 1,
@@ -45,7 +45,7 @@ def test_a_transaction_is_one_call_and_says_what_its_commit_was(trace: Trace) ->
     by: dict[str, Row] = {row.keys["transaction"]: row for row in found.rows}
     assert set(by) == {"begin; commit", "(none)"}
     whole = by["begin; commit"]
-    # 10 ms of each, of a window of 25 ms and 1 J.
+    # 10 ms of each, in a window of 25 ms and 1 J.
     assert whole.energy_nj == 800_000_000
     assert (whole.calls, whole.cpu_ns, whole.latency_ns_mean) == (1, 20 * MS, 20 * MS)
     assert (whole.commit_nj, whole.commit_ns_mean) == (400_000_000, 10 * MS)

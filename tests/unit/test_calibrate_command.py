@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule calibrate` and `--calibration`: what they say, use and refuse."""
+"""`qjoule calibrate` and `--calibration`: what they print, use and refuse."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def fitting(trace: Path, **changes: Any) -> Calibration:
-    """A calibration that fits the hand-made trace."""
+    """A calibration that fits the handmade trace."""
     meta = Trace(trace).meta
     domains = tuple(DomainName(one.package, one.name) for one in meta.domains)
     idle = {(domains[0].package, "package"): PowerInterval(10.0, 9.0, 11.0)}
@@ -190,7 +190,7 @@ def elsewhere(trace: Path) -> Calibration:
 
 @pytest.fixture
 def other_cpu(trace: Path) -> Path:
-    """The trace says what CPU it was recorded on."""
+    """The trace states the CPU on which it was recorded."""
     meta = json.loads((trace / "meta.json").read_text()) | {"cpu": "This CPU"}
     (trace / "meta.json").write_text(json.dumps(meta))
     return trace

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the trace of a calibration run to the calibration, on a machine whose power is known.
 
-The machine here is one package of four cores with two threads each. It draws IDLE_W always,
-SHARED_W while any CPU is busy, and CYCLE_NJ (ALPHA of it while both siblings run), INSTRUCTION_NJ
-and MISS_NJ for what its threads count. Its counter moves once a millisecond.
+The machine is one package of four cores with two threads each. It always draws IDLE_W, and SHARED_W
+while any CPU is busy. Each counted event costs CYCLE_NJ (ALPHA of it while both siblings run),
+INSTRUCTION_NJ or MISS_NJ. Its counter moves once a millisecond.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WINDOW_NS = 20 * MS
 BEGIN_NS = 5_000 * MS
 IDLE_W, SHARED_W = 20.0, 8.0
 CYCLE_NJ, INSTRUCTION_NJ, MISS_NJ, ALPHA = 1.2, 0.5, 25.0, 0.55
-#: Cycles, instructions and misses per ns of a thread that has its core for itself.
+#: Cycles, instructions and misses per ns of a thread that has its core to itself.
 RATES = {
     "integer": (3.0, 9.0, 0.0),
     "floating_point": (3.0, 6.0, 0.0),
@@ -46,7 +46,7 @@ RATES = {
 }
 BESIDE_A_SIBLING = 0.6  #: what is left of its instructions and misses per ns
 LATE_NS = 15_000
-BETWEEN_NS = 110 * MS  #: from one phase to the next, in which a thousand watts are drawn
+BETWEEN_NS = 110 * MS  #: between two phases, when a thousand watts are drawn
 INFO = CpuInfo(
     *("GenuineIntel", 6, 85, 7, "Example", False),
     tuple(MachineCpu(n, 0, n % 4, (n % 4, n % 4 + 4)) for n in range(8)),
@@ -72,7 +72,7 @@ def power_w(step: Step) -> float:
 
 @cache
 def story() -> tuple[tuple[Done, ...], int]:
-    """The phases of a quick run, and when it ends."""
+    """The phases of a quick run, and its end."""
     t_ns, done = BEGIN_NS + 7 * MS, []
     for step in plan_steps(INFO, quick=True):
         end_ns = t_ns + round(step.seconds * 1e9)
@@ -83,7 +83,7 @@ def story() -> tuple[tuple[Done, ...], int]:
 
 
 def drawn_uj(times_ns: Sequence[int]) -> list[int]:
-    """What the counter says at these times: the energy as of the last whole millisecond."""
+    """The counter's value at these times: the energy up to the last whole millisecond."""
     edges, powers = [BEGIN_NS], []
     for one in story()[0]:
         edges += [one.phase.t0_ns, one.phase.t1_ns]
@@ -125,7 +125,7 @@ def record(directory: Path, *, counted: bool, energy: bool = True) -> Trace:
         cpus=tuple(Cpu(n, 0, n % 4, n % 4) for n in range(8)),
     )
     times = list(range(BEGIN_NS, story()[1], WINDOW_NS))
-    # Some readings came late, so that the next came at once: between them the counter moved.
+    # Some readings came late, and the next ones at once: the counter moved between them.
     times = sorted([*times, *(t_ns - LATE_NS for t_ns in times[50::50])])
     fixed = {"package": 0, "domain": "package", "unit_j": 1e-6, "range": 1 << 40, "status": 0}
     readings = [
@@ -176,7 +176,7 @@ def test_what_counts_cost(made: tuple[bool, Calibration]) -> None:
 
 
 def test_phases_hold_their_own_windows_alone(made: tuple[bool, Calibration]) -> None:
-    """A thousand watts between them would show in every one of them."""
+    """A thousand watts between phases would show in any phase that contained them."""
     for phase, one in zip(made[1].phases, story()[0], strict=True):
         assert phase.kernel == one.step.kernel
         assert phase.seconds == pytest.approx(one.step.seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ratios of counters: what they are of, their intervals, and what can be compared."""
+"""Ratios of counters: their numerators and denominators, intervals, and what is comparable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sums(events: dict[str, Event], lengths: list[float]) -> MetricSums:
 
 
 def test_a_ratio_is_of_the_segments_in_which_both_events_counted() -> None:
-    """The last segment's misses would bend the figure: its instructions were not counted."""
+    """The last segment's misses would distort the ratio: its instructions were not counted."""
     events = {
         "instructions": event(1000, 3000, NAN),
         "branch-misses": event(10, 20, 999),
@@ -101,7 +101,7 @@ def test_nothing_is_both_told_and_missing() -> None:
 
 
 def test_the_interval_holds_the_truth_in_about_95_of_100_cases() -> None:
-    """Events that take turns: each segment is seen with a chance of 0.3."""
+    """Events take turns: each segment is counted with a probability of 0.3."""
     rng = np.random.default_rng(7)
     held = 0
     for _ in range(400):
@@ -175,7 +175,7 @@ def test_too_little_to_compare_is_said() -> None:
 
 
 def test_components_of_columns_that_say_the_same() -> None:
-    """Two columns are one in other units, the third is unrelated: variances 2, 1 and 0."""
+    """Two columns are equal up to units, the third is unrelated: variances 2, 1 and 0."""
     base = np.array([1.0, -1, 1, -1])
     found = principal(np.stack([base, 3 * base + 5, [1, 1, -1, -1]], axis=1), "abc")
     assert found.variance == pytest.approx([2, 1, 0], abs=1e-12)

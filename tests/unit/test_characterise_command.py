@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule characterise` on traces whose figures are known."""
+"""`qjoule characterise` on traces with known results."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_trace_without_queries_can_be_taken_by_server(tmp_path: Path) -> None:
 
 
 def test_further_counters_that_took_turns_have_intervals(tmp_path: Path) -> None:
-    """Branch misses were counted in one call of two; instructions:u in all of both."""
+    """Branch misses were counted in one of two calls; instructions:u throughout both."""
     segments = [
         segment | {"more": [misses, segment["instructions"] // 4], "more_counted": [share, 1.0]}
         for call, segment in enumerate(counter_traces.segments())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements that a procedure executed: of their query, told apart only where that is asked for."""
+"""Statements executed by a procedure belong to their query, and are separated only on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qjoule.stream.ingest import Ingest, Tables
 from qjoule.trace.reader import Trace
 
 T0 = ft.BEGIN_NS
-#: Of query 1, which ran from 0 to 10 ms: an insert from 2 to 6, and one without a text to 7.
+#: Children of query 1, which ran from 0 to 10 ms: an insert from 2 to 6, one without a text to 7.
 CHILDREN = [
     hand.query(2, 6, 101, "aaaa", "child", {"parent": 1, "child": "bbbb", "executions": 0}),
     hand.query(6, 7, 102, "aaaa", "child", {"parent": 1, "child": None, "executions": 0}),

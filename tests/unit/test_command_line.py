@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line as a whole: what it says where it is given nothing, nonsense, or no room."""
+"""The whole command line: its messages when it gets nothing, nonsense, or no room."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates as JUnit XML: well-formed and complete, whatever the statements are."""
+"""Gates as JUnit XML: well-formed and complete, whatever the statements contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = "select '\x1b[2J\x00<b>&\"]]>\ud800\ufffe' -- \u202e" + "x" * 5000
 
 
 def junit(path: Path) -> ElementTree.Element:
-    """The root of a report, checked by what Jenkins' junit-10.xsd asks for."""
+    """The root of a report, checked by the rules of Jenkins' junit-10.xsd."""
     root = ElementTree.parse(path).getroot()
     assert root.tag == "testsuites"
     assert set(root.attrib) == {"name", "tests", "failures", "errors", "time"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a comparison is wrong of equal workloads, and finds a difference that is there."""
+"""How often a comparison finds a difference between equal workloads, and how often a real one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def test_ten_percent_more_is_found_with_thirty_runs() -> None:
 
 
 def test_the_interval_has_the_true_ratio() -> None:
-    """The interval of a known ratio has it in 95 % of cases, though all joules are mispriced."""
+    """The interval contains a known true ratio in 95 % of cases, although all joules are
+    mispriced.
+    """
     rng = np.random.default_rng(20260103)
     workload = Workload(spread=0.04)
     inside = seen = 0

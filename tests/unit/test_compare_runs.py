@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule compare` of several runs a side: what it says, what it refuses, and its gates."""
+"""`qjoule compare` with several runs a side: its output, its refusals, and its gates."""
 
 from __future__ import annotations
 

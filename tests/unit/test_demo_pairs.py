@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of forms: the error of a common total, and what is printed."""
+"""Pairs of forms: the error of a common total, and the printed result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_common_error_is_taken_out_in_quadrature() -> None:
 
 
 def test_linear_errors_are_never_taken_out() -> None:
-    """Half width 5 of which 4 is the total's, then 1 of loss on either side."""
+    """Half width 5, of which 4 belong to the total, then 1 of loss on either side."""
     low, high = without_total_error(form(10.0, 1.0, (4.0, 16.0)), 0.4).j_per_call_ci95 or (0, 0)
     assert low <= 10 - 3 - 1
     assert high >= 10 + 3 + 1

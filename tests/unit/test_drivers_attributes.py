@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags as MySQL's query attributes: agreed on, sent with every statement, never half."""
+"""Tags as MySQL's query attributes: negotiated, sent with every statement, never partially."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from qjoule_drivers.comments import put_in_statements
 #: LONG_PASSWORD, CONNECT_WITH_DB, PROTOCOL_41, SECURE_CONNECTION, MULTI_RESULTS, PLUGIN_AUTH.
 PLAIN = 1 | 8 | 1 << 9 | 1 << 15 | 1 << 17 | 1 << 19
 OK = b"\0\0\0\2\0\0\0"
-CHUNK = 0xFFFFFF  #: bytes of a packet that the next one continues
+CHUNK = 0xFFFFFF  #: size of a packet that the next one continues
 COM_QUIT, COM_QUERY, COM_PING = 1, 3, 14
 
 
 class _Server:
-    """Greets, accepts whoever comes, answers OK to all, and keeps what it was sent."""
+    """Sends a greeting, accepts every client, answers OK to all, and keeps what it was sent."""
 
     def __init__(self) -> None:
         self.version, self.capabilities = "8.0.33", PLAIN | CAPABILITY
@@ -81,7 +81,7 @@ def _packet(number: int, body: bytes) -> bytes:
 
 
 def _read(stream: Any) -> tuple[bytes, int]:
-    """A command, and of how many packets it is."""
+    """A command, and the number of its packets."""
     command, packets, size = b"", 0, CHUNK
     while size == CHUNK:
         size = int.from_bytes(stream.read(4)[:3], "little")
@@ -91,7 +91,7 @@ def _read(stream: Any) -> tuple[bytes, int]:
 
 
 def _decoded(query: bytes, encoding: str = "utf-8") -> tuple[dict[str, str], bytes]:
-    """Attributes of a COM_QUERY, and its text, as the server's documentation reads them."""
+    """Attributes and text of a COM_QUERY, parsed as the server's documentation describes."""
     at = 0
 
     def take(size: int) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ring and the channel: what arrives, and what happens when nobody listens, or too slowly."""
+"""The ring and the channel: what arrives, and what happens if the reader is absent or too slow."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_socket_that_is_full_drops_definitions(listener: Listener) -> None:
             channel.begin(peer)
     process = listener.only()
     assert process.dropped > 0
-    # Each of the others says that it could not: what the connection carried before is over.
+    # Each of the others reports that it could not: the connection's earlier tags no longer apply.
     assert [begin.is_defined for begin in process.begins].count(False) == process.dropped
     assert len([begin for begin in process.begins if begin.tags]) + process.dropped == 5000
     assert process.gap_ns == 0
@@ -246,7 +246,7 @@ def test_no_thread_and_no_descriptor_is_left(listener: Listener) -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=300))
 def test_any_order_of_calls_and_readings(steps: list[int]) -> None:
-    """Begin, end, read: nothing is lost, doubled or out of order in a ring of the least size."""
+    """Begin, end, read: nothing is lost, doubled or out of order in a ring of minimum size."""
     ring = Ring(2048)
     open_calls: list[int] = []
     ended = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags inside statements: opt-in, and no way out of the comment."""
+"""Tags inside statements: opt-in, and they cannot end the comment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_is_left_alone() -> None:
     st.text(),
 )
 def test_no_value_ends_its_comment(value: str, key: str) -> None:
-    """SQL injection through a tag: between its marks a comment has no special characters."""
+    """SQL injection through a tag: a comment has no special characters between its marks."""
     found = comment_of({key: value, "endpoint": value})
     assert re.fullmatch(r"/\*([A-Za-z0-9_.~%-]*='[A-Za-z0-9_.~%-]*',?)+\*/", found)
     assert "*/" not in found[2:-2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags in the current context: threads, tasks, generators, and whatever an application passes."""
+"""Tags in the current context: threads, tasks, generators, and any values from an application."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting wrappers on and taking them off, import hooks, versions: on drivers made for the test."""
+"""Installing and removing wrappers, import hooks, versions: with drivers made for the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "toy_driver"
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A driver that can be imported, and is forgotten afterwards."""
+    """A driver that can be imported, and is removed afterwards."""
     path = tmp_path / f"{NAME}.py"
     path.write_text(
         "__version__ = '1.5'\n"
@@ -70,7 +70,7 @@ def test_wrapped_and_put_back(toy: Path) -> None:
 
 @pytest.mark.parametrize("name", SHIMS)
 def test_wrappers_are_what_they_wrap(name: str) -> None:
-    """Coroutine functions or not, and with the same arguments: mocks and frameworks ask."""
+    """Coroutine functions or not, and with the same arguments: mocks and frameworks check that."""
     shim = SHIMS[name]
     for module in shim.modules:
         importlib.import_module(module)
@@ -115,7 +115,7 @@ def test_a_version_that_was_not_tested(toy: Path, tested: tuple[str, str]) -> No
         assert not shim.install()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not shim.install()  # told once
+        assert not shim.install()  # reported once
     assert driver.helper(3) == 3
 
 

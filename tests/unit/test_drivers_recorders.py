@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders that come, go, are killed and are met by many at once."""
+"""Recorders that come, go, are killed, and are found by many threads at once."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_fork_in_the_middle_of_many_threads_calls(
         peer = _peer(name)
         for turn in range(40):
             if turn == 20:
-                halfway.wait()  # all of them go on while the process forks
+                halfway.wait()  # all of them continue while the process forks
             with tag(thread=name):
                 channel.begin(peer)
 

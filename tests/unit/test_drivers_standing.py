@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short way of a call of which all is told: when it is taken, and when not any more."""
+"""The shim's fast path, for a call whose data is already recorded: when it is taken and
+when not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ LATER_NS = 1 << 62
 
 
 class Connection:
-    """As much of any driver's connection as a wrapper looks at."""
+    """The part of a driver's connection that a wrapper uses."""
 
     def __init__(self) -> None:
         self._qjoule_peer = Peer({"db.system.name": "x"})
@@ -38,7 +40,7 @@ def _with_two(call: Any, connection: Connection) -> Callable[[], object]:
     return lambda: call(connection, None, None)
 
 
-#: What wraps a call of each driver, and how it is called.
+#: The wrapper for a call of each driver, and how it is called.
 WRAPPED = {
     "cassandra": (cassandra.SHIM, cassandra._send_msg, _cassandra),
     "psycopg": (psycopg.SHIM, psycopg._wait, _with_two),
@@ -58,7 +60,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 def call(
     request: pytest.FixtureRequest, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], object]:
-    """A call by a wrapper of the driver, to a recorder that wants what changes."""
+    """A call through the driver's wrapper, to a recorder that wants only changes."""
     shim, wrap, called = WRAPPED[request.param]
     channel = Channel(str(listener.path))
     monkeypatch.setattr(channel_module, "channel", channel)
@@ -74,7 +76,7 @@ def call(
 
 
 def _begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Calls that did not take the short way, from now on."""
+    """Records calls that did not take the fast path, from now on."""
     begun: list[object] = []
     begin = Channel.begin
 
@@ -128,12 +130,12 @@ def test_what_ended_never_stands_again() -> None:
     standing = Standing(innermost, LATER_NS)
     assert standing.frame() is innermost()
     standing.end()
-    standing.until_ns = LATER_NS  # by a thread that has just looked
+    standing.until_ns = LATER_NS  # by a thread that has just checked
     assert standing.frame() is not innermost()
 
 
 def test_a_connection_that_told_before_a_gap_has_not_told(listener: Listener) -> None:
-    """Of a thread that is stopped between its record and its note of it."""
+    """For a thread that is stopped between writing its record and noting that it did."""
     channel, peer = Channel(str(listener.path)), Peer({})
     channel.begin(None)
     before = channel.to

@@ -134,7 +134,7 @@ def test_opentelemetry_s_baggage_becomes_tags_where_it_is_named() -> None:
         assert tags["tenant"] == "7"
         assert tags["a_b"].startswith('it\'s "x"y')
         assert len(tags["a_b"]) == MAX_VALUE
-        with tag(tenant="said", job="j"):  # what the application says itself counts more
+        with tag(tenant="said", job="j"):  # the application's own tags take precedence
             assert current_tags() == {**tags, "tenant": "said", "job": "j"}
     finally:
         otel_context.detach(token)
@@ -143,7 +143,7 @@ def test_opentelemetry_s_baggage_becomes_tags_where_it_is_named() -> None:
 
 
 def test_spans_are_told_when_they_change(tmp_path: Path) -> None:
-    """Though the block of tags is the same."""
+    """Although the block of tags is the same."""
     with listening(tmp_path / "tags.sock") as listener:
         channel, peer = Channel(str(listener.path)), Peer({"db.system.name": "x"})
         channel.begin(None)
@@ -163,7 +163,7 @@ def test_spans_are_told_when_they_change(tmp_path: Path) -> None:
 
 
 def test_a_frame_lasts_as_long_as_its_span(tmp_path: Path) -> None:
-    """In each thread its own; and it keeps no span alive."""
+    """Each thread has its own frame, and it keeps no span alive."""
     channel = Channel(str(tmp_path / "nobody"))
     channel.heed_opentelemetry()
     tracer = TracerProvider().get_tracer("test")
@@ -218,7 +218,7 @@ def test_opentelemetry_that_is_imported_later_is_asked() -> None:
 
 
 def test_a_span_that_fails_costs_the_trace_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while another thread imports OpenTelemetry."""
+    """As can happen while another thread imports OpenTelemetry."""
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", ModuleType("half"))
     monkeypatch.setitem(sys.modules, "opentelemetry.baggage", ModuleType("half"))
     set_trace((bytes(range(16)), bytes(range(8))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The marker `energy_budget`, with recordings made up; tests/root has a real one."""
+"""The marker `energy_budget` with made-up recordings; tests/root has a real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.testing.energy_budget import TAG, judge
 pytest_plugins = "pytester"
 
 PLUGIN = "qjoule.testing.pytest_plugin"
-#: What stands for the recorder in the tests' own tests: `FIGURES` is (energy, low, high, calls).
+#: Replaces the recorder in the tests' own tests: `FIGURES` is (energy, low, high, calls).
 FAKE = """
     import hashlib, os
     import pytest
@@ -82,7 +82,7 @@ def outcome(
 
 
 def loaded() -> list[str]:
-    """Options that load the plugin, where its distribution does not do so by itself."""
+    """Options that load the plugin if its distribution does not do so by itself."""
     known = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
     return [] if known else ["-p", PLUGIN]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of an external meter to ours."""
+"""Conversion from an external meter's clock to ours."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EPOCH_NS = 1_700_000_000 * S
 def came(
     seconds: int = 600, *, drift: float = 0.0, late_ms: float = 40, seed: int = 3
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(stamps, when they came, when they were made by our clock): one a second, exponential delays.
+    """(stamps, arrival times, true times by our clock): one a second, with exponential delays.
 
-    The least delay is nothing.
+    The smallest delay is zero.
     """
     random = np.random.default_rng(seed)
     true = 1000 * S + np.arange(seconds) * S + random.integers(0, 50 * MS, seconds)

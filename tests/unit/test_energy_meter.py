@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class Told:
-    """A meter whose readings are known; it came 30 ms late, and its clock is right."""
+    """A meter with known readings, which arrive 30 ms late; its clock is right."""
 
     def __init__(self, seconds: float, *, first: float = -2, watts: int = WATTS) -> None:
         count = int(seconds - first) + 1
@@ -159,7 +159,7 @@ class Told:
 
 
 def trace(path: Path, meter: Told, seconds: float = 8, **hello: object) -> Trace:
-    """A busy server for some seconds beside the meter."""
+    """A busy server for some seconds, and the meter."""
     pieces = ft.traffic(seconds, per_second=200)
     stream = b"".join(pieces)
     if hello:
@@ -177,8 +177,8 @@ def test_the_wall_is_a_ledger_of_its_own_beside_packages(tmp_path: Path) -> None
     found = attribute(trace(tmp_path / "t", Told(9)))
     wall = domain(found, "wall")
     assert found.main.name == "package"
-    # Readings come 30 ms late, always: nothing tells that from an offset of the clock. So of 8 s
-    # those between the first and the last that came in time are known.
+    # Readings always arrive 30 ms late, which cannot be distinguished from an offset of the clock.
+    # So of 8 s, those between the first and the last reading in time are known.
     assert wall.measured_nj == 7 * WATTS * S == sum(wall.parts_nj.values())
     assert all(row.energy_by_domain_nj["wall"] > 0 for row in found.rows)
     alone = attribute(trace(tmp_path / "alone", Told(-3)))

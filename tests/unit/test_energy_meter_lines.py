@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of an external meter: every form of time and unit, and what is no reading."""
+"""Lines of an external meter: every form of time and unit, and invalid readings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAME = 77 * S
 
 
 def read(*lines: str | bytes) -> tuple[list[Reading], MeterLines]:
-    """Lines that came a second apart."""
+    """Parses lines that came a second apart."""
     taken = MeterLines()
     found = []
     for second, line in enumerate(lines):

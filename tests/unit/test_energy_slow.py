@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters that move once a second: windows of their own, and what can be wrong with them."""
+"""Counters that change once a second: they have their own windows and possible faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WATTS = 100
 
 
 def moving(t_ns: np.ndarray, phase_ns: int = 300 * MS) -> np.ndarray:
-    """mJ of a counter that shows each second what 100 W were up to then."""
+    """mJ of a counter that is updated each second, at 100 W."""
     return (t_ns - phase_ns) // S * WATTS * 1000 + 10**6
 
 
@@ -178,12 +178,12 @@ def test_live_windows_are_a_recordings(phase_ms: int, failed: list[int], chunks:
         ("energy_nj", "cause", "half_width_ns"), zip(*rows, strict=True), strict=True
     ):
         live, recorded = np.concatenate(values, axis=1)[1], getattr(whole, name)[1]
-        # Only a recording knows where it ends, and one without a past has nothing before it.
+        # Only a recording knows where it ends; one without a past has nothing before it.
         assert (live[:-1] == recorded[:-1]).all(), name
 
 
 def accounts(seed: int, *, refit: bool) -> tuple[Account, Ledger, WindowEnergy]:
-    """A machine of two CPUs that runs at random for a minute and a half."""
+    """A machine with two CPUs that run at random for a minute and a half."""
     random = np.random.default_rng(seed)
     t_ns = np.arange(0, 90 * S + 1, 20 * MS)
     found = readings(moving(t_ns, int(random.integers(0, S))), 90)
@@ -221,7 +221,9 @@ def test_every_joule_has_one_owner(seed: int, refit: bool) -> None:
 
 @pytest.mark.parametrize("idle", IDLE_POLICIES)
 def test_who_ran_amid_a_period_has_its_share_of_all_of_it(idle: str) -> None:
-    """Group 0 runs for 100 ms of each second, group 1 for 300 ms: a fourth and three."""
+    """Group 0 runs for 100 ms of each second, group 1 for 300 ms: shares of one and three
+    quarters.
+    """
     energy = energy_of(readings(moving(T_NS, 0)))
     rows = [(k * S + 410 * MS, k * S + 510 * MS, 0, 0) for k in range(10)]
     rows += [(k * S + 600 * MS, k * S + 900 * MS, 0, 1) for k in range(10)]

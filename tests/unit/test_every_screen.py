@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every screen and file of results must show, whichever it is: that figures add up to what was
-measured, how sure the total is, whose idle energy is, and what was lost.
+"""Every screen and every file of results must show the same basic facts.
+
+That figures add up to what was measured, how certain the total is, who gets the idle energy, and
+what was lost.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans in examples/ are plans: read, of workloads and servers that there are, and designed."""
+"""The plans in examples/ can be read, use existing workloads and servers, and give designs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources' printed numbers, recomputed: what follows from them, and which are misprints."""
+"""The sources' printed numbers, recomputed: which are consistent, and which are misprints."""
 
 from __future__ import annotations
 

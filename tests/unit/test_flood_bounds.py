@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers cause is remembered in bounded memory, and takes nobody else's place."""
+"""Data that strangers cause is kept in bounded memory, and displaces nobody else's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 1_000
 
 
 def forked(first: int, number: int, t_ns: int) -> np.ndarray:
-    """Forks of processes whose exits are never told."""
+    """Forks of processes whose exits are never reported."""
     tasks = np.zeros(number, TASK)
     tasks["pid"] = tasks["tgid"] = np.arange(first, first + number)
     tasks["t_ns"], tasks["event"], tasks["comm"] = t_ns, TaskEvent.FORK, b"bomb"

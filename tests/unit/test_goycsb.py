@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""go-ycsb as YCSB's client: how it is called, what it says, and what it is not asked for."""
+"""go-ycsb as YCSB's client: its arguments, its output, and refused options."""
 
 from __future__ import annotations
 

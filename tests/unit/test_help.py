@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command says of itself."""
+"""The help text of every command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values and keys of tags that mean harm, on every way out: applications choose them."""
+"""Malicious tag keys and values in every output: applications choose them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ KEYS = ("endpoint", "a,query", "\x1b[2J", "two\nlines", "[bold]k[/bold]", "trace
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """A query of each value, 20 ms each."""
+    """One query for each value, 20 ms each."""
     queries: list[dict[str, Any]] = []
     segments = []
     for number, value in enumerate(VALUES, 1):
@@ -87,7 +87,7 @@ def found(trace: Trace) -> Attribution:
 
 
 def is_safe(text: str) -> bool:
-    """Line ends apart."""
+    """Safe apart from line ends."""
     flat = text.replace("\r\n", " ").replace("\n", " ")
     return sanitise(flat) == flat
 
@@ -102,7 +102,7 @@ def test_json_has_them_as_they_are(found: Attribution) -> None:
 def test_parquet_has_them_as_they_are(found: Attribution, tmp_path: Path) -> None:
     write_parquet(found, tmp_path / "t.parquet")
     written = pq.read_table(tmp_path / "t.parquet")
-    assert set(written[KEY].to_pylist()) == {*VALUES, None}  # of what are no queries
+    assert set(written[KEY].to_pylist()) == {*VALUES, None}  # of rows that are no queries
 
 
 def test_a_csv_has_a_line_for_each_and_no_formula(found: Attribution) -> None:
@@ -184,7 +184,7 @@ def test_a_replay_offers_keys_that_a_title_can_show(trace: Trace) -> None:
 
 
 class _Clients:
-    """Reports one call that has every key."""
+    """Reports one call with every key."""
 
     lost = unverified = 0
 

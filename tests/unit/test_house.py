@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server is named in its own folders and in the registry, and nowhere else.
+"""Servers are named only in their own folders and in the registry.
 
-`house_names.json` lists the shared files that still name one, with how many of their identifiers
-do. No file may name more, and no other file any. When one names fewer, shorten the list:
-`QJOULE_REGOLD=1 pytest tests/unit/test_house.py`.
+`house_names.json` lists the shared files that still name one, with the number of such identifiers.
+No file may exceed its number, and no other file may name any. When a file names fewer, shorten the
+list: `QJOULE_REGOLD=1 pytest tests/unit/test_house.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from qjoule.servers.registry import servers
 
 TREE = Path(__file__).parents[2]
 LISTED = Path(__file__).with_name("house_names.json")
-#: Shared code; in it, what has a server's name in its path is that server's own.
+#: Folders of shared code. Inside them, a path with a server's name belongs to that server.
 ROOMS = ("bpf", "tracer", "attribution/src", "drivers/src")
 SUFFIXES = (".py", ".c", ".h")
-#: What is called generic is any program's, and a word of Python's.
+#: "generic" may be any program, and is a word of Python's.
 NAMES = (*(name for name in servers() if name != "generic"), "mariadb")
-#: Other words for some of them.
+#: Other names for some of them.
 ALIASES = ("mongo", "pg", "cql")
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _C_WORD = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z_]\w*')
@@ -35,7 +35,7 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 def names_server(word: str) -> bool:
-    """Whether an identifier, or a string without spaces, has a server's name in it."""
+    """Whether an identifier, or a string without spaces, contains a server's name."""
     lower = word.lower()
     if any(name in lower for name in NAMES):
         return True
@@ -43,7 +43,7 @@ def names_server(word: str) -> bool:
 
 
 def words_of(path: Path, text: str) -> Iterator[str]:
-    """Identifiers and strings without spaces; comments and sentences are for readers."""
+    """Identifiers and strings without spaces; comments and sentences do not count."""
     if path.suffix == ".py":
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             sentence = re.search(r'\s|"""', token.string)
@@ -55,7 +55,7 @@ def words_of(path: Path, text: str) -> Iterator[str]:
 
 
 def named(tree: Path) -> dict[str, int]:
-    """By shared file that names a server, how often."""
+    """Shared files that name a server, with how often."""
     counts: dict[str, int] = {}
     for room in ROOMS:
         for path in sorted((tree / room).rglob("*")):

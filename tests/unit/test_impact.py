@@ -140,7 +140,7 @@ def test_a_trace_without_energy_has_unknowns(tmp_path: Path) -> None:
 
 
 def series(tmp_path: Path, values: list[Any], column: str = CARBON, minutes: int = 60) -> Path:
-    """From 1970 on, in a zone that is not ours."""
+    """From 1970 on, in a time zone other than ours."""
     start = datetime(1970, 1, 1, tzinfo=UTC).astimezone(tz=None)
     lines = [
         f"{(start + timedelta(minutes=minutes * i)).isoformat()},{value}"

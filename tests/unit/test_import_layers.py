@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which room of `qjoule` may import which, and that no modules import each other in a circle.
+"""Which room of `qjoule` may import which; no modules import each other in a cycle.
 
 The graph is read from the sources, so imports inside functions and for type checkers count too.
 """
@@ -18,7 +18,7 @@ import qjoule
 
 ROOT = Path(qjoule.__file__).parent
 
-#: What each room must not import: who is above it, and what it does not need to know.
+#: What each room must not import: the layers above it, and what it does not need to know.
 FORBIDDEN = {
     "model": "trace stream engine tags servers root_part session live reporters commands",
     "trace": "engine session live reporters commands",
@@ -29,7 +29,7 @@ FORBIDDEN = {
     "live": "session reporters commands",
     "reporters": "session live commands",
 }
-#: Rooms that import each other by more than one way, to become fewer.
+#: Rooms that import each other in more than one way; this list should shrink.
 ROOM_CIRCLES = ({"reporters", "studies"},)
 
 Graph = Mapping[str, Collection[str]]
@@ -63,7 +63,7 @@ def imported(tree: ast.Module, known: AbstractSet[str]) -> Iterator[str]:
 
 @cache
 def graph() -> Graph:
-    """Each module's imports, but for the packages that it is in: they are being imported then."""
+    """Each module's imports, except for its own packages, which are already being imported."""
     known = frozenset(modules())
     return {
         name: {
@@ -76,7 +76,7 @@ def graph() -> Graph:
 
 
 def room(module: str) -> str:
-    """What a server's folder has for perf's records is of the room that imports them."""
+    """A server folder's module for perf's records belongs to the room that imports them."""
     parts = module.split(".")
     if parts[1:2] == ["servers"] and parts[3:] == ["perf"]:
         return "imports"

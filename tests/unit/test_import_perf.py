@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule import perf`: from texts of `perf script`, real ones and made ones, to traces."""
+"""`qjoule import perf`: from output of `perf script`, real and handmade, to traces."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_time_is_the_querys_from_its_begin_until_its_thread_sleeps(tmp_path: Pat
     assert (query["pid"], query["tgid"], query["rung"]) == (THREAD, SERVER, "symbol")
     assert query_ns(trace) == 7 * MS
     spent = ns_by_kind(trace)
-    # CPU 1 has its client to the end, by all that is known.
+    # As far as is known, CPU 1 runs its client to the end.
     assert spent == {"process": (2 + 39) * MS, "server": 1 * MS, "query": 7 * MS}
     assert trace.meta.servers[0].name == "mariadb:3306"
 
@@ -160,7 +160,7 @@ def test_literals_stay_home(tmp_path: Path) -> None:
 
 
 def test_a_text_that_could_not_be_read_is_none(tmp_path: Path) -> None:
-    """Then perf prints what lies behind the record. So it does where the text is too long."""
+    """Perf then prints what comes after the record. It also does so if the text is too long."""
     made = one_query()
     made.switch(41 * MS, CLIENT, THREAD)
     made.begin(42 * MS, b"select 1", printed=b"\t")
@@ -222,7 +222,7 @@ def test_a_pool_of_threads_takes_a_query_up_again(tmp_path: Path) -> None:
 
 
 def test_a_probe_is_in_every_process_of_its_file(tmp_path: Path) -> None:
-    """Each is a server of its own, unless one is named: then the others are not asked for."""
+    """Each process is a separate server. If one is named, the others are not probed."""
     made = one_query()
     made.side(b"PERF_RECORD_FORK(850:850):(1:1)", 41 * MS)
     made.side(b"PERF_RECORD_COMM: mariadbd:850/850", 41 * MS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule import perf` and what is damaged, hostile, or missing."""
+"""`qjoule import perf` on damaged, hostile or missing input."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_other_events_of_the_same_perf_stat_are_left_out(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("unknown", ["<not counted>", "<not supported>"])
 def test_an_interval_that_was_not_counted_is_unknown(unknown: str, tmp_path: Path) -> None:
-    """And so is the one after it: nobody knows since when what it counts is counted."""
+    """And so is the next one: nobody knows since when it counts."""
     line = "0.0{}00000000,S0,1,{},{},power/energy-pkg/,0,0.00,,\n"
     values = ["1.00", "1.00", unknown, "1.00", "1.00", unknown, "1.00", "1.00", "1.00"]
     text = "".join(

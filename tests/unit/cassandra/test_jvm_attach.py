@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Attach API's client side: what it sends, and whom it believes."""
+"""The client side of the Attach API: what it sends, and which answers it trusts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qjoule.servers.jvm.attach import CannotAttach, Jvm, command, load_agent
 from temporary import for_all_users
 
 OWN_PID = 7
-#: Listens after SIGQUIT if the trigger is there, as a JVM does; answers with what it was sent.
+#: Listens after SIGQUIT if the trigger file exists, as a JVM does; answers with what it was sent.
 LISTENS = """
 import os, signal, socket, sys
 os.chdir(sys.argv[1])
@@ -54,7 +54,7 @@ def jvm_at(
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A short name: that of a socket in it may have 107 bytes."""
+    """A directory with a short name: the path of a socket in it may have only 107 bytes."""
     with tempfile.TemporaryDirectory(dir=for_all_users()) as directory:
         (Path(directory) / "tmp").mkdir()
         yield Path(directory)
@@ -62,7 +62,7 @@ def root() -> Iterator[Path]:
 
 @contextmanager
 def listening_at(path: Path, answer: Callable[[socket.socket], object]) -> Iterator[None]:
-    """Somebody who answers one connection in a thread."""
+    """A thread that answers one connection."""
 
     def serve() -> None:
         connection, _ = listening.accept()
@@ -127,7 +127,7 @@ def test_a_process_that_the_signal_would_end(root: Path, left: bool) -> None:
 
 
 def _drips(connection: socket.socket) -> None:
-    """A byte at a time, for as long as somebody reads."""
+    """Sends a byte at a time, as long as somebody reads."""
     with suppress(OSError):
         while True:
             connection.sendall(b"0")
@@ -176,7 +176,7 @@ def test_an_agent_that_was_not(root: Path, answer: bytes) -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_tmp_that_leads_out_of_the_root(root: Path, inside: bool) -> None:
-    """To the JVM that is a directory below its root: `outside` is another one here."""
+    """To the JVM that is a directory below its own root; `outside` is a different one here."""
     own = root / "own"
     for directory in (own, root / "outside", *([own / "outside"] if inside else [])):
         directory.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's place in the plan, and what of it is installed."""
+"""The agent in the attach plan, and what is installed of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a memcached's command line says, and what is shown of its commands."""
+"""What is read from a memcached's command line, and how its commands are displayed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _hides(*arguments: str) -> bool | None:
         (("-U", "11211"), True),
         (("-U11211",), True),
         (("-U", "0"), False),
-        (("-p", "-Z"), False),  # the value of -p, however odd
+        (("-p", "-Z"), False),  # the value of -p, even if unusual
         (("-pZ",), False),
         (("--udp-port=11211",), True),
         (("--udp-port", "11211"), True),

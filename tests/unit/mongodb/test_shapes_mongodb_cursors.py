@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A getMore is told by the command that opened its cursor, whichever of them is told first."""
+"""A getMore counts under the command that opened its cursor, in whichever order both are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ FRAMES = (text(FIND, told(FOUND)), text(MORE, told(GOES_ON, FIND)))
 
 @pytest.mark.parametrize("frames", [FRAMES, FRAMES[::-1], (*FRAMES[::-1], FRAMES[1])])
 def test_the_command_may_come_later(frames: tuple[Frame, ...]) -> None:
-    """CPUs have buffers of their own, so the order of texts is not that of requests."""
+    """Each CPU has its own buffer, so texts do not arrive in the order of requests."""
     statements = Statements(fingerprint)
     names = Names(fingerprint, ())
     for frame in frames:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL's processes by their titles: what they are called, and when that is asked."""
+"""PostgreSQL's process titles: what they mean, and when they are read."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SERVERS = {1: DECODING.titles}
         ("postgres: postgres shop ::1(4711)", "backend"),
         ("postgres: postgres shop db.example.org(4711) idle in transaction", "backend"),
         ("postgres: 15/main: postgres shop [local] authentication", "backend"),
-        # Users and databases have any name.
+        # Users and databases may have any name.
         ("postgres: checkpointer shop [local] idle", "backend"),
         ("postgres: autovacuum worker 10.0.0.7(1) idle", "backend"),
         ("postgres: \x1b[31mworker", "[31mworker"),
         ("postgres: arbeiter\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4", "arbeiter???????"),
-        # No title: the main process, a child that has none yet, one that has gone.
+        # No title: the main process, a child without one yet, a process that has ended.
         ("/usr/lib/postgresql/15/bin/postgres -D /data", ""),
         ("postgres -D /data", ""),
         ("postgres: ", ""),
@@ -70,7 +70,7 @@ def task(t_ns: int, pid: int, event: TaskEvent, server: int = 1, tgid: int = 0) 
 
 
 def stream_of(*events: tuple[int, ft.Records | None], titles: dict[int, str]) -> TitledStream:
-    """Events of a stream with their times; those without a record are of another kind."""
+    """Events of a stream with their times; those without a record have another kind."""
     blocks = [ft.head()]
     for t_ns, records in events:
         kind = Block.FLUSH if records is None else Block.TASK
@@ -123,19 +123,19 @@ def test_a_role_is_not_renamed_by_whom_it_serves() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        # Gone before it could be asked.
+        # Ended before its title could be read.
         [(1, task(1, 7, TaskEvent.FORK)), (2, task(2, 7, TaskEvent.EXIT))],
         # A process of another server, and a thread.
         [(1, task(1, 7, TaskEvent.FORK, server=2))],
         [(1, task(1, 7, TaskEvent.FORK, tgid=6))],
-        # It runs another program by now.
+        # By now it runs another program.
         [(1, task(1, 7, TaskEvent.FORK)), (2, task(2, 7, TaskEvent.EXEC, server=0))],
     ],
 )
 def test_who_is_not_asked(events: list[tuple[int, ft.Records]]) -> None:
     titles = {7: "postgres: checkpointer"}
     looks = [(10_000_000, None), (20_000_000, None)]
-    # All events come in one block, before the first look.
+    # All events come in one block, before titles are first read.
     block = np.concatenate([records for _, records in events])
     assert renamed(stream_of((1, block), *looks, titles=titles)) == []
 
@@ -167,7 +167,7 @@ def test_nobody_is_asked_for_ever() -> None:
         ("postgres: alice games [local] idle shop [local] idle", None),
         ("postgres: alice games 10.0.0.7(1) shop [local] idle", None),
         ("postgres: alice games[local] idle", None),
-        # No client's.
+        # These do not belong to a client.
         ("postgres: walsender replica 10.0.0.7(4711) streaming 0/3000148", None),
         ("postgres: autovacuum worker shop", None),
         ("postgres: checkpointer", None),
@@ -180,7 +180,7 @@ def test_users_and_databases(title: str, whose: tuple[str, str] | None) -> None:
 
 
 def session_frames(event: SessionEvent, server: int, title: str) -> list[tuple[int, bytes]]:
-    """(event, text) of what a stream tells of a session."""
+    """(event, text) of what a stream reports about a session."""
     record = {"session": 1, "tgid": 7, "pid": 7, "event": event, "server": server}
     records = ft.records(Block.SESSION, [record])
     blocks = [ft.head(), encode_block(Block.SESSION, records, t_ns=6)]
