@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What windows told, from the regression to the table and to JSON."""
+"""What the regression over windows learned, from the model to the table and to JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def ledger_of(*cases: Known, refit: bool = True, **known_of: Any) -> Ledger:
-    """One case after another, as one machine saw them."""
+    """Adds one case after another to a ledger, as if one machine had recorded them."""
     account = accounts(cases[0].series, (0,), Coefficients(**known_of), refit=refit).new()
     at_ns, first = 0, 0
     for case in cases:

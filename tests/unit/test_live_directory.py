@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of a trace: there when something was written, gone when nothing was."""
+"""The directory of a trace: it exists if something was written, and is removed if nothing was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qjoule.session.directory import inside
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The test's working directory is what it was, afterwards."""
+    """Restores the test's working directory afterwards."""
     monkeypatch.chdir(tmp_path)
 
 

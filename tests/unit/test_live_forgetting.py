@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients may send ever new shapes: a live view stays small, and what it says still adds up."""
+"""Clients may always send new shapes: a live view stays small, and its figures still add up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def window(number: int, rows: np.ndarray) -> bytes:
 
 
 def word(number: int) -> bytes:
-    """A name of its own, without digits: they would be a literal."""
+    """A separate name without digits, which would be literals."""
     return bytes(ord("a") + int(digit) for digit in str(number))
 
 
@@ -47,7 +47,7 @@ def sums(shapes: np.ndarray, cpu_ns: int) -> np.ndarray:
 
 
 def flooded(*, texts: bool) -> Iterator[bytes]:
-    """A steady statement, beside it ever new ones for a while."""
+    """A steady statement, and for a while always new ones beside it."""
     for number in range(FLOOD + REST):
         steady = sums(np.array([STEADY]), STEADY_NS)
         if number >= FLOOD:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A replayed trace: its snapshots add up to what `qjoule attribute` says of the whole."""
+"""A replayed trace: its snapshots add up to what `qjoule attribute` reports for the whole."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_total_at_the_end_is_the_attribution(
     whole = attribute(trace, by)
     last = snapshots[-1].total
     assert last.rows == whole.rows
-    # The interval's ends are sums of floats, whose last bit knows their order.
+    # The interval's ends are sums of floats, whose last bit depends on the order.
     for part, same in zip(last.fixed, whole.fixed, strict=True):
         assert part.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-12)
         assert replace(part, energy_nj_ci95=same.energy_nj_ci95) == same
@@ -78,7 +78,7 @@ def test_a_new_grouping_goes_on_from_where_it_is(trace: Trace) -> None:
 
 
 def attribute_by(trace: Trace, by: str, like: Snapshot) -> object:
-    """The attribution, with the live view's own way to count coverage."""
+    """The attribution, with coverage counted as in the live view."""
     return replace(attribute(trace, (by,)), coverage=like.total.coverage)
 
 

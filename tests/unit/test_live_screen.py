@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole screens, composed without a terminal."""
+"""Complete screens, composed without a terminal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_waiting_ended_and_without_energy(width: int, height: int) -> None:
 
 
 def power_figures(lines: list[str]) -> list[Decimal]:
-    """What stands in the power column; the total last."""
+    """The contents of the power column; the total is last."""
     top = next(i for i, line in enumerate(lines) if "QUERY" in line)
     heading = re.search(r" [nµmkM]?W ", lines[top])
     assert heading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live stream: the same records as a trace give the same figures."""
+"""The live stream: the same records give the same figures as in a trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
 
 
 def window(number: int, *rows: dict[str, object], joules: int = 1000) -> bytes:
-    """One window as the tracer writes it: the reading that ends it, then the sums over it."""
+    """One window as the tracer writes it: the reading that ends it, then its sums."""
     t0_ns = BEGIN_NS + number * WINDOW
     span = {"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW}
     sums = [{**span, **row} for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every key through textual, with a source that says what it was told to say."""
+"""Every key, through textual, with a source that yields what the test puts in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def text(app: LiveView) -> str:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread will surely do; the test's own timeout is the limit."""
+    """Waits for what another thread will certainly do; the limit is the test's own timeout."""
     while not condition():
         await asyncio.sleep(0.01)
 

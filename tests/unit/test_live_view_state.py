@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys to state, without a terminal."""
+"""How keys change the state, without a terminal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU and topology, from made-up and from this machine's files."""
+"""CPU and topology, from made-up files and from this machine's."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_privileges(tmp_path: Path, bits: str, ok: bool) -> None:
 
 
 def test_what_is_unknown_says_why_and_not_that_it_is(tmp_path: Path) -> None:
-    """A system without anything: `doctor` writes the word before each of them."""
+    """On a system that lacks everything: `doctor` writes the word "unknown" before each of them."""
     checks = [check for check in kernel.check_machine(tmp_path) if check.ok is None]
     assert {"kernel", "privileges", "lockdown"} <= {check.name for check in checks}
     for check in checks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is missing from an attribution is said in words, and nothing is left out."""
+"""What is missing from an attribution is described in words, and nothing is omitted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose CPU time has a name: worked out by hand."""
+"""Which CPU time has a named owner: computed by hand."""
 
 from __future__ import annotations
 

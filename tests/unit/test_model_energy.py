@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw counters to nanojoules: wraps, resets, gaps, failed reads, lies."""
+"""Raw counters to nanojoules: wraps, resets, gaps, failed reads, false values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fit's own parts: least squares, noise by frequency, slow drift, and what is forgotten."""
+"""The parts of the fit: least squares, noise by frequency, slow drift, and forgetting."""
 
 from __future__ import annotations
 

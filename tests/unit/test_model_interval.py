@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals: what shrinks with more windows and what does not."""
+"""Intervals: which parts shrink with more windows and which do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is learned from windows: power at rest, who draws more than its weight, and how surely."""
+"""The regression over windows: power at rest, groups that draw more than their weight,
+confidence.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_factors_say_who_draws_more_and_the_rest_is_one() -> None:
 
 
 def test_statements_that_always_run_together_are_named_and_not_invented() -> None:
-    # Within what weights are believed to be good for: no more can be asked of what is not told.
+    # Within the assumed error of weights: the windows carry no information on more.
     case = known(5, (1.1, 0.92, 1.0, 1.1), together=True)
     ledger = learned(case, calibrated())
     findings = Findings.of(ledger)
@@ -76,7 +78,7 @@ def test_statements_that_always_run_together_are_named_and_not_invented() -> Non
     ]
     low, high = ledger.ci95()
     assert ((low <= case.energy_nj) & (case.energy_nj <= high)).all()
-    # What the two drew together is known far better than what each of them did.
+    # The sum of what the two drew is known far better than each of them.
     both = int(ledger.domains["package"].energy_nj[:2].sum())
     assert both == pytest.approx(case.energy_nj[:2].sum(), rel=0.03)
 
@@ -121,7 +123,7 @@ def test_what_moved_keeps_its_energy() -> None:
     account.move(1, 0)
     after = account.look().domains["package"].energy_nj
     assert after[1] == 0
-    # They are one class from then on, so what is learned of the others moves a little.
+    # From then on they are one class, so what is learned of the others changes a little.
     assert int(after.sum()) == pytest.approx(int(before.sum()), rel=1e-3)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that lie: counters stop, energies jump, packages leave, clocks err."""
+"""Windows with false data: counters stop, energies jump, packages vanish, clocks are wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qjoule.model.ledger import Ledger
 
 
 def check(ledger: Ledger, measured: int) -> None:
-    """Every figure is a number, none is negative, and all of them add up."""
+    """Checks that every figure is a number, none is negative, and all of them add up."""
     sums = ledger.domains["package"]
     low, high = ledger.ci95()
     assert np.isfinite(low).all()
@@ -206,7 +206,7 @@ def test_a_package_that_goes_offline_leaves_the_other_alone() -> None:
     check(ledger, int(energy_nj.sum()))
     assert ledger.causes["missing"] == windows(batch) - off
     assert ledger.domains["package"].energy_nj[:4] == pytest.approx(case.energy_nj[:4], rel=0.05)
-    # The second package's groups drew for as long as it was there, and nothing after.
+    # The second package's groups drew power while it was there, and nothing after.
     share = off / windows(batch)
     assert ledger.domains["package"].energy_nj[4:] == pytest.approx(
         share * case.energy_nj[4:], rel=0.1

@@ -107,7 +107,7 @@ def test_sums_beyond_the_cpus_time_are_cut_and_counted() -> None:
 
 
 def test_a_package_is_active_as_if_its_cpus_were_busy_independently() -> None:
-    """Half a window on each of two CPUs: three quarters. Not known: all it can be."""
+    """Half a window on each of two CPUs: three quarters. If unknown: the maximum possible."""
     rows = [
         {"owner_kind": OwnerKind.PROCESS, "cpu_ns": cpu_ms * MS, "t0_ns": t_ms * MS}
         | {"t1_ns": (t_ms + 10) * MS}
@@ -181,7 +181,7 @@ def test_exact_quantiles_are_latencies_that_happened() -> None:
 
 
 def test_rounded_latencies_are_near_and_rounded_once() -> None:
-    """Also where a latency as a float is the next power of two."""
+    """Also where a latency converted to float is the next power of two."""
     latencies, some = latency.Latencies(), 2**62 - 1 - np.arange(latency.EXACT + 1)
     latencies.add(np.zeros(len(some), np.int64), some, np.ones(len(some), np.int64))
     before = latencies.stats(1).latency_ns_quantiles

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The physical test's arithmetic, on a small machine of its own whose truth is known."""
+"""The physical test's arithmetic, on a small machine with known truth."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ from qjoule.model.physical import (
 
 @dataclass(frozen=True)
 class Machine:
-    """What is drawn at rest, once as soon as anything runs, and by each load on top of it; W."""
+    """Power at rest, power drawn once as soon as anything runs, and each load's on top of
+    it; in W.
+    """
 
     rest_w: float
     once_w: float
     a_w: float
     b_w: float
-    noise: float = 0.002  #: of a reading, relative, one sigma
+    noise: float = 0.002  #: relative error of a reading, one sigma
 
     @property
     def share_a(self) -> float:
         return self.a_w / (self.a_w + self.b_w)
 
     def rounds(self, split_a: float, n: int = 5, seed: int = 1) -> list[Round]:
-        """Readings of n rounds; the attribution under test gives A this share of the dynamic."""
+        """Readings of n rounds; the attribution under test gives A this share of the dynamic
+        energy.
+        """
         random = np.random.default_rng(seed)
         awake_w = self.rest_w + self.once_w
         found = []
@@ -58,7 +62,7 @@ class Machine:
 
 
 def machine(residual: float, share_a: float, **more: float) -> Machine:
-    """150 W together, of which `residual` is drawn once, two fifths of that at rest."""
+    """150 W together, of which `residual` is drawn once; two fifths of that at rest."""
     once = 150.0 * residual
     loads = 150.0 - once
     return Machine(0.4 * once, 0.6 * once, share_a * loads, (1 - share_a) * loads, **more)
@@ -81,13 +85,15 @@ def test_the_true_split_agrees_whatever_is_drawn_once(residual: float, share_a: 
 
 @pytest.mark.parametrize("residual", RESIDUALS)
 def test_subtracting_the_power_at_rest_would_pass_a_wrong_split(residual: float) -> None:
-    """Split 70:30 in truth; a split by time says 50:50, and rest-arithmetic leans towards it."""
+    """The true split is 70:30. A split by time gives 50:50, and subtracting rest leans towards
+    that.
+    """
     truth = machine(residual, 0.7)
     test = judge(truth.rounds(split_a=0.5))
     assert test.verdict is Verdict.DIFFERS
     assert test.a.error.value == pytest.approx(0.5 / 0.7 - 1, abs=0.02)
     wrong = share_above_rest(test, truth.rest_w)
-    assert wrong < 0.7 - 0.02  # always towards one half
+    assert wrong < 0.7 - 0.02  # always biased towards one half
     assert abs(test.a.physical_share.value - 0.7) < abs(wrong - 0.7) / 3
 
 
@@ -99,7 +105,7 @@ def test_subtracting_the_power_at_rest_fails_the_true_split() -> None:
 
 
 def test_even_by_time_is_found_out_at_56_to_44() -> None:
-    """The split of a real server, where time and cycles both said 50:50."""
+    """The split of a real server, for which both time and cycles gave 50:50."""
     test = judge(machine(0.36, 0.56, noise=0.0005).rounds(split_a=0.5))
     assert test.a.error.value == pytest.approx(0.5 / 0.56 - 1, abs=0.01)
     assert test.b.error.value == pytest.approx(0.5 / 0.44 - 1, abs=0.02)

@@ -96,7 +96,7 @@ def test_shared_power_goes_by_time_and_only_while_somebody_runs() -> None:
         segments=counted([ALL, ALL], [3000, 1, 1], [1000, 1, 1]),
         coefficients=Coefficients(shared_w={(0, "package"): 40.0}),
     )
-    # Both run in the same 5 ms: 40 W are 0.2 J in halves, the other 0.8 J go 3:1.
+    # Both run in the same 5 ms: 40 W are 0.2 J, split in halves; the other 0.8 J are split 3:1.
     assert energies(made) == [700_000_000, 300_000_000]
     asleep = case(segments=model_cases.segments([]), coefficients=made.coefficients)
     assert model_cases.run(asleep).ledger.domains["package"].idle_nj == 10**9

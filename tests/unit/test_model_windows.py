@@ -26,7 +26,7 @@ def run(bounds: list[int], given: Segments, lost: tuple[LostTime, ...] = ()) -> 
 
 
 def counted(given: Segments, counts: list[Any], **more: Any) -> Segments:
-    """With the same count in all three counters."""
+    """Segments with the same count in all three counters."""
     values = np.array(counts, np.uint64)[:, None].repeat(3, 1)
     return replace(given, counters=values, valid=np.ones(values.shape, bool), **more)
 
@@ -74,7 +74,7 @@ def test_time_in_which_multiplexed_counters_did_not_count() -> None:
     given = segments([(0, 8, 0, 1), (8, 12, 0, 1), (12, 20, 0, 2)])
     shares = np.array([0.25, 1, np.nan], np.float32)
     entries = run([0, 20], counted(given, [1, 1, 1], scaled=shares))[1].entries
-    assert entries.scaled_ns.tolist() == [6, 8]  # nothing is known of the last
+    assert entries.scaled_ns.tolist() == [6, 8]  # nothing is known about the last one
     assert run([0, 20], given)[1].entries.scaled_ns.tolist() == [0, 0]
 
 
@@ -92,7 +92,7 @@ def test_lost_time_has_no_more_room_than_its_cpu_left_free() -> None:
     lost = LostTime(2, np.array([0, 10]), np.array([0, 8]))
     batch = run([0, 10, 20], segments([(0, 7, 2, 1)]), (lost,))[1]
     assert batch.lost_ns.tolist() == [[3], [5]]
-    assert batch.active_ns.tolist() == [[7], [0]]  # what was lost ran, but nobody knows when
+    assert batch.active_ns.tolist() == [[7], [0]]  # the lost time did run, but nobody knows when
 
 
 def test_segments_on_one_cpu_queue_up_in_their_order() -> None:

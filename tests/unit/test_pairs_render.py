@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of pairs: ratios with their intervals, unknowns, and what it says of their form."""
+"""The table of pairs: ratios with their intervals, unknowns, and the verdict on their forms."""
 
 from __future__ import annotations
 

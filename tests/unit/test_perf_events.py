@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events by perf's names, as perf_event_open(2) numbers them."""
+"""Events by perf's names, with their numbers for perf_event_open(2)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much runs with root's rights: little enough to be read as a whole.
+"""Limits the amount of code that runs with root's rights, so that it can be read as a whole.
 
 A line counts unless it is blank, comment, #include, or brackets alone. The headers of tracer/root
 count, but not protocol.h: it is the contract with processes without rights, and has no code.
@@ -17,12 +17,12 @@ import qjoule
 _ROOT_PART = Path(__file__).parents[2] / "tracer" / "root"
 _PACKAGE = Path(qjoule.__file__).parent
 _CONTRACT = "protocol.h"
-#: It must not grow. What is new there takes the place of something else.
+#: It must not grow: new code has to replace something else.
 MOST_LINES = 985
 
 
 def lines_of_c(text: str) -> int:
-    """Lines that count, as above."""
+    """Lines that count by the rule above."""
     strings_or_comments = r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/'
     text = re.sub(strings_or_comments, _without_comment, text, flags=re.DOTALL)
     return sum(_counts(line) for line in text.splitlines())
@@ -37,9 +37,9 @@ def _counts(line: str) -> bool:
 
 
 def lines_of_python(text: str) -> int:
-    """Lines that hold a token which is neither bracket, comment nor docstring."""
+    """Lines with a token that is no bracket, comment or docstring."""
     counted: set[int] = set()
-    begins = True  # a statement: a string there is a docstring
+    begins = True  # a string as a statement is a docstring
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.COMMENT, tokenize.NL):
             continue

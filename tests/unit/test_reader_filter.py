@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process can no longer do once it only reads, and what it still can."""
+"""What a process that only reads can no longer do, and what it still can."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of servers: what it says, and that each mistake in it is one line that names it."""
+"""The registry of servers: its contents, and that each mistake gives one line that names it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def table(tmp_path: Path, text: str) -> Path:
 
 
 def test_numbers_in_traces_are_what_they_always_were() -> None:
-    """Old traces have these numbers, so they never change; a new server has a line more here."""
+    """Old traces contain these numbers, so they never change; add a line here for a new server."""
     own = [name for name, server in registry.servers().items() if not server.of]
     assert {name: registry.kind_of(name) for name in ["none", *own]} == KINDS
     assert {registry.name_of(kind): kind for kind in KINDS.values()} == KINDS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's figures add up to the attribution, whatever the trace says."""
+"""The page's figures add up to the attribution, whatever the trace contains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from qjoule.trace.writer import TraceWriter
 
 
 def check_adds_up(found: Gathered) -> None:
-    """Law: the stack is the measured line at any time, and the attribution's totals in all."""
+    """Law: the stack equals the measured line at any time, and the attribution's totals overall."""
     power, whole = found.power, found.attribution
     stacked = sum((power.parts_nj[part] for part in PARTS), start=0 * power.measured_nj)
     assert stacked.tolist() == power.measured_nj.tolist()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's file: what is in it, and that nothing in it can become markup or leave the machine."""
+"""The page's file: its contents, and that nothing in it can become markup or access the network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reports say of the model: calibration, factors, shared energy, DRAM and what is missing."""
+"""What reports show of the model: calibration, factors, shared energy, DRAM and what is missing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CALIBRATED = ModelInfo(
 
 
 def modelled() -> Attribution:
-    """Two queries with DRAM; one draws more than its weight says, one that was not separable."""
+    """Two queries with DRAM: one draws more than its weight, the other could not be separated."""
     hot = query_row(
         6 * J,
         "SELECT sort",
@@ -73,7 +73,7 @@ def notes(found: Attribution) -> str:
 def test_the_table_names_who_draws_more_than_the_weights_say() -> None:
     text = render(modelled(), width=80)
     assert f"draws     1.24{TIMES} [1.10, 1.40] what its weight says: SELECT sort" in text
-    assert text.count("what its weight says") == 1  # the other's interval holds 1
+    assert text.count("what its weight says") == 1  # the other's interval contains 1
     assert "not_separable" in text
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 

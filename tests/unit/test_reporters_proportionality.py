@@ -45,7 +45,7 @@ def test_text() -> None:
     assert "Was the fastest configuration the most efficient one?\nYes: level=100" in text
     assert "idle share of the peak's power  50.5 %" in text
     assert "\x1b" not in text
-    assert fmt.UNKNOWN in text  # attributed joules per operation are not known
+    assert fmt.UNKNOWN in text  # attributed joules per operation are unknown
 
 
 @pytest.mark.parametrize("grade", ["estimated", "simulated", "unheard"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of ratios over runs: against scipy's own tests, and where there is nothing to tell."""
+"""Intervals of ratios over runs: against scipy's tests, and where the data gives no result."""
 
 from __future__ import annotations
 

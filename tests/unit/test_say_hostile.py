@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that strangers chose reach a terminal as text alone, by whatever way they come."""
+"""Names chosen by strangers reach a terminal only as text, by whatever path they come."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.meta import Meta
 
-#: ESC, an 8-bit CSI, BEL, ends of lines, overrides of direction, what is not seen.
+#: ESC, an 8-bit CSI, BEL, line ends, direction overrides, invisible characters.
 CONTROLS = "\x1b\x9b\x07\r\n\x0b\x0c\x1c\x85\u2028\u2029\u202e\u2066\u200b\u00ad\x00\x7f"
 HOSTILE = "evil" + "".join(f"{one}[31m" for one in CONTROLS) + "[bold]name[/bold]"
 FORBIDDEN = frozenset(CONTROLS) - {"\n"}
 
 
 def hostile() -> Attribution:
-    """Every text that comes from outside is hostile."""
+    """Makes every text that comes from outside hostile."""
     row = query_row(10**9, HOSTILE, server=HOSTILE, rung=HOSTILE, flags=(HOSTILE,))
     row = replace(row, keys={"fingerprint": HOSTILE, "tag:who": HOSTILE, "user": HOSTILE})
     found = typical()
@@ -110,9 +110,9 @@ def test_an_error_that_nobody_foresaw_is_harmless(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("command", ["attribute", "compare"])
 def test_errors_of_the_command_line(tmp_path: Path, command: str) -> None:
-    """Names of files too: a trace may be anybody's, who named what is in it."""
+    """Also names of files: a trace may come from anybody, who chose the names in it."""
     name = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")
-    # As bytes: the locale's encoding may lack some of it.
+    # As bytes: the locale's encoding may lack some of the characters.
     paths = [str(name).encode()] * (2 if command == "compare" else 1)
     done = subprocess.run(
         [sys.executable, "-m", "qjoule", command, *paths], capture_output=True, check=False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who opens what: everything of a candidate goes through its `Access`."""
+"""All access to a candidate's files goes through its `Access`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from qjoule.servers.direct_access import DirectAccess, FileAccess, open_regular
 
 SERVERS = Path(qjoule.servers.__file__).parent
 
-#: What reaches the file system by a path.
+#: Functions that reach the file system by a path.
 BY_PATH = {"open", "stat", "lstat", "readlink", "iterdir", "glob", "rglob", "listdir", "scandir"}
 BY_PATH |= {"read_text", "read_bytes", "exists", "is_file", "is_dir", "samefile"}
 
-#: Modules that are not about a candidate's files, and why.
+#: Modules that do not deal with a candidate's files, and why.
 OTHERS = {
     "direct_access.py": "the one that does it",
     "in_root.py": "its calls of openat2(2)",
@@ -73,7 +73,9 @@ def entry(tmp_path: Path) -> Path:
 
 
 def test_what_is_no_regular_file_is_never_opened(entry: Path) -> None:
-    """Opening a named pipe waits for its other end, and opening a device may act on it."""
+    """Opening a named pipe blocks until its other end opens, and opening a device may have an
+    effect.
+    """
     os.mkfifo(entry / "exe")
     os.mkfifo(entry / "root" / "my.cnf")
     access = DirectAccess(entry)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration as a server has it: files, includes, command line, and what cannot be told."""
+"""Configuration as a server reads it: files, includes, command line, and what cannot be known."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def machine(tmp_path: Path) -> Machine:
     [
         ("mariadb", OLD, (), False),
         ("mariadb", NEW, (), True),
-        ("mariadb", "", (), True),  # version unknown: the careful answer
+        ("mariadb", "", (), True),  # version unknown: the cautious answer
         ("mariadb", NEW, ("--skip-ssl",), False),
         ("mariadb", NEW, ("--ssl=0",), False),
         ("mariadb", NEW, ("--disable_ssl",), False),
@@ -137,7 +137,7 @@ def test_option_files_groups_includes_and_comments(machine: Machine) -> None:
         ((), ("HOME=/home/db", "MYSQL_GROUP_SUFFIX=2"), True),
         ((), ("MYSQL_HOME=/opt/m",), True),
         (("--no-defaults",), ("MYSQL_HOME=/opt/m",), False),
-        (("--defaults-file=x.cnf",), (), None),  # relative to a directory that is not known
+        (("--defaults-file=x.cnf",), (), None),  # relative to an unknown directory
     ],
 )
 def test_which_files_are_read(

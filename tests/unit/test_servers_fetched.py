@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of fetched servers: what is in it is whole, and is what was meant."""
+"""The cache of fetched servers: its contents are complete, and are what was intended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tool(directory: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that stands before the real one."""
+    """A program on PATH before the real one."""
     directory.mkdir(exist_ok=True)
     program = directory / name
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -85,7 +85,7 @@ def test_a_tool_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_jars_are_those_of_the_list(
     fetched: str, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # mvn's last argument but none says where to put them.
+    # mvn's last argument but one gives the destination.
     script = f'for o in "$@"; do d=${{o#-DoutputDirectory=}}; done; cd $d; touch {fetched}'
     tool(tmp_path / "bin", "mvn", script, monkeypatch)
     pom, checksums = tmp_path / "pom.xml", tmp_path / "jars.sha256"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of measured costs: what is written is read, and what is broken is refused."""
+"""The file of measured costs: what is written can be read, and broken files are refused."""
 
 from __future__ import annotations
 

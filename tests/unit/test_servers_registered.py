@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the servers' folders export agrees with the registry, and shared code reaches them by it."""
+"""The exports of the servers' folders match the registry; shared code uses them only through it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
 
 
 def test_it_is_found_in_one_way(support: ServerSupport) -> None:
-    """By its executable, or by what a runtime was started with; a generic one only if asked for."""
+    """By its executable, or by a runtime's arguments; a generic one only on request."""
     assert bool(support.executables) + bool(support.runtime) == (support.name != NO_PROTOCOL)
     assert not support.runtime or support.runtime in runtimes()
     assert not support.installed or support.executables

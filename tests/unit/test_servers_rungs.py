@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every decision between the rungs, and the line that explains it."""
+"""Every choice of a rung, and the line that explains it."""
 
 from __future__ import annotations
 

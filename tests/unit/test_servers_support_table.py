@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/servers.md says what the code does."""
+"""docs/servers.md matches the code."""
 
 from __future__ import annotations
 

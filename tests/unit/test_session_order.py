@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which a command that traces gives up what it may do, and takes all back after."""
+"""The order in which a tracing command gives up its rights, and cleans up afterwards."""
 
 from __future__ import annotations
 

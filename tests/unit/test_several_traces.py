@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule attribute A B`: rows of several traces added up by their keys."""
+"""`qjoule attribute A B`: rows of several traces are added up by their keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATER_NS = 3_600 * 10**9
 
 
 def queries(*tagged: str) -> list[dict[str, Any]]:
-    """As in the trace written by hand; those of these fingerprints belong to one request."""
+    """As in the handwritten trace; queries with these fingerprints belong to one request."""
     rows = []
     for begin, end, number, name, verb, extra in hand.QUERIES:
         tags = [("trace", TRACE_ID)] if name in tagged else extra.get("tags")
@@ -42,7 +42,7 @@ def queries(*tagged: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[..., Path]:
-    """Traces of two machines: a request touched a statement of each."""
+    """Traces of two machines; a request ran a statement on each."""
 
     def write(name: str, host: str = "db1", *tagged: str, **changed: Any) -> Path:
         meta = {"host": host, "servers": (Server(1, "shop-db", "mysql"),)} | changed.pop("meta", {})

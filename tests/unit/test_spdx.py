@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each source file says under which licence it is."""
+"""Each source file states its licence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_source_has_a_licence() -> None:
 
 
 def test_what_runs_in_the_kernel_is_gpl_too() -> None:
-    """The kernel gives helpers of BPF to programs under the GPL alone (LICENSE in maps.bpf.c)."""
+    """The kernel offers its BPF helpers only to programs under the GPL (LICENSE in maps.bpf.c)."""
     programs = [path for path in _sources() if path.is_relative_to(TREE / "bpf")]
     assert programs
     assert not [str(path.relative_to(TREE)) for path in programs if DUAL not in _head(path)]

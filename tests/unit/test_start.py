@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first thing that runs as root: what it imports, and what it gives to the root part."""
+"""The first code that runs as root: what it imports, and what it passes to the root part."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from qjoule import start
 
 
 class GivenAway(Exception):
-    """The process has become another program."""
+    """Raised instead of replacing the process with another program."""
 
 
 @pytest.fixture
 def given_to(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Command lines that the root part was called with; this process seems to be root's."""
+    """Command lines with which the root part was called; this process appears to be root's."""
     found: list[list[str]] = []
 
     def execv(_path: str, words: list[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analysis of variance: equal to R's on published data, and what it says of bad input."""
+"""The analysis of variance: equal to R's on published data, and its messages for bad input."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_table_is_rs(
     compared = set()
     for effect in found.effects:
         name = effect.name.replace(BY, ":")
-        if name == "N:P:K":  # confounded with the blocks: R leaves it out
+        if name == "N:P:K":  # confounded with the blocks: R omits it
             assert effect.df == 0
             continue
         compared.add(name)
@@ -112,7 +112,7 @@ def test_aligned_ranks_are_as_defined(data: str, response: str, factors: list[st
 
 
 def test_of_three_effects_all_others_are_taken_out() -> None:
-    """Higgins' property: what is aligned for one effect has nothing of another."""
+    """Higgins' property: data aligned for one effect contains nothing of another."""
     rng = np.random.default_rng(5)
     table = load("npk")
     values = table["yield"].to_numpy(float) + rng.normal(0, 1, len(table))

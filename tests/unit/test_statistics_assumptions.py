@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of residuals: equal to R's, and what they say where they cannot be made."""
+"""Checks of residuals: equal to R's, and their messages where they are impossible."""
 
 from __future__ import annotations
 

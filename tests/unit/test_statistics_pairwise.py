@@ -162,7 +162,7 @@ def test_a_very_large_effect_has_an_interval() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low < (found.g or 0) < found.high
-    near = hedges_g(1.0, 1.0, 148, math.sqrt(2 / 75))  # where both ways have an answer
+    near = hedges_g(1.0, 1.0, 148, math.sqrt(2 / 75))  # where both ways have a result
     half = 1.96 * math.sqrt(2 / 75 + 1 / 296)
     assert (near.high or 0) - (near.low or 0) == pytest.approx(2 * half, rel=0.02)
 
@@ -228,8 +228,10 @@ def test_letters_say_exactly_which_pairs_differ(data: st.DataObject, groups: int
 
 
 def family_errors(*, own: bool, studies: int) -> float:
-    """The share of studies of three equal means, the smallest sample the most spread, with a pair
-    that is said to differ: one less the coverage of the simultaneous intervals.
+    """The share of studies with a false positive, for three equal means, the smallest sample with
+    the largest spread.
+
+    It equals one minus the coverage of the simultaneous intervals.
     """
     rng = np.random.default_rng(20240507)
     groups = np.repeat(np.arange(3), [5, 10, 20])
@@ -251,7 +253,9 @@ def family_errors(*, own: bool, studies: int) -> float:
 
 
 def test_games_howell_covers_where_tukey_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals leave out the true difference exactly where p < 0.05; limits take long to find."""
+    """An interval excludes the true difference exactly if p < 0.05; its limits are slow to
+    compute.
+    """
     monkeypatch.setattr(pairwise, "critical", lambda _, df: np.ones(len(df)))
     assert family_errors(own=True, studies=120) <= 0.1
     assert family_errors(own=False, studies=60) > 0.15

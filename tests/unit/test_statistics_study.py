@@ -60,7 +60,7 @@ def test_variances_that_differ_let_welch_and_games_howell_decide() -> None:
 
 def test_factorial_data_with_long_tails_are_ranked() -> None:
     table = load("warpbreaks")
-    table["breaks"] = np.log(table["breaks"])  # as Tukey analyses them
+    table["breaks"] = np.log(table["breaks"])  # in the form that Tukey analyses
     assert findings(runs_of(table, "breaks", ["wool", "tension"])).decides == ANOVA
     tails = [-9.0, -1.0, -0.5, -0.2, 0.0, 0.2, 0.5, 1.0, 9.0]
     table["breaks"] = np.tile(np.array(tails), 6)
@@ -143,7 +143,7 @@ def test_runs_measured_differently_are_refused_or_flagged(
     sample = select(table, J, mixed=True)
     assert sample.mixed
     assert any("are compared" in note for note in sample.notes)
-    table.loc[3, "status"] = "failed"  # what is left out mixes nothing
+    table.loc[3, "status"] = "failed"  # the omitted part confounds nothing
     assert not select(table, J).mixed
 
 
@@ -191,7 +191,7 @@ def test_zero_variance_is_no_error_of_the_program() -> None:
     assert within.anova.effects[0].p is None
     assert within.combinations.pairs[0].p is None
     half = findings(two_levels([1.0, 2.0, 1.0, 6.1, 1.0, 1.8, 1.0, 7.4, 1.0, 1.1, 1.0, 5.2]))
-    assert half.decides == ANOVA  # Welch's would divide by the equal group's variance
+    assert half.decides == ANOVA  # Welch's test would divide by the equal group's variance
     assert "has no answer" in half.why
     assert half.combinations.pairs[0].p is not None
 
@@ -246,7 +246,7 @@ def test_what_one_run_does_not_know_of_itself_is_kept() -> None:
 
 
 def false_positives(kind: str, factors: int, studies: int = 500) -> float:
-    """The share of effects that do not exist for which the deciding test says p < 0.05."""
+    """The share of non-existent effects for which the deciding test gives p < 0.05."""
     rng = np.random.default_rng(20240506)
     table = pd.DataFrame({"a": np.repeat(np.arange(3), 16), "b": np.tile([0, 1], 24)})
     design = design_of(table, ["a", "b"][:factors])
@@ -263,7 +263,7 @@ def false_positives(kind: str, factors: int, studies: int = 500) -> float:
 
 
 def _deciding(values: Floats, design: Design) -> list[float]:
-    """The p values of the test that `study.response` lets decide, without its pairs (slow)."""
+    """The p values of the deciding test of `study.response`, without its pairs (slow)."""
     table = table_of(values, design)
     cells = cells_of(values, design.cells)
     groups = welch(cells, design, [effect.term for effect in table.effects])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the tags become that clients send to servers."""
+"""Which queries get the tags that clients send to servers."""
 
 from __future__ import annotations
 

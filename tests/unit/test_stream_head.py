@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream announces and what it lost: read in one place for recordings and the live view."""
+"""A stream's head and losses: read by the same code for recordings and the live view."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def sample(speed: float, per_joule: float, runs: int = 8, noise: float = 0.01) -
 
 
 def table(**configurations: tuple[float, float]) -> pd.DataFrame:
-    """Five runs of each, by operations per second and watts."""
+    """Five runs of each server, given by operations per second and watts."""
     rows = []
     for name, (speed, power) in configurations.items():
         for run in range(5):
@@ -76,7 +76,7 @@ def test_no_and_which() -> None:
 @pytest.mark.parametrize(
     "samples",
     [
-        # Equally efficient; equally fast, one more efficient; both in between.
+        # Equally efficient; equally fast with one more efficient; both in between.
         [sample(100, 5, noise=0.2), sample(80, 5, noise=0.2)],
         [sample(100, 4, noise=0.2), sample(100, 8, noise=0.2)],
         [sample(100, 4.9, 3, 0.1), sample(90, 5, 3, 0.1)],

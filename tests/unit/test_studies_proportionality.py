@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy proportionality of curves and of tables of runs with known answers."""
+"""Energy proportionality of curves and of tables of runs with known results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOAD = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 
 
 def table(powers: dict[float, list[float]], **more: Any) -> pd.DataFrame:
-    """Runs of which a load of 100 % does 1,000 operations a second."""
+    """Runs in which a load of 100 % does 1,000 operations a second."""
     rows = [
         {
             "status": "done",
@@ -63,7 +63,9 @@ def test_many_curves_at_once() -> None:
 
 
 def test_relative_efficiency_of_the_source() -> None:
-    """T. Haerder's slides: efficiency at 90, 70, 50, 30 and 10 % of load, so relative power."""
+    """T. Haerder's slides: efficiency at 90, 70, 50, 30 and 10 % of load, from which relative
+    power.
+    """
     load = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
     told = np.array([0.14, 0.35, 0.55, 0.73, 0.90, 1.0])
     assert relative_efficiency(load, load / told * 250) == pytest.approx(told)
@@ -91,7 +93,7 @@ def test_runs_with_known_answers() -> None:
     assert half.machine_j_per_operation.value == pytest.approx(75 / 500)
     assert half.j_per_operation.value == pytest.approx(75 / 50 / 20)
     assert half.relative_efficiency.value == pytest.approx(0.5 / 0.75)
-    assert found.levels[0].machine_j_per_operation.value is None  # nothing was done
+    assert found.levels[0].machine_j_per_operation.value is None  # no work was done
     assert found.missing == ()
     assert (found.grade, found.configuration) == ("measured", {})
 
@@ -137,7 +139,7 @@ def test_a_level_that_is_not_answered_is_saturated() -> None:
     runs.loc[runs["factor:level"] == 150.0, "throughput"] = 1_010.0
     (found,) = proportionality(runs)
     assert [level.saturated for level in found.levels] == [False, False, False, True]
-    assert found.index.value == pytest.approx(0.5)  # above 100 % is no part of the curve
+    assert found.index.value == pytest.approx(0.5)  # values above 100 % do not belong to the curve
 
 
 def test_each_configuration_by_itself() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which servers a study can start, and what is refused before anything is started."""
+"""Which servers a study can start, and what is refused before anything starts."""
 
 from __future__ import annotations
 

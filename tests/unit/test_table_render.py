@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The energy table: its looks at four widths, its sums, and text that means harm."""
+"""The energy table: its appearance at four widths, its sums, and malicious text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_golden(width: int) -> None:
-    """Run with QJOULE_UPDATE_GOLDEN=1 to accept a new look."""
+    """Run with QJOULE_UPDATE_GOLDEN=1 to accept a changed table."""
     path = GOLDEN / f"table_{width}.txt"
     text = render(typical(loss={"SEGMENT": 12, "TEXT": 3}, complete=False), width=width)
     if os.environ.get("QJOULE_UPDATE_GOLDEN"):
@@ -57,7 +57,7 @@ def test_hostile_text_stays_on_its_line_and_is_shown_literally(shape: str, width
 
 
 def _energy_cells(text: str) -> list[Decimal]:
-    """The energy column of the table, from the place of its heading; the total last."""
+    """The energy column of the table, located by its heading; the total is last."""
     lines = text.splitlines()
     top = next(index for index, line in enumerate(lines) if "energy " in line and "query" in line)
     found = re.search(r"energy \S?J", lines[top])

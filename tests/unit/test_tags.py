@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder's end of the shims: rings, definitions, joins; and hostile applications."""
+"""The recorder's side of the shims: rings, definitions, joins; and hostile applications."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_who_looked_for_a_recorder_before_it_started_is_heard_at_once(
     tmp_path: Path, channel: Channel
 ) -> None:
     peer = Peer(TCP)
-    assert channel.begin(peer) == 0  # there is nobody yet, and it does not look again for a while
+    assert channel.begin(peer) == 0  # nobody listens yet, and it does not check again for a while
     with closing(TagSource(tmp_path / "tags.sock")) as source:
         source.start()
         with tag(m="first"):
@@ -203,7 +203,7 @@ def test_every_user_may_connect_whatever_the_umask(tmp_path: Path) -> None:
         assert modes == ["0o755", "0o666"]
         folder.chmod(0o711)
         TagSource(folder / "tags.sock").close()
-        assert oct(folder.stat().st_mode & 0o777) == "0o711"  # somebody chose that
+        assert oct(folder.stat().st_mode & 0o777) == "0o711"  # a user chose that
     finally:
         os.umask(before)
 
@@ -257,7 +257,7 @@ def test_records_that_name_nothing_are_not_believed(source: TagSource, tmp_path:
     for number, (t_ns, connection, tags) in enumerate(records, 1):
         at = 4096 + (number - 1) * 64 + 24
         struct.pack_into("=QQQQQ", memory, at, 0, t_ns, connection << 32 | tags, 1, number)
-    # The last one's connection is known, and its tags are not: nor is what was told before.
+    # The last process's connection is known, but its tags and its earlier calls are not.
     assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [None]
     assert source.lost == 5
     client.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds until something else is told: joined as long as it does, and no longer."""
+"""A reported state is joined to queries until another is reported, and no longer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_one_record_says_it_of_all_calls_that_follow(source: TagSource, channel:
     times = [call(channel, peer, m) for m in "aaabba"]
     assert records(channel) == 3
     assert ask(source, before, *times) == [None, *"aaabba"]
-    assert ask(source, times[-1] + 60_000_000_000) == ["a"]  # as long as nothing else is told
+    assert ask(source, times[-1] + 60_000_000_000) == ["a"]  # until something else is reported
     assert ask(source, times[-1], of=1) == [None]
     assert source.lost == 0
 
@@ -93,7 +93,7 @@ def test_a_connection_that_is_closed_leaves_nothing_to_the_next_on_its_port(
 def test_a_process_that_is_gone_leaves_nothing(source: TagSource, channel: Channel) -> None:
     peer = new_peer()
     during = call(channel, peer, "a")
-    channel.close()  # as the kernel does when it ends
+    channel.close()  # as the kernel does at its end
     source.poll()
     source.poll()
     assert ask(source, during, time.monotonic_ns()) == ["a", None]
@@ -104,7 +104,7 @@ def test_where_a_change_could_not_be_told_nothing_holds(
 ) -> None:
     peer, other = new_peer(0), new_peer(1)
     before = call(channel, peer, "a")
-    source.poll()  # what may be missing is missing since then
+    source.poll()  # from then on something may be missing
     for number in range(SLOTS):
         call(channel, other, str(number % 2))
     lost = call(channel, peer, "b")
@@ -112,7 +112,7 @@ def test_where_a_change_could_not_be_told_nothing_holds(
     assert source.lost > 0
     assert ask(source, call(channel, peer, "b")) == ["b"]
     assert ask(source, call(channel, other, "c"), of=1) == ["c"]
-    # The same tags as before the gap are told again.
+    # The same tags as before the gap are reported again.
     assert ask(source, before, lost, call(channel, peer, "b")) == ["a", None, "b"]
 
 
@@ -140,7 +140,7 @@ def test_calls_that_the_shims_do_not_see_any_more(source: TagSource, channel: Ch
 def test_no_query_has_the_tags_of_another(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, str]]
 ) -> None:
-    """Calls, strangers on ports that were left, recorders that read at any time."""
+    """With calls, strangers on reused ports, and recorders that read at any time."""
     path = tmp_path_factory.mktemp("s") / "tags.sock"
     with (
         closing(TagSource(path, owners=Everyone())) as source,
@@ -173,7 +173,7 @@ def test_no_query_has_the_tags_of_another(
 def test_the_end_of_a_connection_of_many_requests_is_one_record(
     source: TagSource, channel: Channel
 ) -> None:
-    """However many: who says it over and over must not keep the recorder busy."""
+    """Whatever their number: reporting it repeatedly must not keep the recorder busy."""
     peer = new_peer()
     for stream in range(200):
         told = call(channel, peer, "a", stream)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags in what clients send to servers: what is read of it, and of how much."""
+"""Tags in what clients send to servers: what is parsed, and how much of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE
 from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
 
-_TRACING = {"traceparent", "tracestate"}  #: names of what is no tag by itself
+_TRACING = {"traceparent", "tracestate"}  #: names that are not tags by themselves
 _NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name not in _TRACING)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many applications, and some that mean no good: nobody is kept from being heard."""
+"""Many applications, some of them malicious: nobody is prevented from being heard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELLO = b"qjoule tags 1\n"
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """As many as a shell gives."""
+    """Limits the descriptors to the number that a shell allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     yield
@@ -40,7 +40,9 @@ def few_descriptors() -> Iterator[None]:
 
 
 def _silent(path: Path, number: int) -> list[socket.socket]:
-    """So many connections, as far as they are taken, of a process that says nothing."""
+    """Opens that many connections, as far as they are accepted, from a process that sends
+    nothing.
+    """
     made: list[socket.socket] = []
     with suppress(OSError):
         while len(made) < number:
@@ -58,7 +60,7 @@ def test_the_limit_of_descriptors_is_raised(few_descriptors: None) -> None:
 
 @pytest.mark.parametrize("hard", [16, 200, 600])
 def test_descriptors_are_kept_for_the_recorder(path: Path, hard: int) -> None:
-    """In a process of its own, for a limit that is lowered stays so."""
+    """In a separate process, because a lowered limit stays lowered."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -78,7 +80,7 @@ def test_silent_connections_of_one_process(path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
         clients = _silent(path, 100)
         source.poll()
-        # One of each of ours, and the recorder's end of those that it keeps.
+        # One descriptor for each of ours, and the recorder's end of those it keeps.
         kept = len(os.listdir("/proc/self/fd")) - before - len(clients)  # noqa: PTH208
         assert kept == crowd.MAX_OF_PROCESS
         assert source._listener.refused == 100 - kept
@@ -129,13 +131,13 @@ def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch
         listener = source._listener
         assert [one.uid for one in listener._crowd] == [NOBODY] * 10
         with ExitStack() as stack:
-            # As many of each: then nobody has more than the other would have.
+            # An equal number of each: then nobody has more than the other.
             for _ in range(7):
                 stack.enter_context(greet(path, HELLO, [_ring()]))
                 source.poll()
             uids = sorted(one.uid for one in listener._crowd)
             assert uids == [os.geteuid()] * 5 + [NOBODY] * 5
-            # Who came first has stayed.
+            # The first one to connect has stayed.
             numbers = [one.number for one in listener._crowd if one.uid == NOBODY]
             assert sorted(numbers) == [1, 2, 3, 4, 5]
 
@@ -148,7 +150,7 @@ def test_the_biggest_user_s_definitions_are_forgotten(
 
     def work() -> tuple[None, object]:
         kept = []
-        for _ in range(6):  # each less than the honest one, and together more
+        for _ in range(6):  # each sends less than the honest one, but together they send more
             client = greet(path, HELLO, [_ring()])
             for number in range(1, 6):
                 of = {f"k{n}": "x" * 250 for n in range(28)}
@@ -190,7 +192,7 @@ def test_ends_of_the_biggest_user_are_forgotten() -> None:
 def test_calls_of_the_biggest_user_are_forgotten(
     path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Of calls and of tags, as many as there is room for."""
+    """Calls and tags, as many as there is room for."""
     monkeypatch.setattr(calls, limit, 1000 if limit == "MAX_CALLS" else 20_000)
     with closing(TagSource(path)) as source, closing(Channel(str(path))) as channel:
         time_ns = call_in_each(channel, "first")

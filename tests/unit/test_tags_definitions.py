@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What numbers stand for: definitions of any content."""
+"""The definitions of numbers, with arbitrary content."""
 
 from __future__ import annotations
 

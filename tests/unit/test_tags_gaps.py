@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What could not be told, was not read in time, or is too much: its queries have no tags, and no
-others.
+"""What could not be reported, was not read in time, or exceeds the limits.
+
+The affected queries have no tags; all other queries keep theirs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def channel(
 def test_queries_without_tags_are_those_that_were_not_told(
     source: TagSource, channel: Channel
 ) -> None:
-    """Also of a recorder that comes late: what was told before the gap holds up to it."""
+    """Also with a recorder that comes late: what was reported before the gap holds up to it."""
     peer, other = new_peer(0), new_peer(1)
     times = [call(channel, other, str(number % 2)) for number in range(SLOTS)]
     during = call(channel, peer, "a")
@@ -56,7 +57,7 @@ def test_queries_without_tags_are_those_that_were_not_told(
     assert found == [str(number % 2) if number < told else None for number in range(SLOTS)]
     assert ask(source, during) == [None]
     assert source.lost == SLOTS - told + 1
-    # The next gap is one of its own.
+    # The next gap is a separate one.
     between = [call(channel, other, m) for m in "ab"]
     channel.interrupt()
     after = call(channel, peer, "b")
@@ -77,7 +78,7 @@ def test_tags_that_cannot_be_defined_are_one_connection_s_matter(
     assert all(m.split()[0] == str(n) for n, m in found.items() if m is not None)
     assert ask(source, before) == ["a"]
     assert ask(source, kept, after, of=1) == ["a", "a"]
-    # As soon as there is room it is told, without another change.
+    # It is reported as soon as there is room, without another change.
     last = f"{max(lost)} {'x' * 250}"
     assert ask(source, after, call(channel, peer, last)) == [None, last]
 
@@ -124,7 +125,7 @@ def test_what_finds_no_room_stays_in_the_ring(
 def test_what_is_written_while_the_recorder_reads_and_the_process_ends(
     source: TagSource, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ring was empty when it was read, and then the process made a call, and was gone."""
+    """The ring was empty when it was read; then the process made a call and ended."""
     peer, times = new_peer(), [0]
     read = Application.read_definitions
 
@@ -167,7 +168,7 @@ def test_a_process_that_defines_too_much_starts_anew(
 def test_no_query_has_another_s_tags_and_none_less_than_was_lost(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int, str]]
 ) -> None:
-    """Rings and sockets that are full now and then, and recorders that read at any time."""
+    """With rings and sockets that are full at times, and recorders that read at any time."""
     path = tmp_path_factory.mktemp("s") / "tags.sock"
     fails: set[str] = set()
     announce, begin = Recorder.announce, Recorder.begin

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applications that send anything, and more than can be read: others are heard all the same."""
+"""Applications that send arbitrary data, and more than can be read: others are still heard."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HELLO = b"qjoule tags 1\n"
 
 
 def test_processes_that_come_and_go_leave_nothing(path: Path) -> None:
-    """With or without a call that is believed."""
+    """With or without a call that is accepted."""
     with closing(TagSource(path, owners=Everyone())) as source:
         for turn in range(200):
             with greet(path, HELLO, [_ring()]) if turn % 2 else closing(Channel(str(path))) as one:
                 if isinstance(one, Channel):
                     call_in_each(one, "x")
             source.poll()
-        # As seen by a query that began long after all of them.
+        # As for a query that began long after all of them.
         one_query = np.zeros(1, np.int64)
         later_ns = one_query + time.monotonic_ns() + 60_000_000_000
         for _ in range(2):
@@ -42,7 +42,7 @@ def test_processes_that_come_and_go_leave_nothing(path: Path) -> None:
 
 
 def test_records_of_any_content_end_nothing(path: Path) -> None:
-    """And nobody else's tags are lost by them."""
+    """And nobody else's tags are lost because of them."""
     random = np.random.default_rng(7)
     words = np.array([0, 1, 2, 3, 5, 6, 7, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1], "u8")
     with closing(TagSource(path, owners=Everyone())) as source:
@@ -83,7 +83,7 @@ def _hungry(path: Path) -> Callable[[], tuple[None, object]]:
 
 @pytest.mark.root
 def test_a_user_whose_rings_are_always_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a share of the time; who wrote more than can be read in it is let go."""
+    """It gets a share of the time; a process that wrote more than can be read in it is dropped."""
     monkeypatch.setattr("qjoule.tags.listener.WHOLE_TURN_NS", 0)
     with (
         closing(TagSource(path)) as source,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches among calls."""
+"""Lookups among calls."""
 
 from __future__ import annotations
 

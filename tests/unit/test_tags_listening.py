@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where applications connect: whose folder it may be, who may connect, and whose socket it is."""
+"""Where applications connect: who may own the folder, who may connect, and who owns the socket."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_root_makes_nothing_in_a_folder_that_others_change(
 
 @pytest.mark.root
 def test_a_folder_of_everybody_s_where_names_stay(place: Path) -> None:
-    """As /tmp is."""
+    """Like /tmp."""
     place.chmod(0o1777)
     with closing(listen_at(place / "tags.sock")):
         assert _mode(place / "tags.sock") == 0o666
@@ -98,7 +98,7 @@ def test_a_folder_of_everybody_s_where_names_stay(place: Path) -> None:
 
 @pytest.mark.root
 def test_a_recorder_leaves_a_name_that_the_next_one_replaces(place: Path) -> None:
-    """As recorders do that have given up root's rights by then."""
+    """Recorders do that because they have given up root's rights by then."""
     path = place / "tags.sock"
     listening = listen_at(path)
 

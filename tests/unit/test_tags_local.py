@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which addresses are this host's: as binding to them says, but without a socket."""
+"""Which addresses belong to this host: same result as binding to them, but without a socket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose connections are: real sockets of several users, and who is believed about them."""
+"""Owners of connections: real sockets of several users, and whose reports are accepted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _listening(address: str = "127.0.0.1") -> socket.socket:
 
 
 def _described(client: socket.socket) -> dict[str, Any]:
-    """As a shim describes it."""
+    """A connection as a shim describes it."""
     if client.family == socket.AF_UNIX:
         inode = os.fstat(client.fileno()).st_ino
         return {"db.system.name": "x", "network.transport": "unix", "client.inode": inode}
@@ -74,7 +74,7 @@ def _connection(of: dict[str, Any]) -> Connection:
 
 
 def _tell(path: Path, of: dict[str, Any], tag: str, t_ns: int | None = None) -> socket.socket:
-    """What a shim would tell: all that the connection carries from now on is tagged so."""
+    """Reports what a shim would: from now on, everything on the connection has this tag."""
     ring = memfd(header() + bytes(2048 * 64))
     memory = mmap.mmap(ring, 0)
     teller = greet(path, b"qjoule tags 1\n", [ring])
@@ -99,7 +99,7 @@ def test_the_owner_of_a_tcp_connection(owners: SocketOwners, address: str) -> No
         about = _described(client)
         found = owners.owner_of(_connection(about))
         assert found is not None and found.uid == os.geteuid()
-        # The server's socket listens at the same addresses: it is not the connection.
+        # The server's socket listens at the same addresses, but it is not the connection.
         stranger = {**about, "network.local.port": 1}
         assert owners.owner_of(_connection(stranger)) is None
         assert owners.owner_of(Connection("x", "127.0.0.1 1", "127.0.0.1 1")) is None
@@ -151,7 +151,7 @@ def test_nobody_is_believed_about_another_user_s_connection(path: Path, kind: st
             assert _ask(source, about) is None
             assert (source.unverified, source.lost) == (1, 0)
             assert source.calls_on([_name(about)]) == [False]
-            with _tell(path, about, "true"):  # root may say what it likes
+            with _tell(path, about, "true"):  # root may report anything
                 assert _ask(source, about) == "true"
             assert source.unverified == 1
 
@@ -189,7 +189,7 @@ def test_a_connection_from_before_its_process_changed_user_is_root_s(path: Path)
 
 @pytest.mark.root
 def test_a_connection_of_another_namespace_is_nobody_s(path: Path) -> None:
-    """The same addresses can be had in a namespace of one's own."""
+    """Anybody can have the same addresses in their own namespace."""
     with closing(TagSource(path)) as source, _listening() as server, _connected(server) as client:
         about = _described(client)
 
@@ -204,7 +204,7 @@ def test_a_connection_of_another_namespace_is_nobody_s(path: Path) -> None:
 
 
 class _Owners:
-    """Owners as a test says."""
+    """Owners as set by a test."""
 
     def __init__(self) -> None:
         self.answer: Owner | None = Owner(1000, b"first")
@@ -228,13 +228,13 @@ def test_addresses_that_become_another_s() -> None:
     assert not list(found.check(now_ns + claims.CHECK_NS - 1)) and owners.asked == 2
     later_ns = now_ns + claims.CHECK_NS
     assert not list(found.check(later_ns)) and owners.asked == 4
-    # Of the same user, and another socket: from when the first one was seen last.
+    # The same user, but another socket: valid since the first one was last seen.
     owners.answer = Owner(1000, b"second")
     last_ns = later_ns + claims.CHECK_NS
     assert list(found.check(last_ns)) == [(1, later_ns), (2, later_ns)]
     assert found.until(1) == later_ns
     assert not list(found.check(last_ns + claims.CHECK_NS)) and owners.asked == 6
-    # Closed, and nobody's: until now.
+    # Closed, and nobody's: valid until now.
     found.add(3, Connection("x", "unix 1"), last_ns)
     owners.answer = None
     assert list(found.check(last_ns + claims.CHECK_NS)) == [(3, last_ns + claims.CHECK_NS)]
@@ -258,7 +258,7 @@ def test_what_held_is_over_when_the_connection_is(
             assert _ask(source, about) == "own"
             accepted, _ = server.accept()
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            accepted.close()  # a reset: nothing is left of the connection
+            accepted.close()  # a reset: nothing remains of the connection
             source.poll()
             assert _ask(source, about) is None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that only clients tell of: to which server, when, and once."""
+"""Calls known only from clients' reports: to which server, when, and counted once."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def test_a_unix_socket_is_known_by_its_path(source: TagSource, channel: Channel)
 def test_of_a_probed_server_only_what_cannot_be_read(source: TagSource, channel: Channel) -> None:
     one = peer(HIDDEN_PORT)
     channel.end(one, channel.begin(one), OK)
-    assert source.reported({}) == []  # nothing is known of its connection yet
+    assert source.reported({}) == []  # nothing is known about its connection yet
     assert [call.server for call in source.reported({NAME: 2})] == [2]
     channel.end(one, channel.begin(one), OK)
     assert source.reported({}, everything=True) == []
 
 
 def test_ends_that_never_come(source: TagSource, channel: Channel, tmp_path: Path) -> None:
-    """One of a program that is gone ended unseen; one that goes on is unfinished at the end."""
+    """If the program has ended, the call ended unseen; if it continues, the call is unfinished."""
     other = Channel(str(tmp_path / "tags.sock"))
     other.begin(peer(PORT))
     assert source.reported({}) == []

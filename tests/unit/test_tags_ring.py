@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder's end of a ring: what is taken, when, and what may be in it."""
+"""The recorder's side of a ring: what is read, when, and what it may contain."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_a_slot_that_is_not_whole_keeps_no_other_from_being_taken() -> None:
     fd = memfd(header() + bytes(2048 * 64))
     memory = mmap.mmap(fd, 0)
     reader = RingReader(fd)
-    _write(memory, 1, 2, 4, 5)  # the third is taken, and its writer was stopped
+    _write(memory, 1, 2, 4, 5)  # the third is read; its writer was stopped
     assert _numbers(reader, 1) == [1, 2, 4, 5]
     _write(memory, 6)
     assert _numbers(reader, 2) == [6]
-    assert struct.unpack_from("=Q", memory, 64) == (2,)  # it may still be written
+    assert struct.unpack_from("=Q", memory, 64) == (2,)  # it may still be being written
     _write(memory, 3)
     assert (_numbers(reader, 3), reader.taken, reader.lost) == ([3], 6, 0)
     _write(memory, 8)  # and this one's writer has died
@@ -75,7 +75,7 @@ def test_a_slot_that_is_not_whole_keeps_no_other_from_being_taken() -> None:
 def test_records_that_become_whole_in_any_order_are_taken_once(
     order: list[int], stops: set[int]
 ) -> None:
-    """Where the ring begins again, with a reader that comes in between."""
+    """At the point where the ring wraps, with a reader that comes in between."""
     fd = memfd(header() + bytes(2048 * 64))
     memory = mmap.mmap(fd, 0)
     reader = RingReader(fd)
@@ -113,7 +113,7 @@ def test_a_ring_of_anything(slots: list[tuple[int, bytes]]) -> None:
 
 
 def test_memory_in_huge_pages_is_no_ring() -> None:
-    """There may be no page left for a hole in it when it is read: that kills the reader."""
+    """There may be no page left for a hole in it when it is read: that would kill the reader."""
     try:
         fd = os.memfd_create("huge", os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
     except OSError as error:

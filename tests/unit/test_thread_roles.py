@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of threads to roles."""
+"""Roles of threads, from their names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace and a live view make of calls that only clients tell of."""
+"""Results in a trace and a live view for calls known only from clients' reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ META = Meta(servers=(Server(id=1, kind="generic", name=SERVER, rung="none"),))
 
 
 class Reports:
-    """Reports each call when it is asked for the first time after its end."""
+    """Reports each call at the first request after its end."""
 
     lost = unverified = 0
 
@@ -63,7 +63,7 @@ class Reports:
 
 
 def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Call]:
-    """One at a time, each a hundredth of a window long."""
+    """One call at a time, each a hundredth of a window long."""
     calls = []
     for window, requests in enumerate(story.requests):
         t_ns = BEGIN_NS + window * traffic.WINDOW_NS
@@ -76,7 +76,7 @@ def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Ca
 
 
 def silent(story: traffic.Story) -> traffic.Story:
-    """The same work, of which the kernel sees nothing but threads."""
+    """The same work, of which the kernel sees only threads."""
     return replace(story, requests=np.zeros_like(story.requests))
 
 
@@ -107,7 +107,7 @@ def trace(story: traffic.Story, tmp_path_factory: pytest.TempPathFactory) -> Tra
 
 
 def test_joules_per_tag_by_regression(trace: Trace, story: traffic.Story) -> None:
-    """A watt a core: what each endpoint truly used is its CPU time. Nothing is made or lost."""
+    """At one watt per core, what each endpoint used is its CPU time. No energy is made or lost."""
     found = attribute(trace, ("tag:endpoint",))
     rows = by_value(found.rows)
     assert rows.keys() == set(ENDPOINTS)
@@ -133,7 +133,7 @@ def test_joules_per_tag_by_regression(trace: Trace, story: traffic.Story) -> Non
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
-    """Of two endpoints in five stories that are always the same: 95 %, with room for chance."""
+    """For two endpoints in five fixed stories: 95 %, with allowance for chance."""
     held = []
     for seed in range(5):
         story = traffic.story(9.0, seed)

@@ -145,7 +145,7 @@ def test_export_is_the_screen_and_private(tmp_path: Path, monkeypatch: pytest.Mo
 def test_export_goes_elsewhere_where_the_directory_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In /proc nobody makes files, not even root.
+    # Nobody can create files in /proc, not even root.
     monkeypatch.chdir("/proc")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = Path(export(ViewState()))

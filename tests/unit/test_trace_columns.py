@@ -14,7 +14,7 @@ import pytest
 import fake_tracer
 from qjoule.trace.columns import distinct, plain
 
-#: Records a stream from standard input, then converts to pandas all the same.
+#: Records a stream from standard input, then converts to pandas anyway.
 RECORD = """
 import sys
 from qjoule.servers.shapes import fingerprint

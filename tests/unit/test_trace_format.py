@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRACE_FORMAT.md is true: its example runs, and it names every table and column."""
+"""TRACE_FORMAT.md is accurate: its example runs, and it names every table and column."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def code() -> str:
 
 @pytest.fixture
 def handmade(tmp_path: Path) -> Path:
-    """The directory that the document's own code block writes."""
+    """The directory that the document's code block writes."""
     script = tmp_path / "from_document.py"
     script.write_text(code(), "utf-8")
     subprocess.run(

@@ -41,7 +41,7 @@ MS = ft.MS
 
 
 class Collected:
-    """What an ingest hands over, joined by table."""
+    """The output of an ingest, joined by table."""
 
     def __init__(self, stream: bytes, meta: Meta | None = None, **options: Any) -> None:
         self.batches: list[Tables] = []
@@ -253,7 +253,7 @@ def test_many_hashes_of_one_shape_are_one_fingerprint() -> None:
 
 
 def _letters(number: int) -> bytes:
-    """A number without digits, which the stand-in normaliser would take out."""
+    """A number in letters: the stand-in normaliser would remove digits."""
     return bytes(ord("a") + int(digit) for digit in str(number))
 
 

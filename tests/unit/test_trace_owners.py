@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments to owners: names, reused pids, events that come late or never."""
+"""Owners of segments: names, reused pids, events that come late or never."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_newest_owner_row_counts() -> None:
 
 
 def renames(*events: tuple[int, TaskEvent, bytes]) -> ft.Records:
-    """Of thread 6 of server 1's process 5."""
+    """Renames thread 6 of server 1's process 5."""
     rows = [
         {"t_ns": t, "pid": 6, "tgid": 5, "server": 1, "event": event, "comm": comm}
         for t, event, comm in events
@@ -210,7 +210,7 @@ def test_a_thread_is_an_owner_for_each_of_its_names_whenever_it_bears_it() -> No
             (0, ALIVE, b"ReadStage-3"),
             (20, RENAME, b"MutationStage-1"),
             (30, RENAME, b"ReadStage-9"),
-            (40, RENAME, b"ReadStage-4"),  # a number means nothing
+            (40, RENAME, b"ReadStage-4"),  # a number has no meaning
         )
     )
     ids = owners.resolve(of_thread_6(10, 19, 20, 29, 30, 45)).tolist()

@@ -193,7 +193,7 @@ def test_loss_is_the_sum_of_each_cpus_latest(tmp_path: Path) -> None:
 
 
 def test_long_traces_are_read_in_bounded_memory(tmp_path: Path) -> None:
-    """A trace of 3 million segments never takes the memory of more than a few row groups."""
+    """A trace of 3 million segments never needs more memory than a few row groups."""
     group, groups = 1 << 16, 48
     schema = pa.schema([(name, pa.int64()) for name in ("t0_ns", "t1_ns", "cpu", "owner")])
     with pq.ParquetWriter(tmp_path / "segments.parquet", schema) as writer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection's attributes say of its queries, as it goes on."""
+"""How a connection's attributes apply to its queries over time."""
 
 from __future__ import annotations
 

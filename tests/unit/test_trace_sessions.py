@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""User and database of a session as it goes on."""
+"""User and database of a session over time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_database_holds_from_its_change_on() -> None:
 
 
 def test_a_change_that_was_refused_did_not_happen() -> None:
-    """Whatever order the events come in: each CPU sends its own."""
+    """In whatever order the events come: each CPU sends its own."""
     events = [
         event(SessionEvent.OPEN, 10, LOGIN),
         event(SessionEvent.DATABASE, 20, b"books"),
@@ -136,7 +136,7 @@ def met(t_ns: int, port: int) -> bytes:
 
 
 def test_a_session_s_id_may_serve_a_later_connection() -> None:
-    """The server gives it the same place; its queries of before may still be on their way."""
+    """The server gives it the same address; its earlier queries may still arrive."""
 
     def ports(*times: int) -> list[int | None]:
         codes, named = sessions.connections(np.full(len(times), 7, np.uint64), np.array(times))
@@ -218,7 +218,7 @@ STARTUP = b"\0\0\0\x40\0\x03\0\0user\0alice\0application_name\0shop\0\0"
 
 
 def test_an_application_may_be_called_otherwise_later() -> None:
-    """As poolers do with a connection that serves another application."""
+    """Poolers do that with a connection that serves another application."""
     sessions = told(
         postgres_event(SessionEvent.OPEN, 10, STARTUP),
         postgres_event(SessionEvent.SETS, 20, b"set application_name = 'games'"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of single queries: those of one shape share the hash of the first."""
+"""Texts of single queries: those with the same shape share the hash of the first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracer's output: framing, cut-off streams, garbage."""
+"""The tracer's output: framing, truncated streams, garbage."""
 
 from __future__ import annotations
 

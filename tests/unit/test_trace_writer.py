@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a trace: complete, cut by kill -9, by a full disk, refused, compacted, repeatable."""
+"""Writing a trace: complete, cut off by kill -9 or a full disk, refused, compacted, repeatable."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_kill_9_loses_at_most_the_last_second(
     for piece in pieces[:-1]:
         recorder.stdin.write(piece)
     recorder.stdin.flush()
-    # The writer owes all but the last second of what it was sent.
+    # The writer must have written all but the last second of what it was sent.
     owed_ns = ft.BEGIN_NS + 5_000 * MS
     deadline = time.monotonic() + 60
     while _reached_ns(tmp_path / "t") < owed_ns:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions, told from the status in replies."""
+"""Transactions, from the status in replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def named(shape: int) -> tuple[str, str]:
 
 
 def follow(*said: tuple[int, int], session: int = 1, command: int = Command.QUERY) -> Any:
-    """Queries 1, 2, ... of (shape, flags) each; their transactions, and the rows."""
+    """Queries 1, 2, ... with (shape, flags) each; returns their transactions and the rows."""
     told = Transactions(named)
     found = told.assign(queries(*said, session=session, command=command))
     told.finish()

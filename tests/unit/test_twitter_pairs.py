@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload `twitter` without servers: data, pairs, options, and how calls are counted."""
+"""The workload `twitter` without servers: data, pairs, options, and counting of calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = Sizes(2_000)
 
 
 class Refused(Exception):
-    """The toy's."""
+    """The toy server's error."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def test_popularity_of_what_is_mentioned_is_skewed() -> None:
     assert all(1 <= person <= sizes.users for person in people)
     for counted in (tags, people):
         (_, first), (_, second) = counted.most_common(2)
-        # Drawn twice in a tweet is mentioned once, which takes from the most popular.
+        # A user drawn twice in a tweet is mentioned once, which reduces the most popular ones.
         assert 1.4 < first / second < 2.3
         assert first > 50 * min(counted.values())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--where`: some queries row by row, the others one row for each server."""
+"""`--where`: selected queries row by row, the others as one row for each server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TENANTS = 6
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """Two servers; queries of six tenants and of none, each 2 ms, for 2 s."""
+    """Two servers; queries of six tenants and of none, 2 ms each, for 2 s."""
     queries: list[dict[str, Any]] = []
     segments = []
     for number in range(1, 1001):
@@ -121,7 +121,7 @@ def test_a_value_may_hold_anything(trace: Trace) -> None:
 def test_a_replay_at_its_end_is_the_attribution(
     trace: Trace, by: str, where: Sequence[str]
 ) -> None:
-    """Law 5 of grouping and filter: to the nJ; interval ends are sums of floats."""
+    """Law 5 for grouping and filter: to the nJ; interval ends are sums of floats."""
     selected = selection(where)
     source = ReplaySource(trace, by=by.split(","), speed=0, where=selected)
     last = list(source.snapshots(Controls(0.3, by)))[-1].total

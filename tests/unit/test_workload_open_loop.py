@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open loop: what arrives does not wait for the server. Load profiles that make no sense."""
+"""The open loop: arrivals do not wait for the server. Invalid load profiles."""
 
 from __future__ import annotations
 

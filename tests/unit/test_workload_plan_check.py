@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of PostgreSQL against what an operator must be."""
+"""Plans of PostgreSQL compared with what an operator must be."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YCSB's own client, the state that runs leave behind, and what go-ycsb says."""
+"""YCSB's own client, the state that runs leave behind, and go-ycsb's output."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def wanted(**changed: Value) -> Settings:
 
 
 class Lost(Exception):
-    """The toy's."""
+    """The toy store's error."""
 
 
 class ToyStore:
-    """A table in memory; the `fails`th operation and those after it fail."""
+    """A table in memory; its `fails`th operation and all later ones fail."""
 
     errors: tuple[type[Exception], ...] = (Lost,)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YCSB: what is drawn, against theory; what a plan has; what options are refused."""
+"""YCSB: the drawn values against theory; the contents of a plan; refused options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qjoule.studies.ycsb.plan import COMMANDS, DEFAULTS, LONGEST_SCAN, MIXES, pl
 from qjoule.studies.ycsb.records import batches, keys
 
 DRAWS = 200_000
-SURELY = 1e-6  #: a right generator fails a test of this level once in a million seeds
+SURELY = 1e-6  #: a correct generator fails a test at this level once in a million seeds
 
 
 def options(**changed: Value) -> dict[str, Value]:
@@ -56,7 +56,7 @@ def test_the_two_most_popular_ranks_have_zipf_s_frequencies(items: int, seed: in
 
 @pytest.mark.parametrize("items", [100, 10_000])
 def test_the_other_ranks_follow_gray_s_approximation_of_zipf(items: int) -> None:
-    """Its distribution function is known; Zipf's own is within 6 % of it from the tenth rank on."""
+    """Its distribution function is known. Zipf's is within 6 % of it from the tenth rank on."""
     ranks = zipfian(np.random.default_rng(3), DRAWS, items)
     eta = (1 - (2 / items) ** (1 - THETA)) / (1 - zeta(2) / zeta(items))
     for rank in (5, 10, 50, items // 2):
@@ -73,7 +73,7 @@ def test_scrambling_spreads_popular_records() -> None:
     assert drawn.max() < 1_000
     popular = int(hashed(np.array([0]))[0]) % 1_000
     assert counts.argmax() == popular
-    # The most popular one has what rank 0 has, and a thousandth of the other ranks at most twice.
+    # The most popular key has rank 0's share, and a thousandth of the other ranks' at most twice.
     share = 1 / zeta(SCRAMBLED_ITEMS)
     assert binomial_bounds(share)[0] <= counts[popular] <= binomial_bounds(share + 0.002)[1]
     assert np.count_nonzero(counts) == 1_000
@@ -86,7 +86,7 @@ def test_uniform_is_uniform() -> None:
 
 
 def fnv(number: int) -> int:
-    """Hash64 of go-ycsb, as its text says it: FNV-1a of 8 bytes, big-endian, made positive."""
+    """Hash64 of go-ycsb, from its source: FNV-1a of 8 bytes, big-endian, made positive."""
     value = 0xCBF29CE484222325
     for byte in number.to_bytes(8, "big"):
         value = (value ^ byte) * 0x100000001B3 % 2**64
