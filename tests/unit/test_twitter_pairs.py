@@ -84,7 +84,7 @@ def test_popularity_of_what_is_mentioned_is_skewed() -> None:
     assert all(1 <= person <= sizes.users for person in people)
     for counted in (tags, people):
         (_, first), (_, second) = counted.most_common(2)
-        # A user drawn twice in a tweet is mentioned once, which reduces the most popular ones.
+        # A tag or user drawn twice for a tweet counts once, which reduces the most popular ones.
         assert 1.4 < first / second < 2.3
         assert first > 50 * min(counted.values())
 

@@ -73,7 +73,7 @@ def test_scrambling_spreads_popular_records() -> None:
     assert drawn.max() < 1_000
     popular = int(hashed(np.array([0]))[0]) % 1_000
     assert counts.argmax() == popular
-    # The most popular key has rank 0's share, and a thousandth of the other ranks' at most twice.
+    # The most popular key has rank 0's share, plus at most two thousandths of the other ranks'.
     share = 1 / zeta(SCRAMBLED_ITEMS)
     assert binomial_bounds(share)[0] <= counts[popular] <= binomial_bounds(share + 0.002)[1]
     assert np.count_nonzero(counts) == 1_000

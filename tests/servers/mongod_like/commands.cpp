@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// Commands of the stand-in: it counts what it is asked, and works as long as it is told to.
+// Commands of the stand-in: it counts its requests, and works as long as a request demands.
 #include "commands.h"
 #include "compressors.h"
 
@@ -45,7 +45,7 @@ bson::Builder failure(int32_t code, const std::string &name)
 	    .text("codeName", name);
 }
 
-// What one document of a write met: the command itself is done.
+// The error of one document of a write: the command itself succeeds.
 bson::Builder refused_write()
 {
 	bson::Builder error, errors, reply;
@@ -55,7 +55,7 @@ bson::Builder refused_write()
 	return reply.integer("n", 0).document("writeErrors", errors, true);
 }
 
-// A client offers a list of compressors; it is told those that are known here too.
+// A client offers a list of compressors; the reply names those that are known here too.
 void agree_on_compressors(const bson::Document &command, bson::Builder &reply)
 {
 	auto offered = command.find("compression");
@@ -102,7 +102,7 @@ bson::Builder status()
 	return reply.document("calls", calls).document("cpu_ns", cpu);
 }
 
-// So many documents of 1 KB, and the id of their cursor behind them, as mongod has it.
+// Documents of 1 KB, followed by the id of their cursor, as mongod sends them.
 bson::Builder batch(const std::string &key, const std::string &name, int64_t documents, int64_t id)
 {
 	bson::Builder one, batch, found, reply;
@@ -120,7 +120,7 @@ int64_t asked(const bson::Document &command, const std::string &key, int64_t oth
 	return found ? found->integer() : otherwise;
 }
 
-// A cursor of as many further batches as the command asks for.
+// A cursor with as many further batches as the command requests.
 bson::Builder open_cursor(const bson::Document &command, const std::string &name)
 {
 	static std::atomic<int64_t> ids{0x7700000000000000};
