@@ -3,9 +3,9 @@
  * However a MongoDB message is split into pieces, its hash is the same, no byte outside a piece is
  * read, and parsing ends: every byte is consumed once. Build and run:
  *
- * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_fuzz.c \
- * 		-o mongodb_fuzz
- * 	./mongodb_fuzz -max_total_time=60 -max_len=6000
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_fuzz.c \
+ *		-o mongodb_fuzz
+ *	./mongodb_fuzz -max_total_time=60 -max_len=6000
  */
 #include <stdlib.h>
 #include <string.h>

@@ -4,10 +4,10 @@
  * every loop ends. Where the bytes are cut affects neither the number of commands nor the
  * connection's name. Build and run:
  *
- * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- * 	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/redis_wire_fuzz.c \
- * 	    tests/fuzz/redis_wire_host.c -o redis_wire_fuzz
- * 	./redis_wire_fuzz -max_total_time=600 -max_len=400 -len_control=0
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+ *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/redis_wire_fuzz.c \
+ *	    tests/fuzz/redis_wire_host.c -o redis_wire_fuzz
+ *	./redis_wire_fuzz -max_total_time=600 -max_len=400 -len_control=0
  *
  * The input is a list of steps: a byte that selects the step, then its data.
  */

@@ -2,10 +2,10 @@
 /*
  * The sweep on arbitrary machines, windows and segments, under the sanitizers.
  *
- * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- * 		-Iattribution/sweep tests/fuzz/sweep_fuzz.c \
- * 		attribution/sweep/{sweep,events,ends,entries}.c -o sweep_fuzz
- * 	./sweep_fuzz -max_total_time=60 -max_len=4096
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+ *		-Iattribution/sweep tests/fuzz/sweep_fuzz.c \
+ *		attribution/sweep/{sweep,events,ends,entries}.c -o sweep_fuzz
+ *	./sweep_fuzz -max_total_time=60 -max_len=4096
  *
  * Each input runs twice, in one batch and in many: the results must be the same bytes.
  */

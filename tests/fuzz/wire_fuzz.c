@@ -4,10 +4,10 @@
  * is accessed, every loop ends, and no more executions are counted than messages came. Build and
  * run:
  *
- * 	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- * 	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/wire_fuzz.c \
- * 	    tests/fuzz/wire_host.c -o wire_fuzz
- * 	./wire_fuzz -max_total_time=600 -max_len=4096
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+ *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/wire_fuzz.c \
+ *	    tests/fuzz/wire_host.c -o wire_fuzz
+ *	./wire_fuzz -max_total_time=600 -max_len=4096
  *
  * The input is a list of steps: a byte that selects the step, then its data.
  */

@@ -3,7 +3,7 @@ import org.voltdb.SQLStmt;
 import org.voltdb.VoltProcedure;
 import org.voltdb.VoltTable;
 
-/* Executes a number of batches with a number of statements each. */
+/** Executes a number of batches with a number of statements each. */
 public class Batches extends VoltProcedure {
     public final SQLStmt read = new SQLStmt("select v from t where id = ?");
 

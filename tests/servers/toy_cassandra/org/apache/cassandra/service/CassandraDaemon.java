@@ -5,7 +5,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.reflect.Constructor;
 
-/* Processes each line of its input as a request, with Cassandra's classes if they are there. */
+/** Processes each line of its input as a request, with Cassandra's classes if they are there. */
 public class CassandraDaemon {
     public static void main(String[] arguments) throws Exception {
         BufferedReader words = new BufferedReader(new InputStreamReader(System.in));

@@ -4,7 +4,7 @@ package org.apache.cassandra.transport;
 import io.netty.channel.Channel;
 import org.apache.cassandra.concurrent.SEPExecutor;
 
-/* As much of Cassandra's class as the agent examines. */
+/** As much of Cassandra's class as the agent examines. */
 public class Dispatcher {
     private final SEPExecutor stage = new SEPExecutor();
 
