@@ -44,7 +44,8 @@ Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
 GROUPS = ("fingerprint", "server")
 TAG = "tag:"
 UNTOLD = "(not by tag)"  #: the part of a server's queries that its clients' tags do not explain
-#: Number of a tag's values with their own group; bounded because clients choose the values.
+#: Number of a tag's values with their own group, counted since its first grouping; bounded because
+#: clients choose the values.
 MAX_VALUES = 10_000
 #: Number of shapes without text with their own row; bounds the memory that a client can use.
 MAX_UNNAMED = 10_000

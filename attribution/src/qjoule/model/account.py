@@ -193,8 +193,7 @@ class Account:
         return self._class_of(groups)
 
     def _block_end(self, batch: WindowBatch, first: int) -> int:
-        """Returns the window of the batch at which the open block ends; past the batch if it does
-        not end."""
+        """The window of the batch that the open block ends before; past the batch if none."""
         # Differences first: the times of a hostile trace could overflow when added up.
         ns = np.minimum(
             batch.energy.boundaries_ns[first + 1 :] - batch.energy.boundaries_ns[first], BLOCK_NS

@@ -244,8 +244,7 @@ def _unseen(base: F64, asked: F64, dt_ns: F64) -> float:
 
 
 def _clumping(residual: F64) -> float:
-    """How much wider errors are because neighbouring spans have similar errors; 1 if they do
-    not."""
+    """How much wider errors are because neighbouring spans have similar errors; else 1."""
     own = float(residual @ residual)
     if own <= 0:
         return 1.0

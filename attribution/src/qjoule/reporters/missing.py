@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes what is missing from an attribution: lost records, windows without energy,
-anomalies."""
+"""What is missing from an attribution: lost records, windows without energy, anomalies."""
 
 from __future__ import annotations
 
