@@ -63,8 +63,8 @@ static bool is_output(const char *text)
 static int open_place(const char *text, struct place *place)
 {
 	char path[RP_TEXT_BYTES], parent[RP_TEXT_BYTES];
-	const char *name =
-	    basename(strcpy(path, text)); /* this also removes slashes at the end of `path` */
+	/* This also removes slashes at the end of `path`. */
+	const char *name = basename(strcpy(path, text));
 
 	if (strlen(name) >= sizeof(place->name))
 		return -ENAMETOOLONG;
