@@ -16,11 +16,16 @@ _BYTES_MAX = 8 << 20  #: it has one
 
 
 def identify(executable: Executable) -> Identified | None:
-    """Its command table lists since which version each command exists. The newest is its
-    version.
+    return identify_by(executable, _BANNER, "redis")
+
+
+def identify_by(executable: Executable, banner: bytes, flavour: str) -> Identified | None:
+    """Recognises an executable with this banner as Redis or as a fork of it.
+
+    Its command table lists since which version each command exists. The newest is its version.
     """
     strings = executable.constants()
-    if _BANNER not in strings:
+    if banner not in strings:
         return None
     some = strings[:_BYTES_MAX]
     since = [
@@ -28,4 +33,4 @@ def identify(executable: Executable) -> Identified | None:
         for found in islice(_VERSION.finditer(some), FOUND_MAX)
         if is_whole(some, *found.span())
     ]
-    return Identified("redis", ".".join(map(str, max(since))) if since else "")
+    return Identified(flavour, ".".join(map(str, max(since))) if since else "")

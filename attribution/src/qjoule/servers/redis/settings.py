@@ -23,7 +23,6 @@ from qjoule.servers.maps import mapped_files
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
-_TOOLS = ("redis-check-rdb", "redis-check-aof", "redis-sentinel")
 #: tls.c, from 6.0: created when TLS is first configured. Without it no port can use TLS.
 _TLS_CONTEXT = "redis_tls_ctx"
 _TLS_OPTION = b"tls-cert-file"  #: in config.c if it was built with TLS
@@ -36,15 +35,24 @@ _SETTINGS = "server"  #: the global struct redisServer, whose fields hold the op
 
 
 def is_redis_server(candidate: Candidate) -> bool:
+    """Whether it is a server, not one of the tools that are the same executable."""
+    return is_server(candidate, "redis")
+
+
+def is_server(candidate: Candidate, product: str) -> bool:
     """Whether it is a server, not one of the tools that are the same executable under another name.
 
     The title may be anything (proc-title-template), so the tools are recognised instead: by the
     name they were started with, by Sentinel's title, or by the kernel's name of the process.
+
+    Args:
+        product: what the names of the executable and its tools begin with.
     """
     title = (candidate.arguments or ("",))[0]
     called = title.split(" ")[0].rpartition("/")[2]
-    is_sentinel = "[sentinel]" in title or candidate.name == "redis-sentinel"
-    return called not in _TOOLS and not is_sentinel
+    sentinel = f"{product}-sentinel"
+    tools = (f"{product}-check-rdb", f"{product}-check-aof", sentinel)
+    return called not in tools and "[sentinel]" not in title and candidate.name != sentinel
 
 
 def settings(running: Running) -> Settings:

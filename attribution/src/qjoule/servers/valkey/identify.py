@@ -3,29 +3,12 @@
 
 from __future__ import annotations
 
-import re
-from itertools import islice
-
 from qjoule.servers.elf import Executable
-from qjoule.servers.strings import FOUND_MAX, is_whole
+from qjoule.servers.redis.identify import identify_by
 from qjoule.servers.support import Identified
 
 _BANNER = b"Valkey version=%s, bits=%d"  # server.c
-_VERSION = re.compile(rb"[2-9]\.\d{1,2}\.\d{1,3}")
-_BYTES_MAX = 8 << 20
 
 
 def identify(executable: Executable) -> Identified | None:
-    """Its command table lists since which version each command exists. The newest is its
-    version.
-    """
-    strings = executable.constants()
-    if _BANNER not in strings:
-        return None
-    some = strings[:_BYTES_MAX]
-    since = [
-        tuple(map(int, found[0].split(b".")))
-        for found in islice(_VERSION.finditer(some), FOUND_MAX)
-        if is_whole(some, *found.span())
-    ]
-    return Identified("valkey", ".".join(map(str, max(since))) if since else "")
+    return identify_by(executable, _BANNER, "valkey")

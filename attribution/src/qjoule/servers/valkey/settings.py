@@ -9,21 +9,14 @@ from __future__ import annotations
 
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.redis.settings import encryption
+from qjoule.servers.redis.settings import encryption, is_server
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
-_TOOLS = ("valkey-check-rdb", "valkey-check-aof", "valkey-sentinel")
-
 
 def is_valkey_server(candidate: Candidate) -> bool:
-    """Whether it is a server, not one of the tools that are the same executable under another
-    name.
-    """
-    title = (candidate.arguments or ("",))[0]
-    called = title.split(" ")[0].rpartition("/")[2]
-    is_sentinel = "[sentinel]" in title or candidate.name == "valkey-sentinel"
-    return called not in _TOOLS and not is_sentinel
+    """Whether it is a server, not one of the tools that are the same executable."""
+    return is_server(candidate, "valkey")
 
 
 def settings(running: Running) -> Settings:
