@@ -36,8 +36,9 @@ class Recorder:
     ) -> None:
         self.directory = directory
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        # Tests that run under nohup(1) ignore SIGHUP, and so would their children.
         self.process = subprocess.Popen(
-            [QJOULE, "record", "-o", str(directory), *options],
+            ["env", "--default-signal=HUP", QJOULE, "record", "-o", str(directory), *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._log,
