@@ -129,7 +129,7 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 # Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
 # busy the machine is. Its others have the machine to themselves.
 STEADY := record_cassandra_agent examples_studies studies_workloads workload_load workload_operators workload_tpch \
-          record_cassandra tags_cassandra record_ferretdb record_mongodb mysql_children \
+          tags_cassandra record_ferretdb record_mongodb mysql_children \
           bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
           discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
           energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
