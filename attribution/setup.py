@@ -10,9 +10,16 @@ setup(
         Extension(
             "qjoule.model._sweep",
             sources=[
-                f"sweep/{name}.c" for name in ("module", "sweep", "events", "ends", "entries")
+                f"sweep/{name}.c"
+                for name in (
+                    *("module", "functions", "rows"),
+                    *("sweep", "events", "tails", "ends", "entries"),
+                )
             ],
-            depends=[f"sweep/{name}.h" for name in ("sweep", "events", "ends", "entries")],
+            depends=[
+                f"sweep/{name}.h"
+                for name in ("functions", "rows", "sweep", "events", "ends", "entries")
+            ],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             extra_compile_args=[
                 *("-std=gnu11", "-O2", "-Wall", "-Wextra"),

@@ -3,7 +3,8 @@
  * When the open segments end, and which ends first.
  *
  * A tree: the leaves are the CPUs, and each node holds the first of its eight children. The eight
- * are compared without a branch, so unlike in a heap no comparison can be mispredicted.
+ * are compared without a branch, so unlike in a heap no comparison can be mispredicted. Of equal
+ * ends, the one of the lowest CPU comes first.
  */
 #ifndef QJOULE_SWEEP_ENDS_H
 #define QJOULE_SWEEP_ENDS_H
@@ -57,7 +58,7 @@ static inline void sweep_ends_add(struct ends *ends, uint32_t cpu, int64_t t_ns)
 	for (unsigned i = 1; i <= ends->top; i++) {
 		struct end *node = &ends->level[i][place /= SWEEP_CHILDREN];
 
-		if (node->t_ns <= t_ns)
+		if (node->t_ns < t_ns || (node->t_ns == t_ns && node->cpu < cpu))
 			return;
 		*node = (struct end){t_ns, cpu};
 	}

@@ -102,6 +102,14 @@ static int in_order(const void *one, const void *other)
 	return a->group < b->group ? -1 : a->group > b->group;
 }
 
+static bool has_tail(const struct sweep_entry *entry)
+{
+	const int longest = SWEEP_TAILS - 1;
+
+	return entry->effects[SWEEP_CORE_TAIL + longest] > 0 ||
+	       entry->effects[SWEEP_PACKAGE_TAIL + longest] > 0;
+}
+
 bool sweep_entries_close(struct entries *e, int64_t window)
 {
 	size_t before = e->finished;
@@ -115,7 +123,7 @@ bool sweep_entries_close(struct entries *e, int64_t window)
 	for (size_t i = 0; i < e->n; i++) {
 		struct sweep_entry *entry = &e->known[e->order[i].row];
 
-		if (!entry->cpu_ns)
+		if (!entry->cpu_ns && !has_tail(entry))
 			continue;
 		entry->window = window;
 		e->done[e->finished++] = *entry;

@@ -71,6 +71,12 @@ static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct 
 	entry->cpu_ns += (uint64_t)ns;
 	entry->overlap_ns += (uint64_t)overlap_ns;
 	entry->shared_ns += core->shared_ns - cpu->shared_since_ns;
+	for (int i = 0; i < SWEEP_LIMITS; i++)
+		entry->effects[SWEEP_TRAFFIC + i] +=
+		    core->traffic.sum[i] - cpu->traffic_since.sum[i];
+	entry->effects[SWEEP_CORE_WAKES] += cpu->segment.woke_core;
+	entry->effects[SWEEP_PACKAGE_WAKES] += cpu->segment.woke_package;
+	cpu->segment.woke_core = cpu->segment.woke_package = 0;
 	if (cpu->segment.counted)
 		add_counters(entry, cpu, ns, (double)overlap_ns / (double)ns);
 	package->sums.busy_ns += (uint64_t)ns;
@@ -86,7 +92,9 @@ static void next_waiting(struct sweep *s, struct cpu *cpu)
 {
 	uint32_t taken = cpu->first_waiting;
 
+	cpu->core->package->misses_per_ns -= cpu->segment.traffic;
 	cpu->segment = s->waiting[taken].segment;
+	cpu->core->package->misses_per_ns += cpu->segment.traffic;
 	cpu->first_waiting = s->waiting[taken].next;
 	s->waiting[taken].next = s->free_waiting;
 	s->free_waiting = taken;
@@ -107,7 +115,9 @@ static inline bool end_segment(struct sweep *s, struct end end)
 		return true;
 	}
 	cpu->open = false;
-	cpu->core->package->cores -= --cpu->core->threads == 0;
+	cpu->core->package->misses_per_ns -= cpu->segment.traffic;
+	if (--cpu->core->threads == 0)
+		sweep_sleep(cpu, end.t_ns);
 	sweep_ends_move_first(&s->ends, SWEEP_NEVER);
 	return true;
 }
@@ -124,12 +134,14 @@ static bool end_integrals(struct sweep *s, int64_t end_ns)
 			return false;
 		cpu->since_ns = end_ns;
 		cpu->shared_since_ns = 0;
+		cpu->traffic_since = (struct traffic){0};
 		cpu->overlap_since_ns = 0;
 	}
 	for (uint32_t i = 0; i < s->cpus; i++) {
 		struct core *core = s->cpu[i].core;
 
 		core->package_share_ns = core->shared_ns = 0;
+		core->package_traffic = core->traffic = (struct traffic){0};
 		core->overlap_ns = 0;
 	}
 	return true;
@@ -139,7 +151,8 @@ static bool end_window(struct sweep *s)
 {
 	int64_t end_ns = s->window_end_ns;
 
-	if (!end_integrals(s, end_ns) || !sweep_entries_close(&s->entries, (int64_t)s->window) ||
+	if (!end_integrals(s, end_ns) || !sweep_end_tails(s, end_ns) ||
+	    !sweep_entries_close(&s->entries, (int64_t)s->window) ||
 	    !sweep_make_room((void **)&s->done, &s->done_room, (s->done_windows + 1) * s->packages,
 			     sizeof(*s->done)) ||
 	    !sweep_make_room((void **)&s->watched_ns, &s->watched_room,
@@ -152,6 +165,7 @@ static bool end_window(struct sweep *s)
 		s->done[s->done_windows * s->packages + p] = package->sums;
 		package->sums = (struct sweep_window){0};
 		package->share_ns = 0;
+		package->traffic_share = (struct traffic){0};
 	}
 	s->done_windows++;
 	s->window++;

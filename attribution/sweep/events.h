@@ -16,12 +16,19 @@ struct segment {
 	double counters[SWEEP_COUNTERS]; /* whole numbers; 0 if not read */
 	double read[SWEEP_COUNTERS];	 /* 1 if read, 0 if not */
 	double uncounted;		 /* share of the time in which counters did not count */
+	double traffic;			 /* misses per ns; 0 if not read */
+	uint8_t woke_core, woke_package; /* 1: its beginning ended an idle time */
 	bool counted;			 /* any counter was read */
 };
 
 struct waiting {
 	struct segment segment;
 	uint32_t next;
+};
+
+/* Sums of `SWEEP_TRAFFIC`. */
+struct traffic {
+	double sum[SWEEP_LIMITS];
 };
 
 /* `since_ns`: the open segment is in the sums up to here; the core's integrals are those of that
@@ -34,8 +41,19 @@ struct cpu {
 	int64_t busy_until_ns; /* end of the last of its segments so far */
 	int64_t since_ns;
 	double shared_since_ns;
+	struct traffic traffic_since;
 	uint64_t overlap_since_ns;
 	struct segment segment;
+};
+
+/* The idle time of a core or package, and whose sleep began it. */
+struct tail {
+	bool known;			 /* somebody ran before */
+	bool slept;			 /* the last sleep lasted longer than 0 ns */
+	int64_t fell_ns, group;		 /* the last sleep */
+	int64_t before_ns, before_group; /* the one before, if `shared` */
+	bool shared;
+	int64_t from_ns; /* idle time is in the sums up to here */
 };
 
 /* Integrals since the window began. */
@@ -46,18 +64,24 @@ struct core {
 	double package_share_ns; /* the package's `share_ns` at `at_ns` */
 	double shared_ns;	 /* of dt / (busy cores * busy threads): the share of each thread */
 	uint64_t overlap_ns;	 /* of time with two or more busy threads */
+	struct traffic package_traffic; /* the package's `traffic_share` at `at_ns` */
+	struct traffic traffic;		/* the share of each thread */
+	struct tail tail;
 };
 
 /* Integrals since the window began. */
 struct package {
 	uint32_t number, cores; /* busy ones */
 	int64_t at_ns;
-	double share_ns; /* of dt / busy cores: the share of each core */
+	double share_ns;	      /* of dt / busy cores: the share of each core */
+	double misses_per_ns;	      /* of all that run now */
+	struct traffic traffic_share; /* of dt * mean misses per ns / busy cores */
+	struct tail tail;
 	struct sweep_window sums;
 };
 
 struct sweep {
-	uint32_t cpus, packages, watched;
+	uint32_t cpus, cores, packages, watched;
 	int64_t *boundaries_ns;
 	size_t boundaries, window; /* the open window */
 	int64_t first_ns, last_ns, now_ns;
@@ -90,12 +114,36 @@ static inline uint64_t between(int64_t a, int64_t b)
  * branch.
  */
 
+/* The highest mean misses per ns of busy cores that count: an uncore's clock follows traffic, and
+ * reaches its highest frequency long before memory's limit of some 100 misses per us and core. */
+static const double limit_per_ns[SWEEP_LIMITS] = {0.005, 0.02, 0.08};
+
+static inline void move_traffic(const struct sweep *s, struct package *package, double ns)
+{
+	double per_core = s->inverse[package->cores], mean = package->misses_per_ns * per_core;
+
+	for (int i = 0; i < SWEEP_LIMITS; i++)
+		package->traffic_share.sum[i] +=
+		    ns * per_core * (mean < limit_per_ns[i] ? mean : limit_per_ns[i]);
+}
+
+static inline void share_traffic(struct core *core, double per_thread)
+{
+	const struct traffic *now = &core->package->traffic_share;
+
+	for (int i = 0; i < SWEEP_LIMITS; i++)
+		core->traffic.sum[i] += (now->sum[i] - core->package_traffic.sum[i]) * per_thread;
+	core->package_traffic = *now;
+}
+
 static inline void move_package(const struct sweep *s, struct package *package, int64_t t_ns)
 {
 	int64_t ns = t_ns - package->at_ns;
 
 	package->at_ns = t_ns;
 	package->share_ns += (double)ns * s->inverse[package->cores];
+	if (package->misses_per_ns > 0)
+		move_traffic(s, package, (double)ns);
 	package->sums.active_ns += package->cores ? (uint64_t)ns : 0;
 	package->sums.core_ns += (uint64_t)ns * package->cores;
 }
@@ -107,6 +155,7 @@ static inline void move_core(const struct sweep *s, struct core *core, int64_t t
 	move_package(s, package, t_ns);
 	core->shared_ns += (package->share_ns - core->package_share_ns) * s->inverse[core->threads];
 	core->overlap_ns += core->threads > 1 ? between(core->at_ns, t_ns) : 0;
+	share_traffic(core, s->inverse[core->threads]);
 	core->package_share_ns = package->share_ns;
 	core->at_ns = t_ns;
 }
@@ -117,18 +166,31 @@ static inline void mark(struct cpu *cpu, int64_t t_ns)
 	cpu->since_ns = t_ns;
 	cpu->shared_since_ns = cpu->core->shared_ns;
 	cpu->overlap_since_ns = cpu->core->overlap_ns;
+	cpu->traffic_since = cpu->core->traffic;
 }
 
-/* Opens the `segment` of a CPU that is idle. */
-static inline void sweep_begin(struct sweep *s, uint32_t number)
+/* The last busy thread of the CPU's core went to sleep. */
+void sweep_sleep(const struct cpu *cpu, int64_t t_ns);
+/* Adds the open window's part of the tails that last. False: out of memory. */
+bool sweep_end_tails(struct sweep *s, int64_t end_ns);
+/* Ends the idle time of a core, and of its package if that is idle too.
+ * False: out of memory. */
+bool sweep_wake(struct sweep *s, struct cpu *cpu);
+
+/* Opens the `segment` of a CPU that is idle. False: out of memory. */
+static inline bool sweep_begin(struct sweep *s, uint32_t number)
 {
 	struct cpu *cpu = &s->cpu[number];
+	struct package *package = cpu->core->package;
 
 	move_core(s, cpu->core, s->now_ns);
-	cpu->core->package->cores += cpu->core->threads++ == 0;
+	if (!cpu->core->threads++ && !sweep_wake(s, cpu))
+		return false;
+	package->misses_per_ns += cpu->segment.traffic;
 	cpu->open = true;
 	mark(cpu, s->now_ns);
 	sweep_ends_add(&s->ends, number, cpu->segment.end_ns);
+	return true;
 }
 
 /* Handles all events up to and including `t_ns`. False: out of memory. */

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* qjoule.model._sweep: the sweep for Python. Columns are passed in and out as plain buffers. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
+#include "functions.h"
 #include "sweep.h"
 
 struct object {
@@ -138,10 +136,10 @@ enum column {
 	T1,
 	CPU,
 	GROUP,
-	COUNTERS,
-	VALID,
 	SCALED,
-	COLUMNS
+	COUNTS,
+	VALID = COUNTS + SWEEP_COUNTERS,
+	COLUMNS = VALID + SWEEP_COUNTERS
 };
 
 static bool take_columns(PyObject *const *given, Py_buffer *in, struct sweep_segments *out)
@@ -154,14 +152,17 @@ static bool take_columns(PyObject *const *given, Py_buffer *in, struct sweep_seg
 	    [T1] = {"t1_ns", 8, _Alignof(int64_t)},
 	    [CPU] = {"cpu", 4, _Alignof(int32_t)},
 	    [GROUP] = {"group", 8, _Alignof(int64_t)},
-	    [COUNTERS] = {"counters", 8 * SWEEP_COUNTERS, _Alignof(uint64_t)},
-	    [VALID] = {"valid", SWEEP_COUNTERS, 1},
 	    [SCALED] = {"scaled", 4, _Alignof(float)},
+	    [COUNTS] = {"counters", 8, _Alignof(uint64_t)},
+	    [VALID] = {"valid", 1, 1},
 	};
 	int has[COLUMNS];
+	bool missing = false;
 	size_t n = 0;
 
 	for (int i = 0; i < COLUMNS; i++) {
+		int kind = i < COUNTS ? i : i < VALID ? COUNTS : VALID;
+
 		if (i == T0) { /* its length says how many rows there are */
 			if (PyObject_GetBuffer(given[T0], &in[T0], PyBUF_SIMPLE) < 0 ||
 			    items(&in[T0], 8, _Alignof(int64_t), "t0_ns") < 0)
@@ -169,12 +170,14 @@ static bool take_columns(PyObject *const *given, Py_buffer *in, struct sweep_seg
 			n = (size_t)in[T0].len / 8;
 			continue;
 		}
-		has[i] =
-		    optional(given[i], &in[i], n * shape[i].bytes, shape[i].align, shape[i].name);
+		has[i] = optional(given[i], &in[i], n * shape[kind].bytes, shape[kind].align,
+				  shape[kind].name);
 		if (has[i] < 0)
 			return false;
 	}
-	if (!has[T1] || !has[CPU] || !has[GROUP] || has[COUNTERS] != has[VALID]) {
+	for (int i = COUNTS; i < COLUMNS; i++)
+		missing |= has[i] != has[COUNTS];
+	if (missing || !has[T1] || !has[CPU] || !has[GROUP]) {
 		PyErr_SetString(PyExc_ValueError, "a column is missing");
 		return false;
 	}
@@ -184,10 +187,13 @@ static bool take_columns(PyObject *const *given, Py_buffer *in, struct sweep_seg
 	    .t1_ns = in[T1].buf,
 	    .cpu = in[CPU].buf,
 	    .group = in[GROUP].buf,
-	    .counters = has[COUNTERS] ? in[COUNTERS].buf : NULL,
-	    .valid = has[VALID] ? in[VALID].buf : NULL,
+	    .counted = has[COUNTS],
 	    .scaled = has[SCALED] ? in[SCALED].buf : NULL,
 	};
+	for (int c = 0; c < SWEEP_COUNTERS; c++) {
+		out->counters[c] = in[COUNTS + c].buf;
+		out->valid[c] = in[VALID + c].buf;
+	}
 	return true;
 }
 
@@ -198,8 +204,11 @@ static PyObject *add(PyObject *self, PyObject *args)
 	Py_buffer in[COLUMNS] = {{0}};
 	struct sweep_segments segments;
 
-	if (!PyArg_ParseTuple(args, "OOOOOOO:add", &given[T0], &given[T1], &given[CPU],
-			      &given[GROUP], &given[COUNTERS], &given[VALID], &given[SCALED]))
+	_Static_assert(SWEEP_COUNTERS == 3, "three columns of counters, and three of validity");
+	if (!PyArg_ParseTuple(args, "OOOOOOOOOOO:add", &given[T0], &given[T1], &given[CPU],
+			      &given[GROUP], &given[SCALED], &given[COUNTS], &given[COUNTS + 1],
+			      &given[COUNTS + 2], &given[VALID], &given[VALID + 1],
+			      &given[VALID + 2]))
 		return NULL;
 	if (ready(object) && take_columns(given, in, &segments))
 		result = run(object, &segments);
@@ -279,10 +288,8 @@ static PyModuleDef_Slot module_slots[] = {
 };
 
 static PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_sweep",
-    .m_doc = "The sweep over segments, in C.",
-    .m_slots = module_slots,
+    PyModuleDef_HEAD_INIT,  .m_name = "_sweep",	     .m_doc = "The sweep over segments, in C.",
+    .m_methods = functions, .m_slots = module_slots,
 };
 
 PyMODINIT_FUNC PyInit__sweep(void)

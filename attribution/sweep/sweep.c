@@ -43,8 +43,8 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 
 #pragma GCC unroll 3
 	for (int c = 0; c < SWEEP_COUNTERS; c++) {
-		uint64_t count = in->counters[i][c];
-		bool valid = in->valid[i][c], read = valid & (count <= most);
+		uint64_t count = in->counters[c][i];
+		bool valid = in->valid[c][i], read = valid & (count <= most);
 
 		segment->read[c] = read;
 		segment->counters[c] = (double)(int64_t)count * read;
@@ -54,6 +54,7 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 	if (RARELY(lies))
 		s->anomalies.implausible_counters++;
 	segment->counted = any;
+	segment->traffic = segment->counters[2] / (double)segment->full_ns;
 	/* The comparison fails for NaN: then nothing is known to have been counted. */
 	segment->uncounted = counted >= 0 ? 1 - (counted < 1 ? counted : 1) : 1;
 }
@@ -129,7 +130,7 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	if (RARELY(left.from_ns >= left.end_ns)) {
 		struct segment lost = {.full_ns = between(t0_ns, t1_ns)};
 
-		if (in->counters) /* checks whether they are plausible */
+		if (in->counted) /* checks whether they are plausible */
 			read_counters(s, in, i, &lost);
 		return true;
 	}
@@ -145,11 +146,11 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	segment->full_ns = between(t0_ns, t1_ns);
 	segment->group = in->group[i];
 	segment->counted = false;
-	if (in->counters)
+	segment->traffic = 0;
+	segment->woke_core = segment->woke_package = 0;
+	if (in->counted)
 		read_counters(s, in, i, segment);
-	if (!waits)
-		sweep_begin(s, number);
-	return true;
+	return waits || sweep_begin(s, number);
 }
 
 bool sweep_add(struct sweep *s, const struct sweep_segments *segments)
@@ -242,6 +243,7 @@ struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boun
 	    !(s = calloc(1, sizeof(*s))))
 		return NULL;
 	s->cpus = machine->cpus;
+	s->cores = machine->cores;
 	s->packages = machine->packages;
 	s->watched = machine->watched;
 	s->boundaries = boundaries;

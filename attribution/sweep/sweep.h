@@ -20,6 +20,26 @@
 
 #define SWEEP_COUNTERS 3 /* cycles, instructions, LLC misses */
 
+/* What owners cause besides running, in the order of `struct sweep_entry.effects`.
+ *
+ * Traffic is the integral of dt * (mean misses per ns of the package's busy cores) / (busy cores *
+ * busy threads of the core), where the mean counts up to a limit: a sum for each of SWEEP_LIMITS
+ * limits. A tail is the time that a package, or a core, has been idle, up to a
+ * length: sums for each of SWEEP_TAILS lengths. It belongs to the owner whose sleep began it. Where
+ * the tail of the sleep before still lasts, both sleeps have half. A wake-up is the end of an idle
+ * time of at least SWEEP_WAKE_NS, and belongs to the owner that runs first. */
+#define SWEEP_LIMITS  3
+#define SWEEP_TAILS   5
+#define SWEEP_WAKE_NS 1000 /* shorter idle times are the scheduler between two threads */
+enum sweep_effect {
+	SWEEP_TRAFFIC,
+	SWEEP_PACKAGE_TAIL = SWEEP_TRAFFIC + SWEEP_LIMITS,
+	SWEEP_CORE_TAIL = SWEEP_PACKAGE_TAIL + SWEEP_TAILS,
+	SWEEP_PACKAGE_WAKES = SWEEP_CORE_TAIL + SWEEP_TAILS,
+	SWEEP_CORE_WAKES,
+	SWEEP_EFFECTS,
+};
+
 /* Which CPUs share a core and a package. `cpu_watched`: a number (from 0, each once) for CPUs
  * whose busy time is needed per window, -1 for others. */
 struct sweep_machine {
@@ -29,19 +49,21 @@ struct sweep_machine {
 	const int32_t *cpu_watched;  /* [cpus] */
 };
 
-/* n segments, one array per column. Without counters, the last three are all NULL; `scaled` may
- * be NULL alone. */
+/* n segments, one array per column. If not `counted`, the last two are not read; `scaled` may be
+ * NULL. */
 struct sweep_segments {
 	size_t n;
 	const int64_t *t0_ns, *t1_ns;
 	const int32_t *cpu;   /* number in the machine; anything else is unknown */
 	const int64_t *group; /* the owner it is charged to */
-	const uint64_t (*counters)[SWEEP_COUNTERS];
-	const uint8_t (*valid)[SWEEP_COUNTERS]; /* not 0: was read */
-	const float *scaled; /* share of the time in which the counters counted */
+	const float *scaled;  /* share of the time in which the counters counted */
+	bool counted;
+	const uint64_t *counters[SWEEP_COUNTERS];
+	const uint8_t *valid[SWEEP_COUNTERS]; /* not 0: was read */
 };
 
-/* Sums of one group on one package in one window. Counts are whole numbers. */
+/* Sums of one group on one package in one window. Counts are whole numbers. A group that only
+ * has a tail in a window has no time. */
 struct sweep_entry {
 	int64_t window, package, group;
 	uint64_t cpu_ns;
@@ -51,7 +73,8 @@ struct sweep_entry {
 	double counters[SWEEP_COUNTERS];
 	double counted_ns[SWEEP_COUNTERS];	 /* time over which the counters were read */
 	double overlap_counters[SWEEP_COUNTERS]; /* counts times share of overlap */
-	double scaled_ns; /* time in which multiplexed counters did not count */
+	double scaled_ns;	       /* time in which multiplexed counters did not count */
+	double effects[SWEEP_EFFECTS]; /* `enum sweep_effect` */
 };
 
 /* Sums of one package in one window. */

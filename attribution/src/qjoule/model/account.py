@@ -8,17 +8,18 @@ then split as if it ended at that point.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
-from qjoule.model.arrays import Entries, Requests, WindowBatch
+from qjoule.model.arrays import WindowBatch
+from qjoule.model.batches import OpenBlock, cut, joined, windows
 from qjoule.model.coarse import ends
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
+from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
@@ -33,38 +34,7 @@ Closed = Callable[[WindowBatch, Ledger, Sequence[Split]], None]
 BLOCK_NS = 30_000_000_000
 BLOCK_WINDOWS = 512
 BLOCK_ENTRIES = 1 << 18
-
-
-def windows(batch: WindowBatch) -> int:
-    """Number of windows in a batch."""
-    return len(batch.idle_ns)
-
-
-def cut(batch: WindowBatch, first: int, last: int) -> WindowBatch:
-    """Windows `first` to `last` - 1 of a batch, counted from the batch's own first window."""
-    if first == 0 and last == windows(batch):
-        return batch
-    low, high = np.searchsorted(batch.entries.window, (first, last))
-    entries = batch.entries.take(slice(low, high))
-    return WindowBatch(
-        batch.first + first,
-        batch.energy.slice(first, last),
-        batch.packages,
-        batch.idle_ns[first:last],
-        batch.lost_ns[first:last],
-        replace(entries, window=entries.window - first),
-        batch.active_ns[first:last],
-        batch.core_ns[first:last],
-        _cut_requests(batch.requests, first, last),
-    )
-
-
-def _cut_requests(requests: Requests | None, first: int, last: int) -> Requests | None:
-    if requests is None:
-        return None
-    low, high = np.searchsorted(requests.window, (first, last))
-    taken = requests.take(slice(low, high))
-    return replace(taken, window=taken.window - first)
+_ROOM = BLOCK_ENTRIES * 9 // 8  #: a block's last window may exceed that number
 
 
 class Account:
@@ -72,7 +42,8 @@ class Account:
 
     `class_of` maps groups to classes; each class has one learned power factor. `roles` is given
     where sums over spans of time are needed, for requests that own no CPU time. `closed` is
-    called for every batch of windows after its final split.
+    called for every batch of windows after its final split. `memory`: of earlier traces, which is
+    told what this one shows. `table`: the machine's idle states, if known.
     """
 
     def __init__(
@@ -87,6 +58,8 @@ class Account:
         refit: bool = True,
         roles: Roles | None = None,
         closed: Closed | None = None,
+        memory: Memory | None = None,
+        table: IdleTable | None = None,
     ) -> None:
         self._tell = closed
         self._class_of = class_of
@@ -95,10 +68,11 @@ class Account:
         self._empty = Ledger(series, packages, coefficients, idle, period_ns, self._class)
         self._refit = refit and bool(series)
         self._slow = slow_of(series)
-        self._learner = Learner(series, packages, coefficients, period_ns, self._class)
+        self._learner = Learner(
+            series, packages, coefficients, period_ns, self._class, memory=memory, table=table
+        )
         self._closed = self._new()
-        self._open: list[WindowBatch] = []
-        self._open_ns = self._open_entries = self._open_windows = 0
+        self._open, self._open_ns = OpenBlock(_ROOM), 0
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
 
@@ -120,7 +94,7 @@ class Account:
 
     def finish(self) -> Ledger:
         """Closes the open block and returns the ledger of all windows."""
-        if self._open:
+        if self._open.windows:
             self._close()
         self._closed.notes = dict(self._learner.notes)
         return self._closed
@@ -129,11 +103,19 @@ class Account:
         """Returns what `finish` would return now, without changing the account."""
         out = self._closed.copy()
         out.notes = dict(self._learner.notes)
-        if self._open:
-            out.add_block([joined(self._open)], self.models())
+        if self._open.windows:
+            out.add_block([self._open.joined()], self.models())
+            self._add_misfits(out)
         for source, target in self._moves:
             out.move(source, target)
         return out
+
+    def _add_misfits(self, ledger: Ledger) -> None:
+        """Adds what the open block shows beyond the model, as its end would."""
+        for domain, model in self.models().items():
+            if model.first == self._open.first:  # it is not that of an earlier block
+                for note in model.misfits(domain):
+                    ledger.notes[note] = ledger.notes.get(note, 0) + 1
 
     def split(self, batches: Sequence[WindowBatch]) -> Ledger:
         """Returns a ledger of `batches` alone, split by the current models."""
@@ -147,10 +129,10 @@ class Account:
         """Returns the current model of each domain, including the evidence of the open block."""
         if not self._refit:
             return {}
-        if not self._open:
+        if not self._open.windows:
             return self._learner.last
         if self._models is None:
-            self._models = self._learner.learn([joined(self._open)], keep=False)
+            self._models = self._learner.learn([self._open.joined()], keep=False)
         return self._models
 
     def move(self, source: int, target: int) -> None:
@@ -164,8 +146,9 @@ class Account:
         """Renumbers the groups of closed and open windows."""
         self._closed.renumber(renumbering)
         moved = renumbering.after(self._moves)
-        self._open = [moved.batch(batch) for batch in self._open]
-        self._open_entries = sum(len(batch.entries.window) for batch in self._open)
+        if self._open.windows:
+            block, self._open = self._open.joined(), OpenBlock(_ROOM)
+            self._open.add(moved.batch(block))
         self._learner.renumber(renumbering)
         self._moves.clear()
         self._targets.clear()
@@ -202,9 +185,9 @@ class Account:
         last = len(batch.entries.window)
         upto = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
         begin = int(np.searchsorted(batch.entries.window, first)) if last else 0
-        count = self._open_windows + 1 + np.arange(len(ns))
+        count = self._open.windows + 1 + np.arange(len(ns))
         full = ((ns >= BLOCK_NS) & (count >= BLOCK_WINDOWS)) | (
-            self._open_entries + upto - begin >= BLOCK_ENTRIES
+            self._open.entries + upto - begin >= BLOCK_ENTRIES
         )
         if self._slow:  # a block ends only where no slow counter is within a window of its own
             full &= ends(batch.energy)[first:]
@@ -214,77 +197,19 @@ class Account:
     def _hold(self, batch: WindowBatch) -> None:
         self._models = None
         if windows(batch):
-            self._open.append(batch)
+            self._open.add(batch)
             bounds = batch.energy.boundaries_ns
             self._open_ns = min(self._open_ns + int(bounds[-1]) - int(bounds[0]), BLOCK_NS)
-            self._open_entries += len(batch.entries.window)
-            self._open_windows += windows(batch)
 
     def _close(self) -> None:
-        block = [joined(self._open)]
+        block = [self._open.joined()]
         models = self._learner.learn(block, keep=True) if self._refit else {}
         self._told(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:
             self._closed.move(source, target)
         self._moves.clear()
-        self._open, self._models = [], None
-        self._open_ns = self._open_entries = self._open_windows = 0
+        self._open, self._open_ns, self._models = OpenBlock(_ROOM), 0, None
 
     def _told(self, batch: WindowBatch, splits: Sequence[Split]) -> None:
         if self._tell:
             self._tell(batch, self._closed, splits)
-
-
-def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
-    """Joins consecutive batches, so that the way a trace was cut does not affect the result."""
-    if len(batches) == 1:
-        return batches[0]
-    firsts = [batch.first for batch in batches]
-    energies = [batch.energy for batch in batches]
-    entries = [
-        replace(batch.entries, window=batch.entries.window + batch.first - firsts[0])
-        for batch in batches
-    ]
-    edges = [one.boundaries_ns[1:] for one in energies]
-
-    def stacked(name: str) -> Any:
-        return np.concatenate([getattr(batch, name) for batch in batches])
-
-    def along(name: str) -> Any:
-        return np.concatenate([getattr(one, name) for one in energies], axis=1)
-
-    return WindowBatch(
-        first=firsts[0],
-        energy=replace(
-            energies[0],
-            boundaries_ns=np.concatenate([energies[0].boundaries_ns[:1], *edges]),
-            energy_nj=along("energy_nj"),
-            cause=along("cause"),
-            half_width_ns=along("half_width_ns"),
-        ),
-        packages=batches[0].packages,
-        idle_ns=stacked("idle_ns"),
-        lost_ns=stacked("lost_ns"),
-        entries=Entries(
-            **{
-                item.name: np.concatenate([getattr(one, item.name) for one in entries])
-                for item in fields(Entries)
-            }
-        ),
-        active_ns=stacked("active_ns"),
-        core_ns=stacked("core_ns"),
-        requests=_joined_requests(batches),
-    )
-
-
-def _joined_requests(batches: Sequence[WindowBatch]) -> Requests | None:
-    some = [
-        replace(one.requests, window=one.requests.window + one.first - batches[0].first)
-        for one in batches
-        if one.requests is not None
-    ]
-    if not some:
-        return None
-    return Requests(
-        *(np.concatenate([getattr(one, item.name) for one in some]) for item in fields(Requests))
-    )

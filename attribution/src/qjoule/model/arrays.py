@@ -10,15 +10,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qjoule.model._sweep import add
 from qjoule.model.energy import I64, Bool, WindowEnergy
 
 F64 = npt.NDArray[np.float64]
 COUNTERS = 3
+#: Lengths of the tails of `EFFECTS`, in ns: `tail_ns` in attribution/sweep/tails.c.
+TAILS_NS = (100_000, 200_000, 400_000, 800_000, 1_600_000)
+#: Mean misses per ns of busy cores up to which traffic counts: `limit_per_ns` in events.h there.
+TRAFFIC_PER_NS = (0.005, 0.02, 0.08)
+#: What owners cause besides running: `enum sweep_effect` in attribution/sweep/sweep.h.
+EFFECTS = (
+    *(f"traffic_to_{round(limit * 1000)}_per_us" for limit in TRAFFIC_PER_NS),
+    *(f"package_tail_{ns // 1000}us" for ns in TAILS_NS),
+    *(f"core_tail_{ns // 1000}us" for ns in TAILS_NS),
+    "package_wakes",
+    "core_wakes",
+)
 
 
 def real_sums(index: I64, values: npt.NDArray[np.generic], size: int) -> F64:
-    """Sums of `values` (n,) by `index` (n,), as an array of length `size`."""
-    return np.bincount(index, values, minlength=size).astype(np.float64, copy=False)
+    """Sums of `values` (n,) by `index` (n,), as an array of length `size`.
+
+    As `np.bincount` to the bit: each sum is added in the order of the values.
+    """
+    sums = np.zeros(size)
+    index = np.ascontiguousarray(index, np.int64)
+    add(sums, index, np.ascontiguousarray(values, np.float64))
+    return sums
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,8 @@ class Segments:
 
 @dataclass(frozen=True)
 class Entries:
-    """Sums per window, package and group, sorted by these; one row each, never with zero time.
+    """Sums per window, package and group, sorted by these; one row each, never without time or
+    tail.
 
     `package` is a slot. `overlap_ns` is the part of `cpu_ns` in which an SMT sibling was busy.
     `shared_ns` is the integral of dt / (busy cores of the package * busy threads of the core);
@@ -89,6 +109,12 @@ class Entries:
     (m, 3) were counted over `counted_ns` (m, 3) of the `cpu_ns`. `overlap_counters` (m, 3) sum
     each segment's counts times its share of overlap. `scaled_ns` is the part of `cpu_ns` in
     which multiplexed counters did not count.
+
+    `effects` (m, 15) are the `EFFECTS`. Traffic is the integral of dt * (mean misses per ns of the
+    package's busy cores) / (busy cores * busy threads of the core), the mean up to a limit. Tails
+    are idle times of a package or core, up to a length, after the entry's owner was the last to go
+    to sleep there; two sleeps whose tails overlap have half each. Wake-ups count how often the
+    owner ended an idle time.
     """
 
     window: I64
@@ -101,6 +127,7 @@ class Entries:
     counted_ns: F64
     overlap_counters: F64
     scaled_ns: F64
+    effects: F64
 
     def take(self, rows: npt.NDArray[np.integer] | Bool | slice) -> Entries:
         """Some rows, in their order."""

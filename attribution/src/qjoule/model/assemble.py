@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,6 +46,12 @@ class Provenance:
     record_loss: float = 0.0
     anomalies: Anomalies | None = None
     notes: tuple[str, ...] = ()
+    #: Relative 95 % errors of the totals of domains, where they are known; else by the grade.
+    total_errors: Mapping[str, float] = field(default_factory=dict)
+
+    def total_error(self, domain: str) -> float:
+        """The relative 95 % error of a domain's total."""
+        return self.total_errors.get(domain, TOTAL_ERROR.get(self.grade, TOTAL_ERROR["estimated"]))
 
 
 def attribution(
@@ -64,11 +70,21 @@ def attribution(
     return Attribution(
         trace=about.trace,
         energy_source=EnergySource(
-            about.source, about.grade, about.reason, present, ledger.main if present else ""
+            about.source,
+            about.grade,
+            about.reason,
+            present,
+            ledger.main if present else "",
+            about.total_error(ledger.main) if present else 0.0,
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
         | ({"where": about.where} if about.where else {}),
-        model=model_info(ledger, _notes(ledger, labels, findings, about), about.grade),
+        model=model_info(
+            ledger,
+            _notes(ledger, labels, findings, about),
+            about.grade,
+            {name: about.total_error(name) for name in present},
+        ),
         domains=tuple(_domain(ledger, name, kinds) for name in present),
         rows=queries,
         fixed=fixed,
@@ -106,9 +122,10 @@ def _rows(
 ) -> list[Row]:
     main = ledger.domains.get(ledger.main)
     energy = main.energy_nj if main else np.zeros(len(labels), np.int64)
-    total_error = TOTAL_ERROR.get(about.grade, TOTAL_ERROR["estimated"])
     errors = {
-        name: ledger.error_parts(name, total_error=total_error, record_loss=about.record_loss)
+        name: ledger.error_parts(
+            name, total_error=about.total_error(name), record_loss=about.record_loss
+        )
         for name in ledger.domain_names
     }
     intervals = {
@@ -154,6 +171,7 @@ def _rows(
                     n: (float(intervals[n][0][g]), float(intervals[n][1][g])) for n in others
                 },
                 power_factor=findings.power_factor(g),
+                alone=findings.alone(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
                 timed=int(calls.timed[g]),
                 error=of_each[ledger.main][g] if main else None,
@@ -161,7 +179,11 @@ def _rows(
             )
         )
     present = {row.kind for row in rows}
-    rows += [_bare_row(ledger, part, total_error) for part in PARTS[1:] if part not in present]
+    rows += [
+        _bare_row(ledger, part, about.total_error(ledger.main))
+        for part in PARTS[1:]
+        if part not in present
+    ]
     return rows
 
 

@@ -16,7 +16,7 @@ from qjoule.model.interval import Z95, edge_sigma_nj
 from qjoule.model.power_model import PowerModel
 from qjoule.model.sensitivity import Portion, Sensitivity, add_portion
 from qjoule.model.span_sums import SpanSums
-from qjoule.model.split import Split, split, unknown_static_nj
+from qjoule.model.split import Effects, Split, split, unknown_static_nj
 from qjoule.model.zones import Load, Zone
 
 
@@ -68,10 +68,15 @@ class BlockSplit:
             column = self._model.column(self._terms.class_of(entries.group))
             weight = self._model.weight(taken.features, taken.crowd, column)
             of_window = real_sums(entries.window, weight, len(load.dt_ns))
+            beside = self._model.effects_nj(entries.effects)
+            once = self._model.once_nj(entries.effects)
+            of_effects = real_sums(entries.window, beside, len(load.dt_ns))
             row = np.searchsorted(self._groups, entries.group)
             part = 1.0 / len(zone.series)
             for s in zone.series:
-                rest_w, trust = self._rest(s, z, batch, load, (taken.busy_ns, of_window))
+                rest_w, trust = self._rest(
+                    s, z, batch, load, (taken.busy_ns, of_window, of_effects)
+                )
                 found = split(
                     batch.energy.energy_nj[s],
                     batch.energy.known[s],
@@ -81,6 +86,7 @@ class BlockSplit:
                     idle_w=rest_w,
                     shared_w=float(self._model.shared_w[z]) * part,
                     policy=self._terms.idle,
+                    effects=Effects(beside * part, once * part) if beside.any() else None,
                 )
                 one = Portion(z, taken, row, column, weight, of_window, found, part, trust)
                 apart = self._terms.idle == "separate"
@@ -90,15 +96,15 @@ class BlockSplit:
         return out
 
     def _rest(
-        self, s: int, z: int, batch: WindowBatch, load: Load, ran: tuple[F64, F64]
+        self, s: int, z: int, batch: WindowBatch, load: Load, ran: tuple[F64, F64, F64]
     ) -> tuple[F64, F64]:
         """Power at rest in each window (n,), and how far an unexpected energy is trusted (n,).
 
         A window's energy is wrong by the errors of its two edges. If all of that error were
         treated as dynamic, whoever ran in a nearly idle window would pay when the energy is too
         high, but get nothing back when it is too low. So an unexpected energy is divided by how
-        likely it comes from the edges or from the owners. `ran`: busy time and weight of each
-        window.
+        likely it comes from the edges or from the owners. `ran`: busy time, weight and effects of
+        each window.
         """
         model, part = self._model, 1.0 / len(self._zones[z].series)
         rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * part
@@ -106,9 +112,9 @@ class BlockSplit:
             return rest_w, np.ones(len(rest_w))
         series = self._terms.series[s]
         dt_ns = np.maximum(load.dt_ns, 1).astype(np.float64)
-        lost_nj, lost_sigma_nj = _lost_nj(load, *ran)
+        lost_nj, lost_sigma_nj = _lost_nj(load, *ran[:2])
         active = np.minimum(load.active_ns + load.lost_ns, load.dt_ns)
-        above = part * (model.shared_w[z] * active + ran[1] + lost_nj)
+        above = part * (model.shared_w[z] * active + ran[1] + ran[2] + lost_nj)
         expected = rest_w * dt_ns + above
         edge = edge_sigma_nj(
             expected,
@@ -141,6 +147,7 @@ class BlockSplit:
         entries, load = one.taken.entries, one.taken.load
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
         np.add.at(sums.energy_nj, entries.group, out.entry_nj)
+        np.add.at(sums.shared_nj, entries.group, out.entry_shared_nj)
         if self._spans:
             begin_ns = energy.boundaries_ns[entries.window]
             self._spans.add_used(self._terms.domain, begin_ns, entries.group, out.entry_nj)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from qjoule.errors import UsageError
+from qjoule.model.arrays import TAILS_NS, TRAFFIC_PER_NS
 
 IdlePolicy = Literal["separate", "even", "proportional"]
 IDLE_POLICIES: tuple[IdlePolicy, ...] = ("separate", "even", "proportional")
@@ -15,14 +16,27 @@ IDLE_POLICIES: tuple[IdlePolicy, ...] = ("separate", "even", "proportional")
 #: Relative 95 % error of one owner's weight against the others', without calibration. Busy time
 #: alone missed by up to 31.5 % in HaPPy (Zhai et al., USENIX ATC 2014), before SMT was modelled.
 DEFAULT_WEIGHT_ERROR = 0.30
-#: Relative 95 % error of the total itself. A published idle-to-full curve of another machine can be
-#: wrong by half. A package counter has no error here: it is the reference for all figures.
+#: Relative 95 % error of a total that does not state its own. A published idle-to-full curve of
+#: another machine can be wrong by half. A package counter has no error here: it is the reference
+#: for all figures.
 TOTAL_ERROR = {"measured": 0.0, "simulated": 0.0, "estimated": 0.50, "none": 0.0}
 #: Weight of time shared with a busy SMT sibling (HaPPy, USENIX ATC 2014: about 0.55 each).
 DEFAULT_ALPHA = 0.55
 
 #: What weights are made of, in the order of vectors and covariances.
-THETA = ("a", "b", "c", "t", "v", "alpha", "k")
+WEIGHT_TERMS = ("a", "b", "c", "t", "v", "alpha", "k", "beta")
+#: What each of `arrays.EFFECTS` costs: nJ per miss, W during a tail, nJ per wake-up.
+EFFECT_TERMS = (
+    *(f"u{i}" for i in range(len(TRAFFIC_PER_NS))),
+    *(f"p{i}" for i in range(len(TAILS_NS))),
+    *(f"q{i}" for i in range(len(TAILS_NS))),
+    *("wp", "wc"),
+)
+THETA = (*WEIGHT_TERMS, *EFFECT_TERMS)
+#: Those that are ratios: they do not depend on the unit of power.
+RATIOS = ("alpha", "k", "beta")
+#: Calibrations of the first release know as many.
+_FIRST_TERMS = 7
 
 DomainKey = tuple[int, str]  #: (package, domain)
 
@@ -41,19 +55,22 @@ class PowerInterval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Weights:
-    """How a domain's dynamic energy is weighted.
+class Terms:
+    """The values of `THETA`, in that order.
 
-    w = [(1 - o) + o * alpha] * (a*cycles + v*cycles*f**2 + t*cpu_ns) + b*instructions + c*misses
+    w = [(1 - o) + o * alpha] * (a*cycles + v*cycles*f**2 + t*cpu_ns)
+        + [(1 - o) + o * beta] * (b*instructions + c*misses)
 
     o is the share of a segment with the SMT sibling busy; f = cycles / cpu_ns is its frequency
-    in GHz. Two siblings share their core's clock, so alpha applies to the clock's cost; the cost
-    of an instruction or a miss does not depend on the sibling. If `calibrated`, coefficients are
-    in nJ per cycle, instruction, miss, and ns; of defaults only the proportions mean anything. n
-    busy cores together draw 1 / (1 + k*n) of the sum of w: power is concave in load.
+    in GHz. Two siblings share their core's clock, so alpha applies to the clock's cost. The cost
+    of an instruction or a miss hardly depends on the sibling: beta is near 1. n busy cores together
+    draw 1 / (1 + k*n) of the sum of w: power is concave in load.
 
-    `covariance` is that of `vector`. `error` is the relative 95 % error of a weight that the
-    counters leave unexplained. Raises `UsageError` if a value is negative or not finite.
+    The others belong to `EFFECTS`. `u0` to `u2`: shared power that follows the misses of the busy
+    cores up to each of `TRAFFIC_PER_NS`, in nJ per miss; those of several limits add up. `p0` to
+    `p4` and `q0` to `q4`: watts that a package and a core still draw while they have been idle for
+    less than each of `TAILS_NS`; those of several lengths add up. `wp` and `wc`: nJ per wake-up of
+    a package and of a core.
     """
 
     a: float = 1.0
@@ -63,6 +80,40 @@ class Weights:
     v: float = 0.0
     alpha: float = DEFAULT_ALPHA
     k: float = 0.0
+    beta: float = 1.0
+    u0: float = 0.0
+    u1: float = 0.0
+    u2: float = 0.0
+    p0: float = 0.0
+    p1: float = 0.0
+    p2: float = 0.0
+    p3: float = 0.0
+    p4: float = 0.0
+    q0: float = 0.0
+    q1: float = 0.0
+    q2: float = 0.0
+    q3: float = 0.0
+    q4: float = 0.0
+    wp: float = 0.0
+    wc: float = 0.0
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """Values in the order of `THETA`."""
+        return tuple(getattr(self, name) for name in THETA)
+
+
+@dataclass(frozen=True)
+class Weights(Terms):
+    """How a domain's energy above rest is divided.
+
+    If `calibrated`, coefficients are in nJ per cycle, instruction, miss, and ns; of defaults only
+    the proportions mean anything. `covariance` is that of `vector`, or of its first seven in a
+    calibration that did not know the others. `error` is the relative 95 %
+    error of a weight that the counters leave unexplained. Raises `UsageError` if a value is
+    negative or not finite.
+    """
+
     covariance: tuple[tuple[float, ...], ...] = ()
     error: float = DEFAULT_WEIGHT_ERROR
     calibrated: bool = False
@@ -74,32 +125,24 @@ class Weights:
         flat = [value for row in self.covariance for value in row]
         size = len(self.covariance)
         square = all(len(row) == size for row in self.covariance)
-        if size not in (0, len(THETA)) or not square or not all(map(math.isfinite, flat)):
+        if (
+            size not in (0, _FIRST_TERMS, len(THETA))
+            or not square
+            or not all(map(math.isfinite, flat))
+        ):
             raise UsageError("the covariance of the coefficients is no square of numbers")
-
-    @property
-    def vector(self) -> tuple[float, ...]:
-        """Values in the order of `THETA`."""
-        return tuple(getattr(self, name) for name in THETA)
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class Coefficients(Terms):
     """All that is known of a machine's power. Keys of the dicts are (package, domain).
 
-    a, b, c, t, v, alpha, k: as in `Weights`, for the main domain (package). `others` holds those
-    of other domains, where known. `idle_w`: power at rest. `shared_w`: power drawn once while
+    The `Terms` are those of the main domain (package). `others` holds those of other domains,
+    where known. `idle_w`: power at rest. `shared_w`: power drawn once while
     any CPU of the package is busy. `weight_error`: relative 95 % error of one owner's weight.
     Raises `UsageError` if a value is negative or not finite.
     """
 
-    a: float = 1.0
-    b: float = 0.0
-    c: float = 0.0
-    t: float = 0.0
-    v: float = 0.0
-    alpha: float = DEFAULT_ALPHA
-    k: float = 0.0
     idle_w: dict[DomainKey, PowerInterval] = field(default_factory=dict)
     shared_w: dict[DomainKey, float] = field(default_factory=dict)
     shared_error_w: dict[DomainKey, float] = field(default_factory=dict)  #: standard error
@@ -142,9 +185,9 @@ class Coefficients:
         main = self.main_weights()
         if not counters:
             plain = domain != "dram" and not (main.a or main.b or main.c or main.v)
-            return main if plain else Weights(0.0, t=1.0, alpha=main.alpha, error=main.error)
+            return main if plain else Weights(a=0.0, t=1.0, alpha=main.alpha, error=main.error)
         if domain == "dram":
-            return Weights(0.0, 0.0, 1.0, error=main.error)
+            return Weights(a=0.0, c=1.0, error=main.error)
         return main
 
     def to_json_dict(self) -> dict[str, Any]:

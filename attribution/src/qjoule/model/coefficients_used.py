@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from qjoule.model.coefficients import Coefficients
+from qjoule.model.memory_used import UNREMEMBERED, Remembered
 from qjoule.model.result import Attribution
 
 
@@ -15,7 +16,7 @@ class Calibrated:
 
     `origin` names, in one line, the machine, the date and the tool. `flags` list what does not
     fit; each continues the words "the calibration". `notes` give the reason why an existing
-    calibration is not used.
+    calibration is not used. `memory`: what earlier traces of the machine told.
     """
 
     coefficients: Coefficients | None = None
@@ -23,9 +24,11 @@ class Calibrated:
     flags: tuple[str, ...] = ()
     held_out_errors: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    memory: Remembered = UNREMEMBERED
 
     def said_in(self, result: Attribution) -> Attribution:
-        """Returns the result with the calibration's provenance added."""
+        """Returns the result with the provenance of calibration and memory added."""
+        result = self.memory.said_in(result)
         model = result.model
         return replace(
             result,

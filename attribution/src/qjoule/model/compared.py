@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.energy import Bool
 from qjoule.model.gpsup import Comparison, Form, Interval, compare
 from qjoule.model.repeated import (
@@ -115,10 +114,7 @@ def _without_total_error(runs: Sequence[RunForms]) -> list[RunForms]:
     return [
         replace(
             run,
-            forms=[
-                without_total_error(form, TOTAL_ERROR.get(run.made_with.grade, 0.0))
-                for form in run.forms
-            ],
+            forms=[without_total_error(form, run.total_error) for form in run.forms],
         )
         for run in runs
     ]

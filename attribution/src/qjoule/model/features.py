@@ -6,19 +6,20 @@ from __future__ import annotations
 import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, Entries, real_sums
-from qjoule.model.coefficients import THETA, Weights
+from qjoule.model.coefficients import WEIGHT_TERMS, Weights
 from qjoule.model.energy import Bool
 
 #: Columns of `entry_features`; `_shared`: beside a busy SMT sibling. Cycles times f**2 in GHz**2.
 FEATURES = (
     *("cycles", "cycles_shared", "instructions", "llc_misses"),
     *("cpu_ns", "cpu_ns_shared", "cycles_f2", "cycles_f2_shared"),
+    *("instructions_shared", "llc_misses_shared"),
 )
 #: Counts per ns of cycles, instructions and misses that no core has come near (10 GHz, 16 issued at
 #: once), and the ns by which a counter's reading may differ from the clock's.
 MAX_PER_NS = np.array([10.0, 160.0, 10.0])
 _READING_NS = 1000.0
-_A, _B, _C, _T, _V, _ALPHA, _K = range(len(THETA))
+_A, _B, _C, _T, _V, _ALPHA, _K, _BETA = range(len(WEIGHT_TERMS))
 
 
 def counted(entries: Entries) -> Bool:
@@ -42,7 +43,7 @@ def by_counters(entries: Entries, weights: Weights) -> bool:
 
 
 def entry_features(entries: Entries, windows: int) -> F64:
-    """(m, 8): every entry's `FEATURES`.
+    """(m, 10): every entry's `FEATURES`.
 
     Time in which a counter was not read is counted at the entry's own rate. If the counter was
     never read, the window's mean rate is used.
@@ -54,12 +55,13 @@ def entry_features(entries: Entries, windows: int) -> F64:
     for i in range(COUNTERS):
         counts, shared = _counts(entries, i, cpu_ns, shared_ns, windows)
         if i > 0:
-            out[1 + i] = counts
+            np.subtract(counts, shared, out=out[1 + i])
+            out[7 + i] = shared
             continue
         frequency2 = (counts / np.maximum(cpu_ns, 1.0)) ** 2
         np.subtract(counts, shared, out=out[0])
         out[1] = shared
-        np.multiply(out[:2], frequency2, out=out[6:])
+        np.multiply(out[:2], frequency2, out=out[6:8])
     np.subtract(cpu_ns, shared_ns, out=out[4])
     out[5] = shared_ns
     return out.T
@@ -91,18 +93,20 @@ def crowd(entries: Entries) -> F64:
 
 
 def basis(theta: F64) -> F64:
-    """(8,): the weight of one unit of each feature, from the vector of `THETA`."""
+    """(10,): the weight of one unit of each feature, from the vector of `THETA`."""
     a, b, c, t, v, alpha = theta[:_K]
-    return np.array([a, a * alpha, b, c, t, t * alpha, v, v * alpha])
+    beta = theta[_BETA]
+    return np.array([a, a * alpha, b, c, t, t * alpha, v, v * alpha, b * beta, c * beta])
 
 
 def basis_slopes(theta: F64) -> F64:
-    """(8, 7): derivative of `basis` by each of `THETA`; saturation does not affect it."""
-    a, _, _, t, v, alpha = theta[:_K]
-    slopes = np.zeros((len(FEATURES), len(THETA)))
+    """(10, 8): derivative of `basis` by each of `WEIGHT_TERMS`; saturation does not affect it."""
+    a, b, c, t, v, alpha = theta[:_K]
+    slopes = np.zeros((len(FEATURES), len(WEIGHT_TERMS)))
     slopes[[0, 1], _A] = 1.0, alpha
-    slopes[2, _B] = slopes[3, _C] = 1.0
+    slopes[[2, 8], _B] = slopes[[3, 9], _C] = 1.0, theta[_BETA]
     slopes[[4, 5], _T] = 1.0, alpha
     slopes[[6, 7], _V] = 1.0, alpha
     slopes[[1, 5, 7], _ALPHA] = a, t, v
+    slopes[[8, 9], _BETA] = b, c
     return slopes

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from qjoule.model.coefficients import THETA, TOTAL_ERROR
+from qjoule.model.coefficients import THETA
 from qjoule.model.energy import I64
 from qjoule.model.fit.power import covariance
 from qjoule.model.interval import Z95
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
-from qjoule.model.result import ModelInfo
+from qjoule.model.result import Alone, ModelInfo
 
 #: A factor counts as learned if its uncertainty is less than this share of the uncertainty before.
 _LEARNED = 0.8
@@ -52,6 +52,15 @@ class Findings:
         if self.partner[at] >= 0 or sigma >= _LEARNED * self.model.spread:
             return None
         return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
+
+    def alone(self, group: int) -> Alone | None:
+        """How long a group was seen running alone, and what that told; None: never."""
+        at = int(self.column[group])
+        if self.model is None or self.model.alone is None or at < 0:
+            return None
+        moments = self.model.alone
+        alone_s, told_nats = float(moments.alone_s[at]), float(moments.told_nats[at])
+        return Alone(alone_s, told_nats) if alone_s > 0 else None
 
     def flags(self, group: int) -> tuple[str, ...]:
         at = int(self.column[group])
@@ -94,8 +103,13 @@ def _name(label: GroupLabel) -> str:
     return label.shape or ", ".join(value for _, value in label.keys) or label.kind
 
 
-def model_info(ledger: Ledger, notes: Sequence[str], grade: str) -> ModelInfo:
-    """The coefficients that split the last windows, and the notes on them."""
+def model_info(
+    ledger: Ledger, notes: Sequence[str], grade: str, total_errors: Mapping[str, float]
+) -> ModelInfo:
+    """The coefficients that split the last windows, and the notes on them.
+
+    `total_errors`: relative 95 % errors of the totals, by domain, the main one first.
+    """
     coefficients, model = ledger.coefficients, ledger.models.get(ledger.main)
     weights = coefficients.main_weights()
     values = dict(zip(THETA, weights.vector, strict=True))
@@ -117,11 +131,11 @@ def model_info(ledger: Ledger, notes: Sequence[str], grade: str) -> ModelInfo:
         coefficients=values,
         calibrated=coefficients.calibrated,
         held_out_error=coefficients.held_out_error,
-        notes=(*_notes(ledger, grade), *notes),
+        notes=(*_notes(ledger, grade, total_errors), *notes),
     )
 
 
-def _notes(ledger: Ledger, grade: str) -> list[str]:
+def _notes(ledger: Ledger, grade: str, total_errors: Mapping[str, float]) -> list[str]:
     """What a reader must know to judge the intervals."""
     if not ledger.series:
         return ["no energy source: only CPU time and latency are known"]
@@ -140,8 +154,10 @@ def _notes(ledger: Ledger, grade: str) -> list[str]:
             "idle power is unknown: whoever ran pays for the whole window, intervals reach down "
             "to what is left if idle CPUs draw like busy ones"
         )
-    if (error := TOTAL_ERROR.get(grade, 0.0)) > 0:
-        notes.append(f"the {grade} total is taken to be within ±{error:.0%}")
+    for domain, error in total_errors.items():
+        if error > 0:
+            what = "total" if domain == ledger.main else f"total of {domain}"
+            notes.append(f"the {grade} {what} is taken to be within ±{error:.0%}")
     if not ledger.used_counters:
         notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
         if "dram" in ledger.domain_names:

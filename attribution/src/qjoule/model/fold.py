@@ -23,7 +23,7 @@ def fold_rows(attribution: Attribution, top: int) -> Attribution:
         return attribution
     name = f"({len(rest)} others)"
     folded = added(rest, dict.fromkeys(rest[0].keys, name), apart=False)
-    folded = replace(folded, shape=name, flags=(), shared_nj=None)
+    folded = replace(folded, shape=name, flags=())
     return replace(attribution, rows=(*attribution.rows[:top], folded))
 
 

@@ -31,6 +31,7 @@ class Form:
     """One form of a query: per call joules and latency with 95 % intervals; None is unknown.
 
     `loss_share`: the share of its joules by which lost records may have changed them, at 95 %.
+    `same_total_ci95`: the interval of its joules without the error of the total; None: not known.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Form:
     latency_ns_mean: float | None
     latency_ns_ci95: Interval | None = None
     loss_share: float = 0.0
+    same_total_ci95: Interval | None = None
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,16 @@ class IdRuns:
         since = (ids - self.first[run]).view(np.int64)
         return np.where(held, self.part[run], -1), self.row[run] + since
 
+    def between(self, first: int, last: int) -> IdRuns:
+        """The runs of the ids `first` to `last`, cut to these."""
+        begin = max(int(np.searchsorted(self.first, np.uint64(first), "right")) - 1, 0)
+        rows = slice(begin, int(np.searchsorted(self.first, np.uint64(last), "right")))
+        low = np.maximum(self.first[rows], np.uint64(first))
+        high = np.minimum(self.last[rows], np.uint64(last))
+        row = self.row[rows] + (low - self.first[rows]).astype(np.int64)
+        some = low <= high
+        return IdRuns(low[some], high[some], self.part[rows][some], row[some])
+
 
 def runs_of(ids: U64, part: int) -> IdRuns:
     """The runs of a part's ids, which must be sorted and unique."""

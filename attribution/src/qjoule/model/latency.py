@@ -17,6 +17,15 @@ QUANTILES = (0.50, 0.95, 0.99)
 #: Significant bits of a rounded latency, and number of distinct latencies that are kept exactly.
 DIGITS, EXACT = 8, 100
 _MERGE_ROWS = 1 << 18
+#: Rows that are added at once: how latencies are kept is decided between them.
+_BATCH = 1 << 16
+#: Integers of fewer bits are exact as float64, of which a bucket drops all but DIGITS - 1 bits of
+#: its fraction. `_ZERO` stands for 0, whose exponent would be far from that of 1.
+_FLOAT_BITS = 53
+_DROPPED = 52 - (DIGITS - 1)
+_ZERO = (1023 << (DIGITS - 1)) - 1
+#: Buckets are counted in a table up to this size; beyond that, and four per row, they are sorted.
+_TABLE_SIZE = 1 << 16
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -58,17 +67,24 @@ class Latencies:
 
     def add(self, group: I64, latency_ns: I64, executions: I64) -> None:
         """Takes one row per query that ended: its group, latency (< 0: unknown), executions."""
+        for first in range(0, len(group), _BATCH):
+            rows = slice(first, first + _BATCH)
+            self._add(group[rows], latency_ns[rows], executions[rows])
+
+    def _add(self, group: I64, latency_ns: I64, executions: I64) -> None:
         size = max(int(group.max(initial=-1)) + 1, len(self._calls))
         self._calls = _grown(self._calls, size) + np.bincount(group, executions, size)
-        timed = latency_ns >= 0
-        group, latency_ns = group[timed], latency_ns[timed]
+        if not (timed := latency_ns >= 0).all():
+            group, latency_ns = group[timed], latency_ns[timed]
         self._total_ns = _grown(self._total_ns, size) + np.bincount(group, latency_ns, size)
         self._rounded = _grown(self._rounded, size)
-        rounded = self._rounded[group]
-        self._append(_buckets(group[rounded], latency_ns[rounded]))
-        exact = ~rounded
-        ones = np.ones(int(exact.sum()), np.int64)
-        self._append(_Counts(group[exact], latency_ns[exact], ones))
+        if (rounded := self._rounded[group]).all():
+            self._append(_buckets(group, latency_ns))
+        else:
+            self._append(_buckets(group[rounded], latency_ns[rounded]))
+            exact = ~rounded
+            ones = np.ones(int(exact.sum()), np.int64)
+            self._append(_Counts(group[exact], latency_ns[exact], ones))
         if self._waiting > max(_MERGE_ROWS, len(self._counts[0].group)):
             self._merge()
 
@@ -107,7 +123,7 @@ class Latencies:
             np.concatenate([getattr(one, name) for one in self._counts] or [nothing])
             for name in ("group", "latency_ns", "count")
         )
-        order = np.lexsort((latencies_ns, groups))
+        order = _order(groups, latencies_ns)
         merged = _Counts(groups[order], latencies_ns[order], numbers[order]).summed()
         distinct = np.bincount(merged.group, minlength=len(self._rounded))
         self._rounded = self._rounded | (distinct > EXACT)
@@ -150,12 +166,32 @@ class _Counts:
 
 def _buckets(group: I64, latency_ns: I64) -> _Counts:
     """Rounded latencies, counted: a few rows for many queries."""
-    shift = _shift(latency_ns)
-    bucket = (((group << 6) | shift) << DIGITS) | (latency_ns >> shift)
-    bucket, count = np.unique(bucket, return_counts=True)
-    shift = (bucket >> DIGITS) & 63
-    middle = ((bucket & ((1 << DIGITS) - 1)) << shift) + ((np.int64(1) << shift) >> 1)
-    return _Counts(bucket >> (DIGITS + 6), middle, count.astype(np.int64))
+    if int(latency_ns.max(initial=0)) >= 1 << _FLOAT_BITS:
+        ones = np.ones(len(group), np.int64)
+        order = np.lexsort((latency_ns, group))
+        return _Counts(group[order], _rounded(latency_ns[order]), ones).summed()
+    # A float64 begins with its exponent, so its upper bits are the number of the bucket.
+    bits = latency_ns.astype(np.float64).view(np.int64) >> _DROPPED
+    bits = np.maximum(bits, _ZERO)  # 0 comes right before 1
+    least = int(bits.min(initial=_ZERO))
+    size = int(bits.max(initial=least)) - least + 1
+    joint = group * size + (bits - least)
+    if int(joint.max(initial=0)) < max(4 * len(joint), _TABLE_SIZE):
+        counts = np.bincount(joint)
+        bucket = np.flatnonzero(counts)
+        count = counts[bucket]
+    else:
+        bucket, count = np.unique(joint, return_counts=True)
+    low = ((bucket % size + least) << _DROPPED).view(np.float64).astype(np.int64)
+    return _Counts(bucket // size, _rounded(low), count.astype(np.int64))
+
+
+def _order(group: I64, latency_ns: I64) -> npt.NDArray[np.intp]:
+    """The rows by group and latency; equal ones in any order."""
+    longest, last = int(latency_ns.max(initial=0)), int(group.max(initial=0))
+    if (last + 1) * (longest + 1) < 1 << 62:  # one key sorts faster than two
+        return np.argsort(group * (longest + 1) + latency_ns)
+    return np.lexsort((latency_ns, group))
 
 
 def _rounded(latency_ns: I64) -> I64:

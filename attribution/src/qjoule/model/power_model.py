@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.coefficients import THETA, Coefficients, PowerInterval, Weights
+from qjoule.model.coefficients import (
+    EFFECT_TERMS,
+    RATIOS,
+    THETA,
+    WEIGHT_TERMS,
+    Coefficients,
+    PowerInterval,
+    Weights,
+)
 from qjoule.model.energy import I64
 from qjoule.model.features import basis
 from qjoule.model.renumbering import Renumbering
@@ -20,6 +28,18 @@ _SHARED_DRIFT = 0.05
 _SCALE_DRIFT = 0.03
 #: Power at rest of an uncalibrated machine is unknown: whoever ran pays for everything.
 _UNKNOWN = np.nan
+_K = THETA.index("k")
+_OF_CORES = [EFFECT_TERMS.index(name) for name in EFFECT_TERMS if name[0] == "q" or name == "wc"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Time in which each class kept a package active by itself (g,), in s, and the information (g,)
+    that such times gave about its factor, in nats: the logarithm of how many times narrower they
+    alone make it than it is believed to be."""
+
+    alone_s: F64
+    told_nats: F64
 
 
 @dataclass(frozen=True)
@@ -31,7 +51,8 @@ class PowerModel:
     weight; all others draw 1 times it, to within `spread` (1 sigma). `covariance` is of (idle_w,
     shared_w, theta, factor) in that order. `learned`: whether windows of the trace itself
     contributed. `drift_w` (zones, n): change of power at rest with temperature in the n windows
-    from number `first` on.
+    from number `first` on. `beyond`: standard error of everybody's energy, as a ratio, by what
+    windows show that the model has no term for; `beyond_with`: what that goes with.
     """
 
     idle_w: F64
@@ -44,6 +65,16 @@ class PowerModel:
     learned: bool = False
     drift_w: F64 | None = None
     first: int = 0
+    beyond: float = 0.0
+    beyond_with: tuple[str, ...] = ()
+    alone: Moments | None = None  #: of `classes`; None: nothing was learned
+
+    def misfits(self, domain: str) -> list[str]:
+        """What a reader must know of it, a sentence each."""
+        return [
+            f"the model does not fit this machine's {domain} power: {what}"
+            for what in self.beyond_with
+        ]
 
     def rest_w(self, zone: int, first: int, count: int) -> F64:
         """(count,) power at rest in windows `first` on; 0 where it is unknown."""
@@ -70,7 +101,17 @@ class PowerModel:
 
     def saturation(self, crowd: F64) -> F64:
         """The part of a weight that remains while this many cores are busy."""
-        return np.asarray(1.0 / (1.0 + self.theta[-1] * crowd))
+        return np.asarray(1.0 / (1.0 + self.theta[_K] * crowd))
+
+    def effects_nj(self, effects: F64) -> F64:
+        """(m,) what entries' `effects` (m, 15) cost; it does not depend on what ran."""
+        return _products(effects, self.theta[len(WEIGHT_TERMS) :])
+
+    def once_nj(self, effects: F64) -> F64:
+        """(m,) the part of `effects_nj` that the package draws once, whichever core it is for."""
+        costs = self.theta[len(WEIGHT_TERMS) :].copy()
+        costs[_OF_CORES] = 0.0
+        return _products(effects, costs)
 
     def renumbered(self, renumbering: Renumbering) -> PowerModel:
         """The model with other group numbers; classes that were merged with others have no
@@ -79,21 +120,19 @@ class PowerModel:
         stays = known.copy()
         stays[known] = renumbering.alone(self.classes[known])
         at = np.append(np.arange(self.fixed), self.fixed + np.flatnonzero(stays))
+        alone = self.alone
         return replace(
             self,
             classes=renumbering.group[self.classes[stays]],
             factor=self.factor[stays],
+            alone=alone and Moments(alone.alone_s[stays], alone.told_nats[stays]),
             covariance=self.covariance[np.ix_(at, at)],
         )
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:
-        """Weights of entries with `features` (m, 8), `crowd` (m,), and classes at `column` (m,)."""
-        plain = np.zeros(len(features))
-        # One feature at a time: a matrix product could round an entry differently by its place in
-        # the batch.
-        for unit, values in zip(self.basis.tolist(), features.T, strict=True):
-            if unit:
-                plain += unit * values
+        """Weights of entries with `features` (m, 10), `crowd` (m,), and classes at `column`
+        (m,)."""
+        plain = _products(features, self.basis)
         return np.asarray(plain * self.saturation(crowd) * self.factors(column))
 
     def column(self, classes: I64) -> I64:
@@ -128,7 +167,8 @@ class PowerModel:
             at = zones + z
             covariance[at, at] = coefficients.shared_error_w.get(key, 0.0) ** 2
         if weights.covariance:
-            covariance[2 * zones :, 2 * zones :] = np.array(weights.covariance)
+            told = slice(2 * zones, 2 * zones + len(weights.covariance))
+            covariance[told, told] = np.array(weights.covariance)
         if weights.calibrated:
             covariance += _since_calibration(idle, keys, coefficients, weights)
         return PowerModel(
@@ -153,10 +193,21 @@ def _since_calibration(
     shared_w = [coefficients.shared_w.get(key, 0.0) for key in keys]
     alone = [_IDLE_DRIFT * w for w in idle_w] + [_SHARED_DRIFT * w for w in shared_w]
     together = _SCALE_DRIFT * vector(weights)
-    together[-2:] = 0.0  # alpha and saturation are ratios
+    together[[THETA.index(name) for name in RATIOS]] = 0.0
     out = np.zeros((len(alone) + len(together),) * 2)
     np.fill_diagonal(out[: len(alone), : len(alone)], np.square(alone))
     out[len(alone) :, len(alone) :] = np.outer(together, together)
+    return out
+
+
+def _products(columns: F64, units: F64) -> F64:
+    """(m,) sums of `columns` (m, n) times `units` (n,)."""
+    out = np.zeros(len(columns))
+    # One column at a time: a matrix product could round an entry differently by its place in the
+    # batch.
+    for unit, values in zip(units.tolist(), columns.T, strict=True):
+        if unit:
+            out += unit * values
     return out
 
 

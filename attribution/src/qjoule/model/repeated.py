@@ -38,6 +38,7 @@ class RunForms:
     duration_s: float = 0.0
     selection: str = ""  #: `--where` of the attribution
     problems: tuple[str, ...] = ()  #: what was lost during the run
+    total_error: float = 0.0  #: relative 95 % error of its total, which all rows share
 
     @property
     def recording(self) -> tuple[str, ...]:

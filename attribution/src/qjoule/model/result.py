@@ -8,6 +8,7 @@ queries + background + other_processes + kernel + tracer + idle + residual = mea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from qjoule.model.impact import Factors
 from qjoule.model.interval import RowErrors
@@ -26,6 +27,15 @@ class Domain:
     parts_nj: dict[str, int]  #: keyed by PARTS; adds up to measured_nj
 
 
+class Alone(NamedTuple):
+    """A group ran alone, with at least 95 % of the busy time, for so long. `told_nats`: information
+    that those times gave about its power factor; they alone make it exp(`told_nats`) times as
+    certain as it is without any windows."""
+
+    alone_s: float
+    told_nats: float
+
+
 @dataclass(frozen=True)
 class Row:
     """One group of queries (or one fixed row), for the main domain.
@@ -33,7 +43,8 @@ class Row:
     `keys` are the group's keys under their own names (`fingerprint`, `server`, ...). Intervals are
     95 %, (low, high). `energy_by_domain_nj` holds the other domains, and `energy_by_domain_ci95`
     their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
-    its weight, learned from the windows; None if it was not learned. `timed`: number of calls with
+    its weight, learned from the windows; None if it was not learned. `alone`: times in which it ran
+    alone, since its factor is learned; None if it never did. `timed`: number of calls with
     a latency. `error` and `error_by_domain`: the parts of the intervals, so that rows of several
     traces can be added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes from
     power that a package draws once, however many of its cores are busy; None if unknown. For
@@ -62,6 +73,7 @@ class Row:
     energy_by_domain_nj: dict[str, int] = field(default_factory=dict)
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
     power_factor: tuple[float, float, float] | None = None
+    alone: Alone | None = None
     shared_nj: int | None = None
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
@@ -140,6 +152,7 @@ class EnergySource:
     reason: str
     domains: tuple[str, ...]
     main_domain: str  #: the domain that rows and totals are about
+    total_error: float = 0.0  #: relative 95 % error of that domain's total
 
 
 @dataclass(frozen=True)
@@ -147,7 +160,8 @@ class ModelInfo:
     """Coefficients of the segment weight, and where they come from.
 
     `calibration` gives machine, date and tool; `calibration_flags` list what does not fit this
-    trace. `notes` are for people: drift, what was refitted, what cannot be separated.
+    trace. `memory` describes the evidence of earlier traces that was used. `notes` are for people:
+    drift, what was refitted, what cannot be separated.
     """
 
     weight: str  #: "cpu_time" or "counters"
@@ -158,6 +172,7 @@ class ModelInfo:
     held_out_errors: dict[str, float] = field(default_factory=dict)  #: the same, by domain
     calibration: str = ""
     calibration_flags: tuple[str, ...] = ()
+    memory: str = ""
 
 
 @dataclass(frozen=True)

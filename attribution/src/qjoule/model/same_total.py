@@ -19,11 +19,13 @@ def without_total_error(form: Form, total_error: float) -> Form:
     The error was added to the others in quadrature (`qjoule.model.interval`) and is removed in the
     same way. Errors that were added linearly (loss, idle power) come out too wide, never too
     narrow: sqrt((h + l)^2 - t^2) >= sqrt(h^2 - t^2) + l. A lower end of 0 was clipped there, so it
-    stays.
+    stays, unless the form itself knows its interval without that error.
     """
     value, ends = form.j_per_call, form.j_per_call_ci95
     if value is None or ends is None or total_error <= 0:
         return form
+    if form.same_total_ci95 is not None:
+        return replace(form, j_per_call_ci95=form.same_total_ci95)
     return replace(form, j_per_call_ci95=_narrowed(value, ends, total_error * value))
 
 

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qjoule.model._sweep import add_products
 from qjoule.model.arrays import F64, real_sums
+from qjoule.model.coefficients import WEIGHT_TERMS
 from qjoule.model.energy import I64
 from qjoule.model.features import basis_slopes
 from qjoule.model.power_model import PowerModel
 from qjoule.model.split import Split
 from qjoule.model.zones import Part
+
+_K = WEIGHT_TERMS.index("k")
+#: Standard error of the share of a factor's deviation that belongs to its class.
+_WHOSE = 0.4
 
 
 @dataclass
@@ -21,20 +27,28 @@ class Sensitivity:
     """Sums of derivatives of the groups' energy (nJ) by the parameters of one model.
 
     `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by the
-    group's own factor, for groups whose class has none in the model.
+    group's own factor, for groups whose class has none in the model. `energy_nj` (groups,): what
+    they were given.
     """
 
     slopes: F64
     own_nj: F64
+    energy_nj: F64
 
     @staticmethod
     def none(groups: int, model: PowerModel) -> Sensitivity:
-        return Sensitivity(np.zeros((groups, len(model.covariance))), np.zeros(groups))
+        none = np.zeros(groups)
+        return Sensitivity(np.zeros((groups, len(model.covariance))), none, none.copy())
 
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
         variance = ((self.slopes @ model.covariance) * self.slopes).sum(axis=1)
-        own = model.spread * self.own_nj
+        # A factor that is not 1 shows that the counters miss something of a class. Whether its
+        # cores draw that or what all share (an uncore's clock, a tail) no window can tell.
+        factors = slice(model.fixed, len(model.covariance))
+        expected2 = np.square(model.factor - 1.0) + np.diag(model.covariance)[factors]
+        variance += np.square(self.slopes[:, factors]) @ (_WHOSE**2 * expected2)
+        own = np.hypot(model.spread * self.own_nj, model.beyond * self.energy_nj)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own**2))
 
 
@@ -64,10 +78,8 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
 
     A change of a window's dynamic energy moves every entry in proportion to its share of the
     weight. These derivatives are products of one sparse matrix of shares with a column per
-    parameter.
+    parameter. (Importing `scipy.sparse` for it would take as long as attributing a small trace.)
     """
-    from scipy.sparse import csc_array  # noqa: PLC0415 - slow to import
-
     entries, load = one.taken.entries, one.taken.load
     w, size, count = entries.window, len(sums.own_nj), len(load.dt_ns)
     dynamic, busy_ns = one.out.dynamic_nj.astype(np.float64), one.taken.busy_ns
@@ -75,6 +87,7 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
     share = one.weight * per_weight[w]
     # Lost time takes its part of the dynamic energy by the window's mean weight.
     kept = dynamic * busy_ns / np.maximum(busy_ns + load.lost_ns, 1.0)
+    sums.energy_nj += real_sums(one.row, one.out.entry_nj, size)
     some, left = one.part * (dynamic > 0), 1.0 - one.trust
     first = 2 * model.zones
 
@@ -91,6 +104,10 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
     for i, mine in enumerate(_weight_slopes(model, one), first):
         common[:, i] = (left - kept * per_weight) * real_sums(w, mine, count)
         sums.slopes[:, i] += total(moved * mine)
+    for i, mine in enumerate(entries.effects.T, first + len(WEIGHT_TERMS)):
+        if mine.any():
+            common[:, i] = -some * one.trust * real_sums(w, mine, count)
+            sums.slopes[:, i] += total(some[w] * mine)
     each = kept[w] * share
     if (alone := one.column < 0).any():
         sums.own_nj += total(np.where(alone, each * (1.0 - share), 0.0))
@@ -101,17 +118,19 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
         common[:, model.fixed :] = taken * _by_class(w, one.column, share, taken.shape)
         own = _by_class(one.row, one.column, each, (size, len(factor)))
         sums.slopes[:, model.fixed :] += own / factor
-    shares = csc_array((share, one.row, np.searchsorted(w, np.arange(count + 1))), (size, count))
-    sums.slopes += shares @ common
+    moved_by = np.zeros_like(sums.slopes)
+    row, window = np.ascontiguousarray(one.row), np.ascontiguousarray(w)
+    add_products(moved_by, share, row, window, common, common.shape[1])
+    sums.slopes += moved_by
 
 
 def _weight_slopes(model: PowerModel, one: Portion) -> F64:
-    """(7, m): derivative of the entries' weights by each of `THETA`."""
+    """(8, m): derivative of the entries' weights by each of `WEIGHT_TERMS`."""
     crowd = one.taken.crowd
     saturation = model.saturation(crowd)
     slopes = basis_slopes(model.theta).T @ one.taken.features.T
     slopes *= saturation * model.factors(one.column)
-    slopes[-1] = -crowd * saturation * one.weight
+    slopes[_K] = -crowd * saturation * one.weight
     return np.asarray(slopes)
 
 

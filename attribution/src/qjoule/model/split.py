@@ -22,16 +22,22 @@ from qjoule.model.zones import Load
 class Split:
     """Energies of m entries and n windows: `entry_nj` (m,), the others (n,).
 
-    `dynamic_nj` is what was split by weight. `static_nj` is what the machine draws at rest, at most
-    the window's energy. Both are in whole nJ and include the part of the lost time.
+    `dynamic_nj` is what was split by weight, in whole nJ, with the part of the lost time.
     """
 
     entry_nj: I64
     idle_nj: I64
     residual_nj: I64
     dynamic_nj: I64
-    static_nj: I64
-    entry_shared_nj: I64  #: the part of `entry_nj` that is shared power
+    entry_shared_nj: I64  #: the part of `entry_nj` that a package draws once
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What m entries cause besides running, in nJ, and the part of it that the package draws."""
+
+    each_nj: F64
+    once_nj: F64
 
 
 def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
@@ -102,13 +108,15 @@ def split(
     idle_w: float | F64,
     shared_w: float,
     policy: IdlePolicy,
+    effects: Effects | None = None,
 ) -> Split:
     """Splits n windows of one zone over the m entries that ran there.
 
     `idle_w`: one for all windows, or one of each (n,). If it is 0, all energy of a window is
     dynamic: whoever ran pays for it, and a window in which nobody ran goes to idle. Lost CPU time
     takes its part, at the window's mean weight per nanosecond, as residual. Unknown windows are
-    split as 0.
+    split as 0. `effects`: what the entries cause besides running; an owner that slept before the
+    window began may have nothing else.
     """
     energy = np.where(known, energy_nj, 0)
     count = len(energy)
@@ -121,16 +129,24 @@ def split(
     static = np.minimum(energy, _energy_nj(idle_w, load.dt_ns))
     # Lost time is assumed to have run on cores of its own.
     active = np.where(busy_ns > 0, load.active_ns, 0) + load.lost_ns
-    shared = np.minimum(energy - static, _energy_nj(shared_w, np.minimum(load.dt_ns, active)))
+    standing = _energy_nj(shared_w, np.minimum(load.dt_ns, active))
+    if effects is not None:
+        standing += _energy_nj(1.0, real_sums(entries.window, effects.each_nj, count))
+    shared = np.minimum(energy - static, standing)
     dynamic = energy - static - shared
     window, weight, is_lost = _with_lost(entries.window, weight, load, busy_ns, weight_sum)
     got = apportion(dynamic, window, weight)
-    of_shared = np.zeros(len(window), np.int64)
+    once = np.zeros(len(entries.window), np.int64)
     if shared.any():
-        of_shared = apportion(shared, window, _shared_ns(entries, load, busy_ns, is_lost, window))
+        each = shared_w * _shared_ns(entries, load, busy_ns, is_lost, window)
+        if effects is not None:
+            each[~is_lost] += effects.each_nj
+        of_shared = apportion(shared, window, each)
         got += of_shared
+        once = _once(of_shared[~is_lost], each[~is_lost], effects)
     if policy != "separate" and static.any():
-        even = (~is_lost).astype(np.float64)
+        even = np.zeros(len(window))
+        even[~is_lost] = entries.cpu_ns > 0
         got += apportion(static, window, even if policy == "even" else np.where(is_lost, 0, weight))
     entry_nj = got[~is_lost]
     residual = np.zeros(count, np.int64)
@@ -141,7 +157,15 @@ def split(
     nowhere = (busy_ns == 0) & (load.idle_ns == 0) & (load.lost_ns == 0)
     residual[nowhere] += rest[nowhere]
     rest[nowhere] = 0
-    return Split(entry_nj, rest, residual, dynamic, static, of_shared[~is_lost])
+    return Split(entry_nj, rest, residual, dynamic, once)
+
+
+def _once(got_nj: I64, each_nj: F64, effects: Effects | None) -> I64:
+    """The part of each entry's shared energy that a package draws once, in whole nJ."""
+    if effects is None:
+        return got_nj
+    part = 1.0 - (effects.each_nj - effects.once_nj) / np.where(each_nj > 0, each_nj, 1.0)
+    return np.floor(got_nj * np.clip(part, 0.0, 1.0)).astype(np.int64)
 
 
 def _shared_ns(entries: Entries, load: Load, busy_ns: F64, is_lost: Bool, window: I64) -> F64:

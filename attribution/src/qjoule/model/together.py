@@ -107,6 +107,7 @@ def _about(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row
         energy_by_domain_ci95={name: ends[name] for name in others if name in ends},
         shared_nj=row.shared_nj if main == before else None,
         power_factor=row.power_factor if main == before else None,
+        alone=row.alone if main == before else None,
         error=errors.get(main),
         error_by_domain={name: errors[name] for name in others if name in errors},
     )

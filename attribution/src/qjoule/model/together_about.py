@@ -40,6 +40,7 @@ def source_of(parts: Sequence[TracePart], names: tuple[str, ...]) -> EnergySourc
         reason=sources[0].reason if len(sources) == 1 else "",
         domains=names,
         main_domain=names[0] if names else "",
+        total_error=max((one.total_error for one in sources), default=0.0) if names else 0.0,
     )
 
 

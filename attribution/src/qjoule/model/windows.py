@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from qjoule.model._sweep import Sweep
 from qjoule.model.arrays import (
     COUNTERS,
+    EFFECTS,
     Anomalies,
     Entries,
     LostTime,
@@ -25,6 +28,7 @@ from qjoule.model.arrays import (
 )
 from qjoule.model.energy import I64, WindowEnergy
 
+_Column: TypeAlias = npt.NDArray[np.uint64] | npt.NDArray[np.bool_]
 #: Counts per nanosecond of CPU time that no core reaches; more means a faulty counter.
 MAX_COUNTS_PER_NS = 100
 
@@ -34,6 +38,7 @@ _ENTRY = np.dtype(
         ("shared_ns", np.float64),
         *((name, np.float64, COUNTERS) for name in ("counters", "counted_ns", "overlap_counters")),
         ("scaled_ns", np.float64),
+        ("effects", np.float64, len(EFFECTS)),
     ]
 )  #: `struct sweep_entry`
 _WINDOW = np.dtype([(name, np.int64) for name in ("busy_ns", "core_ns", "active_ns")])
@@ -84,17 +89,14 @@ class SegmentWindows:
 
     def add(self, segments: Segments) -> WindowBatch:
         """Takes segments; returns the windows that no later segment can change (maybe none)."""
-        s, counters, valid = segments, segments.counters, segments.valid
-        if counters is None or valid is None:
-            counters = valid = None
+        s = segments
         self._sweep.add(
             np.ascontiguousarray(s.t0_ns, np.int64),
             np.ascontiguousarray(s.t1_ns, np.int64),
             self.machine.slots(s.cpu),
             np.ascontiguousarray(s.group, np.int64),
-            None if counters is None else np.ascontiguousarray(counters, np.uint64),
-            None if valid is None else np.ascontiguousarray(valid, np.bool_),
             None if s.scaled is None else np.ascontiguousarray(s.scaled, np.float32),
+            *_counter_columns(s),
         )
         return self._batch()
 
@@ -169,3 +171,13 @@ class SegmentWindows:
                 carry -= fits
             self._lost_carry_ns[cpu] = carry
         return placed
+
+
+def _counter_columns(segments: Segments) -> list[_Column | None]:
+    """Counts of each counter, and then which of them were read; all None without counters."""
+    if segments.counters is None or segments.valid is None:
+        return [None] * (2 * COUNTERS)
+    return [
+        *(np.ascontiguousarray(column, np.uint64) for column in segments.counters.T),
+        *(np.ascontiguousarray(column, np.bool_) for column in segments.valid.T),
+    ]

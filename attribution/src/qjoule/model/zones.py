@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch, real_sums
+from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
 from qjoule.model.coarse import coarse
 from qjoule.model.energy import I64, WALL, Series
 from qjoule.model.features import crowd, entry_features
@@ -125,7 +125,7 @@ def _merge(entries: Entries) -> Entries:
         return total(values).astype(np.int64)
 
     def columns(values: F64) -> F64:
-        return np.stack([total(values[:, i]) for i in range(COUNTERS)], axis=1)
+        return np.stack([total(column) for column in values.T], axis=1)
 
     return Entries(
         window=key // groups,
@@ -138,4 +138,5 @@ def _merge(entries: Entries) -> Entries:
         counted_ns=columns(entries.counted_ns),
         overlap_counters=columns(entries.overlap_counters),
         scaled_ns=total(entries.scaled_ns),
+        effects=columns(entries.effects),
     )

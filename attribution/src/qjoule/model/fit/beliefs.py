@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from qjoule.model.arrays import F64
-from qjoule.model.coefficients import DEFAULT_ALPHA, THETA, Weights
+from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
+from qjoule.model.coefficients import DEFAULT_ALPHA, EFFECT_TERMS, THETA, WEIGHT_TERMS, Weights
 from qjoule.model.fit.block import Belief
 from qjoule.model.fit.observed import Rows
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.power_model import PowerModel
 
 #: Without a calibration: the share of the mean power that a term may explain, and its sigma. Clock
@@ -23,23 +26,45 @@ _BY_COUNTERS = {
 }
 _BY_TIME = {"t": (0.9, 0.9)}
 _DRAM = {"c": (0.6, 0.4), "t": (0.1, 0.15)}
-_FEATURE = {"a": (0, 1), "b": (2,), "c": (3,), "t": (4, 5), "v": (6, 7)}
+_FEATURE = {"a": (0, 1), "b": (2, 8), "c": (3, 9), "t": (4, 5), "v": (6, 7)}
 _ALPHA_SIGMA = 0.1  #: HaPPy finds 0.5 to 0.6 over workloads and frequencies
-_SHARED = (0.1, 0.15)  #: of the mean power: the power drawn once by a package that is awake
+#: Power drawn once by a package that is awake, of the mean power. Two loads that were measured
+#: alone, without rest, exceeded both together by 16 and by 56 % of it (docs/model.md).
+_SHARED = (0.25, 0.15)
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least power seen: power at rest is between zero and all of it
 _SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
+_BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may cost more or less
+_DYNAMIC = 0.5  #: share of the mean power that busy cores draw
+#: Shared power that follows memory traffic: an uncore's clock rises with it (Intel SDM vol. 3,
+#: "uncore frequency scaling"). Of the mean power, at the mean traffic.
+_FOLLOWS_TRAFFIC = 0.05
+#: Power of a tail, for each of its lengths: of the mean power, and of a core's power.
+_TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
+#: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
+#: long where the kernel shows no states.
+_WAKE_NS = 20e3
 _LEAST = 0.02  #: quantile that is used as the least power
 
 
-def belief_of(prior: PowerModel, rows: Rows, weights: Weights, *, dram: bool) -> Belief:
-    """Means and precisions for `fit_block`: from the calibration if there is one, otherwise
-    wide."""
+def belief_of(
+    prior: PowerModel,
+    rows: Rows,
+    weights: Weights,
+    *,
+    dram: bool,
+    table: IdleTable | None = None,
+) -> Belief:
+    """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
+
+    `table`: the idle states of the machine, as far as its kernel shows any.
+    """
     mean_w, least_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
     shared, shared_var = _shared(prior, mean_w, weak=not weights.calibrated, dram=dram)
-    theta, theta_cov = _theta(prior, rows, weights, float(mean_w.mean()), dram=dram)
+    around = _Around(float(mean_w.mean()), dram, table)
+    theta, theta_cov = _theta(prior, rows, weights, around)
     covariance = np.zeros((prior.fixed, prior.fixed))
     at = np.arange(2 * prior.zones)
     covariance[at, at] = np.concatenate([idle_var, shared_var])
@@ -48,6 +73,15 @@ def belief_of(prior: PowerModel, rows: Rows, weights: Weights, *, dram: bool) ->
     inverse = np.linalg.inv(covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(scale)))
     precision = inverse / np.outer(scale, scale)
     return Belief(np.concatenate([idle, shared, theta]), precision, prior.spread)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The mean power; whether the domain is DRAM; the machine's idle states."""
+
+    mean_w: float
+    dram: bool
+    table: IdleTable | None
 
 
 def _levels(rows: Rows, zones: int) -> tuple[F64, F64]:
@@ -77,13 +111,23 @@ def _shared(prior: PowerModel, mean_w: F64, *, weak: bool, dram: bool) -> tuple[
     return value, variance + (1e-4 * mean_w) ** 2
 
 
-def _theta(
-    prior: PowerModel, rows: Rows, weights: Weights, mean_w: float, *, dram: bool
+def _theta(prior: PowerModel, rows: Rows, weights: Weights, around: _Around) -> tuple[F64, F64]:
+    value, sigma = _uncalibrated(prior, rows, weights, around)
+    if not weights.calibrated:
+        return value, np.diag(sigma**2)
+    theta_cov = prior.covariance[2 * prior.zones :, 2 * prior.zones :]
+    # An older calibration says nothing of the terms that it did not know.
+    unknown = (np.diag(theta_cov) == 0) & (np.arange(len(THETA)) >= THETA.index("beta"))
+    least = (1e-3 * np.abs(prior.theta) + 1e-9) ** 2
+    covariance = theta_cov + np.diag(np.where(unknown, sigma**2, least))
+    return np.where(unknown, value, prior.theta), covariance
+
+
+def _uncalibrated(
+    prior: PowerModel, rows: Rows, weights: Weights, around: _Around
 ) -> tuple[F64, F64]:
-    if weights.calibrated:
-        least = np.diag((1e-3 * np.abs(prior.theta) + 1e-9) ** 2)
-        theta_cov = prior.covariance[2 * prior.zones :, 2 * prior.zones :]
-        return prior.theta, theta_cov + least
+    """Values (23,) of `THETA` and their standard errors."""
+    mean_w, dram = around.mean_w, around.dram
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
     mean_features = rows.features[rows.known].sum(axis=1).mean(axis=0)
@@ -95,4 +139,27 @@ def _theta(
     value[5], sigma[5] = (DEFAULT_ALPHA if not weights.alpha else weights.alpha), _ALPHA_SIGMA
     most = max(float(rows.crowd.max(initial=0.0)), 1.0)
     value[6], sigma[6] = 0.0, _SATURATION_SIGMA / most
-    return value, np.diag(sigma**2)
+    value[7], sigma[7] = 1.0, _BETA_SIGMA
+    if not dram:
+        sigma[len(WEIGHT_TERMS) :] = _effect_sigmas(rows, mean_w, around.table, by_time=by_time)
+    return value, sigma
+
+
+def _effect_sigmas(rows: Rows, mean_w: float, table: IdleTable | None, *, by_time: bool) -> F64:
+    """(15,) standard errors of `EFFECT_TERMS`, which are 0 until windows or a calibration tell."""
+    known, tails, limits = rows.known, len(TAILS_NS), len(TRAFFIC_PER_NS)
+    active = float(rows.active[known].sum())
+    core_w = (
+        _DYNAMIC * mean_w / max(float(rows.features[known][:, :, 4:6].sum(axis=(1, 2)).mean()), 1.0)
+    )
+    traffic = rows.effects[known, :limits].sum(axis=0) / active if active > 0 else np.zeros(limits)
+    sigma = np.full(len(EFFECT_TERMS), 1e-6)
+    if not by_time:
+        some = np.flatnonzero(traffic > 0)
+        sigma[some] = _FOLLOWS_TRAFFIC * mean_w / traffic[some]
+    lengths = table.tails if table else np.ones(tails)
+    wake_ns = table.wake_ns if table else _WAKE_NS
+    sigma[limits : limits + tails] = _TAIL_PACKAGE * mean_w * lengths
+    sigma[limits + tails : limits + 2 * tails] = _TAIL_CORE * core_w * lengths
+    sigma[-2:] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
+    return sigma

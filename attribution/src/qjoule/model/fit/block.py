@@ -17,15 +17,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.coefficients import THETA
-from qjoule.model.energy import Bool
-from qjoule.model.features import basis, basis_slopes
-from qjoule.model.fit import noise
+from qjoule.model.coefficients import THETA, WEIGHT_TERMS
+from qjoule.model.fit import warming
 from qjoule.model.fit.discrepancy import discrepancy
+from qjoule.model.fit.guard import NO_MISFIT, Misfit, misfit_of
 from qjoule.model.fit.observed import Rows
+from qjoule.model.fit.places import Places
 from qjoule.model.fit.power import optima, solve_nonnegative
+from qjoule.model.fit.predict import above_idle, mean_w, predict
 
-_K = len(THETA) - 1
+_K = THETA.index("k")
+_EFFECTS = slice(len(WEIGHT_TERMS), len(THETA))
 _STEPS = 5
 #: Candidate spreads of the factors relative to the expected spread; their prior weights follow.
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
@@ -71,34 +73,8 @@ class BlockFit:
     #: without it), over that of the fit.
     misfit: float
     misfit_without: float
-
-
-def predict(rows: Rows, value: F64) -> tuple[F64, F64]:
-    """Power (n,) and its derivative (n, p) by all parameters."""
-    zones = len(rows.edge_w)
-    theta, factor, saturation, each = _weights(rows, value)
-    here = rows.zone[:, None] == np.arange(zones)
-    together = np.einsum("ngf,ng->nf", rows.features, saturation * factor)
-    slopes = together @ basis_slopes(theta)
-    slopes[:, _K] = -((rows.crowd * saturation * each) @ factor)
-    jacobian = np.hstack([here, here * rows.active[:, None], slopes, each[:, :-1]])
-    return _power(rows, value, each @ factor), jacobian * rows.known[:, None]
-
-
-def _weights(rows: Rows, value: F64) -> tuple[F64, F64, F64, F64]:
-    """Theta, factors (g + 1,), saturation and weights (n, g + 1)."""
-    fixed = 2 * len(rows.edge_w) + len(THETA)
-    theta, factor = value[fixed - len(THETA) : fixed], np.append(value[fixed:], 1.0)
-    saturation = 1.0 / (1.0 + theta[_K] * rows.crowd)
-    plain = rows.features.reshape(-1, rows.features.shape[2]) @ basis(theta)
-    return theta, factor, saturation, plain.reshape(saturation.shape) * saturation
-
-
-def _power(rows: Rows, value: F64, dynamic_w: F64) -> F64:
-    zones = len(rows.edge_w)
-    return np.asarray(
-        value[:zones][rows.zone] + rows.active * value[zones : 2 * zones][rows.zone] + dynamic_w
-    )
+    #: What windows show beyond the model: power that goes with something it has no term for.
+    beyond: Misfit = NO_MISFIT
 
 
 def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
@@ -107,67 +83,74 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     Raises `LinAlgError` if the numbers are so far apart that they cannot be solved.
     """
     fixed, size = len(belief.mean), len(belief.mean) + len(rows.classes)
-    value = np.append(belief.mean, np.ones(size - fixed))
-    zones = [rows.zone == z for z in range(len(rows.edge_w))]
-    parts = [noise.components(int(mine.sum()), rows.step_s) for mine in zones]
-    levels = np.stack([_first_levels(rows, z, mine) for z, mine in enumerate(zones)])
+    plain = np.append(belief.mean, np.ones(size - fixed))
+    value = plain
+    places = Places.of(rows)
+    levels = places.first_levels()
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
-    scale = np.ones(len(rows.power_w))
-    wander_w = np.full(len(zones), _WANDER) * _mean_w(rows)
-    waves = _waves(rows)
+    scale, k_sigma = expected_scale(rows), _k_sigma(belief)
+    wander_w = _WANDER * mean_w(rows)
+    waves, warmth = _waves(rows), warming.warmth(rows)
+    warm_sigma = np.full(warmth.shape[1], warming.SIGMA)
     for step in range(_STEPS):
         power, slopes = predict(rows, value)
         residual = np.where(rows.known, rows.power_w - power, 0.0)
         if step in (1, 2):
             scale = noise_scale(rows, residual, power, value)
-        above_w = _above_idle(rows, power, value)
-        curve, curve_mean, curve_sigma = discrepancy(rows, above_w, value)
+        curve, curve_mean, curve_sigma = discrepancy(
+            rows, above_idle(rows, power, value), value, k_sigma
+        )
         residual -= curve @ curve_mean
-        wave_sigma = (wander_w[:, None] / _ORDER).ravel()
-        whole = np.hstack([slopes, curve, waves]) / scale[:, None]
+        warm = warmth * (power * rows.known)[:, None]
+        whole = np.hstack([slopes, curve, warm, waves]) / scale[:, None]
         target = (residual + slopes @ value) / scale
-        x = np.vstack([noise.transform(whole[mine]) for mine in zones])
-        y = np.concatenate([noise.transform(target[mine]) for mine in zones])
-        spectrum = np.concatenate([p @ level for p, level in zip(parts, levels, strict=True)])
+        x, y = places.transformed(whole), places.transformed(target)
+        spectrum = places.spectrum(levels)
         everything = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
-        mine_told, bend = _without_curve(everything, size, np.append(curve_sigma, wave_sigma))
+        nuisance = np.concatenate([curve_sigma, warm_sigma, (wander_w[:, None] / _ORDER).ravel()])
+        mine_told, bend = _without_curve(everything, size, nuisance)
         told = Evidence(before.precision + mine_told.precision, before.moment + mine_told.moment)
         value, spread_cov, spread = _solve(told, belief, fixed, size)
         rest = bend(value)
         error = y - x @ np.append(value, rest)
-        wander_w = _wandered(rest[curve.shape[1] :].reshape(len(zones), -1), wander_w)
+        wander_w = _wandered(rest[-waves.shape[1] :].reshape(len(wander_w), -1), wander_w)
         if step < _STEPS - 1:
             x = x[:, :size]
             power2 = error**2 + np.maximum(((x @ spread_cov) * x).sum(axis=1), 0.0)
-            for z, mine in enumerate(zones):
-                at = np.flatnonzero(mine)
-                levels[z] = noise.fit_spectrum(parts[z], power2[at], levels[z], floors[z])
+            levels = places.fit_levels(power2, levels, floors)
     power, _ = predict(rows, value)
-    drift = waves @ bend(value)[curve.shape[1] :]
-    residual = np.where(rows.known, rows.power_w - power, 0.0) - drift
-    residual -= curve @ (curve_mean + bend(value)[: curve.shape[1]])
-    for z, mine in enumerate(zones):
-        noisy = np.where(rows.known[mine], scale[mine] ** 2 * levels[z, 1:3].sum(), np.inf)
-        step = levels[z, 3] * parts[z][0, 0] * parts[z][0, 3]
-        drift[mine] += noise.slow_part(residual[mine], noisy, float(step))
-    plain = np.append(belief.mean, np.ones(size - fixed))
-    fitted, without = (_misfit(rows, guess, scale, zones, spectrum) for guess in (value, plain))
-    remembered = without
+    found = bend(value)
+    warm_by = found[curve.shape[1] : -waves.shape[1]]
+    drift = waves @ found[-waves.shape[1] :]
+    residual = np.where(rows.known, rows.power_w - power, 0.0) - drift - warm @ warm_by
+    residual -= curve @ (curve_mean + found[: curve.shape[1]])
+    # The part of it that is power at rest is found later, from its share of the mean power.
+    drift += warmth @ warm_by * mean_w(rows)[rows.zone]
+    walk = places.random_walk(residual, scale, levels)
+    beyond = misfit_of(rows, residual - walk, above_idle(rows, power, value))
+    drift += walk
+    guesses = [value, plain]
     if before.precision.any():
-        guess = _solve(before, belief, fixed, size)[0]
-        remembered = _misfit(rows, guess, scale, zones, spectrum)
-    return BlockFit(
-        value, spread_cov, spread, mine_told, drift, remembered / fitted, without / fitted
-    )
+        guesses.append(_solve(before, belief, fixed, size)[0])
+    fitted, without, *old = (places.misfit(one, scale, spectrum) for one in guesses)
+    remembered = old[0] if old else without
+    ratios = remembered / fitted, without / fitted
+    return BlockFit(value, spread_cov, spread, mine_told, drift, *ratios, beyond)
 
 
-def _misfit(rows: Rows, value: F64, scale: F64, zones: list[Bool], spectrum: F64) -> float:
-    """Squared error of a prediction, each frequency in units of its noise."""
-    _, factor, _, each = _weights(rows, value)
-    power = _power(rows, value, each @ factor)
-    error = np.where(rows.known, rows.power_w - power, 0.0) / scale
-    each = np.concatenate([noise.transform(error[mine]) for mine in zones])
-    return max(float((each**2 / spectrum).sum()), 1e-300)
+def _k_sigma(belief: Belief) -> float:
+    """Standard error of the belief about k, all else unknown."""
+    at = len(belief.mean) - len(THETA) + _K
+    return float(np.sqrt(max(np.linalg.inv(belief.precision)[at, at], 0.0)))
+
+
+def expected_scale(rows: Rows) -> F64:
+    """(n,) relative noise of a row's power by its length.
+
+    Errors at a row's ends are errors of its energy, and cancel between neighbours: so all that
+    counts is energy.
+    """
+    return np.asarray(rows.step_s / rows.lengths_s)
 
 
 def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
@@ -176,8 +159,9 @@ def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
     Squared residuals, smoothed over the edges' errors, are explained by a constant and the square
     of the power above idle. What remains beyond that is treated as a draw of Student's t.
     """
-    above = _above_idle(rows, power, value)
-    scale = np.ones(len(residual))
+    above = above_idle(rows, power, value)
+    scale, expected = np.ones(len(residual)), expected_scale(rows)
+    residual = residual / expected
     for z in range(len(rows.edge_w)):
         mine = np.flatnonzero((rows.zone == z) & rows.known)
         if len(mine) < _SMOOTH:
@@ -190,18 +174,7 @@ def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
         odd = np.maximum((_DEGREES + smooth / variance) / (_DEGREES + 1.0), 1.0)
         root = np.sqrt(variance * odd)
         scale[mine] = root / max(float(np.sqrt(np.mean(root**2))), 1e-12)
-    return np.maximum(scale, 1e-3)
-
-
-def _above_idle(rows: Rows, power: F64, value: F64) -> F64:
-    return np.maximum(power - value[: len(rows.edge_w)][rows.zone], 0.0) * rows.known
-
-
-def _mean_w(rows: Rows) -> F64:
-    """(zones,) mean power."""
-    zones = range(len(rows.edge_w))
-    means = [rows.power_w[(rows.zone == z) & rows.known] for z in zones]
-    return np.array([max(float(mine.mean()), 1e-9) if len(mine) else 1e-9 for mine in means])
+    return np.maximum(scale, 1e-3) * expected
 
 
 def _waves(rows: Rows) -> F64:
@@ -236,13 +209,6 @@ def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Cal
         return np.asarray(solved[:, -1] - solved[:, :-1] @ value)
 
     return left, bend
-
-
-def _first_levels(rows: Rows, zone: int, mine: Bool) -> F64:
-    """Start of the search for the noise: a few per cent of the power in every component."""
-    mean_w = float(np.abs(rows.power_w[mine & rows.known]).mean()) if rows.known[mine].any() else 1
-    edge = max(float(rows.edge_w[zone]) ** 2, (1e-4 * mean_w) ** 2, 1e-12)
-    return np.array([edge, *(np.array([0.03, 0.03, 0.02]) * max(mean_w, 1e-6)) ** 2])
 
 
 def _solve(told: Evidence, belief: Belief, fixed: int, size: int) -> tuple[F64, F64, float]:

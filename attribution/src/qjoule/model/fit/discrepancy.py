@@ -14,7 +14,7 @@ from qjoule.model.coefficients import THETA
 from qjoule.model.features import basis
 from qjoule.model.fit.observed import Rows
 
-_K = len(THETA) - 1
+_K = THETA.index("k")
 _KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the highest power above idle
 #: Saturation by the cores' power: from none of it to all.
 _BY_POWER = (0.5, 0.5)
@@ -25,12 +25,12 @@ _BY_PACE = (0.5, 0.5)
 _OVER_FREQUENCY = 0.5
 
 
-def discrepancy(rows: Rows, above_w: F64, value: F64) -> tuple[F64, F64, F64]:
+def discrepancy(rows: Rows, above_w: F64, value: F64, k_sigma: float) -> tuple[F64, F64, F64]:
     """Columns (n, 7), mean (7,) and standard error (7,) of their coefficients.
 
-    `above_w` (n,): fitted power above idle. Power may be nonlinear in load and in frequency. It may
-    saturate by the cores' power as well as by their number. Shared power may follow the cores'
-    frequency.
+    `above_w` (n,): fitted power above idle. `k_sigma`: standard error of the belief about k. Power
+    may be nonlinear in load and in frequency. It may saturate by the cores' power as well as by
+    their number. Shared power may follow the cores' frequency.
     """
     some = rows.known.any()
     top = max(float(np.quantile(above_w[rows.known], 0.98)), 1e-9) if some else 1.0
@@ -40,7 +40,9 @@ def discrepancy(rows: Rows, above_w: F64, value: F64) -> tuple[F64, F64, F64]:
     bent = above_w * (squared - (float(squared[rows.known].mean()) if some else 0.0))
     zones = len(rows.edge_w)
     paced = rows.active * value[zones : 2 * zones][rows.zone] * faster
-    columns = np.column_stack([hats, bent, _by_power(rows, value), paced]) * rows.known[:, None]
+    columns = (
+        np.column_stack([hats, bent, _by_power(rows, value, k_sigma), paced]) * rows.known[:, None]
+    )
     mean = np.append(np.zeros(len(_KNOTS)), (_BY_POWER[0], _BY_PACE[0]))
     sigma = (_OVER_FREQUENCY, _BY_POWER[1], _BY_PACE[1])
     return columns, mean, np.append(rows.bend * top * _KNOTS[1:], sigma)
@@ -56,7 +58,7 @@ def _faster(rows: Rows) -> F64:
     return np.where(counted, cycles / np.where(counted, cpu_ns, 1.0) / mean - 1.0, 0.0)
 
 
-def _by_power(rows: Rows, value: F64) -> F64:
+def _by_power(rows: Rows, value: F64, k_sigma: float) -> F64:
     """(n,) extra power if it saturated by the cores' power instead of by their number.
 
     Cores share voltage, which falls with their current (a regulator's load line), and frequency,
@@ -66,7 +68,12 @@ def _by_power(rows: Rows, value: F64) -> F64:
     fixed = 2 * len(rows.edge_w) + len(THETA)
     theta, factor = value[fixed - len(THETA) : fixed], np.append(value[fixed:], 1.0)
     each = (rows.features @ basis(theta)) * factor
-    dense = theta[_K] * (each * rows.crowd).sum(axis=1) / np.maximum(each.sum(axis=1), 1e-30)
+    # Where the fit finds no saturation by number, a load line by power may still be there.
+    dense = (
+        np.hypot(theta[_K], k_sigma)
+        * (each * rows.crowd).sum(axis=1)
+        / np.maximum(each.sum(axis=1), 1e-30)
+    )
     power = (each / (1.0 + theta[_K] * rows.crowd)).sum(axis=1)
     cores = rows.features[:, :, 4].sum(axis=1) + 0.5 * rows.features[:, :, 5].sum(axis=1)
     mean = float(power[rows.known].sum()) / max(float(cores[rows.known].sum()), 1e-30)

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qjoule.model.account import joined
 from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.batches import joined
 from qjoule.model.coefficients import (
     DEFAULT_WEIGHT_ERROR,
     THETA,
@@ -17,35 +17,33 @@ from qjoule.model.coefficients import (
     PowerInterval,
     Weights,
 )
-from qjoule.model.energy import I64, Series
+from qjoule.model.energy import Bool, Series
+from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import BlockFit, Evidence, fit_block, predict
-from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.rows import Source, itself, make_rows, thinned, width_for
+from qjoule.model.fit.block import BlockFit, Evidence, fit_block
+from qjoule.model.fit.kernel_rows import KernelRows, Phase, kernel_rows
+from qjoule.model.fit.predict import predict
+from qjoule.model.fit.rows import Source, itself, make_rows
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.interval import Z95
 from qjoule.model.ledger import main_domain
 from qjoule.model.power_model import PowerModel
 from qjoule.model.zones import zones
 
-_IDLE = "idle"
+__all__ = ("CalibrationFit", "Identified", "Phase", "Surroundings", "fit_calibration")
+
 _MOST_ROWS = 600  #: per zone: a kernel runs unchanged for a second, so longer windows lose nothing
+_MOST_SHORT_ROWS = 1800  #: where phases last half a second
 _LEAST_ROWS = 30
 #: A coefficient counts as identified if its standard error is below this share of it.
 _TOLD = 0.35
 #: Kernels differ in ways that counters do not see; workloads are assumed to differ at least this
 #: much.
 _LEAST_SPREAD = 0.05
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of a calibration run: `threads` kernels `name` ran; `smt`: two on each core."""
-
-    name: str
-    t0_ns: int
-    t1_ns: int
-    threads: int
-    smt: bool
+#: A run refined a coefficient if its standard error fell below this share of what it was.
+_REFINED = 0.8
+#: A coefficient is identified only if its standard error fell below this share of the belief's.
+_MOVED = 0.9
 
 
 @dataclass(frozen=True)
@@ -72,24 +70,41 @@ class CalibrationFit:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What a calibration run on a machine in use has besides its phases.
+
+    `own` (groups,): which groups were the load of the run; None: all that ran was. `known`: what
+    was known of the machine before, which the run refines. `idle_table`: the machine's idle states,
+    if known.
+    """
+
+    own: Bool | None = None
+    known: Coefficients = field(default_factory=Coefficients)
+    idle_table: IdleTable | None = None
+
+
 def fit_calibration(
-    batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
+    batches: Sequence[WindowBatch],
+    series: Sequence[Series],
+    phases: Sequence[Phase],
+    around: Surroundings | None = None,
 ) -> CalibrationFit:
     """Fits all coefficients that the phases can identify, with the basis of each.
 
     Windows that are not fully within a phase are left out. Each kernel has its own power factor;
     the part common to all kernels gives the machine's coefficients. Domains without enough windows
-    are left out, with a note.
+    are left out, with a note. `around`: for a run on a machine in use; None: nothing else ran, and
+    nothing was known.
     """
-    whole = joined(batches)
-    kernels = sorted({phase.name for phase in phases if phase.name != _IDLE})
-    kernel = _kernel_of(whole.energy.boundaries_ns, phases, kernels)
+    whole, around = joined(batches), around or Surroundings()
     main = main_domain([one.domain for one in series])
     made: dict[str, _DomainFit] = {}
     notes: list[str] = []
     for domain in dict.fromkeys(one.domain for one in series):
         for counters in (True, False):
-            fit = _fit_domain(whole, tuple(series), domain, kernel, len(kernels), counters=counters)
+            run = _Run(whole, tuple(series), phases, around, domain, counters)
+            fit = _fit_domain(run)
             name = domain if counters else f"{domain}/time"
             if fit is None:
                 notes.append(f"{domain}: too few windows of the phases were measured")
@@ -98,20 +113,23 @@ def fit_calibration(
             if counters and not fit.counters:
                 made[f"{domain}/time"] = fit
                 break
+    if around.known.calibrated:
+        notes += [
+            note for name, fit in made.items() if name == fit.domain for note in _refined(fit)
+        ]
     return _result(made, main, notes)
 
 
-#: Values for windows that do not belong to one kernel.
-_AT_REST, _OUTSIDE = -1, -2
+@dataclass(frozen=True)
+class _Run:
+    """What a domain is fitted from, and whether by counters or by time alone."""
 
-
-def _kernel_of(bounds_ns: I64, phases: Sequence[Phase], kernels: Sequence[str]) -> I64:
-    """Number of the kernel that ran in each window; `_OUTSIDE` if no phase contains it wholly."""
-    out = np.full(max(len(bounds_ns) - 1, 0), _OUTSIDE, np.int64)
-    for phase in phases:
-        inside = (bounds_ns[:-1] >= phase.t0_ns) & (bounds_ns[1:] <= phase.t1_ns)
-        out[inside] = kernels.index(phase.name) if phase.name in kernels else _AT_REST
-    return out
+    whole: WindowBatch
+    series: tuple[Series, ...]
+    phases: Sequence[Phase]
+    around: Surroundings
+    domain: str
+    counters: bool
 
 
 @dataclass(frozen=True)
@@ -124,82 +142,77 @@ class _DomainFit:
     counters: bool
     held_out: float | None
     prior_sigma: F64
+    refines: bool = False  #: what was known before came from a calibration
 
 
-def _fit_domain(
-    whole: WindowBatch,
-    series: tuple[Series, ...],
-    domain: str,
-    kernel: I64,
-    kernels: int,
-    *,
-    counters: bool,
-) -> _DomainFit | None:
-    places = zones(series, whole.packages, domain)
+def _fit_domain(run: _Run) -> _DomainFit | None:
+    places = zones(run.series, run.whole.packages, run.domain)
     packages = tuple(zone.package for zone in places)
-    weights = Coefficients().of(domain, counters=counters)
+    plain, dram = Coefficients().of(run.domain, counters=run.counters), run.domain == "dram"
     # Time has the same weight for everyone, so no counters are used.
-    rows, read = make_rows([whole], Source(series, places, weights, itself, 1_000_000))
-    rows = thinned(_by_kernel(rows, kernel, kernels), width_for(rows, _MOST_ROWS))
+    rows, read = make_rows([run.whole], Source(run.series, places, plain, itself, 1_000_000))
+    bounds_ns, own = run.whole.energy.boundaries_ns, run.around.own
+    most = _MOST_ROWS if own is None else _MOST_SHORT_ROWS
+    mine = kernel_rows(rows, bounds_ns, run.phases, most, own)
+    rows, counters = mine.rows, run.counters and read
     if int(rows.known.sum()) < _LEAST_ROWS * len(places) or not rows.features.any():
         return None
-    if not counters or not read:
+    if not counters:
         rows = replace(rows, features=rows.features * _TIME_ALONE)
-    model = PowerModel.of(Coefficients(), domain, packages, counters=counters and read)
-    belief = belief_of(model, rows, weights, dram=domain == "dram")
-    before = Evidence.none(len(belief.mean) + len(rows.classes))
-    fit = fit_block(rows, belief, before)
-    errors = []
-    for one in rows.classes.tolist():
-        error = _held_out(rows, one, model, weights, domain)
-        if error is not None:
-            errors.append(error)
+        mine = replace(mine, rows=rows)
+    model = PowerModel.of(run.around.known, run.domain, packages, counters=counters)
+    weights = run.around.known.of(run.domain, counters=counters)
+    table = run.around.idle_table
+    belief = belief_of(model, rows, weights, dram=dram, table=table)
+    fit = fit_block(rows, belief, Evidence.none(len(belief.mean) + len(rows.classes)))
+    found = (_held_out(mine, one, model, run) for one in range(mine.kernels))
+    errors = [error for error in found if error is not None]
     held_out = float(np.sqrt(np.mean(np.square(errors)))) if errors else None
     sigma = np.sqrt(1.0 / np.maximum(np.diag(belief.precision), 1e-300))
-    return _DomainFit(domain, packages, fit, counters and read, held_out, sigma)
+    return _DomainFit(run.domain, packages, fit, counters, held_out, sigma, weights.calibrated)
 
 
-#: The part of `features.FEATURES` that is known without counters.
-_TIME_ALONE = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
+#: The features that are known without counters.
+_TIME_ALONE = np.array(
+    [not name.startswith(("cycles", "instructions", "llc_misses")) for name in FEATURES], np.float64
+)
 
 
-def _by_kernel(rows: Rows, kernel: I64, kernels: int) -> Rows:
-    """Rows with one class per kernel, which holds all that ran in its phase. Windows outside of
-    any phase are unknown."""
-    kernel = np.tile(kernel, len(rows.edge_w))
-    total = rows.features.sum(axis=1)
-    here = np.arange(len(total)), np.where(kernel >= 0, kernel, kernels)
-    features = np.zeros((len(total), kernels + 1, total.shape[1]))
-    features[here] = total
-    ns = rows.features[:, :, 4:6].sum(axis=2)
-    crowd = np.zeros(features.shape[:2])
-    crowd[here] = (rows.crowd * ns).sum(axis=1) / np.maximum(ns.sum(axis=1), 1e-30)
-    return replace(
-        rows,
-        known=rows.known & (kernel != _OUTSIDE),
-        features=features,
-        crowd=crowd,
-        classes=np.arange(kernels),
-    )
+def _held_out(made: KernelRows, kernel: int, model: PowerModel, run: _Run) -> float | None:
+    """Relative error of one kernel's power above idle, as predicted by a fit of the others.
 
-
-def _held_out(
-    rows: Rows, kernel: int, model: PowerModel, weights: Weights, domain: str
-) -> float | None:
-    """Relative error of one kernel's power above idle, as predicted by a fit of the others."""
-    mine = rows.known & (rows.features[:, kernel].sum(axis=1) > 0)
-    mine &= rows.features[:, kernel].sum(axis=1) > 0.5 * rows.features.sum(axis=(1, 2))
+    On a machine in use, relative to the kernel's own power.
+    """
+    rows, mine = made.rows, made.tested(kernel)
     others = replace(rows, known=rows.known & ~mine)
     if not mine.any() or int(others.known.sum()) < _LEAST_ROWS * model.zones:
         return None
-    belief = belief_of(model, others, weights, dram=domain == "dram")
+    weights = run.around.known.of(run.domain, counters=run.counters)
+    belief = belief_of(
+        model, others, weights, dram=run.domain == "dram", table=run.around.idle_table
+    )
     fit = fit_block(others, belief, Evidence.none(len(belief.mean) + len(rows.classes)))
     plain = fit.value.copy()
-    plain[len(belief.mean) :] = 1.0
+    plain[len(belief.mean) + kernel] = 1.0
     power, _ = predict(rows, plain)
-    idle = (rows.zone[:, None] == np.arange(model.zones)) @ plain[: model.zones]
-    above = float((rows.power_w - idle)[mine].sum())
+    rest = (rows.zone[:, None] == np.arange(model.zones)) @ plain[: model.zones]
+    if made.kernels < len(rows.classes):
+        foreign = rows.features.copy()
+        foreign[:, kernel] = 0.0
+        rest, _ = predict(replace(rows, features=foreign), plain)
+    above = float((rows.power_w - rest)[mine].sum())
     return abs(float((power - rows.power_w)[mine].sum())) / above if above > 0 else None
+
+
+def _refined(one: _DomainFit) -> Iterator[str]:
+    """What a run added to an earlier calibration of a domain."""
+    names = [name.replace(f".{one.domain}", "") for name in _names(one)]
+    sigma = np.sqrt(np.maximum(np.diag(one.fit.covariance)[: len(names)], 0.0))
+    narrower = sigma < _REFINED * one.prior_sigma
+    if some := [name for name, yes in zip(names, narrower, strict=True) if yes]:
+        yield f"this run refined what was known of {one.domain}: {', '.join(some)}"
+    if rest := [name for name, yes in zip(names, narrower, strict=True) if not yes]:
+        yield f"as known before, of {one.domain}: {', '.join(rest)}"
 
 
 def _result(made: dict[str, _DomainFit], main: str, notes: list[str]) -> CalibrationFit:
@@ -264,13 +277,21 @@ def _weights(one: _DomainFit) -> Weights:
 def _identified(one: _DomainFit, sigma: F64) -> dict[str, Identified]:
     """What the phases found for each coefficient of a domain."""
     count = len(one.packages)
-    names = [f"idle_w.{one.domain}.{package}" for package in one.packages]
-    names += [f"shared_w.{one.domain}.{package}" for package in one.packages]
-    names += [f"{name}.{one.domain}" for name in THETA]
     out = {}
-    for i, name in enumerate(names):
+    for i, name in enumerate(_names(one)):
         value, error = float(one.fit.value[i]), float(sigma[i])
-        told = error < _TOLD * value or (i >= 2 * count and error < 0.5 * one.prior_sigma[i])
+        told = error < _TOLD * value
+        if i >= 2 * count and not one.refines:
+            # A belief that is narrow already is nothing that the phases told.
+            told = told and error < _MOVED * one.prior_sigma[i]
+        told = told or (i >= 2 * count and error < 0.5 * one.prior_sigma[i])
         why = "" if told else "other coefficients explain the same windows as well"
         out[name] = Identified(value, max(value - Z95 * error, 0.0), value + Z95 * error, told, why)
     return out
+
+
+def _names(one: _DomainFit) -> list[str]:
+    """The names of a domain's fixed parameters, in the order of its fit."""
+    names = [f"idle_w.{one.domain}.{package}" for package in one.packages]
+    names += [f"shared_w.{one.domain}.{package}" for package in one.packages]
+    return names + [f"{name}.{one.domain}" for name in THETA]

@@ -13,10 +13,17 @@ from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coarse import coarse
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.energy import I64, Series
+from qjoule.model.fit.alone import alone_in
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import Belief, BlockFit, Evidence, fit_block
+from qjoule.model.fit.block import Belief, BlockFit, fit_block
+from qjoule.model.fit.earlier import Earlier
+from qjoule.model.fit.merging import chosen
 from qjoule.model.fit.observed import Rows
+from qjoule.model.fit.remembered import Memory
+from qjoule.model.fit.rest import Rest, believed, contradicted, found_by, told_by
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
+from qjoule.model.fit.with_memory import BlockMemory
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
@@ -28,6 +35,7 @@ _KEEP_DRIFTED = 0.2
 #: Number of classes with a factor of their own, and the least share of all weight they need.
 _MAX_CLASSES = 64
 _MIN_SHARE = 1e-3
+_LIMITED_ROWS = 256  #: how many rows at a time are brought to these classes
 _UNSEEN = 2.0  #: a model never tested against known loads may be nonlinear by this many times more
 _MIN_WINDOWS = 25  #: fewer known windows give no usable evidence
 #: Memory of servers draws less than three times what their packages do; more is a wrong unit.
@@ -39,15 +47,6 @@ _HARMS = 1.1
 
 
 @dataclass
-class _Memory:
-    """Evidence of earlier blocks on the fixed parameters and these classes."""
-
-    evidence: Evidence
-    classes: I64
-    spread: float
-
-
-@dataclass
 class Learner:
     """Learns a power model per domain. `class_of` maps groups to classes that share a factor."""
 
@@ -56,9 +55,12 @@ class Learner:
     coefficients: Coefficients
     period_ns: int
     class_of: ClassOf = itself
+    memory: Memory | None = None  #: of earlier traces
+    table: IdleTable | None = None  #: the machine's idle states; None: its kernel shows none
     notes: dict[str, int] = field(default_factory=dict)  #: what happened, and in how many blocks
     last: dict[str, PowerModel] = field(default_factory=dict)  #: of the last block kept
-    _memory: dict[str, _Memory] = field(default_factory=dict)
+    _memory: dict[str, Earlier] = field(default_factory=dict)
+    _rest: dict[str, Rest] = field(default_factory=dict)  #: told by blocks of this trace
 
     def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
         """Returns models by domain for one block of consecutive windows; remembers them if
@@ -78,13 +80,7 @@ class Learner:
     def renumber(self, renumbering: Renumbering) -> None:
         """Renumbers the classes; classes that were merged with others are forgotten."""
         self.last = {name: one.renumbered(renumbering) for name, one in self.last.items()}
-        for known in self._memory.values():
-            within = known.classes < len(renumbering.group)
-            stays = within.copy()
-            stays[within] = renumbering.alone(known.classes[within])
-            fixed = len(known.evidence.moment) - len(known.classes)
-            known.evidence = _forget_classes(known, np.append(np.ones(fixed, bool), stays))
-            known.classes = renumbering.group[known.classes[stays]]
+        self._memory = {name: one.renumbered(renumbering) for name, one in self._memory.items()}
 
     def _note(self, text: str) -> None:
         self.notes[text] = self.notes.get(text, 0) + 1
@@ -112,21 +108,38 @@ class Learner:
         prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
         if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
             return self.last.get(domain)
-        rows = _limit_classes(rows, prior)
-        every, rows = rows, thinned(rows, settled(rows, period_ns))
+        every = _limit_classes(rows, prior)
         if not weights.calibrated:
-            rows = replace(rows, bend=_UNSEEN * rows.bend)
+            every = replace(every, bend=_UNSEEN * every.bend)
+        width = settled(every, period_ns)
+        even = thinned(every, width)
         weights = self.coefficients.of(domain, counters=counters)
-        belief = belief_of(prior, rows, weights, dram=domain == "dram")
+        belief = belief_of(prior, even, weights, dram=domain == "dram", table=self.table)
+        memory = BlockMemory.of(self.memory, domain, places, counters=counters)
+        earlier = self._earlier(domain, every.classes, len(belief.mean))
+        rest = self._rest_of(domain, memory).only(np.isnan(prior.idle_w))
         try:
-            fit, before = self._fit(domain, rows, belief, keep)
+            # Beliefs alone do not tell well enough what merging would lose.
+            rows = chosen(every, even, width, belief) if weights.calibrated else even
+            fit, used = self._fit(memory, rows, believed(belief, rest), earlier, keep)
+            if contradicts := contradicted(rest, fit):
+                fit, used = self._fit(memory, rows, belief, earlier, keep)
         except np.linalg.LinAlgError:
             if keep:
                 self._memory.pop(domain, None)
                 self._note(f"{domain} power makes no sense: nothing learned")
             return self.last.get(domain)
+        drifted = domain in self._memory and fit.misfit > _DRIFT_RATIO
+        after = used.plus(
+            fit.evidence, fit.spread, alone_in(rows, fit.value), _KEEP_DRIFTED if drifted else _KEEP
+        )
         if keep:
-            self._remember(domain, rows, before, fit)
+            if drifted:
+                self._note(f"{domain} power drifted")
+            self._memory[domain] = after
+            end_ns = int(batches[-1].energy.boundaries_ns[-1])
+            memory.tell(rows, fit, end_ns)
+            self._keep_rest(memory, rows, fit, end_ns, contradicts)
         drift = _drift(every, spread_out(fit.drift_w, rows, every), fit)
         covariance = fit.covariance.copy()
         at = np.arange(len(places))
@@ -140,52 +153,57 @@ class Learner:
             learned=True,
             drift_w=drift.rest_w[:, :0] if slow else drift.rest_w,
             first=batches[0].first,
+            beyond=fit.beyond.relative,
+            beyond_with=fit.beyond.with_what,
+            alone=after.alone.moments(belief),
         )
         if keep:
+            for note in model.misfits(domain):
+                self._note(note)
             self.last[domain] = model
         return model
 
     def _fit(
-        self, domain: str, rows: Rows, belief: Belief, keep: bool
-    ) -> tuple[BlockFit, Evidence]:
-        """The fit of a block, and the evidence of earlier blocks that it used."""
-        before = self._recall(domain, rows.classes, len(belief.mean))
-        fit = fit_block(rows, belief, before)
+        self, memory: BlockMemory, rows: Rows, belief: Belief, earlier: Earlier, keep: bool
+    ) -> tuple[BlockFit, Earlier]:
+        """The fit of a block, and what it used of earlier blocks."""
+        domain = memory.domain.partition("/")[0]
+        calibrated = self.coefficients.of(domain).calibrated
+        before = earlier.evidence
+        fit, notes = memory.fit(rows, belief, before, calibrated=calibrated, keep=keep)
+        for note in notes:
+            self._note(note)
         if fit.misfit > _HARMS * fit.misfit_without:
             # What was learned predicts worse than the prior alone.
-            before = Evidence.none(len(before.moment))
-            fit = fit_block(rows, belief, before)
+            earlier = Earlier.none(len(belief.mean), rows.classes)
+            fit = fit_block(rows, belief, earlier.evidence)
             if keep:
                 self._note(f"{domain} power is not what it was: learned anew")
-        return fit, before
+        return fit, earlier
 
-    def _recall(self, domain: str, classes: I64, fixed: int) -> Evidence:
-        """Evidence of earlier blocks on the parameters of this one."""
-        size = fixed + len(classes)
+    def _rest_of(self, domain: str, memory: BlockMemory) -> Rest:
+        """What resting blocks of this trace and of earlier ones told of power at rest."""
+        known = memory.rest()
+        return known.plus(self._rest[domain]) if domain in self._rest else known
+
+    def _keep_rest(
+        self, memory: BlockMemory, rows: Rows, fit: BlockFit, end_ns: int, contradicts: bool
+    ) -> None:
+        """Remembers what a block told of power at rest; of earlier ones nothing if it
+        `contradicts` them."""
+        domain, count = memory.domain.partition("/")[0], len(rows.edge_w)
+        if contradicts:
+            self._note(f"{domain} power at rest is not what it was: learned anew")
+            self._rest[domain] = told = found_by(fit, count)
+        else:
+            told = told_by(rows, fit)
+            self._rest[domain] = told.plus(self._rest.get(domain, Rest.none(count)))
+        memory.tell_rest(told, fit, end_ns, anew=contradicts)
+
+    def _earlier(self, domain: str, classes: I64, fixed: int) -> Earlier:
+        """What earlier blocks told of the parameters of this one."""
         known = self._memory.get(domain)
-        out = Evidence.none(size)
-        if known is None:
-            return out
-        stays = np.isin(known.classes, classes)
-        here = np.concatenate([np.ones(fixed, bool), stays])
-        old = _forget_classes(known, here)
-        at = np.concatenate(
-            [np.arange(fixed), fixed + np.searchsorted(classes, known.classes[stays])]
-        ).astype(np.int64)
-        out.precision[np.ix_(at, at)] = old.precision
-        out.moment[at] = old.moment
-        return out
-
-    def _remember(self, domain: str, rows: Rows, before: Evidence, fit: BlockFit) -> None:
-        keep = _KEEP
-        if domain in self._memory and fit.misfit > _DRIFT_RATIO:
-            keep = _KEEP_DRIFTED
-            self._note(f"{domain} power drifted")
-        told = Evidence(
-            keep * before.precision + fit.evidence.precision,
-            keep * before.moment + fit.evidence.moment,
-        )
-        self._memory[domain] = _Memory(told, rows.classes, fit.spread)
+        return known.of(classes) if known else Earlier.none(fixed, classes)
 
 
 def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:
@@ -225,21 +243,6 @@ def _drift(rows: Rows, drift_w: F64, fit: BlockFit) -> _Drift:
     return _Drift(rest_w.astype(np.float32).astype(np.float64), variance)
 
 
-def _forget_classes(known: _Memory, stays: F64) -> Evidence:
-    """Evidence with the parameters that are not in `stays` integrated out."""
-    gone = ~stays.astype(bool)
-    kept = ~gone
-    if not gone.any():
-        return known.evidence
-    matrix, moment = known.evidence.precision, known.evidence.moment
-    own = matrix[np.ix_(gone, gone)] + np.eye(int(gone.sum())) * known.spread**-2.0
-    cross = matrix[np.ix_(kept, gone)]
-    solved = np.linalg.solve(own, np.column_stack([cross.T, moment[gone] + known.spread**-2.0]))
-    return Evidence(
-        matrix[np.ix_(kept, kept)] - cross @ solved[:, :-1], moment[kept] - cross @ solved[:, -1]
-    )
-
-
 def _limit_classes(rows: Rows, prior: PowerModel) -> Rows:
     """Rows in which only the heaviest classes have factors; all others are in the last column."""
     weight = rows.features[:, :-1].sum(axis=0) @ prior.basis
@@ -248,14 +251,19 @@ def _limit_classes(rows: Rows, prior: PowerModel) -> Rows:
     kept = np.sort(order[weight[order] > _MIN_SHARE * total])
     rest = np.ones(rows.features.shape[1], bool)
     rest[kept] = False
-    others = rows.features[:, rest]
-    weights = others @ prior.basis
-    busy = (weights * rows.crowd[:, rest]).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-30)
+    count, units = len(rows.power_w), rows.features.shape[2]
+    features, busy = np.empty((count, len(kept) + 1, units)), np.empty(count)
+    for first in range(0, count, _LIMITED_ROWS):  # no second copy of all features
+        part = slice(first, first + _LIMITED_ROWS)
+        others = rows.features[part][:, rest]
+        weights = others @ prior.basis
+        crowded = (weights * rows.crowd[part][:, rest]).sum(axis=1)
+        busy[part] = crowded / np.maximum(weights.sum(axis=1), 1e-30)
+        features[part, :-1] = rows.features[part][:, kept]
+        features[part, -1] = others.sum(axis=1)
     return replace(
         rows,
-        features=np.concatenate(
-            [rows.features[:, kept], others.sum(axis=1, keepdims=True)], axis=1
-        ),
+        features=features,
         crowd=np.column_stack([rows.crowd[:, kept], busy]),
         classes=rows.classes[kept],
     )

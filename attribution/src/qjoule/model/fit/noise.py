@@ -20,10 +20,15 @@ _ROUNDS = 12
 
 
 def transform(rows: F64) -> F64:
-    """Orthonormal sine transform (type I) of rows (n, ...) along time."""
-    from scipy.fft import dst  # noqa: PLC0415 - slow to import, and not every command fits
+    """Orthonormal sine transform (type I) of rows (n, ...) along time.
 
-    out: F64 = dst(rows, type=1, axis=0, norm="ortho")
+    Importing `scipy.fft` for it would take as long as attributing a small trace.
+    """
+    half = len(rows) + 1
+    odd = np.zeros((2 * half, *rows.shape[1:]))
+    odd[1:half], odd[half + 1 :] = rows, -rows[::-1]
+    factor = float(1 / np.sqrt(np.longdouble(2 * half)))  # as exact as scipy's
+    out: F64 = np.fft.rfft(odd, axis=0).imag[1:half] * -factor
     return out
 
 
@@ -59,15 +64,30 @@ def slow_part(residual: F64, variance: F64, step_variance: float) -> F64:
 
     This is the mean of a Kalman smoother: least squares of residuals against the walk's steps.
     """
-    from scipy.linalg import solveh_banded  # noqa: PLC0415 - slow to import
-
     if len(residual) < 2 or step_variance <= 0:
         return np.zeros(len(residual))
     information = np.where(np.isfinite(variance), 1.0 / np.maximum(variance, 1e-30), 0.0)
     stiffness = 1.0 / step_variance
-    bands = np.full((2, len(residual)), -stiffness)
-    bands[1] = information + 2.0 * stiffness
-    bands[1, [0, -1]] -= stiffness
-    bands[1] += 1e-9 * (information.mean() + stiffness)
-    out: F64 = solveh_banded(bands, information * residual)
-    return out
+    diagonal = information + 2.0 * stiffness
+    diagonal[[0, -1]] -= stiffness
+    diagonal += 1e-9 * (information.mean() + stiffness)
+    return tridiagonal(diagonal, -stiffness, information * residual)
+
+
+def tridiagonal(diagonal: F64, beside: float, right: F64) -> F64:
+    """Solution (n,) of a positive definite system: `diagonal` (n,), and `beside` left and right
+    of it.
+
+    The steps are those of LAPACK's dptsv, and so is every bit. A block has some thousand rows at
+    most, which takes less time than importing `scipy.linalg`.
+    """
+    d, x = diagonal.tolist(), right.tolist()
+    ratio = [0.0] * len(d)
+    for i in range(1, len(d)):
+        ratio[i] = beside / d[i - 1]
+        d[i] -= ratio[i] * beside
+        x[i] -= x[i - 1] * ratio[i]
+    x[-1] /= d[-1]
+    for i in range(len(d) - 2, -1, -1):
+        x[i] = x[i] / d[i] - x[i + 1] * ratio[i + 1]
+    return np.array(x)

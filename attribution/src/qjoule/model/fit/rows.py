@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model._sweep import add_products
+from qjoule.model.arrays import EFFECTS, F64, WindowBatch, real_sums
 from qjoule.model.coefficients import Weights
 from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, plausible
@@ -69,9 +71,9 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
     made = [
         _zone_columns(views[z], source, z, taken[z], classes) for z in range(len(source.places))
     ]
-    power, known, active, crowds, features = (
-        np.concatenate([getattr(one, name) for one in made])
-        for name in ("power_w", "known", "active", "crowd", "features")
+    power, known, active, crowds, features, effects = (
+        _along([getattr(one, name) for one in made])
+        for name in ("power_w", "known", "active", "crowd", "features", "effects")
     )
     lengths_ns = np.diff(views[0][0].energy.boundaries_ns)
     rows = Rows(
@@ -82,6 +84,7 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
         crowds,
         features,
         classes,
+        effects,
         np.array([one.edge_w for one in made]),
         max(float(np.median(lengths_ns)) * 1e-9, 1e-9) if len(lengths_ns) else 1.0,
         _BEND_COUNTERS if counters else _BEND_TIME,
@@ -98,6 +101,7 @@ class _Columns:
     active: F64
     crowd: F64
     features: F64
+    effects: F64
     edge_w: float
 
 
@@ -125,16 +129,40 @@ def _zone_columns(
         known &= dt_ns >= 0.5 * np.median(dt_ns[known])
     nj = np.concatenate([b.energy.energy_nj[numbers].sum(axis=0) for b in batches])
     half_ns = np.concatenate([b.energy.half_width_ns[numbers].max(axis=0) for b in batches])
-    by_class = np.concatenate([_by_class(part, classes, source.class_of) for part in taken])
+    by_class = [_by_class(part, classes, source.class_of) for part in taken]
+    features, crowds = (_along([one[i] for one in by_class]) for i in (0, 1))
+    features *= (with_lost / safe_ns)[:, None, None]
     power = np.where(known, nj, 0) / safe_ns
     return _Columns(
         power,
         known,
         np.concatenate([part.load.active_ns for part in taken]) / safe_ns,
-        by_class[:, :, -1],
-        by_class[:, :, :-1] * (with_lost / safe_ns)[:, None, None],
+        crowds,
+        features,
+        np.concatenate([_effects(part) for part in taken]) * (with_lost / safe_ns)[:, None],
         _edge_w(source, numbers, power[known], dt_ns[known], half_ns[known]),
     )
+
+
+def _along(parts: Sequence[Any]) -> Any:
+    """The parts joined; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _effects(part: Part) -> F64:
+    """(windows, 15): sums of the entries' effects."""
+    entries, sums = part.entries, np.zeros((len(part.load.dt_ns), len(EFFECTS)))
+    count = len(entries.window)
+    one, each = np.ones(count), np.arange(count)
+    add_products(
+        sums,
+        one,
+        np.ascontiguousarray(entries.window),
+        each,
+        np.ascontiguousarray(entries.effects),
+        len(EFFECTS),
+    )
+    return sums
 
 
 def _plausible(part: Part) -> Bool:
@@ -154,8 +182,9 @@ def _edge_w(source: Source, numbers: list[int], power_w: F64, dt_ns: F64, half_n
     return float(np.sqrt(variance + sum(unit**2 for unit in units) / 12) / dt_ns.mean())
 
 
-def _by_class(part: Part, classes: I64, class_of: ClassOf) -> F64:
-    """(windows, classes + 1, 9): sums of features, and the number of busy cores meanwhile.
+def _by_class(part: Part, classes: I64, class_of: ClassOf) -> tuple[F64, F64]:
+    """(windows, classes + 1, 10): sums of features; (windows, classes + 1): the number of busy
+    cores meanwhile.
 
     The last class is all others together.
     """
@@ -167,11 +196,12 @@ def _by_class(part: Part, classes: I64, class_of: ClassOf) -> F64:
         at = np.where(classes[at] == which, at, len(classes))
     key = entries.window * size + at
     ns = entries.cpu_ns.astype(np.float64)
-    out = np.empty((windows * size, len(FEATURES) + 1))
-    for i, column in enumerate((*part.features.T, part.crowd * ns)):
-        out[:, i] = np.bincount(key, column, minlength=len(out))
-    out[:, -1] /= np.maximum(np.bincount(key, ns, minlength=len(out)), 1.0)
-    return out.reshape(windows, size, len(FEATURES) + 1)
+    out = np.empty((windows * size, len(FEATURES)))
+    for i, column in enumerate(part.features.T):
+        out[:, i] = real_sums(key, column, len(out))
+    crowd = real_sums(key, part.crowd * ns, len(out))
+    crowd /= np.maximum(real_sums(key, ns, len(out)), 1.0)
+    return out.reshape(windows, size, len(FEATURES)), crowd.reshape(windows, size)
 
 
 def thinned(rows: Rows, width: int) -> Rows:
@@ -195,6 +225,7 @@ def thinned(rows: Rows, width: int) -> Rows:
         active=rows.active[whole].mean(axis=1),
         crowd=rows.crowd[whole].mean(axis=1),
         features=rows.features[whole].mean(axis=1),
+        effects=rows.effects[whole].mean(axis=1),
         edge_w=rows.edge_w / width,
         step_s=rows.step_s * width,
     )
@@ -220,11 +251,16 @@ def settled(rows: Rows, period_ns: int) -> int:
 
 
 def spread_out(values: F64, thin: Rows, rows: Rows) -> F64:
-    """Interpolates values of `thinned` rows to all rows, between the middles of the thin ones."""
+    """Interpolates values of merged rows to all rows, between the middles of the merged ones."""
     out = np.zeros(len(rows.power_w))
     for z in range(len(rows.edge_w)):
         mine, few = np.flatnonzero(rows.zone == z), np.flatnonzero(thin.zone == z)
         if len(few):
-            middle = (np.arange(len(few)) + 0.5) * thin.step_s
-            out[mine] = np.interp((np.arange(len(mine)) + 0.5) * rows.step_s, middle, values[few])
+            out[mine] = np.interp(_middles_s(rows, mine), _middles_s(thin, few), values[few])
     return out
+
+
+def _middles_s(rows: Rows, mine: I64) -> F64:
+    """Middles of consecutive rows, from the begin of the first."""
+    lengths_s = rows.lengths_s[mine]
+    return np.asarray(np.cumsum(lengths_s) - 0.5 * lengths_s)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts batches of windows, and joins consecutive ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from qjoule.model.arrays import Entries, Requests, WindowBatch
+
+
+def windows(batch: WindowBatch) -> int:
+    """Number of windows in a batch."""
+    return len(batch.idle_ns)
+
+
+def cut(batch: WindowBatch, first: int, last: int) -> WindowBatch:
+    """Windows `first` to `last` - 1 of a batch, counted from the batch's own first window."""
+    if first == 0 and last == windows(batch):
+        return batch
+    low, high = np.searchsorted(batch.entries.window, (first, last))
+    entries = batch.entries.take(slice(low, high))
+    return WindowBatch(
+        batch.first + first,
+        batch.energy.slice(first, last),
+        batch.packages,
+        batch.idle_ns[first:last],
+        batch.lost_ns[first:last],
+        replace(entries, window=entries.window - first),
+        batch.active_ns[first:last],
+        batch.core_ns[first:last],
+        _cut_requests(batch.requests, first, last),
+    )
+
+
+def _cut_requests(requests: Requests | None, first: int, last: int) -> Requests | None:
+    if requests is None:
+        return None
+    low, high = np.searchsorted(requests.window, (first, last))
+    taken = requests.take(slice(low, high))
+    return replace(taken, window=taken.window - first)
+
+
+def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
+    """Joins consecutive batches, so that the way a trace was cut does not affect the result."""
+    if len(batches) == 1:
+        return batches[0]
+    block = OpenBlock(sum(len(batch.entries.window) for batch in batches))
+    for batch in batches:
+        block.add(batch)
+    return block.joined()
+
+
+def _joined(batches: Sequence[WindowBatch], entries: Entries) -> WindowBatch:
+    firsts = [batch.first for batch in batches]
+    energies = [batch.energy for batch in batches]
+    edges = [one.boundaries_ns[1:] for one in energies]
+
+    def stacked(name: str) -> Any:
+        return np.concatenate([getattr(batch, name) for batch in batches])
+
+    def along(name: str) -> Any:
+        return np.concatenate([getattr(one, name) for one in energies], axis=1)
+
+    return WindowBatch(
+        first=firsts[0],
+        energy=replace(
+            energies[0],
+            boundaries_ns=np.concatenate([energies[0].boundaries_ns[:1], *edges]),
+            energy_nj=along("energy_nj"),
+            cause=along("cause"),
+            half_width_ns=along("half_width_ns"),
+        ),
+        packages=batches[0].packages,
+        idle_ns=stacked("idle_ns"),
+        lost_ns=stacked("lost_ns"),
+        entries=entries,
+        active_ns=stacked("active_ns"),
+        core_ns=stacked("core_ns"),
+        requests=_joined_requests(batches),
+    )
+
+
+def _joined_requests(batches: Sequence[WindowBatch]) -> Requests | None:
+    some = [
+        replace(one.requests, window=one.requests.window + one.first - batches[0].first)
+        for one in batches
+        if one.requests is not None
+    ]
+    if not some:
+        return None
+    return Requests(
+        *(np.concatenate([getattr(one, item.name) for one in some]) for item in fields(Requests))
+    )
+
+
+class OpenBlock:
+    """Consecutive windows that grow in number. `room`: for how many entries there is room at first.
+
+    Most of a block's memory is its entries. They are stored once, in arrays with room for more, so
+    that a whole block is not copied to join its batches. Room that is not used takes no memory.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._first_room = room
+        self._batches: list[WindowBatch] = []  #: without their entries
+        self._columns: dict[str, Any] = {}
+        self.entries = self.windows = 0
+
+    @property
+    def first(self) -> int:
+        """Number of the first window; there must be one."""
+        return self._batches[0].first
+
+    def add(self, batch: WindowBatch) -> None:
+        """Adds the windows that follow."""
+        since = batch.first - (self._batches[0].first if self._batches else batch.first)
+        used, self.entries = self.entries, self.entries + len(batch.entries.window)
+        for item in fields(Entries):
+            values = getattr(batch.entries, item.name)
+            column = self._room(item.name, values, used)
+            column[used : self.entries] = values
+        self._columns["window"][used : self.entries] += since
+        self.windows += windows(batch)
+        # Empty copies: a view would keep the batch's arrays.
+        self._batches.append(replace(batch, entries=batch.entries.take(np.zeros(0, np.int64))))
+
+    def _room(self, name: str, values: Any, used: int) -> Any:
+        """The array of a column, with room for all entries."""
+        column = self._columns.get(name)
+        if column is None or len(column) < self.entries:
+            room = max(self.entries, 2 * used, self._first_room)
+            grown = np.empty((room, *values.shape[1:]), values.dtype)
+            if column is not None:
+                grown[:used] = column[:used]
+            self._columns[name] = column = grown
+        return column
+
+    def joined(self) -> WindowBatch:
+        """All windows as one batch; there must be one. Windows added later do not change it."""
+        entries = Entries(
+            **{item.name: self._columns[item.name][: self.entries] for item in fields(Entries)}
+        )
+        return _joined(self._batches, entries)

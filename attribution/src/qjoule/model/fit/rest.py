@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Power at rest, as blocks of windows in which a machine nearly idled tell it.
+
+Windows of a machine that is never idle cannot tell power at rest from the power that a package
+draws once while it is awake. A block in which the machine idles tells it to a fraction of a per
+cent. So such blocks are remembered apart, and later blocks begin with what they told, as they do
+with the idle phases of a calibration. `Learner` is the only caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.model.arrays import F64
+from qjoule.model.fit.block import Belief, BlockFit, Evidence
+from qjoule.model.fit.observed import Rows
+
+#: A block rests if its packages are awake for less than this share of its time.
+_MOST_ACTIVE = 0.10
+#: What it tells of a package counts if its standard error is at most this share of the value.
+_MOST_ERROR = 0.015
+#: Standard error of power at rest at another time, relative to it: leakage follows temperature.
+#: The same as of a calibration's power at rest.
+_DRIFT = 0.02
+#: Windows contradict what is known of power at rest if they move it by so many standard errors.
+_CONTRADICTS = 2.5
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Evidence on the power at rest of each zone: precision in 1/W^2, moment in 1/W, (zones,)."""
+
+    precision: F64
+    moment: F64
+
+    @staticmethod
+    def none(zones: int) -> Rest:
+        return Rest(np.zeros(zones), np.zeros(zones))
+
+    @staticmethod
+    def of(told: Evidence) -> Rest:
+        """From evidence on the zones' power at rest alone, without precision between zones."""
+        return Rest(np.maximum(np.diag(told.precision), 0.0), told.moment)
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.precision > 0.0)
+
+    @property
+    def value_w(self) -> F64:
+        """(zones,) 0 where nothing is known."""
+        return np.where(self.known, self.moment / np.where(self.known, self.precision, 1.0), 0.0)
+
+    @property
+    def sigma_w(self) -> F64:
+        """(zones,) standard error of the power at rest of another time."""
+        error = np.where(self.known, self.precision, 1.0) ** -0.5
+        return np.where(self.known, np.hypot(error, _DRIFT * self.value_w), np.inf)
+
+    def plus(self, other: Rest) -> Rest:
+        return Rest(self.precision + other.precision, self.moment + other.moment)
+
+    def only(self, zones: npt.NDArray[np.bool_]) -> Rest:
+        """Without what is known of the other zones."""
+        return Rest(np.where(zones, self.precision, 0.0), np.where(zones, self.moment, 0.0))
+
+    def evidence(self) -> Evidence:
+        return Evidence(np.diag(self.precision), self.moment)
+
+
+def told_by(rows: Rows, fit: BlockFit) -> Rest:
+    """What a block tells of power at rest; nothing of a zone unless all zones rested.
+
+    A package that rests beside a busy one may be kept awake by it.
+    """
+    zones = len(rows.edge_w)
+    if not all(_rested(rows, z) for z in range(zones)):
+        return Rest.none(zones)
+    return found_by(fit, zones, _MOST_ERROR)
+
+
+def found_by(fit: BlockFit, zones: int, most_error: float = np.inf) -> Rest:
+    """Power at rest as a block was fitted, of zones in which its relative error is small enough."""
+    value_w, variance = fit.value[:zones], np.diag(fit.covariance)[:zones]
+    good = (value_w > 0) & (np.sqrt(np.maximum(variance, 0.0)) <= most_error * value_w)
+    precision = np.where(good, 1.0 / np.maximum(variance, 1e-12), 0.0)
+    return Rest(precision, precision * value_w)
+
+
+def _rested(rows: Rows, zone: int) -> bool:
+    mine = (rows.zone == zone) & rows.known
+    return bool(mine.any()) and float(rows.active[mine].mean()) <= _MOST_ACTIVE
+
+
+def believed(belief: Belief, rest: Rest) -> Belief:
+    """`belief` with the known power at rest in place of its own."""
+    at = np.flatnonzero(rest.known)
+    if not len(at):
+        return belief
+    mean, precision = belief.mean.copy(), belief.precision.copy()
+    mean[at] = rest.value_w[at]
+    precision[at, :] = precision[:, at] = 0.0
+    precision[at, at] = rest.sigma_w[at] ** -2.0
+    return Belief(mean, precision, belief.spread)
+
+
+def contradicted(rest: Rest, fit: BlockFit) -> bool:
+    """Whether the windows of a block that was fitted under `rest` say otherwise."""
+    at = np.flatnonzero(rest.known)
+    moved = np.abs(fit.value[at] - rest.value_w[at])
+    return bool((moved > _CONTRADICTS * rest.sigma_w[at]).any())

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Solo moments: times in which one class of work runs alone, and what they tell about its power.
+
+While one class runs alone, a window's power above rest is that class's alone, so such windows
+narrow its power factor most. Their worth is the information gained: by how much the logarithm of
+the determinant of the posterior precision grows (D-optimality; Chaloner and Verdinelli, "Bayesian
+experimental design: a review", Statistical Science 10, 1995).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.arrays import EFFECTS, F64
+from qjoule.model.features import FEATURES
+from qjoule.model.fit.observed import Rows
+from qjoule.model.fit.predict import predict
+from qjoule.model.power_model import PowerModel
+
+#: Share of the busy time from which on a class counts as running alone.
+ALONE = 0.95
+#: What a linear model leaves unexplained lasts about as long as a call: see `fit.noise`.
+_CORRELATED_S = 0.15
+#: Of the power above rest, what one such time leaves unexplained; and of all power, the drift that
+#: no length of time averages out.
+_MISFIT, _DRIFT = 0.05, 0.005
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Class `column` ran alone in `windows` consecutive windows from number `first` on."""
+
+    column: int
+    first: int
+    windows: int
+
+
+def solo_moments(busy_ns: F64, least: float = ALONE) -> list[Moment]:
+    """The moments in `busy_ns` (n, g): CPU time of each class in each window, in order of time.
+
+    A window without work belongs to no moment. Raises `ValueError` if the array has another shape,
+    or a negative or infinite time.
+    """
+    if busy_ns.ndim != 2 or not np.isfinite(busy_ns).all() or (busy_ns < 0).any():
+        raise ValueError("no CPU times by window and class")
+    if not busy_ns.size:
+        return []
+    total = busy_ns.sum(axis=1)
+    most = busy_ns.argmax(axis=1)
+    alone = (total > 0) & (busy_ns.max(axis=1) >= least * total)
+    who = np.where(alone, most, -1)
+    starts = np.flatnonzero(np.diff(who, prepend=-2))
+    ends = np.append(starts[1:], len(who))
+    return [
+        Moment(int(who[a]), int(a), int(b - a))
+        for a, b in zip(starts, ends, strict=True)
+        if who[a] >= 0
+    ]
+
+
+def gained(covariance: F64, slopes: F64, noise_w: F64) -> float:
+    """Information in nats that windows add: half the growth of log det of the precision.
+
+    `covariance` (p, p) before; `slopes` (m, p) of the windows' power by the parameters; `noise_w`
+    (m,) their standard errors, > 0.
+    """
+    seen = slopes / noise_w[:, None]
+    inner = np.eye(len(seen)) + seen @ covariance @ seen.T
+    return 0.5 * float(np.linalg.slogdet(inner)[1])
+
+
+def after(covariance: F64, slopes: F64, noise_w: F64) -> F64:
+    """The covariance (p, p) once such windows were seen; the arguments are those of `gained`."""
+    cross = covariance @ slopes.T
+    inner = slopes @ cross + np.diag(noise_w**2)
+    left = covariance - cross @ np.linalg.solve(inner, cross.T)
+    return np.asarray((left + left.T) / 2)
+
+
+def alone(model: PowerModel, zone: int, column: int, features: F64) -> tuple[F64, float]:
+    """Slopes (p,) and power in W of a zone whose only work is one class on one busy core.
+
+    `features` (f,): the class's `FEATURES` per nanosecond of CPU time.
+    """
+    size = len(model.classes)
+    of_class = np.zeros((1, size + 1, len(FEATURES)))
+    of_class[0, column] = features
+    rows = Rows(
+        power_w=np.zeros(1),
+        known=np.ones(1, bool),
+        zone=np.array([zone]),
+        active=np.ones(1),
+        crowd=np.ones((1, size + 1)),
+        features=of_class,
+        effects=np.zeros((1, len(EFFECTS))),
+        classes=model.classes,
+        edge_w=np.zeros(model.zones),
+        step_s=1.0,
+    )
+    idle_w = np.nan_to_num(model.idle_w)
+    value = np.concatenate([idle_w, model.shared_w, model.theta, model.factor])
+    power, slopes = predict(rows, value)
+    return slopes[0], float(power[0])
+
+
+def noise_of(power_w: float, above_w: float, seconds: float) -> float:
+    """Standard error in W of the mean power of so many seconds, `above_w` of it above rest."""
+    times = max(seconds / _CORRELATED_S, 1.0)
+    return float(np.hypot(_MISFIT * above_w / np.sqrt(times), _DRIFT * power_w)) or 1e-9
+
+
+def noises_of(power_w: F64, above_w: F64, lengths_s: F64) -> F64:
+    """(n,) standard errors in W of rows of such lengths, so that n of them tell what their whole
+    time does: the misfit of a row that is shorter than a misfit lasts is that of its neighbours,
+    and drift does not average out."""
+    times = np.maximum(lengths_s / _CORRELATED_S, 1e-9)
+    drift = _DRIFT * power_w * np.sqrt(max(len(power_w), 1))
+    return np.asarray(np.maximum(np.hypot(_MISFIT * above_w / np.sqrt(times), drift), 1e-9))
+
+
+def narrowed(
+    model: PowerModel, zone: int, column: int, features: F64, seconds: float
+) -> tuple[float, float]:
+    """Standard error of one class's factor now, and once it has run alone for so long.
+
+    Power at rest is measured for as long between the runs.
+    """
+    slopes, power_w = alone(model, zone, column, features)
+    rest = np.zeros(len(slopes))
+    rest[zone] = 1.0
+    idle_w = float(np.nan_to_num(model.idle_w[zone]))
+    noise_w = np.array(
+        [noise_of(power_w, power_w - idle_w, seconds), noise_of(idle_w or power_w, 0.0, seconds)]
+    )
+    at = model.fixed + column
+    covariance = after(model.covariance, np.stack([slopes, rest]), noise_w)
+    return model.factor_sigma(column), float(np.sqrt(max(covariance[at, at], 0.0)))

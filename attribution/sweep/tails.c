@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Idle times of cores and packages, and whose they are: see `enum sweep_effect`. */
+#include "events.h"
+
+/* Lengths of tails: each is twice the one before, from the latency of a core's shallow states to
+ * beyond the target residency of a package's deep ones (drivers/idle/intel_idle.c). */
+static const uint64_t tail_ns[SWEEP_TAILS] = {100000, 200000, 400000, 800000, 1600000};
+
+/* Of [from, to), the time less than `length` after `since`. */
+static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t length_ns)
+{
+	uint64_t after = between(since_ns, from_ns), ns = between(from_ns, to_ns);
+	uint64_t most = after < length_ns ? length_ns - after : 0;
+
+	return (double)(ns < most ? ns : most);
+}
+
+/* Adds idle time up to `t_ns` to the tails of those who slept. `first`: the effect's first sum. */
+static bool add_tail(struct sweep *s, struct tail *tail, int64_t package, int64_t t_ns,
+		     enum sweep_effect first)
+{
+	int64_t from_ns = tail->from_ns;
+	struct sweep_entry *entry;
+	double both[SWEEP_TAILS];
+
+	if (!tail->known || t_ns == from_ns)
+		return true;
+	tail->slept = true;
+	tail->from_ns = t_ns;
+	if (between(tail->fell_ns, from_ns) >= tail_ns[SWEEP_TAILS - 1])
+		return true;
+	entry = sweep_entries_find(&s->entries, package, tail->group);
+	if (!entry)
+		return false;
+	for (int i = 0; i < SWEEP_TAILS; i++) {
+		both[i] = tail->shared ? within(from_ns, t_ns, tail->before_ns, tail_ns[i]) : 0;
+		entry->effects[first + i] +=
+		    within(from_ns, t_ns, tail->fell_ns, tail_ns[i]) - both[i] / 2;
+	}
+	if (both[SWEEP_TAILS - 1] <= 0)
+		return true;
+	entry = sweep_entries_find(&s->entries, package, tail->before_group);
+	if (!entry)
+		return false;
+	for (int i = 0; i < SWEEP_TAILS; i++)
+		entry->effects[first + i] += both[i] / 2;
+	return true;
+}
+
+static void fall_asleep(struct tail *tail, int64_t t_ns, int64_t group)
+{
+	if (tail->slept) { /* not merely a change of threads */
+		tail->shared = true;
+		tail->before_ns = tail->fell_ns;
+		tail->before_group = tail->group;
+	}
+	tail->known = true;
+	tail->slept = false;
+	tail->fell_ns = tail->from_ns = t_ns;
+	tail->group = group;
+}
+
+/* The last busy thread of the CPU's core went to sleep. */
+void sweep_sleep(const struct cpu *cpu, int64_t t_ns)
+{
+	struct package *package = cpu->core->package;
+
+	fall_asleep(&cpu->core->tail, t_ns, cpu->segment.group);
+	if (--package->cores)
+		return;
+	package->misses_per_ns = 0; /* without what was rounded off */
+	fall_asleep(&package->tail, t_ns, cpu->segment.group);
+}
+
+static bool woke(const struct tail *tail, int64_t t_ns)
+{
+	return tail->known && between(tail->fell_ns, t_ns) >= SWEEP_WAKE_NS;
+}
+
+bool sweep_wake(struct sweep *s, struct cpu *cpu)
+{
+	struct package *package = cpu->core->package;
+	struct tail *tail = &cpu->core->tail;
+
+	cpu->segment.woke_core = woke(tail, s->now_ns);
+	if (!add_tail(s, tail, package->number, s->now_ns, SWEEP_CORE_TAIL))
+		return false;
+	if (package->cores++)
+		return true;
+	cpu->segment.woke_package = woke(&package->tail, s->now_ns);
+	return add_tail(s, &package->tail, package->number, s->now_ns, SWEEP_PACKAGE_TAIL);
+}
+
+/* Adds the open window's part of the tails that last. */
+bool sweep_end_tails(struct sweep *s, int64_t end_ns)
+{
+	for (uint32_t i = 0; i < s->cores; i++) {
+		struct core *core = &s->core[i];
+
+		if (!core->threads &&
+		    !add_tail(s, &core->tail, core->package->number, end_ns, SWEEP_CORE_TAIL))
+			return false;
+	}
+	for (uint32_t i = 0; i < s->packages; i++) {
+		struct package *package = &s->package[i];
+
+		if (!package->cores &&
+		    !add_tail(s, &package->tail, package->number, end_ns, SWEEP_PACKAGE_TAIL))
+			return false;
+	}
+	return true;
+}
