@@ -21,7 +21,7 @@ from qjoule.machine.identity import Identity, changes, other_machine
 from qjoule.model.coefficients import Coefficients
 from qjoule.root_part.client import root_part, us
 from qjoule.shapes.safe_text import sanitise, shorten
-from qjoule.trace.meta import EnergyInfo, Meta
+from qjoule.trace.meta import EnergyInfo, IdleState, Meta
 from qjoule.typed_json import read_as
 
 SCHEMA = "qjoule.calibration/1"
@@ -89,6 +89,7 @@ class Calibration:
     notes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     quick: bool = False
+    idle_states: tuple[IdleState, ...] = ()
     qjoule: str = __version__
     coefficients: Coefficients = field(default_factory=Coefficients)
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the calibration: the one the user gave, the trace's own, or the machine's."""
+"""Chooses the calibration, and the memory: the one the user gave, the trace's own, or the
+machine's."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule.machine import memory_in_force
 from qjoule.machine.calibration import TRACE_FILE, Calibration, Match, load, machine_file, match
 from qjoule.machine.check import Check
 from qjoule.machine.identity import Identity, of_trace, this_machine
@@ -20,12 +23,19 @@ NONE = "none"
 _FIX = "sudo qjoule calibrate, on a machine whose energy is measured"
 
 
-def for_trace(trace: Trace, choice: str | None = None) -> Calibrated:
-    """The calibration of a trace: its own, a file's (`choice`), or none (`NONE`).
+def for_trace(trace: Trace, choice: str | None = None, memory: str | None = None) -> Calibrated:
+    """The calibration of a trace: its own, a file's (`choice`), or none (`NONE`); and its memory.
+
+    `memory`: as in `memory_in_force.for_trace`.
 
     Raises:
         QjouleError: the given file is absent, damaged, or of another machine.
     """
+    calibrated = _for_trace(trace, choice)
+    return replace(calibrated, memory=memory_in_force.for_trace(trace, memory))
+
+
+def _for_trace(trace: Trace, choice: str | None) -> Calibrated:
     if choice == NONE:
         return UNCALIBRATED
     path = Path(choice) if choice else trace.path / TRACE_FILE
@@ -36,12 +46,20 @@ def for_trace(trace: Trace, choice: str | None = None) -> Calibrated:
     return _judged(found, judged, path, asked=choice is not None)
 
 
-def for_machine(choice: str | None = None) -> Callable[[Meta], Calibrated]:
+def for_machine(
+    choice: str | None = None, memory: str | None = None
+) -> Callable[[Meta], Calibrated]:
     """Returns a function that gives this machine's calibration once the energy source is known.
 
     The file is read at once, because our rights may not allow it later. Raises as `for_trace`; so
     does the returned function.
     """
+    calibrated = _for_machine(choice)
+    remembered = memory_in_force.for_machine(memory)
+    return lambda meta: replace(calibrated(meta), memory=remembered(meta))
+
+
+def _for_machine(choice: str | None) -> Callable[[Meta], Calibrated]:
     if choice == NONE:
         return lambda _meta: UNCALIBRATED
     path = Path(choice) if choice else machine_file()
@@ -71,6 +89,11 @@ def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str,
     judged = match(found, this_machine())
     used = _judged(found, judged, path, asked=choice is not None)
     return (None, used.notes) if judged.refused else (found, judged.flagged)
+
+
+def checks(machine: Identity) -> tuple[Check, ...]:
+    """Doctor's lines on what is known of the machine's power."""
+    return check(machine), memory_in_force.check(machine)
 
 
 def check(machine: Identity, path: Path | None = None) -> Check:

@@ -12,6 +12,7 @@ from pathlib import Path
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.files import read_text
+from qjoule.machine.idle_states import check_idle_states
 from qjoule.machine.sources import host_tree, hwmon_meters, may_read, perf_pmu, powercap_tree
 from qjoule.root_part.sensors import Sensors
 
@@ -58,6 +59,7 @@ def check_machine(
         powercap_tree(root, readable),
         perf_pmu(root),
         *([meters] if (meters := hwmon_meters(root)) else []),
+        check_idle_states(root),
         *([host_tree(host_root, readable)] if host_root else []),
     )
 

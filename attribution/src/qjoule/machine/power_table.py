@@ -1,105 +1,235 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published power of CPUs, for machines whose energy cannot be measured.
+"""The power of machines whose energy cannot be measured, from what others published.
 
-Both tables are about other machines, so the result is an estimate and labelled as one:
-
-- ``watts_per_thread.csv``: wall watts of whole servers, idle and full, by microarchitecture;
-- ``load_curves.csv``: package watts at four loads, for five Xeons.
-
-Power is concave in load: at 10 % load those Xeons drew a fifth of the way from idle to full, at 50
-% two thirds. Where only idle and full are known, the medians of these fractions fill in.
+`estimate_curve` finds out which published results fit a CPU best. It gives the watts of one
+package, of its DRAM and of the machine's rest by load, each with its error.
+`qjoule.machine.power_model` is the model, `qjoule.machine.held_out` computes its error, and
+`estimate_errors.csv` holds that error for the product.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from functools import cache
+from statistics import mean
 
+from qjoule.machine.brand import base_ghz, in_parentheses, names_model, words
 from qjoule.machine.cpu import CpuInfo
+from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
+from qjoule.machine.published import LOADS, SOURCES, published
+from qjoule.machine.surroundings import Surroundings
 from qjoule.machine.tables import read_table
 
 #: The label is part of a line of 191 bytes, after the reasons against better sources.
 LABEL_BYTES = 64
+NOTHING_KNOWN = Surroundings()
+
+
+@dataclass(frozen=True)
+class Series:
+    """Watts at `LOADS` and their relative 95 % error."""
+
+    watts: Curve
+    error: float
 
 
 @dataclass(frozen=True)
 class PowerCurve:
-    """Watts of one package at 0, 10, 50 and 100 % of its visible CPUs busy."""
+    """Watts for each package that the kernel shows, by the share of its CPUs that are busy.
 
-    w0: float
-    w10: float
-    w50: float
-    w100: float
-    label: str  #: one line: whose watts, how many threads, wall or package
-    source: str  #: where the watts were published
-    idle_range_w: tuple[float, float] | None  #: 10th to 90th percentile of the published systems
-    full_range_w: tuple[float, float] | None
+    `label`: one line that says whose watts they are; `reason`: how they were found.
+    """
+
+    package: Series
+    dram: Series | None  #: None: how much memory there is is unknown
+    rest: Series  #: power supply, fans, board
+    level: str
+    label: str
+    reason: str
+    source: str
 
     @property
     def spec(self) -> str:
-        """The curve as an argument of ``qjoule-tracer --energy estimated:...``."""
-        return ",".join(f"{w:.3f}" for w in (self.w0, self.w10, self.w50, self.w100))
+        """The curves as an argument of ``qjoule-tracer --energy estimated:...``."""
+        dram = self.dram.watts if self.dram else (0.0,) * len(LOADS)
+        return ",".join(f"{w:.3f}" for w in (*self.package.watts, *dram, *self.rest.watts))
+
+    @property
+    def summary(self) -> str:
+        """One paragraph for `doctor`: the watts, which rows they are from, and how good that is."""
+        series = [("packages", self.package), ("rest of the machine", self.rest)]
+        if self.dram:
+            series.insert(1, ("DRAM", self.dram))
+        watts = "; ".join(
+            f"{name} {one.watts[0]:.1f} W idle, {one.watts[-1]:.1f} W busy (±{one.error:.0%})"
+            for name, one in series
+        )
+        return f"{self.label}: {watts}. Based on {self.reason}"
+
+    @property
+    def errors(self) -> str:
+        """Their errors as an argument of ``qjoule-tracer --curve-errors``."""
+        series = (self.package, self.dram, self.rest)
+        return ",".join(f"{one.error if one else 0:.3f}" for one in series)
 
 
-SPECPOWER = (
-    "SPECpower_ssj2008 results, collected in cloud-carbon-footprint/ccf-coefficients (Apache-2.0)"
-)
-TEADS = 'B. Davy, "Estimating AWS EC2 Instances Power Consumption", Teads Engineering, 2021'
-
-
-def estimate_curve(cpu: CpuInfo) -> PowerCurve:
-    """The curve of one package of `cpu`, scaled by the threads that are visible.
-
-    A virtual machine gets its threads' share of the whole server. In order of preference: a
-    published curve of this very model, watts of its microarchitecture, the median of all
-    microarchitectures.
-    """
-    threads = round(len(cpu.cpus) / len(cpu.packages))
-    return _curve_of_model(cpu.name, threads) or _curve_of_microarchitecture(
-        cpu.microarchitecture, threads
+def estimate_curve(cpu: CpuInfo, around: Surroundings = NOTHING_KNOWN) -> PowerCurve:
+    """The curve of one package of `cpu`; a guest gets its threads' share of a package."""
+    data = published()
+    threads = len(cpu.cpus) / len(cpu.packages)
+    is_guest = cpu.hypervisor or around.virtual
+    model = find_model(cpu.name) or _of_instance(around.instance)
+    seen = None if is_guest else round(threads)
+    wanted = Wanted(
+        model,
+        data.models[model].architecture if model else find_architecture(cpu),
+        cpu.vendor,
+        data.models[model].threads if model else seen,
+        base_ghz(cpu.name),
+    )
+    found = estimate(wanted)
+    guest = is_guest or round(threads) not in _whole(model, found.threads)
+    watts = _scaled(found.curve, threads / found.threads if guest else 1.0)
+    error = _error(found, "host" if found.threads == wanted.threads else "guest")
+    memory_gb = None if around.memory_gb is None else around.memory_gb / len(cpu.packages)
+    return PowerCurve(
+        package=Series(watts, error),
+        dram=None if memory_gb is None else _dram(memory_gb),
+        rest=_rest(watts),
+        level=found.level,
+        label=_label(found, wanted, threads, error, guest=guest),
+        reason=_reason(found, wanted, threads, error, guest=guest),
+        source=_source(found),
     )
 
 
-def _curve_of_model(name: str, threads: int) -> PowerCurve | None:
-    for row in read_table("load_curves"):
-        if row["model"] not in name.split():
-            continue
-        scale = threads / int(row["threads"])
-        w0, w10, w50, w100 = (float(row[key]) * scale for key in ("w0", "w10", "w50", "w100"))
-        label = f"Xeon {row['model']}, {_threads(threads)} of {row['threads']}, package watts"
-        return PowerCurve(w0, w10, w50, w100, label, TEADS, None, None)
+def _whole(model: str | None, threads: float) -> tuple[float, ...]:
+    """How many threads a kernel sees that has a package as a whole.
+
+    A known model without SMT shows its cores. Other counts belong to a guest, even if nothing else
+    says so, as in an imported recording.
+    """
+    if model is None:
+        return (threads,)
+    known = published().models[model]
+    return (known.cores, known.threads)
+
+
+def find_model(name: str) -> str | None:
+    """The CPU model of the tables that a brand string names; the longest, if there are several."""
+    brand = words(name)
+    found = [one for one in published().models.values() if names_model(brand, one.words)]
+    return max(found, key=lambda one: len(one.words)).model if found else None
+
+
+def find_architecture(cpu: CpuInfo) -> str | None:
+    """The microarchitecture: by the name that a hypervisor shows instead of a model, else by CPUID.
+
+    Hypervisors' own CPU models may have the CPUID of a desktop part.
+    """
+    shown = in_parentheses(cpu.name)
+    for one in published().architectures.values():
+        if any(name in shown for name in one.names):
+            return one.key
+    return cpu.microarchitecture
+
+
+def _of_instance(instance: str) -> str | None:
+    """The CPU model of a cloud's instance type."""
+    for row in read_table("cloud_instances"):
+        if row["type"] == instance:
+            return row["cpu"]
     return None
 
 
-def _curve_of_microarchitecture(key: str | None, threads: int) -> PowerCurve:
-    rows = read_table("watts_per_thread")
-    known = [row for row in rows if row["microarchitecture"] == key]
-    name = known[0]["name"] if known else f"unknown CPU: median of {len(rows)}"
+def _scaled(curve: Curve, share: float) -> Curve:
+    return (curve[0] * share, curve[1] * share, curve[2] * share, curve[3] * share)
 
-    def watts(column: str) -> float:
-        return median(float(row[column]) for row in known or rows) * threads
 
-    idle, full = watts("idle_w"), watts("full_w")
-    at_10, at_50 = _fractions()
-    return PowerCurve(
-        w0=idle,
-        w10=idle + at_10 * (full - idle),
-        w50=idle + at_50 * (full - idle),
-        w100=full,
-        label=f"{name}, {_threads(threads)}, wall watts",
-        source=SPECPOWER,
-        idle_range_w=(watts("idle_p10_w"), watts("idle_p90_w")),
-        full_range_w=(watts("full_p10_w"), watts("full_p90_w")),
+def _dram(memory_gb: float) -> Series:
+    """DRAM by the means of the published watts per GB."""
+    per_gb, error = dram_per_gb()
+    return Series(_scaled(per_gb, memory_gb), error)
+
+
+@cache
+def dram_per_gb() -> tuple[Curve, float]:
+    """Watts per GB at `LOADS`, means of ``memory_power.csv``, and the largest relative error of
+    any row."""
+    rows = [
+        [float(row[key]) for key in ("w0", "w10", "w50", "w100")]
+        for row in read_table("memory_power")
+    ]
+    w = [mean(column) for column in zip(*rows, strict=True)]
+    error = max(abs(value / w[at] - 1) for row in rows for at, value in enumerate(row))
+    return (w[0], w[1], w[2], w[3]), error
+
+
+def _rest(package_w: Curve) -> Series:
+    """The machine's rest: in proportion to its packages at rest and at full load, a line between.
+
+    It does not fall with the load.
+    """
+    row = _saved("rest", "host")
+    low_w = package_w[0] * float(row["at_rest"])
+    high_w = max(package_w[-1] * float(row["at_full"]), low_w)
+    w = [low_w + (high_w - low_w) * load for load in LOADS]
+    return Series((w[0], w[1], w[2], w[3]), float(row["error"]))
+
+
+def _error(found: Estimate, where: str) -> float:
+    level = "measured" if found.measured else found.level
+    return float(_saved(level, where)["error"])
+
+
+@cache
+def _saved(level: str, where: str) -> dict[str, str]:
+    return next(
+        row
+        for row in read_table("estimate_errors")
+        if (row["level"], row["seen"]) == (level, where)
     )
 
 
-def _fractions() -> tuple[float, float]:
-    """How far from idle to full power 10 % and 50 % load are, medians of ``load_curves.csv``."""
-    curves = [{k: float(row[k]) for k in row if k != "model"} for row in read_table("load_curves")]
-    at_10 = median((c["w10"] - c["w0"]) / (c["w100"] - c["w0"]) for c in curves)
-    at_50 = median((c["w50"] - c["w0"]) / (c["w100"] - c["w0"]) for c in curves)
-    return at_10, at_50
+def _label(found: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool) -> str:
+    data = published()
+    architecture = data.architectures.get(wanted.architecture or "")
+    if found.level == "model":
+        who = found.models[0]
+    elif found.level == "microarchitecture" and architecture:
+        who = architecture.name
+    elif found.level == "family" and architecture:
+        who = f"CPUs like {architecture.name}"
+    else:
+        who = "unknown CPU"
+    count = f"{threads:g} of {found.threads:g}" if guest else f"{threads:g}"
+    return f"{who}, {count} thread{'' if count == '1' else 's'}, error {error:.0%}"
 
 
-def _threads(count: int) -> str:
-    return f"{count} thread" if count == 1 else f"{count} threads"
+def _reason(found: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool) -> str:
+    """For a reader of `doctor`: which rows matched, why, and how good that is."""
+    results = f"{found.results} published result{'' if found.results == 1 else 's'}"
+    what = {
+        "model": "of this CPU model",
+        "microarchitecture": f"of {len(found.models)} other models of its microarchitecture",
+        "family": f"of {len(found.models)} models of its vendor, kind and time",
+        "any": f"of {len(found.models)} models: the CPU is unknown",
+    }[found.level]
+    how = "measured by package counters" if found.measured else "most of them of whole machines"
+    if found.level == "model" and not found.measured:
+        how = "of whole machines, less their rest"
+    share = (
+        f"; {threads:g} of the about {found.threads:g} threads of a package"
+        if guest
+        else "; the whole package"
+    )
+    quality = f"95 % of such estimates are within ±{error:.0%}"
+    if wanted.model and found.level != "model":
+        what += f" (nobody published watts of {wanted.model})"
+    return f"{results} {what}, {how}{share}; {quality}"
+
+
+def _source(found: Estimate) -> str:
+    data = published()
+    keys = {one.source for model in found.models for one in data.results[model]}
+    return "; ".join(SOURCES[key] for key in SOURCES if key in keys)

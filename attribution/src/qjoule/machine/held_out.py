@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How wrong estimates of power are: each published result, estimated as if it were not known.
+
+A held-out result is estimated at each level from what that level may use:
+
+- `model`: the other results of its CPU model;
+- `microarchitecture`: all models but its own;
+- `family`: all microarchitectures but its own;
+- `any`: all vendors but its own.
+
+The truth over the estimate, minus 1, is a point of the level. Rest, 10, 50 and 100 % of load count
+alike, although most results give only two of them. The error of a level is the 95 % quantile of its
+points' sizes. To this comes the error of taking a package's watts from its machine's: how much
+further off than a microarchitecture's wall results the packages are that were measured by their
+own counters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import mean
+
+from qjoule.machine.power_model import LEVELS, Estimate, Wanted, estimate
+from qjoule.machine.published import (
+    DRAM_W_PER_GB,
+    EFFICIENCY,
+    LOADS,
+    CpuModel,
+    Result,
+    published,
+)
+
+QUANTILE = 0.95
+
+
+@dataclass(frozen=True)
+class Point:
+    """A held-out watt: `error` is truth / estimate - 1; `at` indexes `LOADS`."""
+
+    cpu: str
+    at: int
+    error: float
+
+
+def points(level: str, *, guest: bool = False) -> list[Point]:
+    """All points of a level; as a `guest` sees it, without the number of threads of a package."""
+    data = published()
+    found: list[Point] = []
+    for name, results in data.results.items():
+        cpu = data.models[name]
+        for one in results:
+            if level == "model":
+                if len(results) > 1:
+                    found += _points(cpu, one, _others(cpu, one))
+                continue
+            known = _estimated(cpu, level, guest=guest)
+            if known.level == level:
+                found += _points(cpu, one, known)
+    return found
+
+
+def _others(cpu: CpuModel, held_out: Result) -> Estimate:
+    return estimate(Wanted(cpu.model), use=lambda one: one is not held_out)
+
+
+def _estimated(cpu: CpuModel, level: str, *, guest: bool) -> Estimate:
+    data = published()
+    own = data.architectures[cpu.architecture]
+    without = {
+        one.model
+        for one in data.models.values()
+        if {
+            "microarchitecture": one.model == cpu.model,
+            "family": one.architecture == cpu.architecture,
+            "any": data.architectures[one.architecture].vendor == own.vendor,
+        }[level]
+    }
+    wanted = Wanted(None, cpu.architecture, own.vendor, None if guest else cpu.threads, cpu.ghz)
+    return estimate(wanted, start=level, without=without)
+
+
+def _points(cpu: CpuModel, truth: Result, known: Estimate) -> Iterator[Point]:
+    share = cpu.threads / known.threads
+    for at, (watts, estimated) in enumerate(zip(truth.watts, known.curve, strict=True)):
+        if watts is not None:
+            yield Point(cpu.model, at, watts / (estimated * share) - 1)
+
+
+def measured_points() -> list[Point]:
+    """Packages that were measured by their own counters, estimated from wall results alone."""
+    data = published()
+    found: list[Point] = []
+    for name, results in data.results.items():
+        cpu = data.models[name]
+        for one in results:
+            if one.measured:
+                wanted = Wanted(None, cpu.architecture, "", cpu.threads, cpu.ghz)
+                known = estimate(wanted, start="microarchitecture", use=lambda r: not r.measured)
+                found += _points(cpu, one, known)
+    return found
+
+
+def quantile(found: Iterable[Point], share: float = QUANTILE) -> float:
+    """The size of error that `share` of the points do not exceed; each load counts alike."""
+    kept = sorted((abs(one.error), one.at) for one in found)
+    counts = [max(sum(at == load for _, at in kept), 1) for load in range(len(LOADS))]
+    present = sum(any(at == load for _, at in kept) for load in range(len(LOADS)))
+    reached = 0.0
+    for size, at in kept:
+        reached += 1 / counts[at] / present
+        if reached >= share - 1e-12:
+            return size
+    raise ValueError("no points")
+
+
+def derivation_error() -> float:
+    """The 95 % error of taking a package's watts from its machine's wall."""
+    more = quantile(measured_points()) ** 2 - quantile(points("microarchitecture")) ** 2
+    return math.sqrt(max(more, 0.0))
+
+
+def level_error(level: str, *, guest: bool = False) -> float:
+    """The relative 95 % error of an estimate at `level`; no better level has a larger one."""
+    better = LEVELS[: LEVELS.index(level) + 1]
+    widest = max(quantile(points(one, guest=guest)) for one in better)
+    return math.hypot(widest, derivation_error())
+
+
+def coverage(level: str, *, guest: bool = False) -> float:
+    """Share of the points that lie within an interval that was made without their CPU model.
+
+    The error of the derivation is left out: all of these points share it.
+    """
+    found = points(level, guest=guest)
+    counts = [max(sum(one.at == at for one in found), 1) for at in range(len(LOADS))]
+    present = len({one.at for one in found})
+    covered = 0.0
+    for cpu in {one.cpu for one in found}:
+        limit = quantile(one for one in found if one.cpu != cpu)
+        covered += sum(
+            1 / counts[one.at] / present
+            for one in found
+            if one.cpu == cpu and abs(one.error) <= limit
+        )
+    return covered
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two results of one maker and CPU, with one and with two packages."""
+
+    one: Result
+    two: Result
+
+    def rest_share(self, end: int) -> float:
+        """Share of the larger machine's watts that is drawn once; `end`: 0 rest, -1 full load."""
+        one_w, two_w = self._watts(end)
+        return (2 * one_w - two_w) / two_w
+
+    def rest_over_package(self, end: int) -> float:
+        """Watts of the larger machine's rest, for each package, over those of a package."""
+        one_w, two_w = self._watts(end)
+        added_w = two_w - one_w
+        package_w = added_w * EFFICIENCY[end] - 128.0 * DRAM_W_PER_GB[end]
+        rest_w = (two_w - 2 * added_w) / 2 + added_w * (1 - EFFICIENCY[end])
+        return rest_w / package_w if package_w > 0 else math.inf
+
+    def _watts(self, end: int) -> tuple[float, float]:
+        one_w, two_w = self.one.machine_w[end], self.two.machine_w[end]
+        assert one_w is not None and two_w is not None  # the tables have both ends
+        return one_w, two_w
+
+
+def pairs() -> list[Pair]:
+    """All pairs of the tables."""
+    found = []
+    for results in published().results.values():
+        for a, b in combinations([one for one in results if not one.measured], 2):
+            if a.system.split()[0] == b.system.split()[0] and {a.packages, b.packages} == {1, 2}:
+                found.append(Pair(a, b) if a.packages == 1 else Pair(b, a))
+    return found
+
+
+def rest_over_package() -> tuple[float, float]:
+    """Watts of a machine's rest over its packages', at no and at full load: means of `pairs`.
+
+    A few machines have a rest that is ten times the usual one at rest. The mean is what a machine
+    of which nothing is known can be expected to draw, and the median is far below it.
+    """
+    found = pairs()
+    return (
+        mean(pair.rest_over_package(0) for pair in found),
+        mean(pair.rest_over_package(-1) for pair in found),
+    )
+
+
+def rest_error() -> float:
+    """The relative 95 % error of `rest_over_package`."""
+    middle = rest_over_package()
+    return quantile(
+        Point(pair.one.cpu, at, pair.rest_over_package(end) / middle[end] - 1)
+        for pair in pairs()
+        for at, end in ((0, 0), (3, -1))
+    )
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A row of ``estimate_errors.csv``. `at_rest`, `at_full`: the rest's watts over a package's."""
+
+    level: str
+    seen: str  #: from the `host` or as a `guest`
+    error: float
+    at_rest: float | None = None
+    at_full: float | None = None
+
+
+def errors() -> list[Saved]:
+    """All that the product uses, as computed from the tables."""
+    found = [Saved("measured", seen, quantile(points("model"))) for seen in ("host", "guest")]
+    for level in LEVELS:
+        for seen in ("host", "guest"):
+            found.append(Saved(level, seen, level_error(level, guest=seen == "guest")))
+    low, high = rest_over_package()
+    return [*found, Saved("rest", "host", rest_error(), low, high)]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses the memory: the one the user gave, the trace's own, or the machine's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.check import Check
+from qjoule.machine.identity import Identity, of_trace, this_machine
+from qjoule.machine.memory import (
+    TRACE_FILE,
+    Memory,
+    conditions,
+    differences,
+    extend,
+    load,
+)
+from qjoule.model.fit.cells import Cell
+from qjoule.model.memory_used import UNREMEMBERED, Remembered
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+NONE = "none"
+MACHINE_FILE = Path("/var/lib/qjoule/memory.bin")
+_DAY_S = 86_400.0
+#: Sources that read the same counters, by one name.
+_SAME_COUNTERS = {"powercap": "rapl", "perf": "rapl"}
+
+
+def own_file() -> Path:
+    """Where this user's commands keep the machine's memory: all users' file if they may write it,
+    else one of their own."""
+    if os.access(MACHINE_FILE.parent, os.W_OK):
+        return MACHINE_FILE
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return Path(base, "qjoule", "memory.bin")
+
+
+def for_trace(trace: Trace, choice: str | None = None) -> Remembered:
+    """The memory of a trace: its own copy, a file (`choice`), or none (`NONE`).
+
+    A file that does not exist is one that nothing is known from yet. Raises `QjouleError`: the
+    given file is damaged, or of another machine.
+    """
+    if choice == NONE:
+        return UNREMEMBERED
+    identity = _identity(trace)
+    if choice is None:
+        try:
+            found = load(trace.path / TRACE_FILE)
+        except QjouleError as error:
+            return Remembered(notes=(f"the memory is not used: {error}",))
+        if found is None:
+            return UNREMEMBERED
+    else:
+        found = _given(Path(choice)) or Memory(identity)
+    if reasons := differences(found.identity, identity):
+        if choice is not None:
+            raise QjouleError(f"{choice} cannot be used for {trace.path}: {reasons[0]}")
+        return Remembered(notes=(f"the memory is not used: {reasons[0]}",))
+    return _used(found, identity, trace.meta)
+
+
+def for_machine(choice: str | None = None) -> Callable[[Meta], Remembered]:
+    """Returns a function that gives this machine's memory once the energy source is known.
+
+    The files are read at once, because our rights may not allow it later. Raises as `for_trace`.
+    """
+    if choice == NONE:
+        return lambda _meta: UNREMEMBERED
+    found, notes = to_record(choice)
+    if found is None:
+        return lambda _meta: Remembered(notes=notes)
+
+    def choose(meta: Meta) -> Remembered:
+        used = _used(found, found.identity, meta)
+        return replace(used, notes=(*notes, *used.notes))
+
+    return choose
+
+
+def to_record(choice: str | None = None) -> tuple[Memory | None, tuple[str, ...]]:
+    """The memory that a trace recorded here contains, with this machine's identity; and why a file
+    is not in it.
+
+    It may be empty: its identity tells where and how the trace was recorded. Raises as `for_trace`.
+    """
+    if choice == NONE:
+        return None, ()
+    try:
+        machine = this_machine()
+    except QjouleError as error:
+        return None, (f"no memory: {error}",)
+    whole, notes = Memory(machine), []
+    for path in [Path(choice)] if choice else dict.fromkeys((MACHINE_FILE, own_file())):
+        try:
+            found = _given(path) if choice else load(path)
+            if found is not None:
+                whole = whole.merged(found)
+        except QjouleError as error:
+            if choice:
+                raise QjouleError(f"{path} cannot be used here: {error}") from error
+            notes.append(f"the memory is not used: {error}")
+    if _ahead(whole.cells, datetime.now(UTC).timestamp()):
+        notes.append("the memory holds evidence from later than now: was the clock set back?")
+    return replace(whole.bounded(), identity=machine), tuple(notes)
+
+
+def where_to_extend(trace: Trace, choice: str | None = None) -> Path | None:
+    """The file that what a trace tells is added to; None: to no file.
+
+    By default this machine's, if the trace was recorded here from counters, and with a memory.
+    """
+    if choice == NONE or trace.meta.imported is not None:
+        return None
+    if choice is not None:
+        return Path(choice)
+    try:
+        found = load(trace.path / TRACE_FILE)
+        here = this_machine()
+    except QjouleError:
+        return None
+    if found is None or trace.meta.energy.grade != "measured":
+        return None
+    same = bool(here.machine) and found.identity.machine == here.machine
+    return own_file() if same and not differences(found.identity, here) else None
+
+
+def add(path: Path, cells: Sequence[Cell], identity: Identity) -> None:
+    """Adds what a trace or a live view told to a file. Raises `QjouleError`."""
+    if cells:
+        extend(path, Memory(identity, tuple(cells)))
+
+
+def identity_of(trace: Trace) -> Identity:
+    """The machine of a trace, as it was at recording."""
+    return _identity(trace)
+
+
+def check(machine: Identity) -> Check:
+    """Doctor's line: what this user's commands remember of the machine."""
+    try:
+        found = load(own_file())
+    except QjouleError as error:
+        return Check("memory", None, f"not used: {error}", f"rm {own_file()}")
+    if found is None:
+        return Check("memory", True, "empty: it grows with 'qjoule attribute' and 'qjoule top'")
+    if reasons := differences(found.identity, machine):
+        return Check("memory", None, f"not used: {reasons[0]}", f"rm {own_file()}")
+    return Check("memory", True, origin(found.cells))
+
+
+def origin(cells: Sequence[Cell]) -> str:
+    """One line about evidence; empty if there is none."""
+    if not cells:
+        return ""
+    first, last = (
+        datetime.fromtimestamp(pick(cell.when_s for cell in cells), UTC) for pick in (min, max)
+    )
+    shapes = len({key for cell in cells for key in cell.keys.tolist()})
+    parts = sum(len(cell.members) for cell in cells if not cell.domain.endswith("/rest"))
+    rest = ", power at rest" if any(cell.domain.endswith("/rest") for cell in cells) else ""
+    return f"{parts} stretches from {first:%Y-%m-%d} to {last:%Y-%m-%d}, {shapes} shapes{rest}"
+
+
+def _identity(trace: Trace) -> Identity:
+    """From the trace's own memory if that is of its machine, else from its meta.json."""
+    told = of_trace(trace.meta)
+    try:
+        found = load(trace.path / TRACE_FILE)
+    except QjouleError:
+        return told
+    return told if found is None or differences(found.identity, told) else found.identity
+
+
+def _given(path: Path) -> Memory | None:
+    if os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
+        raise UsageError(f"{path} is a directory: --memory needs a file, or '{NONE}'")
+    return load(path)
+
+
+def _used(found: Memory, identity: Identity, meta: Meta) -> Remembered:
+    """The cells of the same energy source and grade, under the conditions of a trace."""
+    source = _SAME_COUNTERS.get(meta.energy.source, meta.energy.source)
+    now = conditions(identity, source, meta.energy.grade)
+    cells = tuple(cell for cell in found.cells if cell.conditions.energy == now.energy)
+    notes = _notes(cells, found, now.energy)
+    return Remembered(cells, now, origin(cells), notes)
+
+
+def _notes(cells: tuple[Cell, ...], found: Memory, energy: str) -> tuple[str, ...]:
+    others = sorted({cell.conditions.energy for cell in found.cells} - {energy})
+    if not cells and others:
+        return (f"the memory is not used: it is of {others[0]}, not of {energy}",)
+    return ()
+
+
+def _ahead(cells: Sequence[Cell], now_s: float) -> bool:
+    return any(cell.when_s > now_s + _DAY_S for cell in cells)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watts of a package at four loads, by how well its CPU is known.
+
+Four levels, best first:
+
+- `model`: results of this very CPU model. Their median.
+- `microarchitecture`: results of other models of its microarchitecture;
+- `family`: of other microarchitectures of its vendor and kind, at most `NEAR_YEARS` away;
+- `any`: of its vendor, else of all.
+
+Below `model`, the level's median is carried to the package's threads and clock: among models of one
+microarchitecture, watts follow a power of either. The powers come from all results together. A
+guest does not see how many threads its package has. It gets its threads' share of a package of the
+usual size, and so does a kernel that shows far fewer threads than such packages have.
+
+Between rest and full load a package follows `SHAPE`, unless its own counters were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+
+from qjoule.machine.published import LOADS, CpuModel, Published, Result, published
+
+LEVELS = ("model", "microarchitecture", "family", "any")
+NEAR_YEARS = 3
+_ENDS = (0, 3)  #: of `LOADS`: rest and full load
+#: Weights that keep the powers of threads and clock small where few models tell them.
+_RIDGE = 0.5
+
+Curve = tuple[float, float, float, float]  #: watts at `LOADS`
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is known of a package. `threads` None: a guest, which sees only its own."""
+
+    model: str | None = None
+    architecture: str | None = None
+    vendor: str = ""
+    threads: int | None = None
+    ghz: float | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Watts of a whole package that has `threads`, and what they are based on."""
+
+    level: str
+    curve: Curve
+    threads: float
+    models: tuple[str, ...]  #: whose results were used
+    results: int
+    measured: bool  #: by a package's own counters
+
+
+Use = Callable[[Result], bool]
+
+
+def _all_results(_: Result) -> bool:
+    return True
+
+
+def estimate(
+    wanted: Wanted,
+    *,
+    start: str = "model",
+    without: Collection[str] = (),
+    use: Use = _all_results,
+) -> Estimate:
+    """The estimate at the best level, from `start` on, that has results.
+
+    `without`: models whose results do not count. `use`: which results do.
+    """
+    data = published()
+    for level in LEVELS[LEVELS.index(start) :]:
+        found = {
+            model: kept
+            for model in _candidates(data, wanted, level, without)
+            if (kept := [one for one in data.results[model] if use(one)])
+        }
+        if found and level == "model":
+            return _of_model(data, next(iter(found.items())))
+        if found:
+            return _carried(data, wanted, level, found)
+    raise ValueError("no results at all")
+
+
+def _candidates(data: Published, wanted: Wanted, level: str, without: Collection[str]) -> list[str]:
+    """Models with results that a level may use."""
+    own = data.architectures.get(wanted.architecture or "")
+    vendor = own.vendor if own else wanted.vendor
+    models = [data.models[name] for name in data.results if name not in without]
+    if level == "model":
+        return [one.model for one in models if one.model == wanted.model]
+    if level == "microarchitecture":
+        return [one.model for one in models if one.architecture == wanted.architecture]
+    if level == "family":
+        return [one.model for one in models if own and _near(data, one, own.key)]
+    of_vendor = [
+        one.model for one in models if data.architectures[one.architecture].vendor == vendor
+    ]
+    return of_vendor or [one.model for one in models]
+
+
+def _near(data: Published, one: CpuModel, key: str) -> bool:
+    its, own = data.architectures[one.architecture], data.architectures[key]
+    alike = (its.vendor, its.kind) == (own.vendor, own.kind)
+    return alike and abs(its.year - own.year) <= NEAR_YEARS
+
+
+def _of_model(data: Published, found: tuple[str, list[Result]]) -> Estimate:
+    model, results = found
+    measured = [one for one in results if one.measured]
+    chosen = measured or results
+    ends = [median(_known(one, at) for one in chosen) for at in _ENDS]
+    curve = shaped(ends[0], ends[1])
+    if measured:
+        curve = _concave([median(_known(one, at) for one in measured) for at in range(len(LOADS))])
+    threads = data.models[model].threads
+    return Estimate("model", curve, threads, (model,), len(chosen), bool(measured))
+
+
+def _carried(
+    data: Published, wanted: Wanted, level: str, found: dict[str, list[Result]]
+) -> Estimate:
+    models = [data.models[name] for name in found]
+    threads = _of_their_size(wanted.threads, [one.threads for one in models])
+    clocks = [one.ghz for one in models if one.ghz]
+    ghz = wanted.ghz or (median(clocks) if clocks else 1.0)
+    ends = []
+    for at in _ENDS:
+        by_threads, by_clock = powers(at)
+        rests = [
+            math.log(median(_known(one, at) for one in found[cpu.model]))
+            - by_threads * math.log(cpu.threads)
+            - by_clock * math.log(cpu.ghz or ghz)
+            for cpu in models
+        ]
+        ends.append(
+            math.exp(median(rests) + by_threads * math.log(threads) + by_clock * math.log(ghz))
+        )
+    count = sum(map(len, found.values()))
+    curve = shaped(min(ends), ends[1])
+    return Estimate(level, curve, threads, tuple(found), count, measured=False)
+
+
+def _of_their_size(threads: int | None, counts: list[int]) -> float:
+    """The threads that watts are computed for: those known, if other packages have about as many.
+
+    A kernel that shows far fewer runs on a part of a package, although nothing else says so.
+    """
+    if threads is not None and min(counts) / 2 <= threads <= max(counts) * 2:
+        return float(threads)
+    return float(median(counts))
+
+
+@cache
+def powers(at: int) -> tuple[float, float]:
+    """By which powers of threads and of clock watts at `LOADS[at]` rise within a
+    microarchitecture."""
+    data = published()
+    groups: dict[str, list[tuple[float, float, float]]] = {}
+    for name, results in data.results.items():
+        cpu = data.models[name]
+        if cpu.ghz:
+            watts = median(_known(one, at) for one in results)
+            point = (math.log(cpu.threads), math.log(cpu.ghz), math.log(watts))
+            groups.setdefault(cpu.architecture, []).append(point)
+    xx = zz = _RIDGE
+    xz = xy = zy = 0.0
+    for points in groups.values():
+        means = [sum(column) / len(points) for column in zip(*points, strict=True)]
+        for point in points:
+            x, z, y = (value - mean for value, mean in zip(point, means, strict=True))
+            xx, zz, xz, xy, zy = xx + x * x, zz + z * z, xz + x * z, xy + x * y, zy + z * y
+    determinant = xx * zz - xz * xz
+    return (xy * zz - zy * xz) / determinant, (zy * xx - xy * xz) / determinant
+
+
+def shaped(rest_w: float, full_w: float) -> Curve:
+    """A curve from its ends: the shape of the published curves."""
+    at_10, at_50 = shape()
+    rise = full_w - rest_w
+    return (rest_w, rest_w + at_10 * rise, rest_w + at_50 * rise, full_w)
+
+
+@cache
+def shape() -> tuple[float, float]:
+    """How far from rest to full power 10 % and 50 % of load are.
+
+    Under stress at a fixed share of CPU time, packages are far above the line between the ends; in
+    results by SPECpower's target load, where clocks fall with the load, they are on it or below.
+    Both count alike: the mean of both medians, and never below the line from 10 % to the end.
+    """
+    kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for results in published().results.values():
+        for one in results:
+            w0, w10, w50, w100 = one.watts
+            if None not in (w0, w10, w50, w100):
+                assert w0 is not None and w10 is not None and w50 is not None and w100 is not None
+                kinds[one.measured].append(((w10 - w0) / (w100 - w0), (w50 - w0) / (w100 - w0)))
+    at_10, at_50 = (
+        sum(median(point[i] for point in points) for points in kinds.values()) / len(kinds)
+        for i in (0, 1)
+    )
+    return at_10, max(at_50, at_10 + (1 - at_10) * 4 / 9)
+
+
+def _concave(watts: list[float]) -> Curve:
+    """The least concave curve that is nowhere below `watts`."""
+    out = list(watts)
+    for i in (1, 2):
+        lines = [
+            watts[a] + (watts[b] - watts[a]) * (LOADS[i] - LOADS[a]) / (LOADS[b] - LOADS[a])
+            for a in range(i)
+            for b in range(i + 1, len(LOADS))
+        ]
+        out[i] = max(watts[i], *lines)
+    return (out[0], out[1], out[2], out[3])
+
+
+def _known(one: Result, at: int) -> float:
+    watts = one.watts[at]
+    assert watts is not None  # the tables have both ends, and all loads of measured packages
+    return watts
