@@ -11,12 +11,17 @@ from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
 from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
+from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import learn, settle
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.meta import Meta
+
+#: A relative error above this says nothing, so it is taken for no statement.
+_MOST_ERROR = 1000.0
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Accounts:
     """Settings that all accounts of one recording or stream share.
 
     `period_ns`: how often the energy counters are updated; 0 if they are computed when read.
-    `refit`: learn from the windows who draws what.
+    `refit`: learn from the windows who draws what. `table`: the machine's idle states, if known.
     """
 
     series: tuple[Series, ...]
@@ -33,6 +38,7 @@ class Accounts:
     idle: IdlePolicy
     period_ns: int
     refit: bool
+    table: IdleTable | None = None
 
     @staticmethod
     def of(
@@ -50,6 +56,7 @@ class Accounts:
             idle,
             update_period_ns(meta),
             learns(meta.energy.grade),
+            idle_table(meta),
         )
 
     def new(
@@ -58,6 +65,7 @@ class Accounts:
         class_of: ClassOf = itself,
         roles: Roles | None = None,
         closed: Closed | None = None,
+        memory: Memory | None = None,
     ) -> Account:
         """An empty account; the arguments are those of `Account`."""
         return Account(
@@ -70,6 +78,8 @@ class Accounts:
             refit=self.refit,
             roles=roles,
             closed=closed,
+            memory=memory,
+            table=self.table,
         )
 
 
@@ -110,6 +120,27 @@ def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
     return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
 
 
+def idle_table(meta: Meta) -> IdleTable | None:
+    """The states that are on, as the model uses them; None if they say nothing of the cores.
+
+    A guest may halt or poll in a state of its own (drivers/cpuidle/cpuidle-haltpoll.c). What the
+    real core then does is not known.
+    """
+    states = meta.idle_states
+    if meta.energy.source == "host" or any("haltpoll" in one.name.lower() for one in states):
+        return None
+    on = [
+        (one.residency_us * 1000, one.latency_us * 1000)
+        for one in states
+        if one.residency_us is not None and one.disabled < one.cpus
+    ]
+    # A state that polls is no sleep.
+    if not any(residency_ns for residency_ns, _ in on):
+        return None
+    residency_ns, exit_ns = zip(*on, strict=True)
+    return IdleTable(residency_ns, exit_ns)
+
+
 def update_period_ns(meta: Meta) -> int:
     """How often the energy counters are updated; 0 for an estimate, which is computed when read.
 
@@ -130,6 +161,18 @@ def lag_ns(meta: Meta) -> int:
     hardware counters lag: a replayed or computed reading is exact at its time.
     """
     return update_period_ns(meta) // 2 if meta.energy.grade == "measured" else 0
+
+
+def total_errors(meta: Meta) -> dict[str, float]:
+    """Relative 95 % errors of the totals of the domains that say theirs; estimates alone do."""
+    if meta.energy.grade != "estimated":
+        return {}
+    said = [(one.name, one.error) for one in meta.domains if one.error is not None]
+    found: dict[str, float] = {}
+    for name, error in said:
+        if 0 < error <= _MOST_ERROR:  # NaN is neither
+            found[name] = max(error, found.get(name, 0.0))
+    return found
 
 
 def learns(grade: str) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from qjoule.engine import recorded
-from qjoule.engine.accounts import Accounts, divided
+from qjoule.engine.accounts import Accounts, divided, total_errors
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
 from qjoule.engine.observer import NOBODY, Observer
+from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.engine.transactions import COMMIT, Transactions, with_commits
 from qjoule.engine.transactions import KEY as TRANSACTION
@@ -21,6 +22,7 @@ from qjoule.model.arrays import Segments
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
@@ -37,6 +39,7 @@ def attribute(
     calibrated: Calibrated = UNCALIBRATED,
     where: Selection = EVERYTHING,
     observer: Observer = NOBODY,
+    learned: Callable[[tuple[Cell, ...]], object] = lambda _cells: None,
 ) -> Attribution:
     """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
 
@@ -44,7 +47,8 @@ def attribute(
     number of segments of each batch that is done. `coefficients` take precedence over those of
     `calibrated`, and these over the defaults. Queries that `where` excludes form one row per
     server: they ran and have their share. `observer` sees the windows as they are closed, and
-    changes nothing. Raises `UsageError` for an unknown key or policy.
+    changes nothing. `learned` is called with what the trace tells of the machine, for its memory.
+    Raises `UsageError` for an unknown key or policy.
     """
     keys = check_keys(by)
     if idle not in IDLE_POLICIES:
@@ -63,10 +67,12 @@ def attribute(
         idle,
         coefficients or calibrated.coefficients,
     )
+    memory = Remembering.of(calibrated.memory, labels, trace.meta)
     account = accounts.new(
         class_of=classes(labels),
         roles=_roles(labels) if requests.any else None,
         closed=observer.split,
+        memory=memory,
     )
 
     def read(table: pa.Table, segments: Segments) -> None:
@@ -77,11 +83,13 @@ def attribute(
     observer.started(energy, machine, labels, grouped.queries)
     ledger = divided(account, windows, grouped.segments(read), requests)
     observer.finished(ledger)
+    learned(memory.take())
     about = assemble.Provenance(
         trace=recorded.trace_info(trace),
         source=trace.meta.energy.source or "none",
         grade=trace.meta.energy.grade if energy.series else "none",
         reason=trace.meta.energy.reason,
+        total_errors=total_errors(trace.meta),
         by=keys,
         where=str(where),
         coverage=None if requests.any else grouped.reader.coverage,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.model.energy import I64, Bool
-from qjoule.trace.arrow import pc
+from qjoule.trace.views import is_told, view
 
 #: an int is the shape's hash, in place of a fingerprint that never arrived
 Value = str | int | None
@@ -20,12 +20,16 @@ _TABLE_SIZE = 1 << 20
 
 @dataclass(frozen=True)
 class Coded:
-    """A column as codes into `values`; some values may not occur."""
+    """A column as codes into `values`; some values may not occur. `only`: the one code, if all
+    rows have the same and this is known."""
 
     codes: I64
     values: Sequence[Value]
+    only: int | None = None
 
     def among(self, wanted: Sequence[str]) -> Bool:
+        if self.only is not None:
+            return np.full(len(self.codes), self.values[self.only] in wanted)
         return np.array([value in wanted for value in self.values])[self.codes]
 
 
@@ -35,16 +39,26 @@ def coded(column: pa.ChunkedArray, missing: str) -> Coded:
         column = column.dictionary_encode()
     column = column.unify_dictionaries().combine_chunks()
     words = [missing if value is None else str(value) for value in column.dictionary.to_pylist()]
-    codes = pc.fill_null(column.indices, len(words)).to_numpy().astype(np.int64)
+    only = None
+    if len(column) and column.null_count == len(column):
+        only = len(words)
+    elif len(column) and not column.null_count and len(words) == 1:
+        only = 0
+    if only is not None:
+        codes = np.broadcast_to(np.int64(only), len(column))
+        return Coded(codes, [*words, missing], only)
+    codes = view(column.indices, len(words)).astype(np.int64)
     return Coded(codes, [*words, missing])
 
 
 def fingerprints(queries: pa.Table) -> Coded:
     """Fingerprints; the shape's hash if the text never arrived, or None."""
     column = queries.column("fingerprint")
-    named = column.is_valid().to_numpy()
     names = coded(column, "")
-    shape = pc.fill_null(queries.column("shape"), 0).to_numpy()
+    if not column.null_count:
+        return Coded(names.codes, [*names.values, None], names.only)
+    named = is_told(column)
+    shape = view(queries.column("shape"), 0)
     lacking = ~named & (shape != 0)
     hashes, place = np.unique(shape[lacking], return_inverse=True)
     codes = np.where(named, names.codes, len(names.values))
@@ -53,7 +67,9 @@ def fingerprints(queries: pa.Table) -> Coded:
 
 
 def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
-    """Codes of pairs, and their upper bound."""
+    """Codes of pairs, and their upper bound. Their order is that of `joint`, then of `column`."""
+    if column.only is not None:
+        return joint, size
     width = len(column.values)
     if size * width >= 1 << 62:
         rows, joint = distinct(joint, size)

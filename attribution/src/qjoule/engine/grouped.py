@@ -68,4 +68,7 @@ class Grouped:
         for table in self._trace.iter_segments(columns=self.reader.columns):
             segments = self.reader.read(table)
             read(table, segments)
+            del table
             yield segments
+            del segments  # before the next rows are read
+        self.queries.let_go()

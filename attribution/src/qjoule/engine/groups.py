@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from qjoule.engine.query_labels import check_key
 from qjoule.errors import UsageError
+from qjoule.model.charge import U32, GroupsById
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import BY_THREAD, KERNEL, TRACER, LabelIndex, background, process
 
@@ -36,28 +37,29 @@ class OwnerGroups:
     of_server: Bool  #: runs for a traced server that has queries, inside or outside of a query
     unknown: int  #: group of owners that were never announced
 
-    def find(self, owner: I64) -> tuple[I64, Bool]:
-        """Group of each owner id, and whether it runs for a traced server."""
-        place = self._places(owner)
-        return np.append(self.group, self.unknown)[place], np.append(self.of_server, False)[place]
-
-    def _places(self, owner: I64) -> I64:
-        """The place of each owner in `ids`; the length of `ids` if it is not there."""
-        count = len(self.ids)
-        if self._table is not None:
-            return self._table[np.minimum(owner, len(self._table) - 1)]
+    def numbered(self, owner: U32) -> tuple[U32, GroupsById]:
+        """Numbers for some owners, and the group of each number; marked if it runs for a traced
+        server. Owners that are not known have the last entry, or a number beyond it."""
+        if self._by_id is not None:
+            return owner, self._by_id
         at = np.searchsorted(self.ids, owner)
-        return np.where(np.append(self.ids, -1)[at] == owner, at, count)
+        at = np.where(np.append(self.ids, -1)[at] == owner, at, len(self.ids))
+        return at.astype(np.uint32), self._by_place
 
     @cached_property
-    def _table(self) -> I64 | None:
-        """Places by id, if ids are consecutive numbers as qjoule assigns them; else None."""
+    def _by_place(self) -> GroupsById:
+        """Groups by place in `ids`."""
+        return GroupsById(0, np.append(self.group, self.unknown), np.append(self.of_server, False))
+
+    @cached_property
+    def _by_id(self) -> GroupsById | None:
+        """Groups by id, if ids are consecutive numbers as qjoule assigns them; else None."""
         size = int(self.ids.max(initial=-1)) + 2
         if size > 2 * len(self.ids) + 1024 or int(self.ids.min(initial=0)) < 0:
             return None
-        table = np.full(size, len(self.ids), np.int64)
-        table[self.ids] = np.arange(len(self.ids))
-        return table
+        group, marked = np.full(size, self.unknown, np.int64), np.zeros(size, bool)
+        group[self.ids], marked[self.ids] = self.group, self.of_server
+        return GroupsById(0, group, marked)
 
 
 def group_owners(

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, OwnerKind
+from qjoule.engine.live_effects import FIELDS, limited, with_traffic
 from qjoule.engine.live_groups import Records
 from qjoule.engine.requests import summed
 from qjoule.model import latency
 from qjoule.model.arrays import (
     COUNTERS,
+    EFFECTS,
     F64,
     Anomalies,
     Entries,
@@ -35,7 +37,7 @@ def from_aggregates(
     *,
     first: int = 0,
     lost_ns: I64 | None = None,
-    busy: F64 | None = None,
+    awake_ns: I64 | None = None,
     anomalies: Anomalies | None = None,
 ) -> WindowBatch:
     """The batch of all windows of `energy`, from the kernel side's sums over them.
@@ -46,10 +48,10 @@ def from_aggregates(
     that are cut in proportion. In window 0 the excess ran before tracing began; elsewhere it is
     counted as overlap.
 
-    Sums do not show who ran at the same instant. `busy` (windows, CPUs) is the share of each window
-    in which each CPU was busy; CPUs are assumed to be busy independently of each other. Where it is
-    not known (NaN), a package is assumed to be active for as long as possible. Active time is
-    shared by CPU time. The cores' time counts overlap once per pair of threads.
+    `awake_ns` (windows, packages) is the time with any CPU of the package busy. Where it is not
+    known (negative), a package is assumed to be active for as long as possible. Sums do not show
+    who ran at the same instant: active time is shared by the cores' time, which counts overlap once
+    per pair of threads.
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
@@ -73,10 +75,12 @@ def from_aggregates(
         anomalies.outside_ns += int(beyond_ns[:begun].sum())
         anomalies.overlap_ns += int(beyond_ns[begun:].sum())
     active = np.minimum(busy_ns, np.diff(bounds)[:, None])
-    if busy is not None:
-        active = _active(active, busy_ns, busy, machine, np.diff(bounds))
-    per_ns = (active / np.maximum(busy_ns, 1))[entries.window, entries.package]
-    entries = replace(entries, shared_ns=entries.cpu_ns * per_ns)
+    if awake_ns is not None:
+        least = -(-busy_ns // sizes)
+        active = np.where(awake_ns >= 0, np.clip(awake_ns, least, active), active)
+    entries = _beside(entries, active)
+    asleep = np.diff(bounds)[:, None] - active
+    entries = limited(entries, asleep, capacity - busy_ns, sizes)
     overlap = _per_window(entries, entries.overlap_ns, busy_ns.shape)
     return WindowBatch(
         first,
@@ -91,16 +95,13 @@ def from_aggregates(
     )
 
 
-def _active(most_ns: I64, busy_ns: I64, busy: F64, machine: Machine, dt_ns: I64) -> I64:
-    """Time with any CPU busy, (windows, packages): at most `most_ns`, at least the CPUs' mean."""
-    slots, out = machine.package_slots(), most_ns.copy()
-    for slot in range(most_ns.shape[1]):
-        mine = busy[:, slots == slot]
-        known = ~np.isnan(mine).any(axis=1)
-        awake = dt_ns[known] * (1.0 - np.prod(1.0 - mine[known], axis=1))
-        least = -(-busy_ns[known, slot] // mine.shape[1])
-        out[known, slot] = np.clip(np.rint(awake).astype(np.int64), least, most_ns[known, slot])
-    return out
+def _beside(entries: Entries, active_ns: I64) -> Entries:
+    """Divides the active time of each window and package, and adds the traffic in it."""
+    core_ns = entries.cpu_ns - 0.5 * entries.overlap_ns
+    sums = np.zeros(active_ns.shape)
+    np.add.at(sums, (entries.window, entries.package), core_ns)
+    per_ns = (active_ns / np.maximum(sums, 1.0))[entries.window, entries.package]
+    return with_traffic(replace(entries, shared_ns=core_ns * per_ns), core_ns, active_ns)
 
 
 def _requests(records: Records, window: I64, group: I64, windows: int) -> Requests:
@@ -128,7 +129,8 @@ def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
     fits = np.minimum(busy, capacity_ns).ravel()
     cpu_ns = apportion(fits, key, entries.cpu_ns.astype(np.float64))
     overlap_ns = np.minimum(entries.overlap_ns, cpu_ns)
-    return replace(entries, cpu_ns=cpu_ns, overlap_ns=overlap_ns).take(cpu_ns > 0), beyond
+    cut = replace(entries, cpu_ns=cpu_ns, overlap_ns=overlap_ns)
+    return cut.take((cpu_ns > 0) | entries.effects.any(axis=1)), beyond
 
 
 def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) -> Entries:
@@ -151,7 +153,15 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
     def columns(values: npt.NDArray[np.uint64]) -> F64:
         return np.stack([real(values[:, i]) for i in range(COUNTERS)], axis=1)
 
-    cpu_ns = whole(cpu)
+    def effects() -> F64:
+        out = np.zeros((len(present), len(EFFECTS)))
+        for name, columns in FIELDS:
+            values = records[name].reshape(len(records), columns.stop - columns.start)
+            for column, one in zip(out.T[columns], values.T, strict=True):
+                column[:] = real(one)
+        return out
+
+    cpu_ns, caused = whole(cpu), effects()
     return Entries(
         pair // packages,
         pair % packages,
@@ -163,7 +173,8 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
         columns(np.minimum(records["counted_ns"], cpu[:, None])),
         columns(np.minimum(records["overlap_counters"], records["counters"])),
         real(np.minimum(records["scaled_ns"], cpu)),
-    ).take(cpu_ns > 0)
+        caused,
+    ).take((cpu_ns > 0) | caused.any(axis=1))
 
 
 @dataclass

@@ -12,6 +12,7 @@ from qjoule.engine.tables import POWER
 from qjoule.model.clock import ClockFit, fit_clock, to_ours
 from qjoule.model.energy import WALL, Readings, Series
 from qjoule.trace.reader import Trace
+from qjoule.trace.views import view
 
 _DEFAULT_PERIOD_NS = 1_000_000_000
 _EPOCH_NS = 10**18  #: a clock with a larger value counts since 1970 (this is in 2001)
@@ -48,12 +49,12 @@ def metered(trace: Trace, number: int) -> Metered | None:
     table, info = trace.table("meter"), trace.meta.meter
     if not table.num_rows or info is None:
         return None
-    t_ns = table.column("t_ns").to_numpy()
+    t_ns = view(table.column("t_ns"))
     stamps = table.column("stamp_ns")
-    raw = table.column("raw").to_numpy().astype(np.uint64)
+    raw = view(table.column("raw")).astype(np.uint64)
     clock, half_ns, ours, apart_ns, epoch = None, 0, t_ns, 0, False
     if not stamps.null_count:
-        stamp_ns = stamps.to_numpy()
+        stamp_ns = view(stamps)
         clock = fit_clock(stamp_ns, t_ns)
         ours, half_ns = to_ours(clock, stamp_ns, t_ns), clock.half_width_ns
         since_ns = trace.meta.realtime_offset_ns or 0

@@ -10,17 +10,23 @@ import numpy as np
 from qjoule.engine import recorded
 from qjoule.engine.grouped import Grouped
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.energy import Cause, Series
+from qjoule.model.energy import Bool, Cause, Series
 from qjoule.model.fit.known_loads import Phase
+from qjoule.model.labels import process
 from qjoule.trace.reader import Trace
 
 
-def all_windows(trace: Trace) -> tuple[list[WindowBatch], tuple[Series, ...]]:
-    """Every window of a trace, in consecutive batches, and the counters of these windows."""
+def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[Series, ...], Bool]:
+    """Every window of a trace, in consecutive batches, and the counters of these windows.
+
+    The last array (groups,) says which groups are processes with this name.
+    """
     energy = recorded.windows(trace)
     grouped = Grouped(trace, ("fingerprint",))
     windows = recorded.segment_windows(trace, energy)
-    return [*map(windows.add, grouped.segments()), windows.finish()], energy.series
+    batches = [*map(windows.add, grouped.segments()), windows.finish()]
+    own = np.array([label == process(program) for label in grouped.labels], bool)
+    return batches, energy.series, own
 
 
 def phase_power_w(

@@ -22,14 +22,16 @@ from qjoule.engine.columns import coded
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels, Wanted
 from qjoule.engine.transactions import KEY, Transactions
 from qjoule.model import id_runs
+from qjoule.model.charge import GroupsById, Ids
 from qjoule.model.energy import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
-from qjoule.trace.arrow import pc
+from qjoule.trace.views import view
 
 #: Records whose variants are held, 4 bytes each.
 HELD_ROWS = 1 << 22
+_ONE = np.uint64(1)
 _CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
 
 
@@ -94,19 +96,59 @@ class QueryGroups:
         """Number of records that are held now."""
         return sum(map(len, self._held.values()))
 
-    def find(self, query: U64) -> tuple[I64, Bool]:
-        """Group of each query id, -1 if it has no record; and whether its statement is known."""
+    def numbered(self, query: Ids) -> tuple[Ids, GroupsById]:
+        """Numbers for some queries, and the group of each number, -1 without a record; marked if
+        its statement is known."""
+        least, last = query.span
+        if not last:
+            return query, GroupsById(1, *self._groups(np.zeros(0, np.int32)))
+        # Segments of one time belong to few queries, numbered in sequence: look each up once.
+        first = max(least, last - len(query.ids) + 1)
+        near = self._sequence(first, last)
+        if least == first:
+            return query, GroupsById(first, *self._groups(near))
+        ids = query.filled
+        older = np.flatnonzero((ids < first) & (ids > 0))
+        others, place = np.unique(ids[older], return_inverse=True)
+        numbers = np.where(ids >= first, ids - np.uint64(first) + _ONE, np.uint64(0))
+        numbers[older] = (len(near) + 1 + place.reshape(-1)).astype(np.uint64)
+        variant = np.concatenate([near, self._scattered(others)])
+        return Ids(numbers), GroupsById(1, *self._groups(variant))
+
+    def _sequence(self, first: int, last: int) -> I32:
+        """Variants of the ids `first` to `last`, -1 for one that has no record."""
+        runs = self._runs.between(first, last)
+        variant = np.full(last - first + 1, -1, np.int32)
+        length = (runs.last - runs.first).astype(np.int64) + 1
+        since = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+        place = np.repeat((runs.first - np.uint64(first)).astype(np.int64), length) + since
+        row, part = np.repeat(runs.row, length) + since, np.repeat(runs.part, length)
+        for number in np.unique(runs.part).tolist():
+            variants = self._variants(number)
+            # Fewer if the part can no longer be read.
+            mine = (part == number) & (row < len(variants))
+            variant[place[mine]] = variants[row[mine]]
+        return variant
+
+    def _scattered(self, query: U64) -> I32:
+        """Variants of some ids, -1 for one that has no record."""
         part, at = self._runs.find(query)
-        variant = np.full(len(query), -1, np.int64)
+        variant = np.full(len(query), -1, np.int32)
         for number in np.flatnonzero(np.bincount(part + 1, minlength=1)[1:]).tolist():
             rows = np.flatnonzero(part == number)
             variants = self._variants(number)
             rows = rows[at[rows] < len(variants)]
             variant[rows] = variants[at[rows]]
-        if not len(self._labels.group):
-            return variant, np.zeros(len(query), bool)
-        found = variant >= 0
-        return np.where(found, self._labels.group[variant], -1), found & self._labels.named[variant]
+        return variant
+
+    def _groups(self, variant: I32) -> tuple[I64, Bool]:
+        """Group of each variant, and whether its statement is known; -1, and not, for -1."""
+        labels = self._labels
+        return np.append(labels.group, -1)[variant], np.append(labels.named, False)[variant]
+
+    def let_go(self) -> None:
+        """Drops all that is held. It is read again if it is needed."""
+        self._held.clear()
 
     def stats(self, groups: int) -> CallStats:
         """Calls and latencies of the whole trace, for groups 0 to `groups` - 1."""
@@ -145,10 +187,10 @@ class QueryGroups:
         self._latencies.add(calls.group, calls.latency_ns, calls.executions)
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
-        ids, rows = _by_id(table)
+        ids, first_rows = _by_id(table)
         # The first parts are needed first, and parts that fit are not read twice.
         if self.held_rows + len(ids) <= HELD_ROWS:
-            self._held[number] = variants[rows]
+            self._held[number] = variants[first_rows]
         return id_runs.runs_of(ids, number)
 
     def _variants(self, number: int) -> I32:
@@ -187,11 +229,11 @@ class CallsByEnd:
         return taken
 
 
-def _by_id(table: pa.Table) -> tuple[U64, I64]:
+def _by_id(table: pa.Table) -> tuple[U64, I64 | slice]:
     """The part's ids, sorted, each once, and the first row of each."""
-    ids = table.column("query").to_numpy()
+    ids = view(table.column("query"))
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
-        return ids, np.arange(len(ids))
+        return ids, slice(None)
     order = np.argsort(ids, kind="stable")
     ids = ids[order]
     once = np.append(True, ids[1:] != ids[:-1])
@@ -204,20 +246,23 @@ def _calls(
     """Calls by variant. Children count only if queries are grouped by child. The time of a
     PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
     that is recorded elsewhere. With `transactions`, the query that ends one is its one call."""
-    end_ns = table.column("end_ns").to_numpy()
-    begin_ns = table.column("begin_ns").to_numpy()
+    end_ns = view(table.column("end_ns"))
+    begin_ns = view(table.column("begin_ns"))
     command = coded(table.column("command"), "query")
     called = command.among(commands)
     unfinished = coded(table.column("status"), "").among(("unfinished",))
-    flags = pc.fill_null(table.column("flags"), 0).to_numpy()
-    executions = pc.fill_null(table.column("executions"), 1).to_numpy().astype(np.int64)
+    flags = view(table.column("flags"), 0)
+    executions = view(table.column("executions"), 1).astype(np.int64)
     child = command.among(("child",))
-    executions = np.where(child, 1, executions)
+    if child.any():
+        executions = np.where(child, 1, executions)
     if transactions is not None:
         is_in_one, ended, first_ns, _ = transactions.ended_by(table)
         executions = np.where(is_in_one & ~child, ended, executions)
         begin_ns = np.where(ended & ~child, first_ns, begin_ns)
     lasted_ns = end_ns - begin_ns
-    rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0) & (executions > 0))
-    lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
-    return Calls(variants[rows].astype(np.int64), end_ns[rows], lasted_ns[rows], executions[rows])
+    counts = called & ~unfinished & (lasted_ns >= 0) & (executions > 0)
+    if flags.any():
+        lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
+    calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions)
+    return calls if counts.all() else calls.take(counts)

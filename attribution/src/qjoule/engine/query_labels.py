@@ -36,6 +36,7 @@ from qjoule.model.labels import (
     background,
 )
 from qjoule.trace.arrow import pc
+from qjoule.trace.views import text_scalar, view
 
 I32 = npt.NDArray[np.int32]
 KEYS = (
@@ -109,7 +110,7 @@ class QueryLabels:
         """The variant of each record, (n,); -1 for one that did not exist before `finish`."""
         command = coded(queries.column("command"), "query")
         statement = command.among(STATEMENTS)
-        flags = pc.fill_null(queries.column("flags"), 0).to_numpy().astype(np.int64) & int(_SHOWN)
+        flags = view(queries.column("flags"), 0).astype(np.int64) & int(_SHOWN)
         columns = [self._column(queries, field) for field in self._fields]
         joint = flags * 2 + statement
         size = 2 * int(_SHOWN) + 2
@@ -212,7 +213,7 @@ class QueryLabels:
         if field == "fingerprint":
             return fingerprints(queries)
         if field.startswith("tag:"):
-            tags = pc.map_lookup(queries.column("tags"), pa.scalar(field[4:]), "first")
+            tags = pc.map_lookup(queries.column("tags"), text_scalar(field[4:]), "first")
             return coded(tags, NONE_LABEL)
         if field == "child":
             return self._children(queries)
@@ -235,6 +236,12 @@ class QueryLabels:
     def _codes(self, field: str, column: Coded) -> I64:
         """Codes of a column's values in `_known`, numbered in order of first appearance."""
         known = self._known[field]
+        if column.only is not None:
+            out, value = np.full(len(column.values), -1, np.int64), column.values[column.only]
+            out[column.only] = (
+                known.get(value, -1) if self._finished else known.setdefault(value, len(known))
+            )
+            return out
         rows = len(column.codes)
         first = np.full(len(column.values), rows, np.int64)
         first[column.codes[::-1]] = np.arange(rows - 1, -1, -1)

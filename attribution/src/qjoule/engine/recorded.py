@@ -15,6 +15,7 @@ from qjoule.engine.groups import OwnerGroups
 from qjoule.engine.meter import metered, with_meter
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments
+from qjoule.model.charge import charge
 from qjoule.model.energy import (
     I64,
     Cause,
@@ -32,6 +33,7 @@ from qjoule.model.windows import SegmentWindows
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
+from qjoule.trace.views import view
 
 DEFAULT_WINDOW_NS = 20_000_000
 _MAX_WINDOWS = 10_000_000
@@ -174,18 +176,13 @@ class SegmentReader:
         return self.named_ns / self.server_ns if self.server_ns else 0.0
 
     def read(self, table: pa.Table) -> Segments:
-        t0_ns, t1_ns = table.column("t0_ns").to_numpy(), table.column("t1_ns").to_numpy()
-        group, of_server = self.owners.find(table.column("owner").to_numpy().astype(np.int64))
-        query = pc.fill_null(table.column("query"), 0).to_numpy()
-        serving = np.flatnonzero(query)
-        found, named = self.queries.find(query[serving])
-        recorded = found >= 0
-        group[serving[recorded]] = found[recorded]
-        of_server[serving[recorded]] = True
-        ns = t1_ns - t0_ns
-        self.server_ns += int(ns[of_server].sum())
-        self.named_ns += int(ns[serving[named]].sum())
-        cpu = table.column("cpu").to_numpy()
+        t0_ns, t1_ns = view(table.column("t0_ns")), view(table.column("t1_ns"))
+        owner, owners = self.owners.numbered(view(table.column("owner")))
+        query, queries = self.queries.numbered(tables.ids(table.column("query")))
+        found = charge((t0_ns, t1_ns), owner, owners, query, queries)
+        self.server_ns += found.server_ns
+        self.named_ns += found.named_ns
+        cpu = view(table.column("cpu"))
         if not self.with_counters:
-            return Segments(t0_ns, t1_ns, cpu, group)
-        return Segments(t0_ns, t1_ns, cpu, group, *tables.counters(table))
+            return Segments(t0_ns, t1_ns, cpu, found.group)
+        return Segments(t0_ns, t1_ns, cpu, found.group, *tables.counters(table))

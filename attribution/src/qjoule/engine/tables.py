@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
+from qjoule.model.charge import Ids
 from qjoule.model.energy import I64, Bool, Readings, Series
-from qjoule.trace.arrow import pc
+from qjoule.trace.columns import plain
 from qjoule.trace.meta import DomainInfo
+from qjoule.trace.views import bits, is_told, view
 
 _CPUS = 2**16  #: as wide as a segment's `cpu`
 #: 104 days: a larger sum of lost time is invalid, and floats could not hold it exactly
@@ -36,7 +37,7 @@ def readings(
             energy.column("package").to_pylist(),
             domain,
             energy.column("unit_j").to_pylist(),
-            pc.fill_null(energy.column("range"), 0).to_pylist(),
+            view(energy.column("range"), 0).tolist(),
             strict=True,
         )
     )
@@ -49,13 +50,12 @@ def readings(
         for p, name, unit, size in numbers
     )
     raw = energy.column("raw")
-    ok = pc.and_(raw.is_valid(), pc.equal(energy.column("status"), 0))
     return (
         Readings(
-            t_ns=energy.column("t_ns").to_numpy(),
-            raw=pc.fill_null(raw, 0).to_numpy().astype(np.uint64),
-            ok=ok.to_numpy(),
-            half_width_ns=energy.column("half_width_ns").to_numpy().astype(np.int64),
+            t_ns=view(energy.column("t_ns")),
+            raw=view(raw, 0).astype(np.uint64),
+            ok=is_told(raw) & (view(energy.column("status")) == 0),
+            half_width_ns=view(energy.column("half_width_ns")).astype(np.int64),
             series=np.array([numbers[key] for key in plain], np.int64),
         ),
         series,
@@ -104,18 +104,19 @@ def counters(
 
     Where the share is not known, they are assumed to count all the time.
     """
-    values = np.zeros((table.num_rows, COUNTERS), np.uint64)
-    valid = np.zeros((table.num_rows, COUNTERS), bool)
+    # By column, as Arrow and the sweep have them.
+    values = np.empty((COUNTERS, table.num_rows), np.uint64)
+    valid = np.empty((COUNTERS, table.num_rows), bool)
     for i, name in enumerate(COUNTER_COLUMNS):
         column = table.column(name)
-        values[:, i] = filled(column, 0)
-        valid[:, i] = column.is_valid().to_numpy() if column.null_count else True
-    return values, valid, filled(table.column(SHARE_COLUMN), 1.0)
+        values[i] = view(column, 0)
+        valid[i] = is_told(column) if column.null_count else True
+    return values.T, valid.T, view(table.column(SHARE_COLUMN), 1.0)
 
 
-def filled(column: pa.ChunkedArray, missing: float) -> npt.NDArray[Any]:
-    """A column with `missing` for null. Copies only columns with nulls or several chunks."""
-    found: npt.NDArray[Any] = (
-        pc.fill_null(column, missing) if column.null_count else column
-    ).to_numpy()
-    return found
+def ids(column: pa.ChunkedArray) -> Ids:
+    """A column of ids, without a copy where it has one chunk."""
+    if column.num_chunks != 1:
+        return Ids(view(column, 0))
+    (chunk,) = column.chunks
+    return Ids(plain(chunk, np.uint64), *bits(chunk))

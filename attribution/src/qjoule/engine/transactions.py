@@ -20,7 +20,7 @@ from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NONE_LABEL, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.result import Attribution, Row
-from qjoule.trace.arrow import pc
+from qjoule.trace.views import view
 
 U64 = npt.NDArray[np.uint64]
 KEY = "transaction"
@@ -42,13 +42,13 @@ class Transactions:
     @staticmethod
     def of(table: pa.Table) -> Transactions:
         """From the trace's table `transactions`."""
-        ids, once = np.unique(table.column("transaction").to_numpy(), return_index=True)
+        ids, once = np.unique(view(table.column("transaction")), return_index=True)
         names = table.column("text").cast(pa.string()).to_pylist()
         codes: dict[str, int] = {}
         text = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
-        last = pc.fill_null(table.column("last"), 0).to_numpy()
-        commit_ns = pc.fill_null(table.column("commit_ns"), -1).to_numpy()
-        begin_ns = table.column("begin_ns").to_numpy()
+        last = view(table.column("last"), 0)
+        commit_ns = view(table.column("commit_ns"), -1)
+        begin_ns = view(table.column("begin_ns"))
         return Transactions(
             ids.astype(np.uint64),
             list(codes),
@@ -72,14 +72,14 @@ class Transactions:
         The last is -1 for a query that is not the COMMIT or ROLLBACK of a transaction.
         """
         ids, at = self._find(queries)
-        ended = (ids != 0) & (np.append(self.last, 0)[at] == queries.column("query").to_numpy())
+        ended = (ids != 0) & (np.append(self.last, 0)[at] == view(queries.column("query")))
         commit_ns = np.where(ended, np.append(self.commit_ns, -1)[at], -1)
         return ids != 0, ended, np.append(self.begin_ns, 0)[at], commit_ns
 
     def _find(self, queries: pa.Table) -> tuple[U64, I64]:
         """Each query's transaction, and its index in `ids`; the length of `ids` if it is not
         there."""
-        ids = pc.fill_null(queries.column(KEY), 0).to_numpy().astype(np.uint64)
+        ids = view(queries.column(KEY), 0).astype(np.uint64)
         at = np.searchsorted(self.ids, ids)
         there = np.append(self.ids, np.uint64(0))[at] == ids
         return ids, np.where(there, at, len(self.ids))
@@ -131,6 +131,7 @@ def _joined(
             for n in most.energy_by_domain_ci95
         },
         power_factor=most.power_factor if len(rows) == 1 else None,
+        alone=most.alone if len(rows) == 1 else None,
         shared_nj=_sum([row.shared_nj for row in rows]),
         commit_nj=commit.energy_nj if commit else None,
         commit_ns_mean=took_ns.get(tuple(commit.keys.items())) if commit else None,

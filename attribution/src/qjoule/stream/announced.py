@@ -102,13 +102,20 @@ def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Fram
 def domains(records: Records) -> dict[int, DomainInfo]:
     """Energy domains by their number in the stream. Invalid records are left out."""
     known = {}
-    for index, package, counts, unit_j, idle_w, period_ns, kind, _, name in records.tolist():
+    for index, package, counts, unit_j, idle_w, period_ns, kind, error, name in records.tolist():
         if index < 1 << 16 and math.isfinite(unit_j) and name:
             idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
             period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
             how = DOMAIN_KINDS[kind] if 0 < kind < len(DOMAIN_KINDS) else None
             known[index] = DomainInfo(
-                package, _text(name), unit_j, counts or None, idle, period, how
+                package,
+                _text(name),
+                unit_j,
+                counts or None,
+                idle,
+                period,
+                how,
+                error / 1000 or None,
             )
     return known
 

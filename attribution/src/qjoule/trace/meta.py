@@ -39,7 +39,8 @@ class DomainInfo:
 
     `range` null: the counter does not wrap. `idle_w` null: its power at rest is unknown.
     `period_ns`: how often the counter is updated, null if unknown. `kind`: counter, power, computed
-    or null, as in `qjoule.contract.DomainKind`.
+    or null, as in `qjoule.contract.DomainKind`. `error`: relative 95 % error of its total, if it is
+    estimated by published power.
     """
 
     package: int
@@ -49,6 +50,38 @@ class DomainInfo:
     idle_w: float | None = None
     period_ns: int | None = None
     kind: str | None = None
+    error: float | None = None
+
+
+#: Bounds of an idle state's values: longer than any state, and what a file of the kernel may hold.
+MOST_US, MOST_COUNT = 10_000_000, 2**63 - 1
+_MOST_STATES, _LONGEST_NAME = 64, 200
+
+
+@dataclass(frozen=True)
+class IdleState:
+    """An idle state of `cpus` CPUs, on `disabled` of them switched off.
+
+    `latency_us`: how long it takes to leave it. `residency_us`: how long a sleep must be for it to
+    save energy. `usage`: how often it was entered, `time_us`: the time spent in it, summed over
+    CPUs. None: not known. Raises `ValueError` if a number is negative or absurd.
+    """
+
+    name: str
+    latency_us: int
+    residency_us: int | None = None
+    cpus: int = 1
+    disabled: int = 0
+    usage: int | None = None
+    time_us: int | None = None
+
+    def __post_init__(self) -> None:
+        times = (self.latency_us, self.residency_us or 0)
+        counts = (self.cpus, self.disabled, self.usage or 0, self.time_us or 0)
+        good = all(0 <= one <= MOST_US for one in times)
+        good = good and all(0 <= one <= MOST_COUNT for one in counts)
+        if not good or len(self.name) > _LONGEST_NAME:
+            raise ValueError("an idle state has an impossible value")
 
 
 @dataclass(frozen=True)
@@ -112,6 +145,11 @@ class Meta:
     rows: dict[str, int] = field(default_factory=dict)
     imported: Imported | None = None  #: None: recorded by qjoule
     meter: MeterInfo | None = None  #: whose readings are in the table `meter`
+    idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, when the recording began
+
+    def __post_init__(self) -> None:
+        if len(self.idle_states) > _MOST_STATES:
+            raise ValueError(f"more than {_MOST_STATES} idle states")
 
     @property
     def start(self) -> str:
@@ -131,13 +169,15 @@ class Meta:
             del fields["imported"]
         if self.meter is None:
             del fields["meter"]
+        if not self.idle_states:
+            del fields["idle_states"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         return json.dumps(head | fields, indent=1) + "\n"
 
 
 def _known_of(domain: dict[str, Any]) -> dict[str, Any]:
     """A domain, with what is unknown about its counter left out."""
-    unknown = {key for key in ("period_ns", "kind") if domain[key] is None}
+    unknown = {key for key in ("period_ns", "kind", "error") if domain[key] is None}
     return {key: value for key, value in domain.items() if key not in unknown}
 
 

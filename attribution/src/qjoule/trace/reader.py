@@ -36,11 +36,12 @@ from qjoule.trace.parts import (
 )
 from qjoule.trace.schema import TABLES, Mismatch, conform
 from qjoule.trace.sweep import Group, in_time_order
+from qjoule.trace.views import view
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH_ROWS = 1 << 18
+BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class Trace:
         self, name: str, columns: list[str] | None, footer: Footer, group: int
     ) -> pa.Table | None:
         try:
-            read = read_group(footer, group, columns, use_threads=True)
+            read = read_group(footer, group, columns, use_threads=pa.cpu_count() > 1)
             table = conform(name, read, columns)
             table.validate(full=True)
         except Mismatch as error:
@@ -264,7 +265,7 @@ class Trace:
         table = self._read_group("segments", [column], footer, group)
         if table is None or not table.num_rows:
             return None
-        values = table.column(column).to_numpy()
+        values = view(table.column(column))
         return int(values.min()), int(values.max())
 
     def _loss_sum(self, column: str) -> dict[str, int]:

@@ -66,7 +66,7 @@ ENERGY = _table(
     ("t_ns", _i64),  # middle of the read
     ("half_width_ns", _u32),  # the read began and ended this far from t_ns
     ("package", _u16),
-    ("domain", NAME),  # package, core, uncore, dram, psys
+    ("domain", NAME),  # package, core, uncore, dram, psys, rest
     ("raw", _u64, "?"),  # null: the read failed, see status
     ("unit_j", pa.float64()),  # joules per raw count
     ("range", _u64, "?"),  # raw runs from 0 to range - 1; null: it does not wrap
@@ -225,7 +225,7 @@ class Mismatch(ValueError):
 
 def empty(name: str) -> pa.Table:
     """An empty table of the given name."""
-    return TABLES[name].empty_table()
+    return pa.Table.from_batches([], TABLES[name])  # `empty_table` would import pandas
 
 
 def conform(name: str, table: pa.Table, columns: Iterable[str] | None = None) -> pa.Table:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from qjoule.trace.views import view
+
 _END = np.iinfo(np.int64).max
 
 
@@ -40,17 +42,19 @@ def in_time_order(
     emitted_ns = np.iinfo(np.int64).min
     pending: pa.Table | None = None
     for group, limit_ns in zip(ordered, limits_ns, strict=False):
-        table = group.read()
-        if table is None:
+        if (table := group.read()) is None:
             continue
-        t0_ns = table.column("t0_ns").to_numpy()
+        t0_ns = view(table.column("t0_ns"))
         if (count := int(np.count_nonzero(t0_ns < emitted_ns))) > 0:
             late(count)
             table = table.filter(pa.array(t0_ns >= emitted_ns))
         pending = _sorted(table if pending is None else pa.concat_tables([pending, table]))
-        ready = int(np.searchsorted(pending.column("t0_ns").to_numpy(), limit_ns))
-        yield from _slices(pending.slice(0, ready), batch_rows)
-        pending = pending.slice(ready) if ready < pending.num_rows else None
+        del table, t0_ns  # so that only one group's rows are in memory
+        ready = int(np.searchsorted(view(pending.column("t0_ns")), limit_ns))
+        rest = pending.slice(ready) if ready < pending.num_rows else None
+        done, pending = pending.slice(0, ready), rest
+        yield from _slices(done, batch_rows)
+        del done
         emitted_ns = limit_ns
     if pending is not None:
         yield from _slices(pending, batch_rows)
@@ -63,7 +67,7 @@ def _slices(table: pa.Table, rows: int) -> Iterator[pa.Table]:
 
 def _sorted(table: pa.Table) -> pa.Table:
     table = table.combine_chunks()
-    t0_ns = table.column("t0_ns").to_numpy()
+    t0_ns = view(table.column("t0_ns"))
     if t0_ns.size < 2 or bool(np.all(t0_ns[1:] >= t0_ns[:-1])):
         return table
     return table.take(pa.array(np.argsort(t0_ns, kind="stable")))

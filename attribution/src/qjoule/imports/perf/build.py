@@ -142,7 +142,11 @@ def _published(header: Header) -> Estimated:
         )
     curve = estimate_curve(processor)
     estimated = parse_curve(curve.spec)
-    return replace(estimated, why=f"power curve {curve.spec} W ({curve.label}), not measured")
+    return replace(
+        estimated,
+        why=f"power curve {curve.spec} W ({curve.label}), not measured",
+        errors={"package": curve.package.error, "rest": curve.rest.error},
+    )
 
 
 def _stat_begin_ns(request: Request, found: Scan) -> int:

@@ -7,7 +7,7 @@ import errno
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ _DOMAINS_MAX = 64
 _FIRST = 1 << 40  #: of counters that a `perf stat` makes up: there is room below for resets
 _SECONDS_MAX = 1 << 32
 _CURVE_LOAD = (0.0, 0.1, 0.5, 1.0)
+_SERIES = ("package", "dram", "rest")
 _MAX_WATTS = 100_000.0
 
 
@@ -90,11 +91,14 @@ class Counted:
 
 @dataclass(frozen=True)
 class Estimated:
-    """A package's watts at 0, 10, 50 and 100 % of its CPUs busy, as tracer/energy/estimated.c."""
+    """Watts at 0, 10, 50 and 100 % of a package's CPUs busy, as tracer/energy/estimated.c.
 
-    watts: tuple[float, float, float, float]
-    dram_w: float | None
+    `series`: of the domains package, dram and rest. `errors`: their relative 95 % errors, if known.
+    """
+
+    series: dict[str, tuple[float, ...]]
     why: str
+    errors: dict[str, float] = field(default_factory=dict)
 
     @property
     def source(self) -> tuple[str, Grade, str]:
@@ -102,20 +106,21 @@ class Estimated:
 
     def domains(self, packages: list[int]) -> tuple[DomainInfo, ...]:
         """In the order of `EstimatedCounters.read`."""
-        found = []
-        for package in packages:
-            found.append(DomainInfo(package, "package", NANOJOULE_J, None, self.watts[0]))
-            if self.dram_w is not None:
-                found.append(DomainInfo(package, "dram", NANOJOULE_J, None, self.dram_w))
-        return tuple(found)
+        return tuple(
+            DomainInfo(package, name, NANOJOULE_J, None, watts[0], error=self.errors.get(name))
+            for package in packages
+            for name, watts in self.series.items()
+        )
 
-    def power_w(self, load: float) -> float:
-        """Watts of a package with this share of its CPUs busy; linear between the four points."""
+    def power_w(self, name: str, load: float) -> float:
+        """Watts of a domain with this share of its package's CPUs busy; linear between the four
+        points."""
+        watts = self.series[name]
         if load >= 1:
-            return self.watts[-1]
+            return watts[-1]
         i = next(i for i in range(1, len(_CURVE_LOAD)) if load <= _CURVE_LOAD[i])
         low, high = _CURVE_LOAD[i - 1], _CURVE_LOAD[i]
-        return self.watts[i - 1] + (self.watts[i] - self.watts[i - 1]) * (load - low) / (high - low)
+        return watts[i - 1] + (watts[i] - watts[i - 1]) * (load - low) / (high - low)
 
 
 class EstimatedCounters:
@@ -127,7 +132,7 @@ class EstimatedCounters:
         self._t_ns = begin_ns
         self._busy_ns = dict.fromkeys(cpus_of, 0)
         self._unknown_ns = dict.fromkeys(cpus_of, 0)
-        self._nj = {(package, name): 0.0 for package in cpus_of for name in ("package", "dram")}
+        self._nj = {(package, name): 0.0 for package in cpus_of for name in curve.series}
 
     def read(
         self, t_ns: int, busy_ns: dict[int, int], unknown_ns: dict[int, int]
@@ -139,33 +144,34 @@ class EstimatedCounters:
             busy = busy_ns.get(package, 0) - self._busy_ns[package]
             unknown = unknown_ns.get(package, 0) - self._unknown_ns[package]
             known_ns = elapsed_ns * cpus - unknown
-            if elapsed_ns:
-                load = min(busy / known_ns, 1.0) if known_ns > 0 else 1.0
-                self._nj[package, "package"] += self._curve.power_w(load) * elapsed_ns
-                self._nj[package, "dram"] += (self._curve.dram_w or 0.0) * elapsed_ns
+            load = min(busy / known_ns, 1.0) if known_ns > 0 else 1.0
             self._busy_ns[package] += busy
             self._unknown_ns[package] += unknown
-            yield Reading(t_ns, domain, math.floor(self._nj[package, "package"]), 0)
-            domain += 1
-            if self._curve.dram_w is not None:
-                yield Reading(t_ns, domain, math.floor(self._nj[package, "dram"]), 0)
+            for name in self._curve.series:
+                if elapsed_ns:
+                    self._nj[package, name] += self._curve.power_w(name, load) * elapsed_ns
+                yield Reading(t_ns, domain, math.floor(self._nj[package, name]), 0)
                 domain += 1
         self._t_ns = t_ns
 
 
 def parse_curve(text: str) -> Estimated:
-    """`W0,W10,W50,W100[,DRAM]`. Raises `UsageError`."""
+    """`W0,W10,W50,W100[,DRAM]`, or four numbers of each series. Raises `UsageError`."""
     try:
         values = [float(word) for word in text.split(",")]
     except ValueError:
         values = []
-    watts = values[:4]
-    good = all(0 <= value <= _MAX_WATTS for value in values) and watts == sorted(watts)
-    if len(values) not in (4, 5) or not good or watts[3] <= 0:
+    if len(values) == len(_CURVE_LOAD) + 1:
+        values += values[-1:] * 3
+    each = [tuple(values[i : i + 4]) for i in range(0, len(values), 4)]
+    good = all(0 <= value <= _MAX_WATTS for value in values)
+    rising = all(list(watts) == sorted(watts) for watts in each)
+    whole = len(values) in (4, 8, 12)
+    if not (whole and good and rising) or each[0][-1] <= 0:
         raise UsageError(f"'{text[:40]}' is not W0,W10,W50,W100[,DRAM] that rise with the load")
-    dram_w = values[4] if len(values) == 5 else None
-    why = f"power curve {text} W by CPU time, not measured"
-    return Estimated((watts[0], watts[1], watts[2], watts[3]), dram_w, why)
+    named = zip(_SERIES, each, strict=False)
+    series = {name: watts for name, watts in named if watts[-1] > 0}
+    return Estimated(series, f"power curve {text} W by CPU time, not measured")
 
 
 def counted_by(path: Path, begin_ns: int) -> Counted:

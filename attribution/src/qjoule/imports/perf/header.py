@@ -24,7 +24,6 @@ class Header:
     cpu: str = ""
     cpuid: str = ""  #: vendor,family,model,stepping
     version: str = ""  #: of perf
-    is_monotonic: bool | None = None  #: None: there is no header
     realtime_offset_ns: int | None = None
     cpus: tuple[Cpu, ...] = ()
 
@@ -56,8 +55,8 @@ def parse_header(lines: list[str], name: str) -> Header:
             siblings += _cpu_list(value)
         if match := _CPU.match(line):
             places[int(match[1])] = (int(match[2]), max(int(match[3]), 0))
-    is_monotonic = facts["clockid"].startswith("monotonic ") if "clockid" in facts else None
-    if facts and "perf version" in facts and not is_monotonic:
+    is_monotonic = facts.get("clockid", "").startswith("monotonic ")
+    if "perf version" in facts and not is_monotonic:
         raise QjouleError(
             f"{name} has times of another clock: record with '-k CLOCK_MONOTONIC', as "
             "'qjoule import perf --print-commands' shows"
@@ -70,7 +69,6 @@ def parse_header(lines: list[str], name: str) -> Header:
         cpu=facts.get("cpudesc", ""),
         cpuid=facts.get("cpuid", ""),
         version=facts.get("perf version", ""),
-        is_monotonic=is_monotonic,
         realtime_offset_ns=_offset_ns(together) if together else None,
         cpus=tuple(
             Cpu(cpu, package, core, lowest.get(cpu, cpu))

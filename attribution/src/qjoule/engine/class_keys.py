@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys under which a memory keeps shapes: hashes, the same in every trace of a machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.energy import I64
+from qjoule.model.fit.cells import U64
+from qjoule.model.labels import (
+    FORGOTTEN_PROCESSES,
+    FORGOTTEN_ROLES,
+    FORGOTTEN_SHAPES,
+    NO_TEXT,
+    NONE_LABEL,
+    NOT_SELECTED,
+    OTHER_SHAPES,
+    PREPARED_BEFORE,
+    SEVERAL,
+    GroupLabel,
+)
+from qjoule.trace.meta import Server
+
+#: Labels that do not stand for the same work in another trace.
+_NO_WORK = {
+    *(FORGOTTEN_PROCESSES, FORGOTTEN_ROLES, FORGOTTEN_SHAPES, NO_TEXT, NONE_LABEL),
+    *(NOT_SELECTED, OTHER_SHAPES, PREPARED_BEFORE, SEVERAL),
+}
+
+
+def hashed(*parts: str) -> int:
+    """64 bits of some texts; never 0."""
+    text = "\0".join(parts).encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
+
+
+@dataclass(frozen=True)
+class ClassKeys:
+    """Keys of classes by their labels. `servers`: by name, (kind, version)."""
+
+    labels: Sequence[GroupLabel]
+    servers: Mapping[str, tuple[str, str]]
+
+    @staticmethod
+    def of(labels: Sequence[GroupLabel], servers: Sequence[Server]) -> ClassKeys:
+        names = {one.name or one.kind: (one.kind, one.version) for one in servers}
+        return ClassKeys(labels, names)
+
+    def of_classes(self, classes: I64) -> tuple[U64, U64]:
+        """The keys of classes, 0 for one without, and their servers' releases."""
+        found = [self._of(int(one)) for one in classes]
+        keys = np.array([key for key, _ in found], np.uint64)
+        return keys, np.array([release for _, release in found], np.uint64)
+
+    def name(self, number: int) -> str:
+        """A class as notes call it."""
+        label = self.labels[number]
+        return label.shape or ", ".join(value for _, value in label.keys) or label.kind
+
+    def _of(self, number: int) -> tuple[int, int]:
+        if number >= len(self.labels):
+            return 0, 0
+        label = self.labels[number]
+        kind, version = self.servers.get(label.server, (label.server, ""))
+        if kind == SEVERAL:
+            kind, version = "", ""
+        keys = dict(label.keys)
+        if label.kind == "queries":
+            name = keys.get("fingerprint", "")
+            if set(keys) != {"fingerprint"}:
+                return 0, 0
+        else:
+            name = keys.get("role") or keys.get("process") or ""
+        if not name or name in _NO_WORK:
+            return 0, 0
+        return hashed(label.kind, kind, name), hashed(kind, version)

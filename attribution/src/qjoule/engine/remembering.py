@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins a machine's memory to one attribution: recalls for its blocks, and collects what they
+tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qjoule.engine.class_keys import ClassKeys, hashed
+from qjoule.model.arrays import F64
+from qjoule.model.energy import I64
+from qjoule.model.fit.cell_algebra import Gone, integrated
+from qjoule.model.fit.cells import U64, Cell, Conditions, Told
+from qjoule.model.fit.remembered import Asked, Learned, Now, Recalled, by_key, nothing, recalled
+from qjoule.model.labels import GroupLabel
+from qjoule.model.memory_used import Remembered
+from qjoule.trace.meta import Meta
+
+#: Blocks in a cell: as many as have about the weight of the blocks that a trace itself keeps.
+BLOCKS = 4
+#: Shapes in a cell; beyond, those with the least evidence are integrated out.
+MOST_SHAPES = 96
+_TIME_BITS = 28  #: of a cell's id: the minutes since 1970 until its first block
+_MOST_CACHED = 64
+
+
+@dataclass
+class _Chapter:
+    """Evidence of the blocks of a cell that is being filled."""
+
+    names: tuple[str, ...]
+    keys: list[int] = field(default_factory=list)
+    releases: list[int] = field(default_factory=list)
+    fresh: set[int] = field(default_factory=set)
+    precision: F64 = field(default_factory=lambda: np.zeros((0, 0)))
+    moment: F64 = field(default_factory=lambda: np.zeros(0))
+    value: F64 = field(default_factory=lambda: np.zeros(0))
+    spread: float = 1.0
+    span_ns: tuple[int, int] = (0, 0)  #: ends of its first and last block
+    blocks: int = 0
+    refused: int = 0  #: blocks that contradicted what was remembered
+
+    def add(self, keys: U64, releases: U64, block: Learned) -> None:
+        """Adds a block's evidence on (names, classes); `keys` of the classes, 0 for none."""
+        f = len(self.names)
+        some = np.flatnonzero(keys)
+        _, first = np.unique(keys[some], return_index=True)
+        kept = np.sort(some[first])
+        gone = np.setdiff1d(np.arange(len(keys)), kept)
+        prior = np.full(len(gone), block.spread**-2.0)
+        told = integrated(
+            Told(block.evidence.precision, block.evidence.moment),
+            np.append(np.arange(f), f + kept),
+            Gone(f + gone, prior, np.ones(len(gone))),
+        )
+        for key, release in zip(keys[kept].tolist(), releases[kept].tolist(), strict=True):
+            if key not in self.keys:
+                self.keys.append(key)
+                self.releases.append(release)
+        size = f + len(self.keys)
+        precision, moment = np.zeros((size, size)), np.zeros(size)
+        before = len(self.moment)
+        precision[:before, :before], moment[:before] = self.precision, self.moment
+        at = [*range(f), *(f + self.keys.index(key) for key in keys[kept].tolist())]
+        precision[np.ix_(at, at)] += told.precision
+        moment[at] += told.moment
+        self.precision, self.moment = precision, moment
+        self.value, self.spread = block.value, block.spread
+        self.span_ns = (self.span_ns[0] if self.blocks else block.end_ns, block.end_ns)
+        self.blocks += 1
+
+    def cell(self, ident: int, source: int, domain: str, when_s: float, on: Conditions) -> Cell:
+        """What the chapter holds so far."""
+        f, keys = len(self.names), np.array(self.keys, np.uint64)
+        known = np.diag(self.precision)
+        told = np.flatnonzero(known[:f] > 0)
+        best = np.argsort(-known[f:], kind="stable")[:MOST_SHAPES]
+        shapes = best[np.argsort(keys[best])]
+        stays = np.append(told, f + shapes).astype(np.int64)
+        gone = np.setdiff1d(np.arange(f, f + len(keys)), f + shapes)
+        prior = np.full(len(gone), self.spread**-2.0)
+        whole = Told(self.precision, self.moment)
+        left = integrated(whole, stays, Gone(gone, prior, np.ones(len(gone))))
+        n = len(told)
+        empty = np.zeros(0)
+        bare = Cell(
+            source,
+            domain,
+            when_s,
+            on,
+            tuple(self.names[i] for i in told),
+            self.value[told].astype(np.float32).astype(np.float64),
+            keys[shapes],
+            np.array(self.releases, np.uint64)[shapes],
+            np.isin(keys[shapes], np.array(sorted(self.fresh), np.uint64)),
+            *(empty, empty, empty, empty),
+            float(np.float32(self.spread)),
+            np.array([ident], np.uint64),
+            self.refused == self.blocks,
+        )
+        parts = (left.precision[:n, :n], left.precision[n:, :n], left.precision[n:, n:])
+        return bare.holding(*parts, left.moment).stored()
+
+
+class Remembering:
+    """A `Memory` for one attribution: `cells` of earlier traces, and those of this one.
+
+    `source`: this trace or live view; its own cells are not recalled. `offset_ns`: what makes
+    seconds since 1970 of its clock, None if unknown: then it tells nothing.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        keys: ClassKeys,
+        source: int,
+        now: Now,
+        offset_ns: int | None,
+    ) -> None:
+        self._cells = tuple(cell for cell in cells if cell.source != source)
+        self._keys, self._source, self._now, self._offset_ns = keys, source, now, offset_ns
+        self.tells = True  #: whether it collects what this attribution tells
+        self._open: dict[str, _Chapter] = {}
+        self._count: dict[str, int] = {}
+        self._done: list[Cell] = []
+        self._void: set[int] = set()
+        self._refused: set[str] = set()
+        self._cache: dict[tuple[object, ...], Recalled] = {}
+
+    @staticmethod
+    def of(used: Remembered, labels: Sequence[GroupLabel], meta: Meta, *more: str) -> Remembering:
+        """The memory of one attribution. `labels`: of its groups; `more`: what names its source
+        besides the trace."""
+        begin_ns, offset_ns = meta.begin_ns, meta.realtime_offset_ns
+        when_s = (begin_ns or 0) * 1e-9 + (offset_ns or 0) * 1e-9
+        known = begin_ns is not None and offset_ns is not None and when_s > 0
+        return Remembering(
+            used.cells,
+            ClassKeys.of(labels, meta.servers),
+            hashed(meta.host, meta.cpu, str(begin_ns), str(offset_ns), *more),
+            Now(max(when_s, 0.0), used.conditions),
+            offset_ns if known else None,
+        )
+
+    def recall(
+        self, domain: str, names: Sequence[str], classes: I64, widened: float = 1.0
+    ) -> Recalled:
+        keys, releases = self._keys.of_classes(classes)
+        if not self._cells:
+            return nothing(len(names), len(classes))
+        keys[np.isin(keys, np.array(sorted(self._void), np.uint64))] = 0
+        now = self._now._replace(widened=widened)
+        asked = (domain, widened, tuple(names), keys.tobytes(), releases.tobytes())
+        if asked not in self._cache:
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
+
+            def of_keys(some: U64, on: U64) -> Told:
+                wanted = Asked(domain, tuple(names), some, on)
+                return recalled(self._cells, wanted, now)
+
+            self._cache[asked] = by_key(of_keys, len(names), keys, releases)
+        return self._cache[asked]
+
+    def refused(self, domain: str, *, at_once: bool = False) -> None:
+        self._refused.add(domain)
+        if at_once and domain in self._open:
+            self._close(domain)
+
+    def changed(self, classes: I64) -> list[str]:
+        keys, _ = self._keys.of_classes(classes)
+        self._void.update(key for key in keys.tolist() if key)
+        return [self._keys.name(int(one)) for one in classes]
+
+    def learned(self, domain: str, names: Sequence[str], classes: I64, block: Learned) -> None:
+        if self._offset_ns is None or not self.tells:
+            return
+        chapter = self._open.get(domain)
+        if chapter is not None and chapter.names != tuple(names):
+            self._close(domain)
+            chapter = None
+        if chapter is None:
+            chapter = self._open[domain] = _Chapter(tuple(names))
+        chapter.fresh |= self._void
+        chapter.refused += domain in self._refused
+        self._refused.discard(domain)
+        chapter.add(*self._keys.of_classes(classes), block)
+        if chapter.blocks >= BLOCKS:
+            self._close(domain)
+
+    def take(self) -> tuple[Cell, ...]:
+        """What this attribution has told since the last call. A cell that is not full yet is
+        returned again when it has grown, under the same id."""
+        done, self._done = self._done, []
+        return (*done, *(self._cell(domain) for domain in sorted(self._open)))
+
+    def _close(self, domain: str) -> None:
+        self._done.append(self._cell(domain))
+        del self._open[domain]
+        self._count[domain] = self._count.get(domain, 0) + 1
+
+    def _cell(self, domain: str) -> Cell:
+        chapter, number = self._open[domain], self._count.get(domain, 0)
+        begin_s, when_s = ((ns + (self._offset_ns or 0)) * 1e-9 for ns in chapter.span_ns)
+        tail = hashed(str(self._source), domain, str(number)) >> _TIME_BITS
+        ident = (int(begin_s) // 60 << 64 - _TIME_BITS) | tail
+        return chapter.cell(ident, self._source, domain, when_s, self._now.conditions)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well a trace knows the power factor of each shape, and how much solo time would tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.engine import recorded
+from qjoule.engine.accounts import Accounts, divided
+from qjoule.engine.grouped import Grouped
+from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.classes import classes
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.features import FEATURES, entry_features
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger, main_domain
+from qjoule.model.power_model import PowerModel
+from qjoule.model.solo import narrowed
+from qjoule.model.split import Split
+from qjoule.trace.reader import Trace
+
+
+@dataclass(frozen=True)
+class Known:
+    """The model of a trace's main domain, and each shape's mean features per ns of CPU time."""
+
+    model: PowerModel | None
+    features: dict[str, F64]
+    columns: dict[str, int]
+
+    def factor(self, fingerprint: str) -> tuple[float, float] | None:
+        """A shape's power factor and its standard error; None: nothing was learned of it."""
+        if self.model is None or fingerprint not in self.columns:
+            return None
+        column = self.columns[fingerprint]
+        return float(self.model.factor[column]), self.model.factor_sigma(column)
+
+    def narrowed(self, fingerprint: str, seconds: float) -> tuple[float, float] | None:
+        """Standard error of a shape's factor now and after so many seconds alone; None: there is
+        no factor, or no energy to learn from."""
+        if self.model is None or fingerprint not in self.columns:
+            return None
+        features = self.features[fingerprint]
+        return narrowed(self.model, 0, self.columns[fingerprint], features, seconds)
+
+
+def known_factors(trace: Trace, calibrated: Calibrated = UNCALIBRATED) -> Known:
+    """Attributes a trace by shape, in one pass, and returns what was learned."""
+    energy = recorded.windows(trace)
+    grouped = Grouped(trace, ("fingerprint",))
+    windows = recorded.segment_windows(trace, energy)
+    coefficients = calibrated.coefficients
+    accounts = Accounts.of(
+        trace.meta, energy.series, windows.machine.packages, "separate", coefficients
+    )
+    sums: dict[int, F64] = {}
+
+    def closed(batch: WindowBatch, _ledger: Ledger, _splits: Sequence[Split]) -> None:
+        _add(sums, batch)
+
+    account = accounts.new(class_of=classes(grouped.labels), closed=closed)
+    divided(account, windows, grouped.segments())
+    domain = main_domain([one.domain for one in energy.series])
+    return _known(account.models().get(domain), sums, grouped.labels)
+
+
+def _add(sums: dict[int, F64], batch: WindowBatch) -> None:
+    entries = batch.entries
+    if not len(entries.group):
+        return
+    features = entry_features(entries, len(batch.lost_ns))
+    groups, index = np.unique(entries.group, return_inverse=True)
+    for column, group in enumerate(groups.tolist()):
+        mine = features[index == column].sum(axis=0)
+        sums[group] = sums.get(group, np.zeros(len(FEATURES))) + mine
+
+
+def _known(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[GroupLabel]) -> Known:
+    found: dict[str, F64] = {}
+    columns: dict[str, int] = {}
+    first = classes(labels)
+    for number, label in enumerate(labels):
+        name = dict(label.keys).get("fingerprint", "")
+        if label.kind != "queries" or not name or number not in sums:
+            continue
+        ns = float(sums[number][[FEATURES.index("cpu_ns"), FEATURES.index("cpu_ns_shared")]].sum())
+        place = int(model.column(first(np.array([number])))[0]) if model is not None else -1
+        if ns > 0 and place >= 0:
+            found[name], columns[name] = sums[number] / ns, place
+    return Known(model, found, columns)
