@@ -29,7 +29,7 @@ class Grouping:
         self,
         by: str,
         names: LiveNames,
-        new_account: Callable[[Roles], Account],
+        new_account: Callable[[Roles, list[GroupLabel]], Account],
         where: Selection = EVERYTHING,
         begin_ns: int = 0,
     ) -> None:
@@ -37,7 +37,7 @@ class Grouping:
         self.begin_ns = begin_ns
         self._groups = LiveGroups(names, by, where)
         roles = Roles(self._groups.index.labels, SERVING_THREADS)
-        self._books = Books(lambda: new_account(roles))
+        self._books = Books(lambda: new_account(roles, self.labels))
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
         self._roles = roles
         self._recent = Recent()

@@ -13,17 +13,19 @@ from functools import cached_property
 import numpy as np
 
 from qjoule.engine import recorded, tables
-from qjoule.engine.accounts import Accounts
+from qjoule.engine.accounts import Accounts, total_errors
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
 from qjoule.engine.query_groups import Calls, CallsByEnd
+from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
 from qjoule.live.tag_keys import groups_of_tags
 from qjoule.model import assemble
-from qjoule.model.account import Account, cut, windows
+from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
+from qjoule.model.batches import cut, windows
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
@@ -221,6 +223,7 @@ class _Pass:
             source=meta.energy.source or "none",
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
+            total_errors=total_errors(meta),
             by=self._keys,
             where=str(self._source._where),
             record_loss=recorded.record_loss(trace, ledger, lost_cpu_ns),
@@ -239,7 +242,9 @@ class _Pass:
 
     def _account(self) -> Account:
         roles = Roles(self._grouped.labels, SERVING_THREADS) if self._requests.any else None
-        return self._source._accounts.new(class_of=self._class_of, roles=roles)
+        source, labels = self._source, self._grouped.labels
+        memory = Remembering.of(source._calibrated.memory, labels, self._trace.meta)
+        return source._accounts.new(class_of=self._class_of, roles=roles, memory=memory)
 
 
 def _add(taken: Iterable[Calls], *sums: Latencies) -> None:

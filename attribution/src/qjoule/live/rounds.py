@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, ENERGY
-from qjoule.live.cpu_busy import CpuBusy
-from qjoule.model.arrays import F64, Machine
+from qjoule.live.package_times import PackageTimes
+from qjoule.model.arrays import Machine
 from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.slow import Standing, add_slow
 
@@ -26,7 +26,7 @@ class Chunk:
     aggregates: Records
     lost_ns: I64
     calls: Records  #: calls that clients reported, as sums without CPU time
-    busy: F64  #: (windows, CPUs) share of the time that each CPU was busy; NaN: not known
+    awake_ns: I64  #: (windows, packages) as `PackageTimes.take` returns it
 
 
 class Rounds:
@@ -47,7 +47,7 @@ class Rounds:
         self._number = {domain: index for index, domain in enumerate(series)}
         self._machine = machine
         self._lag_ns = lag_ns
-        self.cpu_busy = CpuBusy(machine)
+        self.package_times = PackageTimes(machine)
         self._begin_ns: int | None = begin_ns
         self._energy: list[Records] = []
         self._aggregates: list[Records] = []
@@ -99,8 +99,8 @@ class Rounds:
         self._calls = [calls[~ended]]
         self._taken_ns = end_ns
         bounds_ns = energy.boundaries_ns
-        lost_ns, busy = self._take_lost(bounds_ns), self.cpu_busy.shares(bounds_ns)
-        return Chunk(energy, sums[whole], lost_ns, calls[ended], busy)
+        lost_ns, awake_ns = self._take_lost(bounds_ns), self.package_times.take(bounds_ns)
+        return Chunk(energy, sums[whole], lost_ns, calls[ended], awake_ns)
 
     def _take_energy(self, everything: bool) -> WindowEnergy | None:
         readings = _joined(self._energy, ENERGY)

@@ -9,6 +9,7 @@ from itertools import chain
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
+from qjoule.live.learning import Told, nobody
 from qjoule.live.stream_session import Choose, StreamSession, uncalibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.snapshots import Controls, Snapshot
@@ -43,9 +44,12 @@ class StreamSource:
         reports: CallReports | None = None,
         client_tags: bool = False,
         where: Selection = EVERYTHING,
+        told: Told = nobody,
     ) -> None:
         """`reports`: source of the calls of applications. `client_tags`: whether the stream
-        contains the tags that clients send to servers. `where`: selects queries."""
+        contains the tags that clients send to servers. `where`: selects queries. `told` is called
+        now and then, and at the end, with what was learned of the machine."""
+        self._told = told
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
         self._reports, self._client_tags, self._where = reports, client_tags, where
@@ -71,9 +75,11 @@ class StreamSource:
             reports=self._reports,
             client_tags=self._client_tags,
             where=self._where,
+            told=self._told,
         )
         for frame in chain([first] if first is not None else [], frames):
             if controls.stopped:
+                session.memory.tell(0, at_once=True)
                 return
             session.take(frame)
             if session.due(controls):

@@ -10,12 +10,13 @@ import numpy as np
 
 from qjoule.contract import Block
 from qjoule.engine import tables
-from qjoule.engine.accounts import Accounts, lag_ns
+from qjoule.engine.accounts import Accounts, lag_ns, total_errors
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG, LiveNames, identities
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums
 from qjoule.live.grouping import Grouping
+from qjoule.live.learning import LiveMemory, Told, nobody
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.tag_keys import Keys
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
@@ -25,7 +26,7 @@ from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import Series
-from qjoule.model.labels import BY_THREAD
+from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
@@ -79,12 +80,14 @@ class StreamSession:
         reports: CallReports | None = None,
         client_tags: bool = False,
         where: Selection = EVERYTHING,
+        told: Told = nobody,
     ) -> None:
         meta = self._meta = announced.meta
         self._begin_ns = meta.begin_ns or 0
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
         self._machine = tables.machine(cpus, np.zeros(0, np.int64))
         self._calibrated = choose(meta)
+        self.memory = LiveMemory(self._calibrated.memory, meta, told)
         series = {
             number: Series(
                 *(domain.package, domain.name, domain.unit_j, domain.range or 0),
@@ -131,8 +134,8 @@ class StreamSession:
                 self._client_tags.add_session(frame)
             case Block.TASK:
                 self._names.add_tasks(frame)
-            case Block.CPU_TIME:
-                self._rounds.cpu_busy.add(frame.records)
+            case Block.PACKAGE_TIME:
+                self._rounds.package_times.add(frame.records)
             case Block.LOSS:
                 known = known_causes(frame.records)
                 self._invalid += int(np.count_nonzero(~known))
@@ -164,6 +167,7 @@ class StreamSession:
         for one in self._groupings.values():
             one.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
+        self.memory.tell(self._now_ns, at_once=ended)
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
         for key in self._keys.offered:
             self._group_by(TAG + key)
@@ -211,7 +215,7 @@ class StreamSession:
                 self._machine,
                 first=self._windows,
                 lost_ns=chunk.lost_ns,
-                busy=chunk.busy,
+                awake_ns=chunk.awake_ns,
                 # Every grouping has the same anomalies: count them once.
                 anomalies=anomalies if grouping.by == GROUPS[0] else None,
             )
@@ -255,6 +259,7 @@ class StreamSession:
             source=meta.energy.source or "none",
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
+            total_errors=total_errors(meta),
             by=(by,),
             where=str(self._where),
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),
@@ -264,5 +269,5 @@ class StreamSession:
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
         return self._calibrated.said_in(result)
 
-    def _account(self, roles: Roles) -> Account:
-        return self._accounts.new(roles=roles)
+    def _account(self, roles: Roles, labels: list[GroupLabel]) -> Account:
+        return self._accounts.new(roles=roles, memory=self.memory.of(labels))
