@@ -140,7 +140,7 @@ class _Bench:
     def rest_w(self) -> float:
         """Power at rest while being recorded. Raises if there is nothing to measure."""
         path = self._path()
-        with recording(path, self.server.pid, self.plan.energy):
+        with recording(path, [self.server.pid], self.plan.energy):
             start_ns = time.monotonic_ns()
             time.sleep(_REST_S)
             end_ns = time.monotonic_ns()
@@ -158,23 +158,13 @@ class _Bench:
         plans: list[tuple[Query, ...]] = [(load.A,), (load.B,), (load.A, load.B)]
         ordered = [plans[(number + i) % 3] for i in range(3)]
         done = {queries: self._recorded(queries) for queries in ordered}
-        (a, run_a), (b, run_b), (both, run_both) = (done[queries] for queries in plans)
-        divided = reading.division(both, (load.A, load.B), self.plan.calibration)
-        return Round(
-            alone_a_w=reading.load_power_w(a, run_a),
-            alone_b_w=reading.load_power_w(b, run_b),
-            together_w=reading.load_power_w(both, run_both),
-            split_a=divided.dynamic_nj["A"],
-            split_b=divided.dynamic_nj["B"],
-            alone_a_calls_per_s=run_a.rate("A"),
-            alone_b_calls_per_s=run_b.rate("B"),
-            together_a_calls_per_s=run_both.rate("A"),
-            together_b_calls_per_s=run_both.rate("B"),
-        ), divided.attribution
+        a, b, both = (done[queries] for queries in plans)
+        measured, divided = reading.round_of(a, b, both, self.plan.calibration)
+        return measured, divided.attribution
 
     def _recorded(self, queries: tuple[Query, ...]) -> tuple[Trace, Run]:
         path = self._path()
-        with recording(path, self.server.pid, self.plan.energy):
+        with recording(path, [self.server.pid], self.plan.energy):
             run = load.run(self.server, queries, self.rows, self.plan.seconds)
         return Trace(path), run
 

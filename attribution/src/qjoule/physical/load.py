@@ -25,8 +25,8 @@ from qjoule.servers.shapes import fingerprint
 
 #: A row of the table that B visits, with its share of the hash index, in bytes.
 ROW_BYTES = 100
-_VISITS = 100_000  #: rows that one query of B visits
-_STRIDE = 2_654_435_761  #: prime, near 2**32 / golden ratio (Knuth, TAOCP 3, 6.4): far jumps
+VISITS = 100_000  #: rows that one query of B visits
+STRIDE = 2_654_435_761  #: prime, near 2**32 / golden ratio (Knuth, TAOCP 3, 6.4): far jumps
 _STOP_S = 10.0
 
 
@@ -50,8 +50,8 @@ A = Query("A", "computes", "SELECT BENCHMARK(100000, SHA2('qjoule', 512))")
 B = Query(
     "B",
     "reads memory",
-    f"SELECT COUNT(*) FROM seq_1_to_{_VISITS} AS visit STRAIGHT_JOIN rows_far_apart AS far "
-    f"ON far.id = (visit.seq * {_STRIDE}) % @rows",
+    f"SELECT COUNT(*) FROM seq_1_to_{VISITS} AS visit STRAIGHT_JOIN rows_far_apart AS far "
+    f"ON far.id = (visit.seq * {STRIDE}) % @rows",
 )
 
 
@@ -121,7 +121,7 @@ class Client:
 
 def prepare(server: MariaDB, table_bytes: int) -> None:
     """Makes the table that B visits: about `table_bytes` of the server's memory."""
-    rows = max(table_bytes // ROW_BYTES, _VISITS)
+    rows = max(table_bytes // ROW_BYTES, VISITS)
     with Client(server) as client:
         client.ask(
             "CREATE TABLE rows_far_apart (id INT UNSIGNED NOT NULL, filler CHAR(64) NOT NULL, "
@@ -133,7 +133,7 @@ def prepare(server: MariaDB, table_bytes: int) -> None:
 
 def server_options(table_bytes: int) -> tuple[str, ...]:
     """Server options that `prepare` needs; twice the size, because a hash index grows in steps."""
-    limit = 2 * max(table_bytes, _VISITS * ROW_BYTES)
+    limit = 2 * max(table_bytes, VISITS * ROW_BYTES)
     return (f"--max-heap-table-size={limit}", "--innodb-buffer-pool-size=16M")
 
 

@@ -12,7 +12,9 @@ from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.in_force import for_trace
 from qjoule.model.ledger import main_domain
+from qjoule.model.physical import Round
 from qjoule.model.result import Attribution
+from qjoule.physical import load
 from qjoule.physical.load import Query, Run
 from qjoule.trace.reader import Trace
 
@@ -56,7 +58,7 @@ def division(trace: Trace, queries: tuple[Query, ...], calibration: str | None =
 
     `calibration`: a file, or "none"; by default the trace's own.
     """
-    result = attribute(trace, calibrated=for_trace(trace, calibration))
+    result = attribute(trace, calibrated=for_trace(trace, calibration, "none"))
     dynamic, energy, calls = {}, {}, {}
     for query in queries:
         rows = [row for row in result.rows if row.keys.get("fingerprint") == query.fingerprint]
@@ -66,3 +68,25 @@ def division(trace: Trace, queries: tuple[Query, ...], calibration: str | None =
         dynamic[query.name] = sum(row.energy_nj - (row.shared_nj or 0) for row in rows)
         calls[query.name] = sum(row.calls for row in rows)
     return Division(dynamic, energy, calls, result)
+
+
+def round_of(
+    alone_a: tuple[Trace, Run],
+    alone_b: tuple[Trace, Run],
+    together: tuple[Trace, Run],
+    calibration: str | None = None,
+) -> tuple[Round, Division]:
+    """A round of the test from its three recordings, and how the joint one was divided."""
+    (_, run_a), (_, run_b), (both, run_both) = alone_a, alone_b, together
+    divided = division(both, (load.A, load.B), calibration)
+    return Round(
+        alone_a_w=load_power_w(*alone_a),
+        alone_b_w=load_power_w(*alone_b),
+        together_w=load_power_w(*together),
+        split_a=divided.dynamic_nj["A"],
+        split_b=divided.dynamic_nj["B"],
+        alone_a_calls_per_s=run_a.rate("A"),
+        alone_b_calls_per_s=run_b.rate("B"),
+        together_a_calls_per_s=run_both.rate("A"),
+        together_b_calls_per_s=run_both.rate("B"),
+    ), divided

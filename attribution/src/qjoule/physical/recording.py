@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,15 +21,15 @@ _ATTACHED = "qjoule: tracing"
 
 
 @contextmanager
-def recording(directory: Path, server_pid: int, energy: str) -> Iterator[None]:
+def recording(directory: Path, server_pids: Sequence[int], energy: str) -> Iterator[None]:
     """Records what the block does into `directory`; afterwards the trace is complete.
+
+    Only these servers are traced.
 
     Raises `QjouleError` with the recorder's own message if it fails.
     """
-    record = [sys.executable, "-m", "qjoule", "record", "-o", str(directory)]
-    record += ["--pid", str(server_pid), "--energy", energy, "--duration", str(_LONGEST_S)]
     process = subprocess.Popen(
-        [*_ends_with_us(), *record],
+        [*_ends_with_us(), *command(directory, server_pids, energy)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -50,6 +50,14 @@ def recording(directory: Path, server_pid: int, energy: str) -> Iterator[None]:
     finally:
         _end(process)
         words.join()
+
+
+def command(directory: Path, server_pids: Sequence[int], energy: str) -> list[str]:
+    """Words of the recorder's command line."""
+    record = [sys.executable, "-m", "qjoule", "record", "-o", str(directory)]
+    # What was learned elsewhere is no part of the test.
+    record += ["--memory", "none", "--energy", energy, "--duration", str(_LONGEST_S)]
+    return record + [word for pid in server_pids for word in ("--pid", str(pid))]
 
 
 class _Words(threading.Thread):
