@@ -16,6 +16,7 @@ WORKLOADS = {
     "operators": "qjoule.studies.workloads.operators:Operators",
     "tpch": "qjoule.studies.workloads.tpch:Tpch",
     "load": "qjoule.studies.workloads.load:Load",
+    "replay": "qjoule.studies.workloads.replay:Replay",
 }
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
