@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "report",
     "top": "top",
     "calibrate": "calibrate",
+    "learn": "learn",
     "run": "run",
     "bench": "bench",
     "import": "import_",

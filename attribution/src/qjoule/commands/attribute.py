@@ -14,14 +14,19 @@ from typing import cast
 import click
 
 from qjoule.commands import impact, options
+from qjoule.commands.say import say
 from qjoule.engine.attribute import attribute
 from qjoule.engine.selection import selection
 from qjoule.errors import QjouleError, UsageError
+from qjoule.freed_memory import keep_freed_memory
+from qjoule.machine import memory_in_force
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags, fold_rows
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.together import together
+from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
 TABLE_ROWS = 20  #: rows of queries in a table, unless --top says otherwise
@@ -42,6 +47,7 @@ Examples:
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule attribute db1.qjoule db2.qjoule --by tag:trace --top 10
   qjoule attribute shop.qjoule --top 20 --calibration other-run.json
+  qjoule attribute shop.qjoule --memory none
   qjoule attribute shop.qjoule --price 0.30/kWh:EUR --carbon 380 --pue 1.3
   qjoule attribute shop.qjoule --carbon grid.csv --embodied 35/h --format json
 """,
@@ -60,6 +66,7 @@ Examples:
 @options.where
 @options.idle
 @options.calibration
+@options.memory
 @click.option(
     "--format",
     "form",
@@ -90,6 +97,7 @@ def command(
     where: tuple[str, ...],
     idle: str,
     calibration: str | None,
+    memory: str | None,
     form: str,
     output: Path | None,
     top: int | None,
@@ -106,6 +114,7 @@ def command(
     """
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
+    keep_freed_memory()
     opened = open_several(traces)
     keys = tuple(key.strip() for key in by.split(","))
     selected = selection(where)
@@ -120,14 +129,29 @@ def command(
                 keys,
                 cast(IdlePolicy, idle),
                 progress=step,
-                calibrated=for_trace(trace, calibration),
+                calibrated=for_trace(trace, calibration, memory),
                 where=selected,
+                learned=remembering(trace, memory),
             )
             found.append(TracePart(name, result))
     whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
     asked = impact.Asked(price, carbon, pue, embodied)
     whole = replace(whole, impact=impact.factors(asked, opened, whole))
     write(bound_tags(whole, max_values), form, output, top)
+
+
+def remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
+    """Adds what a trace tells to the machine's memory, or says why that fails."""
+    path = memory_in_force.where_to_extend(trace, choice)
+
+    def told(cells: tuple[Cell, ...]) -> None:
+        if path is not None:
+            try:
+                memory_in_force.add(path, cells, memory_in_force.identity_of(trace))
+            except QjouleError as error:
+                say(f"the memory is not extended: {error}")
+
+    return told
 
 
 @contextmanager

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from qjoule.commands import doctor_generic, doctor_rights, options
-from qjoule.errors import UsageError
+from qjoule.commands import doctor_generic, doctor_rights, physical_options
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
@@ -31,6 +29,7 @@ ESSENTIAL = ("privileges", "btf", "tracepoint sched_switch", "tracepoint sched_p
 
 _WIDTH_MIN, _WIDTH_MAX = 60, 100
 _INDENT = 10
+_ROUNDS = 5  #: of the physical test
 _MARKS = {True: ("ok", "green"), False: ("missing", "red"), None: ("unknown", "yellow")}
 
 
@@ -66,12 +65,13 @@ Examples:
   sudo qjoule doctor
   sudo qjoule doctor --json | jq '.servers[] | {label, rung, why}'
   sudo qjoule doctor --physical --rounds 8
+  sudo qjoule doctor --physical --full -o my-machine.html
 
 \b
 Exit code 0: a recording can be made. 1: something it needs is missing.
 With --physical, 0: the split agrees with the machine. 1: it is off by more
 than the threshold, or that cannot be told, as where no energy counter
-measures.
+measures. With --full, 0: all runs were done, whatever they show.
 """,
 )
 @click.option(
@@ -81,62 +81,26 @@ measures.
     help="A powercap-like tree of energy counters given by the hypervisor.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--physical",
-    is_flag=True,
-    help="Test the joules: two loads on a MariaDB of its own, alone and together. Some minutes.",
-)
-@click.option(
-    "--threshold",
-    type=click.FloatRange(min=0, min_open=True),
-    default=11.0,
-    show_default=True,
-    metavar="PCT",
-    help="Of --physical: error of the split that is too much.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(3, 100),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Of --physical: how often the loads run.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(1, 600),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Of --physical: time of each load.",
-)
-@options.energy("Of --physical: as of 'qjoule record'.")
-@options.calibration
+@physical_options.physical_options
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     *,
     host_root: Path | None,
     as_json: bool,
     physical: bool,
-    threshold: float,
-    rounds: int,
-    seconds: float,
-    energy: str,
-    calibration: str | None,
+    full: bool,
+    **of_physical: Any,
 ) -> None:
     """Say what can be traced on this machine, and how to mend what is missing.
 
     Looks at kernel, privileges, counters, energy sources and the database servers that run or are
     installed; changes nothing.
     """
+    physical_options.check(context, physical=physical, full=full)
     if physical:
-        from qjoule.commands.physical import physical as test  # noqa: PLC0415
-        from qjoule.physical.experiment import Plan  # noqa: PLC0415
-
-        plan = Plan(rounds, seconds, energy, calibration)
-        context.exit(test(plan, threshold=threshold / 100, as_json=as_json))
-    _no_options_of_physical(context)
+        context.exit(_test(of_physical, full=full, as_json=as_json))
     findings = examine(host_root)
     if as_json:
         click.echo(json.dumps(to_json(findings), indent=2))
@@ -149,11 +113,22 @@ def command(
     context.exit(1 if findings.problems else 0)
 
 
-def _no_options_of_physical(context: click.Context) -> None:
-    """Raises `UsageError` for an option that would have no effect."""
-    for name in ("threshold", "rounds", "seconds", "energy", "calibration"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name} is of the physical test: add --physical")
+def _test(of_physical: dict[str, Any], *, full: bool, as_json: bool) -> int:
+    """The physical test with its options; its exit code."""
+    threshold, output = of_physical["threshold"] / 100, of_physical["output"]
+    seconds, rounds = of_physical["seconds"], of_physical["rounds"]
+    source = of_physical["energy"], of_physical["calibration"]
+    if full:
+        from qjoule.commands.physical_full import FullPlan  # noqa: PLC0415
+        from qjoule.commands.physical_full import full as kit  # noqa: PLC0415
+
+        budget_s, seconds = 60 * of_physical["budget"], of_physical["seconds_per_run"]
+        return kit(FullPlan(output, budget_s, seconds, rounds, *source), threshold=threshold)
+    from qjoule.commands.physical import physical  # noqa: PLC0415
+    from qjoule.physical.experiment import Plan  # noqa: PLC0415
+
+    plan = Plan(rounds or _ROUNDS, seconds, *source)
+    return physical(plan, threshold=threshold, as_json=as_json)
 
 
 def examine(host_root: Path | None = None) -> Findings:
@@ -161,10 +136,11 @@ def examine(host_root: Path | None = None) -> Findings:
     # Only this command needs these; `--help` does not.
     from qjoule.machine.cpu import read_cpu_info  # noqa: PLC0415
     from qjoule.machine.identity import this_machine  # noqa: PLC0415
-    from qjoule.machine.in_force import check as calibration_check  # noqa: PLC0415
+    from qjoule.machine.in_force import checks as power_checks  # noqa: PLC0415
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
     from qjoule.machine.kernel_facts import read_kernel_facts  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
+    from qjoule.machine.surroundings import read_surroundings  # noqa: PLC0415
     from qjoule.root_part.client import root_part  # noqa: PLC0415
     from qjoule.root_part.host import this_host  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
@@ -175,13 +151,13 @@ def examine(host_root: Path | None = None) -> Findings:
     own = os.getppid() if part.connection is not None else None
     host = this_host()
     discovery = discover(host=host)
-    curve = estimate_curve(read_cpu_info())
+    curve = estimate_curve(read_cpu_info(), read_surroundings())
     return Findings(
         checks=(
             *check_machine(host_root=host_root, sensors=part.sensors(), privileged=own),
-            calibration_check(this_machine()),
+            *power_checks(this_machine()),
         ),
-        power=f"{curve.w0:.1f} W idle, {curve.w100:.1f} W busy ({curve.label})",
+        power=curve.summary,
         plan=build_plan(discovery.servers, read_kernel_facts()),
         discovery=discovery,
         generic=tuple(find_generic(discovery.servers, host=host)),

@@ -28,6 +28,13 @@ calibration = click.option(
     help="Coefficients from `qjoule calibrate`. [default: the machine's; of a trace, its own]",
 )
 
+memory = click.option(
+    "--memory",
+    metavar="FILE|none",
+    help="What earlier traces told of the machine's power; it is used and extended "
+    "(docs/memory.md). [default: the machine's; of a trace, its own]",
+)
+
 idle = click.option(
     "--idle",
     type=click.Choice(IDLE_POLICIES),

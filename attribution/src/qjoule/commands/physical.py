@@ -34,10 +34,7 @@ def physical(plan: Plan, *, threshold: float, as_json: bool) -> int:
 
     `threshold` is relative. Raises `QjouleError` if there is nothing to measure.
     """
-    if os.geteuid() != 0:
-        raise QjouleError("the physical test records, which needs root: run it again with sudo")
-    if plan.energy == "auto" and not (powercap_tree().ok or perf_pmu().ok):
-        raise QjouleError(f"{NOTHING_TO_MEASURE}, and this machine shows none: see 'qjoule doctor'")
+    check_machine(plan.energy)
     with ending_in_order():
         done = experiment(plan, say)
     try:
@@ -51,6 +48,14 @@ def physical(plan: Plan, *, threshold: float, as_json: bool) -> int:
         for line in render(test, done):
             click.echo(line, color=colour)
     return 0 if test.verdict is Verdict.AGREES else 1
+
+
+def check_machine(energy: str) -> None:
+    """Raises `QjouleError` if nothing can be recorded, or there is no counter that measures."""
+    if os.geteuid() != 0:
+        raise QjouleError("the physical test records, which needs root: run it again with sudo")
+    if energy == "auto" and not (powercap_tree().ok or perf_pmu().ok):
+        raise QjouleError(f"{NOTHING_TO_MEASURE}, and this machine shows none: see 'qjoule doctor'")
 
 
 def render(test: PhysicalTest, done: Experiment) -> Iterator[str]:

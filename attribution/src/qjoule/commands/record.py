@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import grp
 import os
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,17 +15,17 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.say import say
+from qjoule.commands.taken_along import TakenAlong
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.calibration import TRACE_FILE, Calibration
-from qjoule.machine.in_force import to_record
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters.missing import lost
-from qjoule.root_part.client import Program, root_part
+from qjoule.root_part.client import root_part
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.directory import inside
 from qjoule.session.meter import Meter, start_meter
+from qjoule.session.program import Running, start
 from qjoule.session.signals import stopping
 from qjoule.session.targets import Targets, find_targets
 from qjoule.session.tracer import Settings, Tracer
@@ -33,7 +34,6 @@ from qjoule.session.wanted import Wanted
 from qjoule.stream.recording import record
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
-from qjoule.trace.durable import write_whole
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
@@ -58,6 +58,7 @@ Examples:
   sudo qjoule record -d 60 --client-tags
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
+  sudo qjoule record -o load.qjoule --rest 60 -- pgbench -T 30 shop
 """,
 )
 @click.option(
@@ -69,6 +70,14 @@ Examples:
 )
 @click.option(
     "-d", "--duration", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after this."
+)
+@click.option(
+    "--rest",
+    "rest_s",
+    type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
+    help="Record for so long before CMD starts, or before -d counts: if the machine idles, its "
+    "power at rest becomes known without a calibration. Use 30 or more.",
 )
 @click.option(
     "--pid",
@@ -95,6 +104,7 @@ Examples:
 @options.meter
 @options.meter_file
 @options.calibration
+@options.memory
 @click.option("--host-root", metavar="DIR", help="For auto: counters given by the hypervisor.")
 @click.option(
     "--window-ms",
@@ -136,6 +146,7 @@ def command(
     *,
     output: Path | None,
     duration: float | None,
+    rest_s: float | None,
     pids: tuple[int, ...],
     generic: bool,
     agent: bool,
@@ -144,6 +155,7 @@ def command(
     meter: str | None,
     meter_file: Path | None,
     calibration: str | None,
+    memory: str | None,
     host_root: str | None,
     window_ms: int,
     ring_mb: int,
@@ -158,6 +170,8 @@ def command(
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
     if no_counters and counters:
         raise UsageError("--counters and --no-counters: give one of them")
+    if rest_s is not None and program and shutil.which(program[0]) is None:
+        raise QjouleError(f"there is no program {program[0]}")
     root_part().need("recording")
     wanted = Wanted(
         pids,
@@ -182,12 +196,17 @@ def command(
     )
     outside = start_meter(meter, meter_file)
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
-    calibrated, flags = to_record(calibration)
-    job = _Job(directory, duration, program, capture_literals, calibrated, flags, outside)
+    along = TakenAlong.of(calibration, memory)
+    for words in along.notes:
+        say(words)
+    job = _Job(directory, duration, program, capture_literals, along, outside, rest_s)
     if group is not None:
         os.umask(0o027)
     with inside(directory, group):
         return _record(targets, settings, job)
+
+
+_NOTHING = TakenAlong()
 
 
 @dataclass(frozen=True)
@@ -196,15 +215,20 @@ class _Job:
     duration: float | None
     program: tuple[str, ...]
     literals: bool
-    calibration: Calibration | None = None
-    flags: tuple[str, ...] = ()  #: what in it does not fit this machine, or why there is none
+    along: TakenAlong = _NOTHING
     meter: Meter | None = None
+    rest_s: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long to record; None: until it is stopped."""
+        return None if self.duration is None else self.duration + (self.rest_s or 0.0)
 
 
 def _record(targets: Targets, settings: Settings, job: _Job) -> int:
     """Records into the working directory; returns the exit code."""
     leave_pandas_out()
-    child: Program | None = None
+    child: Running | None = None
     with ExitStack() as stopped_by, ExitStack() as last:
         if job.meter is not None:
             last.callback(job.meter.close)
@@ -213,9 +237,9 @@ def _record(targets: Targets, settings: Settings, job: _Job) -> int:
             nonlocal child
             for words in tracer.not_counted:
                 say(words)
-            stopped_by.enter_context(stopping(tracer.stop, job.duration))
+            stopped_by.enter_context(stopping(tracer.stop, job.seconds))
             if job.program:
-                child = root_part().run(job.program, tracer.stop)
+                child = start(job.program, tracer.stop, job.rest_s)
 
         traced = tracing(targets, settings, applications=Applications.UNSEEN, attached=attached)
         with traced as running:
@@ -223,19 +247,24 @@ def _record(targets: Targets, settings: Settings, job: _Job) -> int:
             if running.unheard:
                 say(running.unheard)
             written = _written(running, job, client_tags=settings.client_tags)
+            if child is not None:
+                child.cancel()
             stopped_by.close()
             running.tracer.close()
             _say_written(written, job, running.tags)
-    if child is not None:
-        return child.exit_code()
-    return 0 if written.complete else 1
+    if child is None:
+        return 0 if written.complete else 1
+    if (code := child.exit_code()) is None:
+        say(f"{Path(job.program[0]).name} was not started: the recording was stopped before")
+        return 1
+    return code
 
 
 def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
     """Writes the trace until it ends; returns its metadata."""
     try:
         writer = TraceWriter(".")
-        _take_along(job)
+        job.along.write()
         return record(
             running.stream,
             writer,
@@ -254,7 +283,7 @@ def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
     say(
         f"{job.directory}: {_some(rows.get('queries', 0), 'query', 'queries')}, "
         f"{_some(rows.get('segments', 0), 'segment', 'segments')}, "
-        f"energy {written.energy.source} ({written.energy.grade}), {_calibrated(job)}, "
+        f"energy {written.energy.source} ({written.energy.grade}), {job.along.said}, "
         f"{_lost(written)}"
     )
     if job.meter is not None:
@@ -266,19 +295,6 @@ def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
         )
 
 
-def _take_along(job: _Job) -> None:
-    """Copies the calibration into the trace, so that it is attributed with it on any machine."""
-    if job.calibration is not None:
-        text = replace(job.calibration, flags=job.flags).to_json()
-        write_whole(Path(TRACE_FILE), text.encode())
-
-
-def _calibrated(job: _Job) -> str:
-    if job.calibration is None:
-        return "; ".join(job.flags) or "not calibrated"
-    return f"calibrated {job.calibration.date[:10]}" + "".join(f", {flag}" for flag in job.flags)
-
-
 def _servers(meta: Meta) -> str:
     return ", ".join(
         f"{server.name} ({'by thread' if server.rung == BY_THREAD else server.rung})"
@@ -287,9 +303,12 @@ def _servers(meta: Meta) -> str:
 
 
 def _until(job: _Job) -> str:
+    rest = "" if job.rest_s is None else f", with {job.rest_s:g} s of rest first"
     if job.program:
-        return f"until {Path(job.program[0]).name} ends"
-    return "Ctrl-C stops" if job.duration is None else f"for {job.duration:g} s, Ctrl-C stops"
+        return f"until {Path(job.program[0]).name} ends{rest}"
+    if job.duration is None:
+        return f"Ctrl-C stops{rest}"
+    return f"for {job.duration:g} s{rest}, Ctrl-C stops"
 
 
 def _some(number: int, one: str, more: str) -> str:

@@ -91,6 +91,7 @@ Examples:
 @options.max_values
 @options.idle
 @options.calibration
+@options.memory
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -131,6 +132,7 @@ def command(
     max_values: int,
     idle: str,
     calibration: str | None,
+    memory: str | None,
     limit: int,
     energy: str | None,
     pids: tuple[int, ...],
@@ -160,7 +162,7 @@ def command(
                 by=keys,
                 idle=cast(IdlePolicy, idle),
                 speed=pace,
-                calibrated=for_trace(trace, calibration),
+                calibrated=for_trace(trace, calibration, memory),
                 where=selection(where),
             )
         )
@@ -177,6 +179,7 @@ def command(
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",
             calibration=calibration,
+            memory=memory,
             where=selected,
         )
     # The total decides which of a tag's values are named.

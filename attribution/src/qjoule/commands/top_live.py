@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.engine.selection import Selection
+from qjoule.errors import QjouleError
+from qjoule.live.learning import Told, nobody
 from qjoule.live.source import StreamSource
+from qjoule.machine import memory_in_force
+from qjoule.machine.identity import this_machine
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.fit.cells import Cell
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
@@ -26,33 +32,65 @@ WINDOW_MS = 100
 
 @contextmanager
 def live(
-    wanted: Wanted, *, idle: IdlePolicy, energy: str, calibration: str | None, where: Selection
+    wanted: Wanted,
+    *,
+    idle: IdlePolicy,
+    energy: str,
+    calibration: str | None,
+    memory: str | None,
+    where: Selection,
 ) -> Iterator[SnapshotSource]:
     """Traces while the block runs.
 
     Raises:
         QjouleError: no root part, no server, no tracer, or the tracer's own message.
     """
-    choose = for_machine(calibration)  # a file that cannot be read fails at once
+    failures: list[str] = []
+    choose = for_machine(calibration, memory)  # a file that cannot be read fails at once
     targets = find_targets(wanted)
     for words in targets.left_out:
         say(words)
     settings = Settings(
         Mode.LIVE, window_ms=WINDOW_MS, energy=energy, client_tags=wanted.client_tags
     )
-    with tracing(targets, settings, applications=Applications.ALL) as running:
-        if running.unheard:
-            say(running.unheard)
-        yield StreamSource(
-            running.stream,
-            fingerprint,
-            running.meta,
-            idle=idle,
-            choose=choose,
-            stop=running.tracer.stop,
-            failure=running.tracer.last_words,
-            name=targets.names,
-            reports=running.tags,
-            client_tags=wanted.client_tags,
-            where=where,
-        )
+    try:
+        with tracing(targets, settings, applications=Applications.ALL) as running:
+            if running.unheard:
+                say(running.unheard)
+            yield StreamSource(
+                running.stream,
+                fingerprint,
+                running.meta,
+                idle=idle,
+                choose=choose,
+                stop=running.tracer.stop,
+                failure=running.tracer.last_words,
+                name=targets.names,
+                reports=running.tags,
+                client_tags=wanted.client_tags,
+                where=where,
+                told=_remembering(memory, failures),
+            )
+    finally:
+        for words in failures[:1]:  # not while the view has the screen
+            say(words)
+
+
+def _remembering(choice: str | None, failures: list[str]) -> Told:
+    """Adds what the view learns to the machine's memory; says in `failures` why that fails."""
+    if choice == memory_in_force.NONE:
+        return nobody
+    path = Path(choice) if choice else memory_in_force.own_file()
+    try:
+        machine = this_machine()
+    except QjouleError:
+        return nobody
+
+    def told(cells: tuple[Cell, ...]) -> None:
+        measured = [cell for cell in cells if cell.conditions.energy.endswith("measured")]
+        try:
+            memory_in_force.add(path, measured if choice is None else cells, machine)
+        except QjouleError as error:
+            failures.append(f"the memory is not extended: {error}")
+
+    return told

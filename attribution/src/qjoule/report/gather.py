@@ -27,6 +27,7 @@ from qjoule.model.split import Split
 from qjoule.report.buckets import Buckets, Cells
 from qjoule.report.samples import Sample
 from qjoule.trace.reader import Trace
+from qjoule.trace.views import view
 
 #: Queries by statement, and where it ran.
 BY = ("fingerprint", "server", "database")
@@ -219,10 +220,10 @@ class _Watching:
             table = part.read(["query", "begin_ns", "end_ns"])
             if table is None or not table.num_rows:
                 continue
-            query = table.column("query").to_numpy()
+            query = view(table.column("query"))
             at = np.minimum(np.searchsorted(ids, query), len(ids) - 1)
             found = np.flatnonzero(ids[at] == query)
-            begin_ns, end_ns = (table.column(name).to_numpy() for name in ("begin_ns", "end_ns"))
+            begin_ns, end_ns = (view(table.column(name)) for name in ("begin_ns", "end_ns"))
             latency[at[found]] = (end_ns - begin_ns)[found]
         row = self._row_of(rows)[group]
         return {

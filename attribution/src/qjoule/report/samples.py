@@ -21,7 +21,7 @@ from qjoule.model.energy import I64
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.split import Split
-from qjoule.trace.arrow import pc
+from qjoule.trace.views import view
 
 PER_GROUP = 150  #: calls of a group that are expected in the sample
 GROUPS = 200  #: groups that have one: those that were busy for longest
@@ -62,7 +62,7 @@ class Sample:
 
     def read(self, table: pa.Table, segments: Segments) -> None:
         """Keeps the segments of sampled calls."""
-        query = pc.fill_null(table.column("query"), 0).to_numpy()
+        query = view(table.column("query"), 0)
         inside = segments.group < len(self._chance)
         chance = self._chance[np.where(inside, segments.group, 0)] * inside
         rows = np.flatnonzero((query > 0) & (_draw(query) < chance))

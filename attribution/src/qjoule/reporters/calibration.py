@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qjoule.machine.calibration import Calibration, Found
+from qjoule.model.arrays import TAILS_NS, TRAFFIC_PER_NS
 from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import Page, page_width, ruled_table
 
@@ -26,6 +27,18 @@ _MEANINGS = {
     "t": ("a busy CPU, whatever it does", "W"),
     "k": ("how much less each further busy core draws", ""),
     "alpha": ("share of its clock's cost while the SMT sibling is busy", ""),
+    "beta": ("share of an instruction's cost while the SMT sibling is busy", ""),
+    **{
+        f"u{i}": (f"shared power by a miss, of the first {per_ns * 1e3:g} per us", "nJ")
+        for i, per_ns in enumerate(TRAFFIC_PER_NS)
+    },
+    **{
+        f"{letter}{i}": (f"{what} that fell asleep less than {ns / 1e6:g} ms ago", "W")
+        for letter, what in (("p", "a package"), ("q", "a core"))
+        for i, ns in enumerate(TAILS_NS)
+    },
+    "wp": ("a wake-up of a package", "nJ"),
+    "wc": ("a wake-up of a core", "nJ"),
 }
 
 

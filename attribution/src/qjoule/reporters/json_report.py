@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from qjoule.errors import QjouleError
+from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
@@ -84,6 +87,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "domains": list(source.domains),
             "unavailable": list(unavailable(attribution)),
             "main_domain": source.main_domain,
+            "total_error": source.total_error,
         },
         "policy": attribution.policy,
         "model": {
@@ -95,6 +99,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "held_out_error": model.held_out_error,
             "held_out_errors": model.held_out_errors,
             "notes": list(model.notes),
+            **({"memory": model.memory} if model.memory else {}),
         },
         "coverage": attribution.coverage,
         "coverage_by_server": {
@@ -174,9 +179,14 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
     if row.power_factor:
         factor, low, high = row.power_factor
         out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
+    if row.alone:
+        out |= {"alone_s": row.alone.alone_s, "alone_told_nats": row.alone.told_nats}
     out |= {"rung": row.rung, "flags": list(row.flags)}
     if known and row.error and (lost_nj := row.error.loss_nj + row.error.unnamed_nj) > 0:
         out["loss_error_j"] = lost_nj / 1e9
+    if known and row.error and row.error.total_nj > 0 and row.calls:
+        ends = replace(row.error, total_nj=0.0).ends(float(row.energy_nj))
+        out["j_per_call_same_total_ci95"] = [float(end) / 1e9 / row.calls for end in ends]
     if not row.exact:
         out["exact"] = False
     if row.energy_by_domain_nj:
@@ -240,7 +250,16 @@ def _run_forms(found: dict[str, Any], name: str) -> RunForms:
         duration_s=float(trace["duration_s"]),
         selection=str(found["policy"].get("where", "")),
         problems=_problems(trace),
+        total_error=_total_error(source),
     )
+
+
+def _total_error(source: dict[str, Any]) -> float:
+    """An older document does not say it: by its grade."""
+    error = float(source.get("total_error", TOTAL_ERROR.get(str(source["grade"]), 0.0)))
+    if not 0 <= error < math.inf:
+        raise ValueError(f"the error of its total is {error}")
+    return error
 
 
 def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
@@ -251,6 +270,7 @@ def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
 
 def _form(row: dict[str, Any]) -> Form:
     ends, energy_j = row["j_per_call_ci95"], row["energy_j"]
+    same = row.get("j_per_call_same_total_ci95")
     return Form(
         name=str(row["fingerprint"]),
         shape=str(row["shape"]),
@@ -259,6 +279,7 @@ def _form(row: dict[str, Any]) -> Form:
         j_per_call_ci95=(float(ends[0]), float(ends[1])) if ends else None,
         latency_ns_mean=_float(row["latency_ns_mean"]),
         loss_share=float(row.get("loss_error_j", 0.0)) / energy_j if energy_j else 0.0,
+        same_total_ci95=(float(same[0]), float(same[1])) if same else None,
     )
 
 

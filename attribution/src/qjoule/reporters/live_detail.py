@@ -11,7 +11,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import fingerprint, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import ViewState, row_key
-from qjoule.reporters.power import factor
+from qjoule.reporters.power import alone, factor
 from qjoule.reporters.provenance import has_energy
 
 _NAME = 18  #: cells of the figures' names
@@ -97,6 +97,8 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
         yield f"energy, {fmt.one_line(domain)}", _domain_energy(row, domain, domain_nj)
     if row.power_factor:
         yield "power / weight", factor(row)
+    if row.alone:
+        yield "ran alone", alone(row)
     if row.shared_nj:
         yield "of it shared", fmt.joules(row.shared_nj * 1e-9)
     yield "calls", fmt.count(calls)

@@ -78,6 +78,8 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         lines.append(("oddities", anomalies))
     lines.append(("model", power.model(attribution)))
     lines += power.calibration_flags(attribution)
+    if attribution.model.memory:
+        lines.append(("memory", attribution.model.memory))
     lines += [("", note) for note in attribution.model.notes]
     return [(name, fmt.one_line(text)) for name, text in lines]
 

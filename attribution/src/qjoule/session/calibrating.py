@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from qjoule.errors import QjouleError
-from qjoule.machine.load import BusyWatch, Step, running
+from qjoule.machine.load import BusyWatch, running
+from qjoule.machine.steps import Step
 from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.shapes import fingerprint
+from qjoule.session.power_watch import PowerWatch
 from qjoule.session.tracing import Tracing
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
@@ -23,11 +27,24 @@ SETTLE_S = 0.15
 _ANNOUNCE_SECONDS = 30.0
 
 
+class _Watched(TraceWriter):
+    """Shows a watch what it writes."""
+
+    def __init__(self, directory: str, power: PowerWatch) -> None:
+        self._power = power
+        super().__init__(directory)
+
+    def write(self, tables: Mapping[str, pa.Table]) -> None:
+        self._power.see(tables)
+        super().write(tables)
+
+
 @dataclass
 class Recording:
     """A trace being written to the working directory by a thread of its own."""
 
     of: Tracing
+    power: PowerWatch = field(default_factory=PowerWatch)
     meta: Meta = field(init=False)
     error: QjouleError | None = None
     _announced: threading.Event = field(default_factory=threading.Event)
@@ -59,7 +76,7 @@ class Recording:
         try:
             self.meta = record(
                 self.of.stream,
-                TraceWriter("."),
+                _Watched(".", self.power),
                 fingerprint,
                 self.meta,
                 annotate=self._announce,
@@ -115,7 +132,7 @@ def run_steps(
             sleep(step.seconds)
             t1_ns, busy = time.monotonic_ns(), watch.cpus()
         check()
-        phase = Phase(step.kernel, t0_ns, t1_ns, len(step.cpus), step.smt)
+        phase = Phase(step.kernel, t0_ns, t1_ns, step.threads, step.smt)
         done.append(Done(step, phase, busy, load.exceeds_cache))
         after(done[-1])
     return done

@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 
 from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.idle_states import read_idle_states
 from qjoule.servers.plan import AttachPlan
 from qjoule.trace.meta import Meta, Server
 
@@ -29,4 +30,5 @@ def trace_meta(plan: AttachPlan) -> Meta:
         kernel=platform.release(),
         cpu=read_cpu_info().name,
         servers=servers,
+        idle_states=read_idle_states(),
     )

@@ -22,6 +22,7 @@ from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.perf_events import More, PerfEvent, more_counters
 from qjoule.machine.power_table import estimate_curve
+from qjoule.machine.surroundings import read_surroundings
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
@@ -184,7 +185,7 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
 
 
 def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
-    curve = estimate_curve(read_cpu_info())
+    curve = estimate_curve(read_cpu_info(), read_surroundings())
     arguments = {
         "--mode": settings.mode.name.lower(),
         "--window-ms": settings.window_ms,
@@ -193,6 +194,7 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
         "--energy": settings.energy,
         "--curve": curve.spec,
         "--curve-label": curve.label,
+        "--curve-errors": curve.errors,
         "--reader": os.getpid(),
         "--control-fd": control,
     }

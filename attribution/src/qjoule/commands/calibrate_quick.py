@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule calibrate --quick`: a calibration of a machine that is in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from random import SystemRandom
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from qjoule.commands.calibrated_run import InUse
+from qjoule.commands.say import say
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.calibration import load, machine_file, match
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.guard import Limits
+from qjoule.machine.identity import Identity
+from qjoule.machine.quick_steps import SETTLE_S, loaded_cores, plan_quick
+from qjoule.model.coefficients import Coefficients
+from qjoule.session.calibrating import Done, Recording
+from qjoule.session.quick_calibrating import Bounds, QuickRun
+
+#: The machine's use is measured for so long before the loads; also what the tracer needs to settle.
+BEGIN_S = 3.0
+
+
+@dataclass(frozen=True)
+class Quick:
+    """The options of a quick run. `rise`: in percent of the machine's CPUs."""
+
+    seconds: float
+    rise: float
+    waiting: float
+    most_cores: int | None
+    most_watts: float | None
+    anew: bool
+
+
+_OPTIONS = (
+    click.option(
+        "--quick",
+        is_flag=True,
+        help="On a machine in use: 60 seconds beside its load, on at most half of the idle cores.",
+    ),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(15, 600),
+        default=60.0,
+        show_default=True,
+        metavar="S",
+        help="Of --quick: how long it may take.",
+    ),
+    click.option(
+        "--rise",
+        type=click.FloatRange(1, 100),
+        default=15.0,
+        show_default=True,
+        metavar="PCT",
+        help="Of --quick: stop if other programs use so much more of the CPUs than at the start.",
+    ),
+    click.option(
+        "--waiting",
+        type=click.FloatRange(0.5, 10_000),
+        default=2.0,
+        show_default=True,
+        metavar="N",
+        help="Of --quick: stop if so many more threads wait for a CPU than at the start.",
+    ),
+    click.option(
+        "--most-cores",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Of --quick: load no more cores than this.",
+    ),
+    click.option(
+        "--most-watts",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="W",
+        help="Of --quick: stop if the packages draw so much more than at the start.",
+    ),
+    click.option(
+        "--anew", is_flag=True, help="Of --quick: ignore what an earlier calibration knows."
+    ),
+)
+_ONLY_QUICK = ("seconds", "rise", "waiting", "most_cores", "most_watts", "anew")
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a quick run to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def chosen(
+    context: click.Context, *, short: bool, busy: bool, quick: bool, **values: Any
+) -> Quick | None:
+    """The quick run that was asked for; None: another one. Raises `UsageError` for options that
+    would have no effect."""
+    if not quick:
+        for name in _ONLY_QUICK:
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise UsageError(f"--{name.replace('_', '-')} is of a quick run: add --quick")
+        return None
+    if short or busy:
+        other = "--short" if short else "--busy"
+        raise UsageError(f"--quick is for a machine in use: leave out {other}")
+    for name, value in values.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise UsageError(f"--{name.replace('_', '-')} needs a number")
+    return Quick(**values)
+
+
+def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:
+    """What the machine's calibration tells, and what a reader must know of it."""
+    nothing = Coefficients()
+    if quick.anew:
+        return nothing, ()
+    try:
+        found = load(machine_file())
+    except QjouleError as error:
+        return nothing, (f"the earlier calibration is not used: {error}",)
+    if found is None:
+        return nothing, ()
+    judged = match(found, machine)
+    if judged.refused:
+        return nothing, (f"the earlier calibration is not used: {judged.refused[0]}",)
+    flags = "".join(f", {flag}" for flag in judged.flagged)
+    return found.coefficients, (f"refines the calibration of {found.origin}{flags}",)
+
+
+def run(quick: Quick, recording: Recording) -> tuple[list[Done], InUse]:
+    """Records the phases. Raises `QjouleError` if the machine is too busy, or became so."""
+    info = read_cpu_info()
+    limits = Limits(quick.rise / 100 * len(info.cpus), quick.waiting)
+    one = QuickRun(Bounds(limits, quick.most_watts), recording.power, recording.check)
+    say("looking at the machine's load")
+    use = one.begin(BEGIN_S)
+    cores = loaded_cores(info, use, quick.most_cores)
+    steps = plan_quick(info, cores, quick.seconds - BEGIN_S, SystemRandom())
+    seconds = sum(step.seconds + SETTLE_S for step in steps)
+    share = use.busy_cpus / len(info.cpus)
+    say(
+        f"the machine is {share:.0%} busy; {len(steps)} phases on up to {len(cores)} of "
+        f"{info.cores} cores, about {seconds:.0f} s; Ctrl-C stops and leaves nothing"
+    )
+    with click.progressbar(length=len(steps), file=sys.stderr, label="calibrating") as bar:
+        done, why = one.run(steps, lambda _done: bar.update(1))
+    return done, InUse(use.busy_cpus, notes=(why,) if why else ())

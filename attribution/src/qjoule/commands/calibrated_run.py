@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the trace of a calibration run to the calibration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from qjoule.errors import QjouleError
+from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
+from qjoule.machine.identity import Identity
+from qjoule.machine.steps import IDLE
+from qjoule.model.coefficients import Coefficients
+from qjoule.model.energy import SLOW_NS
+from qjoule.session.calibrating import Done
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+#: Busy share of an idle phase above which the calibration says so.
+NOTABLE_BUSY = 0.02
+#: Idle power at the end against the beginning: a package that got warm leaks a few per cent more.
+NOTABLE_DRIFT = 0.05
+_LOAD = "qjoule-load"
+_CIRCULAR = "a calibration on a power model only returns the model"
+
+
+@dataclass(frozen=True)
+class InUse:
+    """What is particular to a run on a machine in use: `busy_cpus` of other programs at the start,
+    what was known before, and how to say where the run ended early."""
+
+    busy_cpus: float
+    known: Coefficients = field(default_factory=Coefficients)
+    notes: tuple[str, ...] = ()
+
+
+def check_source(meta: Meta) -> None:
+    """Raises `QjouleError` unless there is measured energy to calibrate on.
+
+    Counters from a hypervisor are an estimate, but of this machine and varying with it, so they are
+    accepted.
+    """
+    energy = meta.energy
+    slow = next((one for one in meta.domains if (one.period_ns or 0) > SLOW_NS), None)
+    if slow is not None:
+        raise QjouleError(
+            f"cannot calibrate: {slow.name} of {energy.source} moves once in "
+            f"{(slow.period_ns or 0) * 1e-9:g} s, and loads are told apart by windows that are "
+            "shorter: use --energy powercap or perf"
+        )
+    if energy.grade in ("measured", "simulated") or energy.source == "host":
+        return
+    what = "this machine's energy is only estimated" if energy.grade == "estimated" else "no energy"
+    raise QjouleError(
+        f"cannot calibrate: {what}, and {_CIRCULAR}; load intel_rapl_msr, or in a virtual machine "
+        f"have the hypervisor export its counters (--energy host:DIR). {energy.reason}".rstrip(". ")
+    )
+
+
+def busy_share(done: Done) -> float:
+    """Share of the machine's CPU time that was not idle."""
+    return min(done.busy_cpus / (os.cpu_count() or 1), 1.0)
+
+
+def summarise(
+    trace: Trace,
+    machine: Identity,
+    done: Sequence[Done],
+    quick: bool = False,
+    in_use: InUse | None = None,
+) -> Calibration:
+    """Fits the recorded phases. Raises `QjouleError` if nothing could be measured.
+
+    `quick`: the run was shorter than it could be. `in_use`: other programs ran meanwhile.
+    """
+    from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
+    from qjoule.engine.phases import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
+    from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
+
+    phases = [one.phase for one in done]
+    batches, series, own = phase_windows(trace, _LOAD)
+    if not series:
+        raise QjouleError("nothing was measured: the energy counters gave no reading")
+    around = Surroundings(idle_table=idle_table(trace.meta))
+    if in_use:
+        around = replace(around, own=own, known=in_use.known)
+    fit = fit_calibration(batches, series, phases, around)
+    if in_use and not fit.coefficients.calibrated:
+        raise QjouleError(
+            "too little was measured: nothing could be fitted; " + "; ".join(fit.notes)
+        )
+    power = phase_power_w(batches, series, phases)
+    summaries = tuple(
+        PhaseSummary(
+            one.step.kernel,
+            one.phase.threads,
+            one.phase.smt,
+            one.phase.t0_ns,
+            one.phase.t1_ns,
+            windows,
+            watts,
+        )
+        for one, (windows, watts) in zip(done, power, strict=True)
+    )
+    return Calibration(
+        identity=machine,
+        date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        energy=trace.meta.energy,
+        domains=tuple(DomainName(one.package, one.name) for one in trace.meta.domains),
+        counters=trace.meta.counters,
+        phases=summaries,
+        held_out_error=dict(fit.held_out_error),
+        identified={
+            name: Found(float(one.value), float(one.low), float(one.high), bool(one.ok), one.why)
+            for name, one in fit.identified.items()
+        },
+        notes=(*fit.notes, *notes(trace, done, summaries, in_use)),
+        quick=quick,
+        idle_states=trace.meta.idle_states,
+        coefficients=fit.coefficients,
+    )
+
+
+def notes(
+    trace: Trace,
+    done: Sequence[Done],
+    phases: Sequence[PhaseSummary],
+    in_use: InUse | None = None,
+) -> Iterator[str]:
+    """What a reader must know to judge the calibration."""
+    if trace.meta.energy.source == "host":
+        yield "energy is what the host apportions to this guest, so are the coefficients"
+    if trace.meta.energy.grade == "simulated":
+        yield "energy is simulated: these are not the powers of a real machine"
+    if not trace.meta.counters:
+        yield "no hardware counters: only CPU time could be weighed"
+    if in_use is None:
+        yield from _idle_notes(done, phases)
+    else:
+        share = in_use.busy_cpus / (os.cpu_count() or 1)
+        yield f"measured beside other programs, which kept {share:.0%} of the machine busy"
+        yield from in_use.notes
+    if not all(one.exceeds_cache for one in done):
+        yield "too little memory is free for stream and chase to exceed the last level cache"
+    if trace.lost_cpu_ns:
+        yield f"{trace.lost_cpu_ns * 1e-9:.3g} s of CPU time were lost"
+
+
+def _idle_notes(done: Sequence[Done], phases: Sequence[PhaseSummary]) -> Iterator[str]:
+    busiest = max((busy_share(one) for one in done if one.step.kernel == IDLE), default=0.0)
+    if busiest > NOTABLE_BUSY:
+        yield f"the machine was up to {busiest:.0%} busy while it should have been idle"
+    quiet = [phase for phase in phases if phase.kernel == IDLE and phase.windows]
+    for domain, first_w in quiet[0].power_w.items() if len(quiet) > 1 else ():
+        last_w = quiet[-1].power_w.get(domain, first_w)
+        if abs(last_w - first_w) > NOTABLE_DRIFT * max(first_w, last_w):
+            yield f"idle {domain} drifted from {first_w:.2f} W to {last_w:.2f} W during the run"
