@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 7
+#define QJ_CONTRACT_VERSION 8
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -30,6 +30,9 @@
 #define QJ_STARTUP_BYTES     512  /* a session's first message, for user and database */
 #define QJ_APPLICATION_BYTES 64	  /* of the name that a session's application reports */
 #define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
+#define QJ_TAILS	     5	  /* lengths of tails, each twice the one before ... */
+#define QJ_TAIL_NS	     100000ULL /* ... from this one on */
+#define QJ_WAKE_NS	     1000 /* shorter idle times are the scheduler between two threads */
 
 /* Who a slice of CPU time belongs to. Every nanosecond has exactly one owner. */
 enum qj_owner_kind {
@@ -300,15 +303,33 @@ struct qj_aggregate {
 	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] cover */
 	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
 	__u64 latency_ns;		     /* summed over calls */
-	__u32 calls;			     /* executions that ended in this window */
-	__u32 tgid;			     /* process; 0 for queries */
-	__u32 pid;			     /* thread, for server background; else 0 */
+	/*
+	 * Idle time of the package, and of its cores, up to each length, after this owner was the
+	 * last to go to sleep there. Where two sleeps' tails overlap, each has half. All 0 without
+	 * a qj_package_time.
+	 */
+	__u64 package_tail_ns[QJ_TAILS];
+	__u64 core_tail_ns[QJ_TAILS];
+	__u32 package_wakes; /* idle times of at least QJ_WAKE_NS that this owner ended */
+	__u32 core_wakes;
+	__u32 calls; /* executions that ended in this window */
+	__u32 tgid;  /* process; 0 for queries */
+	__u32 pid;   /* thread, for server background; else 0 */
 	__u16 package;
 	__u16 server;
 	__u8 owner_kind;
 	__u8 valid; /* bit i: counters[i] cover all of cpu_ns */
 	__u8 reserved[6];
 	__u32 latency[QJ_LATENCY_BUCKETS];
+};
+
+/* Live view: how long any CPU of a package was busy in a window of sums. */
+struct qj_package_time {
+	__u64 t0_ns;
+	__u64 t1_ns;
+	__u64 awake_ns;
+	__u32 package;
+	__u32 reserved;
 };
 
 enum qj_grade {
@@ -361,8 +382,8 @@ struct qj_domain {
 	double idle_w;	 /* its power when no CPU is busy, if the source knows it; else NaN */
 	__u64 period_ns; /* how often the counter is updated; 0: not known */
 	__u32 kind;	 /* enum qj_domain_kind */
-	__u32 reserved;
-	char name[24]; /* package, core, uncore, dram, psys */
+	__u32 error;	 /* relative 95 % error of its total in thousandths; 0: not known */
+	char name[24];	 /* package, core, uncore, dram, psys, rest */
 };
 
 /* Last record of a complete stream. */
@@ -392,6 +413,7 @@ enum qj_block_kind {
 	QJ_BLOCK_END = 15,
 	QJ_BLOCK_CHILD = 16,
 	QJ_BLOCK_SEGMENT_MORE = 17,
+	QJ_BLOCK_PACKAGE_TIME = 18,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -421,7 +443,8 @@ QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);
-QJ_ASSERT_SIZE(qj_aggregate, 360);
+QJ_ASSERT_SIZE(qj_aggregate, 448);
+QJ_ASSERT_SIZE(qj_package_time, 32);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);
 QJ_ASSERT_SIZE(qj_domain, 72);

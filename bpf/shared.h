@@ -64,6 +64,8 @@ struct qj_plan {
 	__u32 kinds;	    /* bit i: a server of kind i is planned */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, no overlap to measure */
 	__u32 arguments;    /* some server is recognised by its arguments */
+	__u32 effects;	    /* live view: sum idle tails and wake-ups, see tails.bpf.h */
+	__u32 packages_at;  /* the first package's entry in its map */
 	__u32 tags;	    /* read the tags that clients send in statements and beside them */
 	__u8 kind_rungs[QJ_KINDS]; /* per kind, bit i: one of its servers uses rung i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
@@ -71,6 +73,9 @@ struct qj_plan {
 	__u16 package_of[QJ_MAX_CPUS];
 	/* The next CPU of the same core (after the last comes the first); itself if alone. */
 	__u16 next_thread[QJ_MAX_CPUS];
+	/* The lowest CPU of the same core, and of the same package. */
+	__u16 first_of_core[QJ_MAX_CPUS];
+	__u16 first_of_package[QJ_MAX_CPUS];
 };
 
 /* Changed by the tracer while programs run. */
@@ -99,10 +104,18 @@ struct qj_cpu_state {
 	__u32 tgid;
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid;	 /* counters that were readable at t0_ns */
-	__u32 has_ended; /* the running thread has a query record to send with its segment */
+	__u8 valid;	/* counters that were readable at t0_ns */
+	__u8 has_ended; /* the running thread has a query record to send with its segment */
+	__u8 woke;	/* enum qj_woke: idle times that the open slice ended */
+	__u16 reserved;
 	__u32 loss[QJ_LOSS_SLOTS];
 } __attribute__((aligned(128)));
+
+/* Bits: what was idle before a slice. */
+enum qj_woke {
+	QJ_WOKE_CORE = 1,
+	QJ_WOKE_PACKAGE = 2,
+};
 
 struct qj_sums_key {
 	__u64 shape;
@@ -125,10 +138,28 @@ struct qj_sums {
 	__u64 counted_ns[QJ_COUNTERS];
 	__u64 overlap_counters[QJ_COUNTERS];
 	__u64 latency_ns;
+	__u64 package_tail_ns[QJ_TAILS];
+	__u64 core_tail_ns[QJ_TAILS];
+	__u32 package_wakes;
+	__u32 core_wakes;
 	__u32 calls;
 	__u32 reserved;
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
+
+/*
+ * A core, or a package: whether it is awake, and its last two sleeps with idle time after them that
+ * is not yet in a row of sums. See tails.bpf.h. What is read together is in few cache lines.
+ */
+struct qj_idle {
+	__u64 busy;	  /* busy threads of the core, or busy cores of the package */
+	__u64 asleep_ns;  /* since the machine booted, up to the last wake-up */
+	__u64 from_ns;	  /* idle time is in the sums up to here; 0: it is awake */
+	__u64 turn;	  /* 0 or 1: the last sleep. The other one is the sleep before. */
+	__u64 fell_ns[2]; /* when; 0: nobody slept yet */
+	struct qj_sums_key owners[2];
+	__u64 tail_ns[2][2][QJ_TAILS]; /* by the window's number & 1, the sleep, and the length */
+} __attribute__((aligned(128)));
 
 /* Precedes every record in a ring. */
 struct qj_ring_head {

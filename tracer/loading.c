@@ -86,7 +86,7 @@ int loading_load(struct qjoule_bpf *skeleton, bool verbose)
 	struct bpf_map *maps[] = {
 	    skeleton->maps.batches,    skeleton->maps.cycles,	     skeleton->maps.instructions,
 	    skeleton->maps.llc_misses, skeleton->maps.sums_even,     skeleton->maps.sums_odd,
-	    skeleton->maps.bss,	       skeleton->maps.more_counters,
+	    skeleton->maps.bss,	       skeleton->maps.more_counters, skeleton->maps.idles,
 	};
 	struct rp_load *load = calloc(1, sizeof(*load));
 	int err = load ? fill(load, skeleton) : -ENOMEM;

@@ -124,10 +124,18 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 	env->host_root = options->host_root;
 	env->curve = options->curve;
 	env->curve_label = options->curve_label;
+	env->curve_errors = options->curve_errors;
 	err = energy_open(options->energy, env, energy, why, ENERGY_WHY_BYTES);
 	if (err)
 		fprintf(stderr, "qjoule-tracer: %s\n", why);
 	return err;
+}
+
+/* Only a total that was measured can contain what tails and wake-ups draw. */
+static bool uses_effects(const struct options *options, const struct energy_source *energy)
+{
+	return options->mode == QJ_MODE_LIVE &&
+	       (energy->grade == QJ_GRADE_MEASURED || energy->grade == QJ_GRADE_SIMULATED);
 }
 
 int main(int argc, char **argv)
@@ -160,8 +168,10 @@ int main(int argc, char **argv)
 	}
 	catch_signals();
 	err = open_energy(&options, cpus, cpu_count, &probes, &env, &energy, why);
-	if (!err)
+	if (!err) {
+		options.effects = uses_effects(&options, energy);
 		err = probes_attach(&probes, &options, cpus, cpu_count);
+	}
 	if (err)
 		goto out;
 

@@ -23,8 +23,10 @@ static const char usage[] =
     "  --energy SPEC                 auto, or one of --energy-sources\n"
     "  --energy-sources              list them: name, grade, whether auto tries it, its spec\n"
     "  --host-root DIR               for auto: a powercap-like tree given by the hypervisor\n"
-    "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
+    "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort;\n"
+    "                                then those of its DRAM, then of the machine's rest\n"
     "  --curve-label TEXT            where the curve is from\n"
+    "  --curve-errors E[,E[,E]]      relative 95 % errors of the curve, of DRAM, of the rest\n"
     "  --server ID:KIND:RUNG:DEVICE:INODE\n"
     "                                an executable; KIND and RUNG: see below\n"
     "  --running ID:TGID             a process of that server that runs already\n"
@@ -72,6 +74,7 @@ enum {
 	OPT_HOST_ROOT,
 	OPT_CURVE,
 	OPT_CURVE_LABEL,
+	OPT_CURVE_ERRORS,
 	OPT_SERVER,
 	OPT_RUNNING,
 	OPT_ONLY_RUNNING,
@@ -98,6 +101,7 @@ static const struct option long_options[] = {
     {"host-root", required_argument, NULL, OPT_HOST_ROOT},
     {"curve", required_argument, NULL, OPT_CURVE},
     {"curve-label", required_argument, NULL, OPT_CURVE_LABEL},
+    {"curve-errors", required_argument, NULL, OPT_CURVE_ERRORS},
     {"server", required_argument, NULL, OPT_SERVER},
     {"running", required_argument, NULL, OPT_RUNNING},
     {"only-running", no_argument, NULL, OPT_ONLY_RUNNING},
@@ -152,6 +156,9 @@ static int parse_one(struct options *o, int option, const char *value)
 		return 0;
 	case OPT_CURVE_LABEL:
 		o->curve_label = value;
+		return 0;
+	case OPT_CURVE_ERRORS:
+		o->curve_errors = value;
 		return 0;
 	case OPT_SERVER:
 		return plan_server(o, value);

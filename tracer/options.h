@@ -44,6 +44,7 @@ struct options {
 	const char *host_root;
 	const char *curve;
 	const char *curve_label;
+	const char *curve_errors;
 	struct qj_server_plan servers[QJ_MAX_SERVERS];
 	unsigned server_count;
 	struct qj_running running[QJ_MAX_RUNNING];
@@ -53,6 +54,7 @@ struct options {
 	unsigned probe_count;
 	struct counter_option counters[QJ_COUNTERS + QJ_MORE]; /* type ~0: not read */
 	unsigned more_counters; /* how many of the last QJ_MORE are used */
+	bool effects;		/* sum idle tails and wake-ups; depends on the energy source */
 	bool tags;		/* read the tags that clients send within their queries */
 	pid_t reader;
 	int control_fd; /* the tracer stops at its end of file; -1: none */

@@ -44,6 +44,8 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 		return programs_complain("no random numbers", -errno);
 	plan->mode = options->mode;
 	plan->tags = options->tags;
+	plan->effects = options->effects;
+	plan->packages_at = probes->cpu_limit;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
 	plan->rings = probes->ring_count;
 	plan->counters = counters_mask(probes->counters) & ((1u << QJ_COUNTERS) - 1);
@@ -55,6 +57,7 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	for (unsigned i = 0; i < cpu_count; i++)
 		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
 	plan->core_threads = topology_rings(cpus, cpu_count, plan->next_thread);
+	topology_firsts(cpus, cpu_count, plan->first_of_core, plan->first_of_package);
 	fill_servers(plan, options);
 	return 0;
 }
@@ -136,6 +139,8 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 		bpf_map__set_max_entries(skeleton->maps.seen_tags, 1);
 	if (!skeleton->rodata->plan.tags || options->mode != QJ_MODE_LIVE)
 		bpf_map__set_max_entries(skeleton->maps.namings, 1);
+	bpf_map__set_max_entries(skeleton->maps.idles,
+				 skeleton->rodata->plan.effects ? 2 * cpus : 1);
 	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
 	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
 	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);

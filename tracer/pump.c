@@ -202,6 +202,8 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	hello.t_ns = now_ns(CLOCK_MONOTONIC);
 	hello.realtime_ns = now_ns(CLOCK_REALTIME);
 	pump->flushed_ns = pump->window_ns = hello.t_ns;
+	if (pump->sums)
+		sums_begin(pump->sums, hello.t_ns);
 	strncpy(hello.energy_source, pump->energy->name, sizeof(hello.energy_source) - 1);
 	strncpy(hello.energy_reason, energy_reason, sizeof(hello.energy_reason) - 1);
 	stream_add(pump->stream, QJ_BLOCK_HELLO, &hello, sizeof(hello));

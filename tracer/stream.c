@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KINDS (QJ_BLOCK_SEGMENT_MORE + 1)
+#define KINDS (QJ_BLOCK_PACKAGE_TIME + 1)
 /* If the reader is further behind than this, we wait for it, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
 
@@ -27,10 +27,11 @@ struct stream {
 
 /* Names and texts come first, so that a reader knows what later blocks refer to. */
 static const enum qj_block_kind write_order[] = {
-    QJ_BLOCK_HELLO,	   QJ_BLOCK_CPU,     QJ_BLOCK_DOMAIN,	QJ_BLOCK_TASK,
-    QJ_BLOCK_TEXT,	   QJ_BLOCK_SESSION, QJ_BLOCK_SEGMENT,	QJ_BLOCK_SEGMENT_COUNTERS,
-    QJ_BLOCK_SEGMENT_MORE, QJ_BLOCK_CHILD,   QJ_BLOCK_QUERY,	QJ_BLOCK_ENERGY,
-    QJ_BLOCK_AGGREGATE,	   QJ_BLOCK_LOSS,    QJ_BLOCK_CPU_TIME, QJ_BLOCK_END,
+    QJ_BLOCK_HELLO,	   QJ_BLOCK_CPU,       QJ_BLOCK_DOMAIN,	 QJ_BLOCK_TASK,
+    QJ_BLOCK_TEXT,	   QJ_BLOCK_SESSION,   QJ_BLOCK_SEGMENT, QJ_BLOCK_SEGMENT_COUNTERS,
+    QJ_BLOCK_SEGMENT_MORE, QJ_BLOCK_CHILD,     QJ_BLOCK_QUERY,	 QJ_BLOCK_ENERGY,
+    QJ_BLOCK_PACKAGE_TIME, QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,	 QJ_BLOCK_CPU_TIME,
+    QJ_BLOCK_END,
 };
 
 struct stream *stream_new(int fd)

@@ -8,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "idle_times.h"
+
 struct sums {
 	struct qjoule_bpf *skeleton;
 	struct stream *stream;
+	struct idle_times *idle_times; /* NULL: effects are not summed */
 	unsigned counters;
 	unsigned package_count;
 	uint16_t packages[QJ_MAX_CPUS];
@@ -67,7 +70,10 @@ struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const 
 	sums->rows = calloc(QJ_SUMS_ROWS, sizeof(*sums->rows));
 	for (unsigned i = 0; i < cpu_count; i++)
 		note_package(sums, cpus[i].package);
-	if (!sums->keys || !sums->rows || make_others(sums, 0) || make_others(sums, 1)) {
+	if (skeleton->rodata->plan.effects)
+		sums->idle_times = idle_times_new(skeleton, stream, cpus, cpu_count);
+	if (!sums->keys || !sums->rows || (skeleton->rodata->plan.effects && !sums->idle_times) ||
+	    make_others(sums, 0) || make_others(sums, 1)) {
 		sums_free(sums);
 		return NULL;
 	}
@@ -78,6 +84,7 @@ void sums_free(struct sums *sums)
 {
 	if (!sums)
 		return;
+	idle_times_free(sums->idle_times);
 	free(sums->keys);
 	free(sums->rows);
 	free(sums);
@@ -91,37 +98,39 @@ void sums_next_window(struct sums *sums, uint64_t t_ns)
 	control->epoch++;
 	control->epoch_ns = t_ns;
 	control->tagged = 0;
+	if (sums->idle_times)
+		idle_times_next_window(sums->idle_times, t_ns);
+}
+
+void sums_begin(struct sums *sums, uint64_t t_ns)
+{
+	if (sums->idle_times)
+		idle_times_next_window(sums->idle_times, t_ns);
 }
 
 static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 		    const struct qj_sums *row, uint64_t t0_ns, uint64_t t1_ns)
 {
-	struct qj_aggregate a = {
-	    .t0_ns = t0_ns,
-	    .t1_ns = t1_ns,
-	    .shape = key->shape,
-	    .tags = key->tags,
-	    .naming = key->naming,
-	    .cpu_ns = row->cpu_ns,
-	    .overlap_ns = row->overlap_ns,
-	    .scaled_ns = row->scaled_ns,
-	    .latency_ns = row->latency_ns,
-	    .calls = row->calls,
-	    .tgid = key->tgid,
-	    .pid = key->pid,
-	    .package = key->package,
-	    .server = key->server,
-	    .owner_kind = key->owner_kind,
-	};
+	struct qj_aggregate a = sums_aggregate(key, t0_ns, t1_ns);
 
-	if (!row->cpu_ns && !row->calls)
+	if (!row->cpu_ns && !row->calls && !row->package_tail_ns[QJ_TAILS - 1] &&
+	    !row->core_tail_ns[QJ_TAILS - 1])
 		return;
+	a.cpu_ns = row->cpu_ns;
+	a.overlap_ns = row->overlap_ns;
+	a.scaled_ns = row->scaled_ns;
+	a.latency_ns = row->latency_ns;
+	a.package_wakes = row->package_wakes;
+	a.core_wakes = row->core_wakes;
+	a.calls = row->calls;
 	for (int i = 0; i < QJ_COUNTERS; i++)
 		if (sums->counters & (1u << i) && row->counted_ns[i] == row->cpu_ns)
 			a.valid |= 1u << i;
 	memcpy(a.counters, row->counters, sizeof(a.counters));
 	memcpy(a.counted_ns, row->counted_ns, sizeof(a.counted_ns));
 	memcpy(a.overlap_counters, row->overlap_counters, sizeof(a.overlap_counters));
+	memcpy(a.package_tail_ns, row->package_tail_ns, sizeof(a.package_tail_ns));
+	memcpy(a.core_tail_ns, row->core_tail_ns, sizeof(a.core_tail_ns));
 	memcpy(a.latency, row->latency, sizeof(a.latency));
 	stream_add(sums->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 }
@@ -134,6 +143,9 @@ int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns)
 	bool first = true;
 	int err = 0;
 
+	/* First: a program may meanwhile move its sums to rows, which are then still drained. */
+	if (sums->idle_times)
+		idle_times_drain(sums->idle_times, before, t0_ns, t1_ns);
 	while (!err) {
 		count = QJ_SUMS_ROWS;
 		err = bpf_map_lookup_and_delete_batch(map_of(sums, before),

@@ -14,6 +14,9 @@ struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const 
 		      unsigned cpu_count);
 void sums_free(struct sums *sums);
 
+/* The first window begins at t_ns. */
+void sums_begin(struct sums *sums, uint64_t t_ns);
+
 /* From t_ns on the programs sum into the next window. */
 void sums_next_window(struct sums *sums, uint64_t t_ns);
 
@@ -22,5 +25,23 @@ void sums_next_window(struct sums *sums, uint64_t t_ns);
  * slice that was running at sums_next_window() has been closed. Returns 0 or a negative errno.
  */
 int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns);
+
+/* A row's record, without its sums. */
+static inline struct qj_aggregate sums_aggregate(const struct qj_sums_key *key, uint64_t t0_ns,
+						 uint64_t t1_ns)
+{
+	return (struct qj_aggregate){
+	    .t0_ns = t0_ns,
+	    .t1_ns = t1_ns,
+	    .shape = key->shape,
+	    .tags = key->tags,
+	    .naming = key->naming,
+	    .tgid = key->tgid,
+	    .pid = key->pid,
+	    .package = key->package,
+	    .server = key->server,
+	    .owner_kind = key->owner_kind,
+	};
+}
 
 #endif /* QJ_SUMS_H */

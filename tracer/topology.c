@@ -106,3 +106,18 @@ unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next
 	}
 	return most;
 }
+
+void topology_firsts(const struct qj_cpu *cpus, unsigned count, uint16_t of_core[QJ_MAX_CPUS],
+		     uint16_t of_package[QJ_MAX_CPUS])
+{
+	for (unsigned i = 0; i < QJ_MAX_CPUS; i++)
+		of_core[i] = of_package[i] = i;
+	for (unsigned i = 0; i < count; i++) {
+		unsigned cpu = cpus[i].cpu % QJ_MAX_CPUS;
+
+		of_core[cpu] = cpus[i].sibling;
+		for (unsigned j = 0; j < count; j++)
+			if (cpus[j].package == cpus[i].package && cpus[j].cpu < of_package[cpu])
+				of_package[cpu] = cpus[j].cpu;
+	}
+}

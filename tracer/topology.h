@@ -20,4 +20,8 @@ int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS]);
  */
 unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS]);
 
+/* The lowest CPU of each CPU's core and package; unknown CPUs are alone. */
+void topology_firsts(const struct qj_cpu *cpus, unsigned count, uint16_t of_core[QJ_MAX_CPUS],
+		     uint16_t of_package[QJ_MAX_CPUS]);
+
 #endif /* QJ_TOPOLOGY_H */

@@ -10,21 +10,23 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 					__u64 now)
 {
 	struct thread_state *thread;
-	__u64 clock = cpu->busy_clock;
 
+	if (!task->pid != !(cpu->busy_clock & QJ_CLOCK_RUNS)) {
+		cpu->busy_clock = qj_busy_set(cpu->busy_clock, !!task->pid, now);
+		if (sums_effects() && task->pid)
+			end_idle(cpu, now);
+		else if (sums_effects())
+			begin_idle(cpu, now);
+	}
 	cpu->pid = task->pid;
 	cpu->tgid = task->tgid;
 	cpu->server = 0;
 	cpu->query = 0;
 	cpu->shape = 0;
 	if (!task->pid) {
-		if (clock & QJ_CLOCK_RUNS)
-			cpu->busy_clock = qj_busy_set(clock, 0, now);
 		cpu->owner_kind = QJ_OWNER_IDLE;
 		return;
 	}
-	if (!(clock & QJ_CLOCK_RUNS))
-		cpu->busy_clock = qj_busy_set(clock, 1, now);
 	thread = thread_of(task);
 	if (thread) {
 		hooks_labelled(cpu, task, thread);

@@ -7,6 +7,7 @@
 #include "more_counters.bpf.h"
 #include "overlap.bpf.h"
 #include "sums.bpf.h"
+#include "tails.bpf.h"
 
 struct counter_map {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
@@ -88,6 +89,16 @@ static __always_inline void add_counters(struct qj_sums *row, const struct measu
 	}
 }
 
+/* A slice that ended an idle time counts it where it begins. */
+static __always_inline void add_wakes(struct qj_sums *row, struct qj_cpu_state *cpu)
+{
+	if (cpu->woke & QJ_WOKE_CORE)
+		__sync_fetch_and_add(&row->core_wakes, 1);
+	if (cpu->woke & QJ_WOKE_PACKAGE)
+		__sync_fetch_and_add(&row->package_wakes, 1);
+	cpu->woke = 0;
+}
+
 /* Adds `ns` of a slice that is `whole` ns long. */
 static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
 					const struct measured *m, __u64 whole)
@@ -95,20 +106,7 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 	struct qj_sums_key key = {};
 	struct qj_sums *row;
 
-	key.package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
-	key.owner_kind = cpu->owner_kind;
-	if (cpu->owner_kind == QJ_OWNER_QUERY) {
-		key.shape = cpu->shape;
-		key.tags = cpu->tags;
-		key.naming = cpu->naming;
-		key.server = cpu->server;
-	} else if (cpu->owner_kind == QJ_OWNER_SERVER) {
-		key.server = cpu->server;
-		key.tgid = cpu->tgid;
-		key.pid = cpu->pid;
-	} else if (cpu->owner_kind == QJ_OWNER_PROCESS) {
-		key.tgid = cpu->tgid;
-	}
+	fill_key(cpu, &key);
 	row = sums_of(cpu, &key, epoch);
 	if (!row) {
 		count_loss(cpu, QJ_LOSS_SEGMENT);
@@ -120,6 +118,8 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 		__sync_fetch_and_add(&row->overlap_ns, qj_scaled(m->overlap_ns, ns, whole));
 	if (plan.counters)
 		add_counters(row, m, ns, whole);
+	if (sums_effects() && cpu->woke)
+		add_wakes(row, cpu);
 }
 
 /* Divides a slice that began in the previous window between both windows. */

@@ -52,6 +52,25 @@ static __always_inline __u64 thread_naming(struct thread_state *thread)
 
 static const struct qj_sums no_sums = {};
 
+/* The key of this CPU's open slice. `key` is zeroed. */
+static __always_inline void fill_key(const struct qj_cpu_state *cpu, struct qj_sums_key *key)
+{
+	key->package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
+	key->owner_kind = cpu->owner_kind;
+	if (cpu->owner_kind == QJ_OWNER_QUERY) {
+		key->shape = cpu->shape;
+		key->tags = cpu->tags;
+		key->naming = cpu->naming;
+		key->server = cpu->server;
+	} else if (cpu->owner_kind == QJ_OWNER_SERVER) {
+		key->server = cpu->server;
+		key->tgid = cpu->tgid;
+		key->pid = cpu->pid;
+	} else if (cpu->owner_kind == QJ_OWNER_PROCESS) {
+		key->tgid = cpu->tgid;
+	}
+}
+
 /* A new row in one of the maps, unless another CPU has just created it; 0 if the map is full. */
 static __always_inline struct qj_sums *new_row(void *map, const struct qj_sums_key *key)
 {

@@ -42,8 +42,9 @@ struct energy_env {
 	const char *hwmon_root;
 	/* Tree of `host` for `auto`; NULL: not considered. */
 	const char *host_root;
-	const char *curve;	 /* "W0,W10,W50,W100[,DRAM]" of `estimated` */
-	const char *curve_label; /* where the curve comes from, for `why` */
+	const char *curve;	  /* of `estimated`: see its usage */
+	const char *curve_label;  /* where the curve comes from, for `why` */
+	const char *curve_errors; /* "E[,DRAM[,REST]]": relative 95 % errors of its series */
 };
 
 struct energy_ops;
@@ -54,7 +55,7 @@ struct energy_source {
 	enum qj_grade grade;
 	unsigned domain_count;
 	/*
-	 * Names are package, core, uncore, dram, psys. A package of several dies has several
+	 * Names are package, core, uncore, dram, psys, rest. A package of several dies has several
 	 * domains with the same package and name: add up their energies.
 	 */
 	struct qj_domain domains[ENERGY_MAX_DOMAINS];

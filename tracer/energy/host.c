@@ -4,8 +4,9 @@
  *
  * It consists of plain files: an energy_uj that only grows, often without a name or a range. The
  * values are what the host *apportioned* to this guest by the guest's CPU time. That is an
- * estimate, whatever its basis, hence the grade. How often the host writes is not known. A reading
- * that meets a half-written file fails with ENODATA.
+ * estimate, whatever its basis, hence the grade. A zone's file period_ms says how often the host
+ * writes; without it that is not known. A reading of an empty file fails with ENODATA: a file that
+ * is being written, or a tree whose writer has lost its host.
  */
 #include "registry.h"
 #include "tree.h"

@@ -21,6 +21,7 @@
 
 #define MICROJOULE_J   1e-6
 #define COUNTER_DIGITS 32
+#define MAX_PERIOD_MS  60000
 
 struct tree_source {
 	struct energy_source base;
@@ -80,12 +81,34 @@ static int read_range(const struct tree_source *self, int root_fd, const struct 
 	return 0;
 }
 
+/* Reads how often the counter moves, if a hypervisor's tree says so. */
+static int read_period(const struct tree_source *self, int root_fd, const struct zone *zone,
+		       uint64_t *period_ns, struct energy_why *why)
+{
+	char text[COUNTER_DIGITS];
+	uint64_t value;
+	int error;
+
+	if (!self->tree->nameless)
+		return 0;
+	error = zone_text(root_fd, zone, "period_ms", text, sizeof(text));
+	if (error == -ENOENT)
+		return 0;
+	if (error < 0)
+		return why_fail(why, error, "%s/period_ms: %s", zone->dir, strerror(-error));
+	if (energy_parse_u64(text, &value) || !value || value > MAX_PERIOD_MS)
+		return why_fail(why, -EINVAL, "%s/period_ms is not from 1 to %d", zone->dir,
+				MAX_PERIOD_MS);
+	*period_ns = value * 1000000;
+	return 0;
+}
+
 /* Opens a zone's counter for the whole run and adds its domain. */
 static int open_counter(struct tree_source *self, int root_fd, const struct zone *zone,
 			const char *domain, struct energy_why *why)
 {
 	char text[COUNTER_DIGITS], path[64];
-	uint64_t value, range = 0;
+	uint64_t value, range = 0, period_ns = self->tree->period_ns;
 	int error, fd;
 
 	snprintf(path, sizeof(path), "%s/energy_uj", zone->dir);
@@ -97,8 +120,10 @@ static int open_counter(struct tree_source *self, int root_fd, const struct zone
 		error = why_fail(why, -EINVAL, "%s is not a number", path);
 	else
 		error = read_range(self, root_fd, zone, &range, why);
-	if (error >= 0 && !energy_add_counter(&self->base, zone->package, domain, MICROJOULE_J,
-					      range, self->tree->period_ns))
+	if (error >= 0)
+		error = read_period(self, root_fd, zone, &period_ns, why);
+	if (error >= 0 &&
+	    !energy_add_counter(&self->base, zone->package, domain, MICROJOULE_J, range, period_ns))
 		error = why_fail(why, -E2BIG, "more than %d zones", ENERGY_MAX_DOMAINS);
 	if (error < 0) {
 		if (fd >= 0)

@@ -7,7 +7,7 @@
 
 struct energy_tree {
 	uint64_t period_ns; /* how often its counters move; 0: not known */
-	bool nameless;	    /* zones may lack a name, and counters a range */
+	bool nameless;	    /* zones may lack a name and have a period, and counters lack a range */
 };
 
 int energy_tree_open(const char *root, const struct energy_env *env, const struct energy_tree *tree,

@@ -22,13 +22,15 @@
 
 #include "kernels.h"
 #include "place.h"
+#include "wakeups.h"
 
 #define PAGE_BYTES 4096
 
 static const char usage[] =
     "usage: qjoule-load KERNEL CPUS SECONDS [PIECES]\n"
     "Keeps each of CPUS (such as 0-3,8) busy with KERNEL for SECONDS, or for PIECES of work.\n"
-    "KERNEL: integer, floating_point, cache (fits the second level), stream, chase (exceed all).\n"
+    "KERNEL: integer, floating_point, cache (fits the second level), stream, chase (exceed all),\n"
+    "or wakeups:RATE (sleeps, and computes 20 us RATE times a second; a piece is one wake-up).\n"
     "Normally started by `qjoule calibrate`.\n";
 
 static atomic_bool stop;
@@ -36,7 +38,9 @@ static pthread_barrier_t prepared, released;
 
 struct worker {
 	pthread_t thread;
-	const struct kernel *kernel;
+	const struct kernel *kernel; /* NULL: wake-ups */
+	unsigned rate;		     /* of wake-ups, per second */
+	struct wakeups wakeups;
 	int cpu;
 	uint64_t pieces; /* 0: until asked to stop */
 	size_t bytes;
@@ -74,8 +78,18 @@ static int prepare(struct worker *worker)
 		/* Without huge pages a chase mostly measures page tables. Not always available. */
 		madvise(work->memory, work->bytes, MADV_HUGEPAGE);
 	}
-	worker->kernel->prepare(work);
+	if (worker->kernel)
+		worker->kernel->prepare(work);
 	return 0;
+}
+
+static void work_on(struct worker *worker)
+{
+	for (uint64_t piece = 0; !atomic_load(&stop); piece++) {
+		if (worker->pieces && piece == worker->pieces)
+			break;
+		worker->kernel->piece(&worker->work);
+	}
 }
 
 static void *run(void *argument)
@@ -87,11 +101,10 @@ static void *run(void *argument)
 	pthread_barrier_wait(&prepared);
 	pthread_barrier_wait(&released);
 	begin_ns = thread_cpu_ns();
-	for (uint64_t piece = 0; !worker->error && !atomic_load(&stop); piece++) {
-		if (worker->pieces && piece == worker->pieces)
-			break;
-		worker->kernel->piece(&worker->work);
-	}
+	if (!worker->error && worker->kernel)
+		work_on(worker);
+	else if (!worker->error)
+		wakeups_run(&worker->wakeups, worker->rate, worker->pieces, &stop);
 	worker->cpu_ns = thread_cpu_ns() - begin_ns;
 	return NULL;
 }
@@ -136,6 +149,17 @@ static void report(const struct worker *worker)
 	       (unsigned long long)worker->kernel->result(&worker->work));
 }
 
+static void report_wakeups(const struct worker *worker)
+{
+	const struct wakeups *wakeups = &worker->wakeups;
+
+	printf("{\"kernel\": \"wakeups\", \"cpu\": %d, \"rate\": %u, \"wakeups\": %llu, "
+	       "\"switches\": %llu, \"late\": %llu, \"cpu_ns\": %llu, \"result\": %llu}\n",
+	       worker->cpu, worker->rate, (unsigned long long)wakeups->count,
+	       (unsigned long long)wakeups->switches, (unsigned long long)wakeups->late,
+	       (unsigned long long)worker->cpu_ns, (unsigned long long)wakeups->state);
+}
+
 static int load(struct worker *workers, int count, double seconds, bool enough)
 {
 	sigset_t signals;
@@ -161,7 +185,10 @@ static int load(struct worker *workers, int count, double seconds, bool enough)
 		wait_for_end(seconds, &signals);
 	for (int i = 0; i < count; i++) {
 		pthread_join(workers[i].thread, NULL);
-		report(&workers[i]);
+		if (workers[i].kernel)
+			report(&workers[i]);
+		else
+			report_wakeups(&workers[i]);
 	}
 	return fflush(stdout) ? 1 : 0;
 }
@@ -170,6 +197,7 @@ int main(int argc, char **argv)
 {
 	static struct worker workers[CPU_SETSIZE];
 	const struct kernel *kernel = argc > 1 ? kernel_find(argv[1]) : NULL;
+	unsigned rate = argc > 1 ? wakeups_rate(argv[1]) : 0;
 	int enough = 1, count = 0;
 	uint64_t pieces = 0;
 	char *end = "";
@@ -180,7 +208,7 @@ int main(int argc, char **argv)
 		fputs(usage, stdout);
 		return 0;
 	}
-	if ((argc != 4 && argc != 5) || !kernel || !cpus_parse(argv[2], &cpus)) {
+	if ((argc != 4 && argc != 5) || (!kernel && !rate) || !cpus_parse(argv[2], &cpus)) {
 		fputs(usage, stderr);
 		return 2;
 	}
@@ -195,9 +223,12 @@ int main(int argc, char **argv)
 		if (!CPU_ISSET(cpu, &cpus))
 			continue;
 		workers[count].kernel = kernel;
+		workers[count].rate = rate;
 		workers[count].cpu = cpu;
 		workers[count].pieces = pieces;
-		workers[count++].bytes = place_bytes(kernel->footprint, cpu, &cpus, &enough);
+		if (kernel)
+			workers[count].bytes = place_bytes(kernel->footprint, cpu, &cpus, &enough);
+		count++;
 	}
 	return load(workers, count, seconds, enough);
 }

@@ -145,7 +145,7 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	const struct bpf_map *maps[] = {
 	    skeleton->maps.batches,    skeleton->maps.cycles,	     skeleton->maps.instructions,
 	    skeleton->maps.llc_misses, skeleton->maps.sums_even,     skeleton->maps.sums_odd,
-	    skeleton->maps.bss,	       skeleton->maps.more_counters,
+	    skeleton->maps.bss,	       skeleton->maps.more_counters, skeleton->maps.idles,
 	};
 
 	for (unsigned i = 0; answer->fd < 0 && i < sizeof(maps) / sizeof(maps[0]); i++)

@@ -11,12 +11,15 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 7
+CONTRACT_VERSION = 8
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
 LATENCY_BUCKETS = 48
+TAILS = 5  #: lengths of tails, each twice the one before
+TAIL_NS = 100_000  #: the shortest
+WAKE_NS = 1_000  #: shorter idle times are the scheduler between two threads
 TEXT_BYTES = 4096
 SHAPE_UNKNOWN = 0
 SHAPE_OTHER = 0xFFFF_FFFF_FFFF_FFFF
@@ -149,6 +152,7 @@ class Block(IntEnum):
     END = 15
     CHILD = 16
     SEGMENT_MORE = 17
+    PACKAGE_TIME = 18
 
 
 SEGMENT = np.dtype(
@@ -288,6 +292,10 @@ AGGREGATE = np.dtype(
         ("counted_ns", "<u8", (len(COUNTER_NAMES),)),
         ("overlap_counters", "<u8", (len(COUNTER_NAMES),)),
         ("latency_ns", "<u8"),
+        ("package_tail_ns", "<u8", (TAILS,)),
+        ("core_tail_ns", "<u8", (TAILS,)),
+        ("package_wakes", "<u4"),
+        ("core_wakes", "<u4"),
         ("calls", "<u4"),
         ("tgid", "<u4"),
         ("pid", "<u4"),
@@ -297,6 +305,15 @@ AGGREGATE = np.dtype(
         ("valid", "u1"),
         ("reserved", "u1", (6,)),
         ("latency", "<u4", (LATENCY_BUCKETS,)),
+    ]
+)
+PACKAGE_TIME = np.dtype(
+    [
+        ("t0_ns", "<u8"),
+        ("t1_ns", "<u8"),
+        ("awake_ns", "<u8"),
+        ("package", "<u4"),
+        ("reserved", "<u4"),
     ]
 )
 HELLO = np.dtype(
@@ -324,7 +341,7 @@ DOMAIN = np.dtype(
         ("idle_w", "<f8"),
         ("period_ns", "<u8"),
         ("kind", "<u4"),
-        ("reserved", "<u4"),
+        ("error", "<u4"),
         ("name", "S24"),
     ]
 )
@@ -354,5 +371,6 @@ RECORDS: dict[Block, np.dtype] = {
     Block.LOSS: LOSS_COUNT,
     Block.CPU_TIME: CPU_TIME,
     Block.AGGREGATE: AGGREGATE,
+    Block.PACKAGE_TIME: PACKAGE_TIME,
     Block.END: END,
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Implements tails.bpf.h. */
+#include "tails.bpf.h"
+#include "sums.bpf.h"
+#include "tails.h"
+
+/* Another CPU may change the count between reading and writing it, hardly ever so often. */
+#define TRIES 4
+
+/* Nothing that follows is read before it. */
+static __always_inline __u64 read_count(__u64 *count)
+{
+#if defined(__TARGET_ARCH_x86)
+	return *(volatile __u64 *)count; /* x86 loads in program order */
+#else
+	return __sync_fetch_and_add(count, 0); /* an atomic that returns a value is a barrier */
+#endif
+}
+
+/* When the tracer reads this value, it also sees everything that was written before. */
+static __always_inline void publish(__u64 *from_ns, __u64 now)
+{
+#if defined(__TARGET_ARCH_x86)
+	barrier(); /* x86 stores in program order */
+	*(volatile __u64 *)from_ns = now;
+#else
+	__sync_lock_test_and_set(from_ns, now);
+#endif
+}
+
+/* Moves what a sleep has in a window to its owner's row. */
+static __attribute__((noinline)) int pay_window(struct qj_cpu_state *cpu, struct qj_idle *idle,
+						__u32 epoch, bool package)
+{
+	__u32 which = idle->turn & 1;
+	__u64 *tail_ns = idle->tail_ns[epoch & 1][which];
+	struct qj_sums_key key;
+	struct qj_sums *row;
+
+	if (!tail_ns[QJ_TAILS - 1])
+		return 0;
+	key = idle->owners[which];
+	row = sums_of(cpu, &key, epoch);
+	for (int i = 0; i < QJ_TAILS; i++) {
+		/* The tracer may take it at the same time. */
+		__u64 ns = __sync_lock_test_and_set(&tail_ns[i], 0);
+
+		if (!row)
+			continue; /* counted as loss `aggregate`, and left to idle */
+		__sync_fetch_and_add(package ? &row->package_tail_ns[i] : &row->core_tail_ns[i],
+				     ns);
+	}
+	return 0;
+}
+
+static __always_inline bool same_owner(const struct qj_sums_key *a, const struct qj_sums_key *b)
+{
+	const __u64 *one = (const __u64 *)a, *other = (const __u64 *)b;
+	__u64 differ = 0;
+
+	for (__u32 i = 0; i < sizeof(*a) / sizeof(__u64); i++)
+		differ |= one[i] ^ other[i];
+	return !differ;
+}
+
+static __always_inline void write_sleep(struct qj_cpu_state *cpu, struct qj_idle *idle,
+					const struct qj_sums_key *owner, __u64 now, bool package)
+{
+	__u32 which = idle->turn & 1, epoch = control.epoch;
+
+	if (!same_owner(&idle->owners[which], owner)) {
+		pay_window(cpu, idle, epoch, package);
+		pay_window(cpu, idle, epoch - 1, package);
+		idle->owners[which] = *owner;
+	}
+	idle->fell_ns[which] = now;
+	publish(&idle->from_ns, now);
+}
+
+/* One of those that `idle` counts goes to sleep. Returns whether it was the last one. */
+static __always_inline bool last_sleeps(struct qj_cpu_state *cpu, struct qj_idle *idle,
+					const struct qj_sums_key *owner, __u64 now, bool package)
+{
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < TRIES; i++) {
+		__u64 busy = read_count(&idle->busy);
+
+		if (busy == 1)
+			write_sleep(cpu, idle, owner, now, package);
+		if (__sync_val_compare_and_swap(&idle->busy, busy, busy - 1) == busy)
+			return busy == 1;
+		if (busy == 1) /* another one woke meanwhile */
+			*(volatile __u64 *)&idle->from_ns = 0;
+	}
+	/* If this is the last one after all, its sleep stays unknown: idle has its tail. */
+	__sync_fetch_and_add(&idle->busy, -1);
+	return false;
+}
+
+int begin_idle(struct qj_cpu_state *cpu, __u64 now)
+{
+	__u32 self = bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1);
+	__u32 core = plan.first_of_core[self],
+	      package = plan.packages_at + plan.first_of_package[self];
+	struct qj_sums_key owner = {};
+	struct qj_idle *idle;
+
+	if (!cpu)
+		return 0;
+	fill_key(cpu, &owner);
+	idle = bpf_map_lookup_elem(&idles, &core);
+	if (!idle)
+		return 0;
+	if (plan.core_threads == 1)
+		write_sleep(cpu, idle, &owner, now, false);
+	else if (!last_sleeps(cpu, idle, &owner, now, false))
+		return 0;
+	idle = bpf_map_lookup_elem(&idles, &package);
+	if (idle)
+		last_sleeps(cpu, idle, &owner, now, true);
+	return 0;
+}
+
+/* Adds the idle time [from, to), which is in the window `epoch`, to both sleeps. */
+static __attribute__((noinline)) int add_idle(struct qj_idle *idle, __u32 epoch, __u64 from,
+					      __u64 to)
+{
+	__u32 last = idle->turn & 1, before = last ^ 1;
+
+	qj_add_tails(idle->tail_ns[epoch & 1][last], idle->tail_ns[epoch & 1][before],
+		     idle->fell_ns[last], idle->fell_ns[before], from, to);
+	return 0;
+}
+
+/* The idle time of a core or package ends; it is divided where a window ended in it. */
+static __always_inline void end_sleep(struct qj_cpu_state *cpu, struct qj_idle *idle, __u64 now,
+				      enum qj_woke what)
+{
+	__u64 fell = idle->fell_ns[idle->turn & 1], edge = control.epoch_ns;
+	__u64 from = __sync_lock_test_and_set(&idle->from_ns, 0);
+	__u32 epoch = control.epoch;
+
+	if (!from && fell)
+		return; /* its last sleep is unknown */
+	if (now <= fell)
+		return; /* one thread followed another */
+	idle->asleep_ns += now - fell;
+	if (!fell)
+		return; /* nobody slept here yet */
+	if (now - fell >= QJ_WAKE_NS)
+		cpu->woke |= what;
+	if (from - fell < QJ_LONGEST_TAIL_NS) {
+		if (from < edge) {
+			__u64 to = now < edge ? now : edge;
+
+			add_idle(idle, epoch - 1, from, to);
+			from = to;
+		}
+		if (from < now)
+			add_idle(idle, epoch, from, now);
+	}
+	idle->turn ^= 1; /* the next sleep takes the other place */
+}
+
+int end_idle(struct qj_cpu_state *cpu, __u64 now)
+{
+	__u32 self = bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1);
+	__u32 core = plan.first_of_core[self],
+	      package = plan.packages_at + plan.first_of_package[self];
+	struct qj_idle *idle;
+
+	if (!cpu)
+		return 0;
+	idle = bpf_map_lookup_elem(&idles, &core);
+	if (!idle || (plan.core_threads > 1 && __sync_fetch_and_add(&idle->busy, 1)))
+		return 0;
+	end_sleep(cpu, idle, now, QJ_WOKE_CORE);
+	idle = bpf_map_lookup_elem(&idles, &package);
+	if (!idle || __sync_fetch_and_add(&idle->busy, 1))
+		return 0;
+	end_sleep(cpu, idle, now, QJ_WOKE_PACKAGE);
+	return 0;
+}
