@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,9 @@ class Activity:
     in the core shrink with frequency, waiting for memory does not. `misses` is LLC misses per
     instruction. `intensity` multiplies the energy of the core by effects that counters cannot see:
     the width of vector instructions, operands that toggle more or fewer wires. `writes` is the
-    number of lines written back per miss.
+    number of lines written back per miss. Beside a busy sibling an instruction costs `beside` times
+    as much, and a miss `beside_misses` times. Counters do not see the part `prefetched` of the
+    misses. `wide` is 1 for behaviours with wide vector instructions, otherwise 0.
     """
 
     core_cpi: F64
@@ -26,6 +28,10 @@ class Activity:
     misses: F64
     intensity: F64
     writes: F64
+    beside: F64
+    beside_misses: F64
+    prefetched: F64
+    wide: F64
 
     def take(self, rows: npt.NDArray[np.integer] | slice) -> Activity:
         """Selects rows in the given order; a row may occur more than once."""
@@ -41,13 +47,19 @@ class Activity:
         """Varies every row by a few per cent, as calls of one statement vary."""
         n = len(self.core_cpi)
         by = np.exp(random.normal(0, spread, (3, n)))
-        return Activity(
-            self.core_cpi * by[0],
-            self.stall_ns * by[1] * by[2],
-            self.misses * by[1],
-            self.intensity * np.exp(random.normal(0, spread / 4, n)),
-            self.writes,
+        return replace(
+            self,
+            core_cpi=self.core_cpi * by[0],
+            stall_ns=self.stall_ns * by[1] * by[2],
+            misses=self.misses * by[1],
+            intensity=self.intensity * np.exp(random.normal(0, spread / 4, n)),
         )
+
+    @staticmethod
+    def plain(core_cpi: F64, stall_ns: F64, misses: F64, intensity: F64, writes: F64) -> Activity:
+        """Behaviours of which counters see every miss, and that cost the same beside a sibling."""
+        ones, zeros = np.ones_like(core_cpi), np.zeros_like(core_cpi)
+        return Activity(core_cpi, stall_ns, misses, intensity, writes, ones, ones, zeros, zeros)
 
 
 def draw_activity(
@@ -68,7 +80,7 @@ def draw_activity(
     bound = np.asarray(memory_bound, np.float64)
     n = bound.shape
     misses = 1e-3 * 0.1 * (300 ** (bound * random.uniform(0.9, 1.1, n)))
-    return Activity(
+    return Activity.plain(
         core_cpi=random.uniform(0.33, 0.6, n) * (1 + 0.4 * bound),
         stall_ns=misses * random.uniform(80, 110, n) / random.uniform(*overlap, n),
         misses=misses,
@@ -96,4 +108,4 @@ def draw_kernel(random: np.random.Generator, name: str, hidden: float) -> Activi
     miss_ns *= random.uniform(0.8, 1.25)
     intensity = 1 + hidden * random.uniform(-1, 1)
     row = (core_cpi, miss_ns * misses, misses, intensity, writes)
-    return Activity(*(np.array([value]) for value in row))
+    return Activity.plain(*(np.array([value]) for value in row))

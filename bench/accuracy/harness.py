@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every attribution method on cases with known truth and collects the errors.
-
-The error of a method on a case is the energy-weighted mean absolute percentage error over query
-shapes: the sum of |estimate - truth| over the sum of truths, in the package domain. The truth is
-the dynamic and maintenance energy that a shape caused (`bench.accuracy.physics`). Idle power
-belongs to nobody.
-"""
+"""Runs every attribution method on cases with known truth and collects the errors."""
 
 from __future__ import annotations
 
@@ -13,32 +7,78 @@ import hashlib
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
+from bench.accuracy.outcomes import (
+    MEMORY,
+    CaseResult,
+    Outcome,
+    own_outcome,
+    peer_outcome,
+    relative_error,
+    shape_error,
+    shapes,
+    time_error,
+)
 from bench.accuracy.peers import PEERS
 from bench.accuracy.peers.observed import DOMAIN, observe
-from bench.accuracy.recording import F64, I64, Case, Group, Recording
+from bench.accuracy.recording import I64, Case, Group, Recording
 from bench.accuracy.scenarios import make_case
 
-from qjoule.engine.accounts import Accounts, divided
+from qjoule.engine.accounts import Accounts, divided, idle_table
+from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.recorded import energy_windows
-from qjoule.model.arrays import Segments
+from qjoule.engine.remembering import Remembering
+from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.energy import Bool
-from qjoule.model.fit.known_loads import Phase, fit_calibration
+from qjoule.model.energy import Series, WindowEnergy
+from qjoule.model.fit.cells import Cell, Conditions
+from qjoule.model.fit.known_loads import Phase, Surroundings, fit_calibration
+from qjoule.model.fit.remembered import Now
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.meta import EnergyInfo, Meta
 
-#: How qjoule runs: with or without coefficients of the case's calibration run, with or without
-#: learning.
-OWN = {"qjoule": (True, True), "uncalibrated": (False, True), "no_refit": (True, False)}
-METHODS = (*OWN, *(peer.name for peer in PEERS))
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
+
+@dataclass(frozen=True)
+class Way:
+    """How qjoule runs: with the case's calibration, learning from the run, with its counters.
+
+    `rested`: it also recorded the minute before in which the machine idled.
+    """
+
+    calibrated: bool = True
+    refit: bool = True
+    counters: bool = True
+    rested: bool = False
+
+
+OWN = {
+    "qjoule": Way(),
+    "uncalibrated": Way(calibrated=False),
+    "qjoule_time": Way(counters=False),
+    "uncalibrated_time": Way(calibrated=False, counters=False),
+    "rested": Way(calibrated=False, rested=True),
+    "rested_time": Way(calibrated=False, counters=False, rested=True),
+    "no_refit": Way(refit=False),
+}
+METHODS = (*OWN, MEMORY, *(peer.name for peer in PEERS))
+
+
+__all__ = ["CaseResult", "Outcome", "relative_error", "shape_error", "shapes", "time_error"]
+
+#: When the machines' clocks began, in seconds since 1970.
+BOOTED_S = 1.7e9
+CONDITIONS = Conditions("6.1", "performance", "", "0x1", "powercap measured")
+_SOURCE_BITS = (1 << 31) - 1
 
 #: A simulated machine shows what a measured one would.
 META = Meta(energy=EnergyInfo("powercap", "measured", "simulated by the benchmark"))
@@ -46,37 +86,6 @@ META = Meta(energy=EnergyInfo("powercap", "measured", "simulated by the benchmar
 
 class NotConserved(Exception):
     """The parts of a ledger do not add up to the measured energy."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The errors of one method on one case. `errors` is by domain; "queries" is by query instance.
-
-    The intervals are those of query shapes, by domain: how many there are, how many contain the
-    truth, and half their widths divided by the truth.
-    """
-
-    method: str
-    errors: dict[str, float] = field(default_factory=dict)
-    intervals: dict[str, int] = field(default_factory=dict)
-    covered: dict[str, int] = field(default_factory=dict)
-    widths: dict[str, list[float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CaseResult:
-    """All methods on one case.
-
-    `spread` is the error of dividing the known sum by CPU time. `digest` covers every figure of
-    qjoule. `repeats`: whether a second run gave the same bytes, None if there was no second run.
-    """
-
-    scenario: str
-    seed: int
-    spread: float
-    outcomes: tuple[Outcome, ...]
-    digest: str
-    repeats: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -97,14 +106,18 @@ def run_all(
 ) -> Iterator[CaseResult]:
     """Results of all scenarios and seeds, in order, yielded as they finish."""
     pairs = [(scenario, seed) for seed in seeds for scenario in scenarios]
-    one = partial(_run_pair, wanted=wanted, make=make)
+    yield from mapped(partial(_run_pair, wanted=wanted, make=make), pairs, jobs)
+
+
+def mapped(one: Callable[[_T], _R], inputs: Sequence[_T], jobs: int) -> Iterator[_R]:
+    """`one` of each input, in order, yielded as they finish, in `jobs` processes."""
     if jobs <= 1:
-        yield from map(one, pairs)
+        yield from map(one, inputs)
         return
     # Only the parent handles Ctrl-C: it lets the running cases finish.
     ignore = (signal.SIGINT, signal.SIG_IGN)
     with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=ignore) as pool:
-        yield from pool.map(one, pairs, chunksize=4)
+        yield from pool.map(one, inputs, chunksize=4 if len(inputs) > 16 * jobs else 1)
 
 
 def _run_pair(
@@ -116,15 +129,17 @@ def _run_pair(
 def run_case(case: Case, wanted: Wanted) -> CaseResult:
     """Every wanted method on one case. Raises `NotConserved` if a ledger does not add up."""
     own = [name for name in wanted.methods if name in OWN]
+    if case.idle is None:
+        own = [name for name in own if not OWN[name].rested]
     digest = hashlib.sha256()
-    fitted = _fitted(case, own)
+    fitted = _Fitted(case)
     ledgers = _own_ledgers(case, own, fitted)
-    outcomes = [_own_outcome(case, name, ledgers[name], digest) for name in own]
+    outcomes = [own_outcome(case, name, ledgers[name], digest) for name in own]
     repeats = None
     if own and case.seed < wanted.twice_below:
         again = hashlib.sha256()
-        for name, ledger in _own_ledgers(case, own, _fitted(case, own)).items():
-            _own_outcome(case, name, ledger, again)
+        for name, ledger in _own_ledgers(case, own, _Fitted(case)).items():
+            own_outcome(case, name, ledger, again)
         repeats = digest.digest() == again.digest()
     if own and case.seed < wanted.by_query_below:
         outcomes[0].errors["queries"] = _query_error(case, own[0], fitted)
@@ -132,50 +147,47 @@ def run_case(case: Case, wanted: Wanted) -> CaseResult:
     seen = observe(case) if peers else None
     for peer in peers:
         estimate = peer.estimate(seen) if seen is not None else None
-        errors = {} if estimate is None else {DOMAIN: shape_error(case, estimate)}
-        outcomes.append(Outcome(peer.name, errors))
+        outcomes.append(peer_outcome(case, peer.name, estimate))
+    return result_of(case, outcomes, digest.hexdigest(), repeats)
+
+
+def result_of(
+    case: Case, outcomes: Sequence[Outcome], digest: str, repeats: bool | None = None
+) -> CaseResult:
+    """The result of a case."""
     return CaseResult(
-        case.scenario, case.seed, time_error(case), tuple(outcomes), digest.hexdigest(), repeats
+        case.scenario,
+        case.seed,
+        time_error(case),
+        tuple(outcomes),
+        digest,
+        repeats,
+        case.family,
+        case.number,
+        case.recording.segments.counters is not None,
     )
 
 
-def shapes(case: Case) -> Bool:
-    """(groups,) which groups are query shapes that caused energy."""
-    queries = np.array([group.kind == "queries" for group in case.recording.groups])
-    result: Bool = queries & (case.truth.group_nj[DOMAIN] > 0)
-    return result
+def calibrated(case: Case, around: Surroundings | None = None) -> Coefficients:
+    """Coefficients of the case's calibration run, as `qjoule calibrate` fits them.
 
-
-def shape_error(case: Case, estimate_nj: F64, domain: str = DOMAIN) -> float:
-    """Sum of |estimate - truth| over the sum of truths, of query shapes."""
-    rows = shapes(case)
-    return relative_error(estimate_nj[rows], case.truth.group_nj[domain][rows])
-
-
-def relative_error(estimate_nj: F64, truth_nj: F64) -> float:
-    """Energy-weighted mean absolute percentage error, as a fraction."""
-    return float(np.abs(estimate_nj - truth_nj).sum() / truth_nj.sum())
-
-
-def time_error(case: Case) -> float:
-    """Error of dividing the shapes' true sum by CPU time: how much power and time differ."""
-    segments, rows = case.recording.segments, shapes(case)
-    spent = np.bincount(
-        segments.group, segments.t1_ns - segments.t0_ns, minlength=len(case.recording.groups)
-    )
-    truth_nj = case.truth.group_nj[DOMAIN]
-    return shape_error(case, spent * truth_nj[rows].sum() / spent[rows].sum())
-
-
-def calibrated(case: Case) -> Coefficients:
-    """Coefficients of the case's calibration run, as `qjoule calibrate` fits them."""
-    recording = case.calibration
-    if recording is None:
+    `around`: of a run on a machine in use.
+    """
+    if case.calibration is None:
         return Coefficients()
-    stream = _windows(recording)
+    around = replace(around or Surroundings(), idle_table=idle_table(meta_of(case.calibration)))
+    return fit_calibration(*phases_and_windows(case), around).coefficients
+
+
+def phases_and_windows(
+    case: Case,
+) -> tuple[list[WindowBatch], tuple[Series, ...], list[Phase]]:
+    """What a calibration is fitted from. The case must have a calibration run."""
+    recording = case.calibration
+    assert recording is not None
+    stream = windows_of(recording)
     batches = [stream.add(recording.segments), stream.finish()]
-    phases = [Phase(**vars(phase)) for phase in case.calibration_phases]
-    return fit_calibration(batches, recording.series, phases).coefficients
+    return batches, recording.series, [Phase(**vars(phase)) for phase in case.calibration_phases]
 
 
 def attribute(
@@ -185,29 +197,39 @@ def attribute(
     refit: bool,
     group: I64 | None = None,
     labels: Sequence[GroupLabel] = (),
+    memory: Remembering | None = None,
 ) -> Ledger:
     """The engine's ledger of a recording, divided as `qjoule attribute` divides a trace.
 
     `group` (n,) replaces the groups that segments are charged to; `labels` names them. Raises
     `NotConserved` unless the ledger's parts add up to the measured energy, in whole nanojoules.
     """
-    windows, segments = _windows(recording), recording.segments
+    windows, segments = windows_of(recording), recording.segments
     if group is not None:
         segments = Segments(**{**vars(segments), "group": group})
     energy, packages = windows.energy, recording.machine.packages
-    accounts = Accounts.of(META, energy.series, packages, "separate", coefficients)
+    accounts = Accounts.of(meta_of(recording), energy.series, packages, "separate", coefficients)
     class_of = classes(labels or shape_labels(recording.groups))
-    account = replace(accounts, refit=refit).new(class_of=class_of)
+    account = replace(accounts, refit=refit).new(class_of=class_of, memory=memory)
     ledger = divided(account, windows, [segments])
-    measured: dict[str, int] = {}
-    for s, series in enumerate(energy.series):
-        nj = int(energy.energy_nj[s][energy.known[s]].sum())
-        measured[series.domain] = measured.get(series.domain, 0) + nj
-    check_conserved(ledger, measured)
+    check_conserved(ledger, measured_nj(energy))
     return ledger
 
 
-def _windows(recording: Recording) -> SegmentWindows:
+def remembering(recording: Recording, cells: Sequence[Cell]) -> Remembering:
+    """The memory that a recording is attributed with."""
+    when_s = BOOTED_S + recording.begin_ns * 1e-9
+    keys = ClassKeys(shape_labels(recording.groups), {})
+    now = Now(when_s, CONDITIONS)
+    return Remembering(cells, keys, recording.begin_ns & _SOURCE_BITS, now, round(BOOTED_S * 1e9))
+
+
+def meta_of(recording: Recording) -> Meta:
+    """What a trace of this recording would say of its machine."""
+    return replace(META, idle_states=recording.idle_states)
+
+
+def windows_of(recording: Recording) -> SegmentWindows:
     energy = energy_windows(
         META, recording.readings, recording.series, recording.begin_ns, recording.end_ns
     )
@@ -217,6 +239,15 @@ def _windows(recording: Recording) -> SegmentWindows:
 def shape_labels(groups: Sequence[Group]) -> list[GroupLabel]:
     """Query shapes by their names, as `--by fingerprint` has them."""
     return [GroupLabel(group.kind, (("fingerprint", group.name),)) for group in groups]
+
+
+def measured_nj(energy: WindowEnergy) -> dict[str, int]:
+    """What was measured in known windows, by domain."""
+    measured: dict[str, int] = {}
+    for s, series in enumerate(energy.series):
+        nj = int(energy.energy_nj[s][energy.known[s]].sum())
+        measured[series.domain] = measured.get(series.domain, 0) + nj
+    return measured
 
 
 def check_conserved(ledger: Ledger, measured_nj: dict[str, int]) -> None:
@@ -230,50 +261,69 @@ def check_conserved(ledger: Ledger, measured_nj: dict[str, int]) -> None:
             raise NotConserved(f"{domain}: {parts} nJ attributed of {total} nJ measured")
 
 
-def _fitted(case: Case, names: Sequence[str]) -> Coefficients:
-    """The case's calibration, if one of the methods uses it."""
-    return calibrated(case) if any(OWN[name][0] for name in names) else Coefficients()
+def by_time(recording: Recording) -> Recording:
+    """The same recording of a machine without hardware counters."""
+    cut = recording.segments
+    return replace(recording, segments=Segments(cut.t0_ns, cut.t1_ns, cut.cpu, cut.group))
 
 
-def _own_ledgers(case: Case, names: Sequence[str], fitted: Coefficients) -> dict[str, Ledger]:
+class _Fitted:
+    """The coefficients of a case's calibration, fitted once for each way that needs them."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._found: dict[bool, Coefficients] = {}
+        self._counted = case.recording.segments.counters is not None
+
+    def coefficients(self, way: Way) -> Coefficients:
+        if not way.calibrated:
+            return Coefficients()
+        counters = way.counters and self._counted
+        if counters not in self._found:
+            case = self._case
+            if not counters and case.calibration is not None:
+                case = replace(case, calibration=by_time(case.calibration))
+            self._found[counters] = calibrated(case)
+        return self._found[counters]
+
+    def ledger(self, way: Way) -> Ledger:
+        """The case's recording, divided in this way."""
+        recording = self._case.recording
+        recording = recording if way.counters else by_time(recording)
+        memory = None
+        if way.rested and self._case.idle is not None:
+            told = remembering(self._case.idle, ())
+            idle = self._case.idle if way.counters else by_time(self._case.idle)
+            attribute(idle, Coefficients(), refit=True, memory=told)
+            memory = remembering(recording, told.take())
+        coefficients = self.coefficients(way)
+        return attribute(recording, coefficients, refit=way.refit, memory=memory)
+
+
+def _own_ledgers(case: Case, names: Sequence[str], fitted: _Fitted) -> dict[str, Ledger]:
+    made: dict[Way, Ledger] = {}
     ledgers = {}
     for name in names:
-        with_calibration, refit = OWN[name]
-        coefficients = fitted if with_calibration else Coefficients()
-        ledgers[name] = attribute(case.recording, coefficients, refit=refit)
+        way = OWN[name]
+        # Without counters there is nothing to leave out.
+        if case.recording.segments.counters is None:
+            way = replace(way, counters=True)
+        if way not in made:
+            made[way] = fitted.ledger(way)
+        ledgers[name] = made[way]
     return ledgers
 
 
-def _own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) -> Outcome:
-    """Errors and intervals of a ledger. Adds its figures to `digest`."""
-    outcome, rows = Outcome(name), shapes(case)
-    ledger.grow(len(rows))
-    for domain, truth_nj in case.truth.group_nj.items():
-        if domain not in ledger.domains:
-            continue
-        estimate_nj = ledger.domains[domain].energy_nj
-        low, high = ledger.ci95(domain)
-        for array in (estimate_nj, low, high):
-            digest.update(array.tobytes())
-        inside = (low[rows] <= truth_nj[rows]) & (truth_nj[rows] <= high[rows])
-        outcome.errors[domain] = shape_error(case, estimate_nj.astype(np.float64), domain)
-        outcome.intervals[domain] = int(rows.sum())
-        outcome.covered[domain] = int(inside.sum())
-        widths = (high - low)[rows] / 2 / np.maximum(truth_nj[rows], 1.0)
-        outcome.widths[domain] = widths.tolist()
-    return outcome
-
-
-def _query_error(case: Case, name: str, fitted: Coefficients) -> float:
+def _query_error(case: Case, name: str, fitted: _Fitted) -> float:
     """Error over query instances: each is its own group and shares its shape's factor."""
-    with_calibration, refit = OWN[name]
+    way = OWN[name]
     recording, size = case.recording, len(case.recording.groups)
     truth_nj = case.truth.query_nj[DOMAIN]
     group = np.where(recording.query >= 0, recording.query + size, recording.segments.group)
     labels = shape_labels(recording.groups)
     labels += [labels[max(shape, 0)] for shape in case.truth.query_group.tolist()]
-    coefficients = fitted if with_calibration else Coefficients()
-    ledger = attribute(recording, coefficients, refit=refit, group=group, labels=labels)
+    coefficients = fitted.coefficients(way)
+    ledger = attribute(recording, coefficients, refit=way.refit, group=group, labels=labels)
     ledger.grow(size + len(truth_nj))
     estimate_nj = ledger.domains[DOMAIN].energy_nj[size : size + len(truth_nj)]
     some = truth_nj > 0

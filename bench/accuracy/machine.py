@@ -150,7 +150,8 @@ class Climate:
     """How the temperature and frequency limits change over a run, in steps of `GRID_NS` from
     `begin_ns`.
 
-    `idle` and `dynamic` (packages, steps) multiply power. `limit_ghz` (cores, steps) bounds the
+    `idle` and `dynamic` (packages, steps) multiply power at rest and that of threads, `all_power`
+    (packages, steps) multiplies all power of a package. `limit_ghz` (cores, steps) bounds the
     frequency; None if only turbo bounds it.
     """
 
@@ -158,6 +159,7 @@ class Climate:
     idle: F64
     dynamic: F64
     limit_ghz: F64 | None
+    all_power: F64 | None = None
 
     def step(self, t_ns: I64) -> I64:
         """The step in effect at each time."""
@@ -185,6 +187,17 @@ def draw_climate(
     if governor == "steps":
         limit = _steps(random, machine, steps)
     return Climate(begin_ns, idle, dynamic, limit)
+
+
+def wandering(random: np.random.Generator, climate: Climate, amplitude: float) -> Climate:
+    """The climate with slow changes of all power by up to `amplitude`, within 20 to 200 s."""
+    packages, steps = climate.idle.shape
+    t_s = np.arange(steps) * (GRID_NS * 1e-9)
+    wave = np.zeros((packages, steps))
+    for weight in (0.6, 0.4):
+        period_s = random.uniform(20, 200, (packages, 1))
+        wave += weight * np.sin(2 * np.pi * (t_s / period_s + random.uniform(0, 1, (packages, 1))))
+    return replace(climate, all_power=1 + amplitude * wave)
 
 
 def _slow(random: np.random.Generator, rows: int, steps: int, amplitude: float) -> F64:

@@ -1,40 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The energy of a simulated machine and its owners.
+"""The energy of a simulated machine and its owners; the equations are in `PHYSICS.md`.
 
-Power of a package at every instant:
+`simulate` takes who ran when (`Stretches`), a machine with its `Effects` and a `Climate`, and
+returns the energy of every package at any instant and what of it every slice caused. A slice may
+cause energy while it does not run: the tail after it went to sleep, or its own wake-up.
 
-    P = P_idle + M(f) [if any core is busy] + x / (1 + s * x / full)
-    x = sum of the threads' own power
-    own power of a thread = V(f)**2 * intensity * (cycle_nj * f / threads of its core that are busy
-                            + instruction_nj * instructions/ns) + miss_nj * misses/ns
-
-The literature reports each of these effects. Power is concave in load, a package that is awake
-draws a part once, and siblings add far less than cores: Power Containers (Shen et al., ASPLOS
-2013), HaPPy (Zhai et al., ATC 2014) and Bellosa ("The benefits of event-driven energy accounting",
-SIGOPS EW 2000). Power is linear in event rates and scales with the square of the voltage: Isci and
-Martonosi (MICRO 2003).
-
-**Owners.** P_idle belongs to idle. M is divided at each instant equally over the package's busy
-cores, and within a core equally over its busy threads. The rest, after saturation, belongs to the
-threads in proportion to their own power at that instant. So two busy siblings each get half of
-their core's clock power, and a miss belongs to the thread that caused it. A core without a running
-thread draws nothing beyond P_idle. The core domain follows the same rule with the core part of own
-power; DRAM has P_idle and misses.
-
-Everything is constant between two events (a thread comes or goes, temperature or frequency moves a
-step), so energy is exact: sums over the intervals between events, linear inside them.
+Everything is constant between two events (a thread comes or goes, a tail ends, temperature or
+frequency moves a step), so energy is exact: sums over the intervals between events, linear inside
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from bench.accuracy.activity import Activity
-from bench.accuracy.machine import GRID_NS, Climate, PhysicalMachine
+from bench.accuracy.cells import Setting
+from bench.accuracy.effects import Effects
+from bench.accuracy.hidden_kinds import Hidden
+from bench.accuracy.machine import Climate, PhysicalMachine
 from bench.accuracy.recording import F64, I64
+from bench.accuracy.sweep import Sweep
 
 DOMAINS = ("package", "core", "dram")
 COUNTS = ("cycles", "instructions", "misses")
@@ -68,6 +57,14 @@ class Power:
     edges_ns: I64
     energy_nj: dict[str, F64]
     idle_nj: dict[str, float]
+    hidden: Hidden | None = None
+
+    def seen(self) -> Power:
+        """The same as the energy counter shows it."""
+        if self.hidden is None:
+            return self
+        seen = {n: self.hidden.seen_nj(self.edges_ns, e) for n, e in self.energy_nj.items()}
+        return replace(self, energy_nj=seen)
 
     def at(self, domain: str, t_ns: npt.ArrayLike) -> F64:
         """Energy of `domain` up to each time."""
@@ -84,11 +81,12 @@ class Simulation:
     _stretches: Stretches
     _package: I64
     _cells: tuple[_Cells, ...]
+    _late_nj: dict[str, F64]
 
     def amounts(
         self, parent: I64, t0_ns: I64, t1_ns: I64, names: Sequence[str] = QUANTITIES
     ) -> dict[str, F64]:
-        """What the part of each slice `parent` from `t0_ns` to `t1_ns` caused: some `QUANTITIES`.
+        """What the part of each slice `parent` from `t0_ns` to `t1_ns` caused while it ran.
 
         The part must lie inside its slice. The parts of a slice add up to the slice.
         """
@@ -101,9 +99,10 @@ class Simulation:
         return found
 
     def whole(self, names: Sequence[str] = QUANTITIES) -> dict[str, F64]:
-        """What each slice caused."""
+        """What each slice caused: while it ran, and what it is charged for after or before."""
         every = np.arange(len(self._stretches.cpu))
-        return self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns, names)
+        found = self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns, names)
+        return {name: found[name] + self._late_nj.get(name, 0.0) for name in names}
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,11 @@ class _Cells:
 
 
 def simulate(
-    machine: PhysicalMachine, stretches: Stretches, climate: Climate, span_ns: tuple[int, int]
+    machine: PhysicalMachine,
+    stretches: Stretches,
+    climate: Climate,
+    span_ns: tuple[int, int],
+    effects: Effects | None = None,
 ) -> Simulation:
     """Energy and events of slices, all inside `span_ns` (begin, end), on `machine`.
 
@@ -149,18 +152,41 @@ def simulate(
         ValueError: slices are empty, overlap on a CPU, or reach beyond the span.
     """
     _check(stretches, span_ns)
-    topology = machine.topology
+    topology, effects = machine.topology, effects or Effects()
     core = stretches.cpu % topology.cores
     package = core // topology.cores_per_package
     power, cells = [], []
+    late = {name: np.zeros(len(core)) for name in DOMAINS}
     for p in range(topology.packages):
         mine = np.flatnonzero(package == p)
         mine = mine[np.lexsort((stretches.t0_ns[mine], stretches.cpu[mine]))]
-        here = stretches.take(mine), core[mine]
-        sweep = _Sweep(machine, *here, climate, package=p, span_ns=span_ns)
-        power.append(sweep.power())
-        cells.append(sweep.cells(mine, len(stretches.cpu)))
-    return Simulation(tuple(power), stretches, package, tuple(cells))
+        some = stretches.take(mine)
+        here = Setting(machine, p, some.activity, some.t0_ns, some.t1_ns, span_ns)
+        sweep = Sweep(here, core[mine] - p * topology.cores_per_package, climate, effects)
+        power.append(_power(sweep, effects))
+        cells.append(_cells(sweep, mine, len(core)))
+        for name in DOMAINS:
+            late[name][mine] = sweep.late_nj(name)
+    return Simulation(tuple(power), stretches, package, tuple(cells), late)
+
+
+def _power(sweep: Sweep, effects: Effects) -> Power:
+    """Energy over time, including P_idle."""
+    rest = {name: sweep.rest(name) for name in DOMAINS}
+    return Power(
+        sweep.edges_ns,
+        {name: sweep.energy_nj(name) for name in DOMAINS},
+        {name: float(watts * time_ns.sum()) for name, (watts, time_ns) in rest.items()},
+        effects.hidden,
+    )
+
+
+def _cells(sweep: Sweep, rows: I64, count: int) -> _Cells:
+    """What is charged to each owner; `rows` are this package's among all `count` slices."""
+    first, interval0 = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    run = sweep.cells.end - sweep.cells.begin
+    first[rows], interval0[rows] = np.cumsum(run) - run, sweep.cells.begin
+    return _Cells(sweep.edges_ns, first, interval0, sweep.cell_sums)
 
 
 def _check(stretches: Stretches, span_ns: tuple[int, int]) -> None:
@@ -174,123 +200,3 @@ def _check(stretches: Stretches, span_ns: tuple[int, int]) -> None:
     cpu, t0, t1 = stretches.cpu[order], stretches.t0_ns[order], stretches.t1_ns[order]
     if ((cpu[1:] == cpu[:-1]) & (t0[1:] < t1[:-1])).any():
         raise ValueError("two stretches overlap on a CPU")
-
-
-class _Sweep:
-    """One package: who runs at the same time as whom in every interval, and the power that
-    draws.
-    """
-
-    def __init__(
-        self,
-        machine: PhysicalMachine,
-        stretches: Stretches,
-        core: I64,
-        climate: Climate,
-        *,
-        package: int,
-        span_ns: tuple[int, int],
-    ) -> None:
-        self._machine, self._climate, self._package = machine, climate, package
-        self._stretches = stretches
-        grid = np.arange(climate.begin_ns, span_ns[1], GRID_NS)
-        times = (stretches.t0_ns, stretches.t1_ns, grid, np.array(span_ns))
-        every = np.sort(np.concatenate(times))
-        self._edges_ns = every[np.diff(every, prepend=every[0] - 1) > 0]
-        self._dt_ns = np.diff(self._edges_ns).astype(np.float64)
-        self._step = climate.step(self._edges_ns[:-1])
-        self._begin = np.searchsorted(self._edges_ns, stretches.t0_ns)
-        self._end = np.searchsorted(self._edges_ns, stretches.t1_ns)
-        self._core = core - package * machine.topology.cores_per_package
-        self._spread()
-        self._draw()
-
-    def _spread(self) -> None:
-        """The cells, and the number of busy threads and cores in each."""
-        count = self._end - self._begin
-        self._first = np.cumsum(count) - count
-        self._row = np.repeat(np.arange(len(count)), count)
-        self._interval = np.arange(len(self._row)) + (self._begin - self._first)[self._row]
-        cores, n = self._machine.topology.cores_per_package, len(self._edges_ns)
-        change = np.bincount(self._core * n + self._begin, minlength=cores * n)
-        change = change - np.bincount(self._core * n + self._end, minlength=cores * n)
-        threads = np.cumsum(change.reshape(cores, n), axis=1)[:, :-1]
-        self._busy_cores = (threads > 0).sum(axis=0)
-        self._threads = threads.reshape(-1)[self._core[self._row] * (n - 1) + self._interval]
-
-    def _draw(self) -> None:
-        """Own power of every thread, the package's power, and the energy charged to each cell."""
-        m, act = self._machine, self._stretches.activity
-        row, interval, threads = self._row, self._interval, self._threads
-        ghz = self._frequency()
-        both = threads > 1
-        rate = 1 / (act.core_cpi[row] / ghz + act.stall_ns[row]) * np.where(both, m.sibling_rate, 1)
-        misses = rate * act.misses[row] * np.where(both, m.sibling_misses, 1)
-        volts2: F64 = m.voltage(ghz) ** 2
-        core_w = (
-            volts2 * act.intensity[row] * (m.cycle_nj * ghz / threads + m.instruction_nj * rate)
-        )
-        own_w = core_w + m.miss_nj * misses
-        total_w = self._per_interval(own_w)
-        drift = self._climate.dynamic[self._package][self._step]
-        scale: F64 = drift / (1 + m.saturation * total_w / m.full_w)
-        shared_w = self._maintenance(volts2 * ghz / threads)
-        part_w = (shared_w / np.maximum(self._busy_cores, 1))[interval] / threads
-        dram_w = m.dram_miss_nj * misses * (1 + m.dram_write_share * act.writes[row])
-        self._rates = {
-            "package": own_w * scale[interval] + part_w,
-            "core": core_w * scale[interval] + m.core_maintenance_share * part_w,
-            "dram": dram_w,
-            "cycles": ghz,
-            "instructions": rate,
-            "misses": misses,
-        }
-
-    def _frequency(self) -> F64:
-        """GHz of the core of every cell."""
-        turbo: F64 = self._machine.turbo_ghz()[self._busy_cores][self._interval]
-        if self._climate.limit_ghz is None:
-            return turbo
-        first = self._package * self._machine.topology.cores_per_package
-        core = self._core[self._row] + first
-        limited: F64 = np.minimum(turbo, self._climate.limit_ghz[core, self._step[self._interval]])
-        return limited
-
-    def _maintenance(self, pace: F64) -> F64:
-        """Watts per interval, from V**2 f of each busy core, halved if two threads share
-        the core.
-        """
-        m = self._machine
-        mean = self._per_interval(pace) / np.maximum(self._busy_cores, 1) / m.max_ghz
-        factor = 1 - m.maintenance_scaled + m.maintenance_scaled * mean
-        watts: F64 = np.where(self._busy_cores > 0, m.maintenance_w * factor, 0.0)
-        return watts
-
-    def _per_interval(self, values: F64) -> F64:
-        found = np.bincount(self._interval, values, minlength=len(self._dt_ns))
-        return found.astype(np.float64, copy=False)
-
-    def power(self) -> Power:
-        """Energy over time, including P_idle."""
-        m, p = self._machine, self._package
-        rest_w = {
-            "package": m.idle_w[p],
-            "core": m.idle_w[p] * m.core_idle_share,
-            "dram": m.dram_idle_w[p],
-        }
-        idle_nj = self._climate.idle[p][self._step] * self._dt_ns
-        energy: dict[str, F64] = {}
-        idle: dict[str, float] = {}
-        for name in DOMAINS:
-            run = self._per_interval(self._rates[name]) * self._dt_ns + rest_w[name] * idle_nj
-            energy[name] = np.append(0.0, np.cumsum(run))
-            idle[name] = float(rest_w[name] * idle_nj.sum())
-        return Power(self._edges_ns, energy, idle)
-
-    def cells(self, rows: I64, count: int) -> _Cells:
-        """The energy charged to each owner; `rows` are this package's among all `count` slices."""
-        first, interval0 = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        first[rows], interval0[rows] = self._first, self._begin
-        dt_ns = self._dt_ns[self._interval]
-        sums = {name: np.append(0.0, np.cumsum(r * dt_ns)) for name, r in self._rates.items()}
-        return _Cells(self._edges_ns, first, interval0, sums)

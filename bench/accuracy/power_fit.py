@@ -21,13 +21,15 @@ import numpy as np
 import pandas as pd
 from bench.accuracy.recording import F64, I64
 
+from qjoule.model.arrays import EFFECTS
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Bool
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import Evidence, fit_block, predict
+from qjoule.model.fit.block import Evidence, fit_block
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.power import fit_power
+from qjoule.model.fit.predict import predict
 from qjoule.model.power_model import PowerModel
 
 RECORDING = Path(__file__).parent / "data" / "node-power-nx12" / "node.csv"
@@ -85,9 +87,7 @@ Features = Callable[[Node], F64]
 
 def of_columns(*names: str) -> Features:
     """Features: the node's columns, and power at rest."""
-    return lambda node: np.column_stack(
-        [np.ones(len(node)), *(getattr(node, name) for name in names)]
-    )
+    return lambda node: np.column_stack([np.ones(len(node)), *(getattr(node, n) for n in names)])
 
 
 def physical(awake_cycles: float, miss_limit: float, cores: float) -> Features:
@@ -241,6 +241,7 @@ def _rows(node: Node, domain: str, rows: I64) -> Rows:
         active=1 - np.exp(-cycles / AWAKE_CYCLES),
         crowd=np.maximum(cpus, 1.0)[:, None],
         features=features[:, None, :],
+        effects=np.zeros((len(rows), len(EFFECTS))),  # recorded once a second, without threads
         classes=np.zeros(0, np.int64),
         edge_w=np.full(1, EDGE_W),
         step_s=ROW_S,

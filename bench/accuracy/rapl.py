@@ -61,6 +61,7 @@ def read_meter(
     A round reads one counter after another. It is late by microseconds, at times by milliseconds.
     Every counter begins near its maximum so that it wraps during the run.
     """
+    power = tuple(one.seen() for one in power)
     pairs = [(package, domain) for package in range(len(power)) for domain in meter.domains]
     rounds_ns = _rounds(random, meter.period_ns, span_ns, len(pairs))
     shape = (len(rounds_ns), len(pairs))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from qjoule.model.arrays import LostTime, Machine, Segments
 from qjoule.model.energy import Readings, Series
+from qjoule.trace.meta import IdleState
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -44,6 +45,7 @@ class Recording:
     groups: tuple[Group, ...]
     lost: tuple[LostTime, ...]
     period_ns: int
+    idle_states: tuple[IdleState, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class Case:
-    """One draw of a scenario: a recording, its truth, and a calibration run on the same machine."""
+    """One draw of a scenario: a recording, its truth, and a calibration run on the same machine.
+
+    `family` names the machine's kind of physics. `number` counts the cases of one machine. `idle`:
+    a minute in which the machine idled, shortly before; None if there was none.
+    """
 
     scenario: str
     seed: int
@@ -88,3 +94,6 @@ class Case:
     truth: Truth
     calibration: Recording | None
     calibration_phases: tuple[Phase, ...]
+    family: str = "friendly"
+    number: int = 0
+    idle: Recording | None = None

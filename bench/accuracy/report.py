@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from bench.accuracy.harness import METHODS, OWN, CaseResult
+from bench.accuracy.figures import BY_TIME, wilson
+from bench.accuracy.harness import METHODS, OWN
+from bench.accuracy.outcomes import CaseResult
 from bench.accuracy.peers import PEERS
 from bench.accuracy.peers.observed import DOMAIN
 
 #: Power and time differ in a case if dividing its energy by CPU time would have at least this
 #: error.
 DIFFER = 0.10
-_Z95 = 1.959963984540054
-_BY_TIME = tuple(peer.name for peer in PEERS if not peer.by_counters)
 _OTHERS = tuple(peer.name for peer in PEERS)
 
 
@@ -46,17 +45,6 @@ class Coverage:
     @property
     def share(self) -> float:
         return self.covered / self.total
-
-
-def wilson(hits: int, total: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson, JASA 22, 1927). Raises `ValueError` without trials."""
-    if total <= 0:
-        raise ValueError("no trials")
-    share, z2 = hits / total, _Z95**2
-    middle = share + z2 / (2 * total)
-    half = _Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
-    scale = 1 + z2 / total
-    return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
 class Summary:
@@ -221,7 +209,7 @@ def targets(summary: Summary) -> list[str]:
 def _without_counters(summary: Summary, counted: Sequence[str]) -> list[str]:
     lines = []
     for scenario in summary.scenarios:
-        mine, best = summary.errors("qjoule", scenario), summary.best(_BY_TIME, scenario)
+        mine, best = summary.errors("qjoule", scenario), summary.best(BY_TIME, scenario)
         if scenario in counted or mine is None or best is None:
             continue
         lines.append(f"  {scenario}: no worse than the best by time, {best[0]}:")
@@ -269,7 +257,7 @@ def _sameness(summary: Summary) -> list[str]:
 
 
 def document(summary: Summary) -> dict[str, Any]:
-    """All figures, for `--json`."""
+    """All figures but the cases, for `--json`."""
     table: dict[str, Any] = {}
     for method in summary.methods:
         table[method] = {}
@@ -279,6 +267,4 @@ def document(summary: Summary) -> dict[str, Any]:
                 "error": None if errors is None else asdict(errors),
                 "coverage": None if held is None else {**asdict(held), "share": held.share},
             }
-    return {"methods": table, "targets": targets(summary)} | {
-        "cases": [asdict(result) for result in summary.results]
-    }
+    return {"methods": table, "targets": targets(summary)}

@@ -1,179 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios: what is drawn by seed, and the resulting case."""
+"""Makes cases: a machine, what runs on it, what is recorded of it, and the truth."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
-from bench.accuracy import mixes
 from bench.accuracy.activity import draw_activity
 from bench.accuracy.calibration_run import calibrate
-from bench.accuracy.machine import Topology, another_day, draw_climate, draw_machine
+from bench.accuracy.effects import SHALLOW, Effects
+from bench.accuracy.families import FAMILIES, FRIENDLY, WITH_SIBLINGS, split_name
+from bench.accuracy.idle_minute import idle_minute
+from bench.accuracy.machine import (
+    PhysicalMachine,
+    Topology,
+    another_day,
+    draw_climate,
+    draw_machine,
+    wandering,
+)
 from bench.accuracy.physics import Stretches, simulate
+from bench.accuracy.plans import SCENARIOS, Plan, draw_hidden_bound
 from bench.accuracy.rapl import draw_meter
-from bench.accuracy.recording import I64, Case, Group
-from bench.accuracy.tracer import Tracer, Work, draw_tracer, record, truth
+from bench.accuracy.recording import I64, Case, Group, Phase, Recording, Truth
+from bench.accuracy.rig import Rig
+from bench.accuracy.tracer import Work, draw_tracer, record, truth
 from bench.accuracy.workload import Source, run
 
 from qjoule.model.arrays import Machine, Segments
 
 #: A run lasts until it has about this many slices, between these bounds.
 STRETCHES, SHORTEST_S, LONGEST_S = 50_000, 12, 30
+#: How long before a recording its machine was calibrated.
+CALIBRATED_NS = 900_000_000_000
+_HIDDEN = 0.12  #: bound of |intensity - 1| of the calibration's kernels
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One draw of a scenario. `hidden` bounds |intensity - 1| of every behaviour."""
-
-    topology: Topology
-    sources: list[Source]
-    hidden: float
-    governor: str = "turbo"
-    counters: bool = True
-    counted: float = 1.0
-    dram: bool = True
-    lost: float = 0.0
-    variation: float = field(default=0.03)
+#: Runs a calibration on a machine, as `calibration_run.calibrate` does.
+Calibrator = Callable[..., tuple[Recording, tuple[Phase, ...]]]
 
 
-ScenarioFactory = Callable[[np.random.Generator], Plan]
+def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
+    """One drawing: the same `name` and `seed` give the same bytes.
 
-
-def _topology(random: np.random.Generator, packages: int = 1, smt: bool | None = None) -> Topology:
-    """4 to 16 CPUs; SMT is drawn unless `smt` is given."""
-    threads = 2 if (bool(random.integers(2)) if smt is None else smt) else 1
-    cores = int(random.integers(4, 9)) if packages == 1 else int(random.integers(2, 5))
-    return Topology(packages, cores, threads)
-
-
-def _hidden(random: np.random.Generator) -> float:
-    return float(random.uniform(0.0, 0.12))
-
-
-def _server(random: np.random.Generator) -> Plan:
-    """A common server at 15 to 55 % load."""
-    topology, hidden = _topology(random), _hidden(random)
-    load = random.uniform(0.15, 0.55)
-    return Plan(topology, mixes.server(random, topology.cpus, hidden, load), hidden)
-
-
-def _single_shape(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    cpus = topology.cpus
-    made = mixes.shapes(random, 1, hidden, cpus * random.uniform(0.15, 0.6), (2e5, 2e7))
-    made += mixes.background(random, hidden, 0.03 * cpus)
-    return Plan(topology, made + mixes.rest(random, hidden, 0.05 * cpus), hidden)
-
-
-def _equal_time(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    load, call_ns = topology.cpus * random.uniform(0.1, 0.25), random.uniform(3e5, 1e7)
-    call_ns = max(call_ns, load / mixes.RUNS_PER_S * 4e9)
-    sort, probe = (
-        mixes.shape(random, name, hidden, load=load, call_ns=call_ns, bound=0)
-        for name in ("sort", "probe")
-    )
-    slow = draw_activity(random, random.uniform(0.85, 1.0, 1), hidden, overlap=(1.0, 2.5))
-    probe = replace(probe, activity=slow)
-    made = [sort, probe, *mixes.background(random, hidden, 0.02 * topology.cpus)]
-    return Plan(topology, made + mixes.rest(random, hidden, 0.03 * topology.cpus), hidden)
-
-
-def _short_bursts(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    return Plan(topology, mixes.short_bursts(random, topology.cpus, hidden), hidden)
-
-
-def _analytic(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    return Plan(topology, mixes.analytic_and_points(random, topology, hidden), hidden)
-
-
-def _neighbours(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    return Plan(topology, mixes.neighbours(random, topology.cpus, hidden), hidden)
-
-
-def _mostly_idle(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    load = random.uniform(0.02, 0.06)
-    return Plan(topology, mixes.server(random, topology.cpus, hidden, load), hidden)
-
-
-def _siblings(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random, smt=True), _hidden(random)
-    return Plan(topology, mixes.siblings(random, topology, hidden), hidden)
-
-
-def _frequency_steps(random: np.random.Generator) -> Plan:
-    return replace(_server(random), governor="steps")
-
-
-def _two_packages(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random, packages=2), _hidden(random)
-    return Plan(topology, mixes.two_packages(random, topology, hidden), hidden)
-
-
-def _no_counters(random: np.random.Generator) -> Plan:
-    return replace(_server(random), counters=False)
-
-
-def _no_dram(random: np.random.Generator) -> Plan:
-    return replace(_server(random), dram=False)
-
-
-def _losses(random: np.random.Generator) -> Plan:
-    share = float(np.exp(random.uniform(np.log(0.001), np.log(0.05))))
-    return replace(_server(random), lost=share)
-
-
-def _multiplexed(random: np.random.Generator) -> Plan:
-    return replace(_server(random), counted=float(random.uniform(0.3, 0.9)))
-
-
-def _collinear(random: np.random.Generator) -> Plan:
-    topology, hidden = _topology(random), _hidden(random)
-    load = random.uniform(0.15, 0.4)
-    return Plan(topology, mixes.pair(random, topology.cpus, hidden, load), hidden)
-
-
-SCENARIOS: dict[str, ScenarioFactory] = {
-    "single_shape": _single_shape,
-    "equal_time_unequal_power": _equal_time,
-    "short_bursts": _short_bursts,
-    "analytic_and_points": _analytic,
-    "noisy_neighbours": _neighbours,
-    "mostly_idle": _mostly_idle,
-    "smt_both_busy": _siblings,
-    "frequency_steps": _frequency_steps,
-    "two_packages": _two_packages,
-    "no_counters": _no_counters,
-    "no_dram": _no_dram,
-    "losses": _losses,
-    "multiplexed": _multiplexed,
-    "collinear": _collinear,
-}
-
-
-def make_case(scenario: str, seed: int) -> Case:
-    """One drawing: the same `scenario` and `seed` give the same bytes.
+    `name` is a scenario, or "family/scenario". The scenario and the seed give the same server and
+    the same machine in every family, except in those that need sibling threads.
 
     Raises:
-        KeyError: there is no such scenario.
+        KeyError: there is no such scenario or family.
     """
+    family, scenario = split_name(name)
     factory = SCENARIOS[scenario]
-    name = crc32(scenario.encode())
-    draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence([name, seed]).spawn(2))
-    plan = factory(draw)
+    for attempt in range(1000):
+        words = [crc32(scenario.encode()), seed, *([attempt] if attempt else [])]
+        draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(words).spawn(2))
+        plan = factory(draw)
+        if family not in WITH_SIBLINGS or plan.topology.threads_per_core > 1:
+            break
     stretches_per_s = sum(source.stretches_per_s for source in plan.sources)
     length_s = float(np.clip(STRETCHES / stretches_per_s, SHORTEST_S, LONGEST_S))
     begin_ns = int(draw.integers(10**12, 10**13))
     span_ns = (begin_ns, begin_ns + int(length_s * 1e9))
+    extra = extra_random(family, scenario, seed)
+    physical = draw_machine(rest, plan.topology)
+    effects = with_table(FAMILIES[family](extra, physical))
+    plan = replace(plan, sources=dressed(extra, effects, plan.sources))
     work = run(draw, plan.sources, plan.topology.cpus, span_ns, plan.variation)
-    return _case(scenario, seed, rest, (plan, plan.topology.machine(), work, span_ns))
+    rig = draw_rig(rest, plan, (physical, effects))
+    names = (family, scenario, seed)
+    case = _case(names, (rest, extra), rig, work, span_ns, calibrator=calibrator)
+    return replace(case, idle=idle_minute(names, rig, plan.sources, begin_ns))
+
+
+def with_table(effects: Effects) -> Effects:
+    """The effects with the idle states that the kernel shows. Whoever has no tail has only a
+    shallow state; physics that is kept from the developers shows no table."""
+    if effects.idle_states or effects.hidden is not None:
+        return effects
+    return replace(effects, idle_states=SHALLOW)
+
+
+def extra_random(family: str, *words: str | int) -> np.random.Generator:
+    """Draws what only this family has, so that the other draws are those of every family."""
+    numbers = [crc32(word.encode()) if isinstance(word, str) else word for word in (family, *words)]
+    return np.random.default_rng(np.random.SeedSequence([*numbers, 1]))
+
+
+def dressed(random: np.random.Generator, effects: Effects, sources: list[Source]) -> list[Source]:
+    """The sources with what the machine's effects make of each behaviour."""
+    return [replace(s, activity=effects.dressed(random, s.activity)) for s in sources]
+
+
+def draw_rig(
+    random: np.random.Generator, plan: Plan, machine: tuple[PhysicalMachine, Effects]
+) -> Rig:
+    """The meter and the tracer of a machine; counters are multiplexed if the plan requires that."""
+    meter = draw_meter(random, plan.dram)
+    tracer = draw_tracer(random, plan.counters, plan.lost)
+    if tracer.pmu is not None:
+        tracer = replace(tracer, pmu=replace(tracer.pmu, counted=plan.counted))
+    return Rig(*machine, meter, tracer, plan.governor)
+
+
+def recorded(
+    randoms: tuple[np.random.Generator, np.random.Generator],
+    rig: Rig,
+    work: Work,
+    span_ns: tuple[int, int],
+) -> tuple[Recording, Truth]:
+    """The recording of a run on a machine, and its truth."""
+    random, extra = randoms
+    climate = draw_climate(random, rig.machine, span_ns, rig.governor)
+    if rig.effects.wander:
+        climate = wandering(extra, climate, rig.effects.wander)
+    simulation = simulate(rig.machine, work.stretches, climate, span_ns, rig.effects)
+    what = (rig.machine.topology.machine(), rig.meter, rig.tracer)
+    recording = rig.shown(record(random, what, simulation, work, span_ns))
+    return recording, truth(simulation, work, rig.meter.domains)
+
+
+def calibration_of(
+    randoms: tuple[np.random.Generator, np.random.Generator],
+    rig: Rig,
+    begin_ns: int,
+    calibrator: Calibrator = calibrate,
+) -> tuple[Recording, tuple[Phase, ...]]:
+    """A calibration run of the machine on another day, `CALIBRATED_NS` before `begin_ns`."""
+    random, _ = randoms
+    then = replace(
+        rig,
+        machine=another_day(random, rig.machine),
+        tracer=replace(rig.tracer, lost=0.0),
+    )
+    recording, phases = calibrator(randoms, then, begin_ns - CALIBRATED_NS, hidden=_HIDDEN)
+    return rig.shown(recording), phases
 
 
 def simulate_on(
@@ -195,7 +157,7 @@ def simulate_on(
     """
     draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     topology, cpu_of = _like(machine)
-    hidden = _hidden(draw)
+    hidden = draw_hidden_bound(draw)
     bound = (draw.permutation(len(groups)) + draw.uniform(0, 1, len(groups))) / len(groups)
     calls = draw_activity(draw, bound, hidden)
     of_query, which = np.unique(np.stack([segments.group, query]), axis=1, return_inverse=True)
@@ -204,8 +166,9 @@ def simulate_on(
     cpu = cpu_of[machine.slots(segments.cpu)]
     stretches = Stretches(segments.t0_ns, segments.t1_ns, cpu, activity)
     work = Work(stretches, segments.group, query, groups)
-    plan = Plan(topology, [], hidden)
-    return _case(scenario, seed, rest, (plan, topology.machine(), work, span_ns))
+    rig = draw_rig(rest, Plan(topology, [], hidden), (draw_machine(rest, topology), Effects()))
+    extra = extra_random(FRIENDLY, scenario, seed)
+    return _case((FRIENDLY, scenario, seed), (rest, extra), rig, work, span_ns)
 
 
 def _like(machine: Machine) -> tuple[Topology, I64]:
@@ -224,35 +187,16 @@ def _like(machine: Machine) -> tuple[Topology, I64]:
 
 
 def _case(
-    scenario: str,
-    seed: int,
-    random: np.random.Generator,
-    parts: tuple[Plan, Machine, Work, tuple[int, int]],
+    names: tuple[str, str, int],
+    randoms: tuple[np.random.Generator, np.random.Generator],
+    rig: Rig,
+    work: Work,
+    span_ns: tuple[int, int],
+    *,
+    calibrator: Calibrator = calibrate,
 ) -> Case:
-    """The run and its calibration on a machine drawn for the plan's topology."""
-    plan, machine, work, span_ns = parts
-    physical = draw_machine(random, plan.topology)
-    meter = draw_meter(random, plan.dram)
-    tracer = _tracer(random, plan)
-    climate = draw_climate(random, physical, span_ns, plan.governor)
-    simulation = simulate(physical, work.stretches, climate, span_ns)
-    recording = record(random, (machine, meter, tracer), simulation, work, span_ns)
-    then = another_day(random, physical)
-    calibration, phases = calibrate(
-        random,
-        then,
-        (meter, replace(tracer, lost=0.0)),
-        span_ns[0] - 3_600_000_000_000 // 4,
-        hidden=0.12,
-        governor=plan.governor,
-    )
-    facts = truth(simulation, work, meter.domains)
-    return Case(scenario, seed, recording, facts, calibration, phases)
-
-
-def _tracer(random: np.random.Generator, plan: Plan) -> Tracer:
-    """The plan's tracer; its counters are multiplexed if the plan requires that."""
-    tracer = draw_tracer(random, plan.counters, plan.lost)
-    if tracer.pmu is None:
-        return tracer
-    return replace(tracer, pmu=replace(tracer.pmu, counted=plan.counted))
+    """The run and its calibration."""
+    family, scenario, seed = names
+    recording, facts = recorded(randoms, rig, work, span_ns)
+    calibration, phases = calibration_of(randoms, rig, span_ns[0], calibrator)
+    return Case(scenario, seed, recording, facts, calibration, phases, family)

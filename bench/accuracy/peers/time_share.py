@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from bench.accuracy.peers.observed import Observed
 from bench.accuracy.peers.shares import divide
@@ -35,6 +37,19 @@ def scaphandre(seen: Observed) -> F64:
 def above_idle(seen: Observed) -> F64:
     """Energy above the measured power at rest, by CPU time: Kepler and Scaphandre at their best."""
     return divide(seen.above_idle_nj(), seen.cpu_ns)
+
+
+def above_least(seen: Observed) -> F64:
+    """Energy above the least power of any window (2 % quantile), by CPU time.
+
+    What a user without a calibration can subtract.
+    """
+    least_w = np.zeros(len(seen.energy_nj))
+    for package, energy_nj in enumerate(seen.energy_nj):
+        known = seen.known[package] & (seen.dt_ns > 0)
+        if known.any():
+            least_w[package] = np.quantile(energy_nj[known] / seen.dt_ns[known], 0.02)
+    return divide(replace(seen, idle_w=least_w).above_idle_nj(), seen.cpu_ns)
 
 
 def smt_time(seen: Observed) -> F64:
