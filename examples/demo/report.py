@@ -11,7 +11,6 @@ from pathlib import Path
 
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
-from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.gpsup import Form, Interval, compare
 from qjoule.model.same_total import without_total_error
 from qjoule.reporters.json_report import forms
@@ -36,7 +35,7 @@ def print_report(directory: Path, pairs: tuple[Pair, ...]) -> bool:
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print()
     print(render_table(result, color=color, limit=TABLE_ROWS))
-    total_error = TOTAL_ERROR.get(result.energy_source.grade, 0.0)
+    total_error = result.energy_source.total_error
     seen = {form.name: without_total_error(form, total_error) for form in forms(result)}
     latencies = latency_intervals(trace)
     named = [_compared(pair, seen, latencies) for pair in pairs]
