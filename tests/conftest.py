@@ -6,8 +6,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -70,6 +73,20 @@ def _skip_what_lacks_programs(items: list[pytest.Item]) -> None:
 def tags_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keeps recordings of these tests and other users' applications apart."""
     os.environ["QJOULE_TAGS_SOCKET"] = str(tmp_path_factory.mktemp("tags") / "tags.sock")
+
+
+@pytest.fixture(scope="session")
+def states() -> Iterator[Path]:
+    """A directory that all users can enter: recordings run as another user."""
+    with tempfile.TemporaryDirectory(prefix="qjoule-state-") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+@pytest.fixture(autouse=True)
+def memory_of_its_own(states: Path) -> None:
+    """No test recalls what another one learned of this machine, and none leaves it in a home."""
+    os.environ["XDG_STATE_HOME"] = str(states / uuid.uuid4().hex)
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from model_cases import accounts
-from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
+from qjoule.model.arrays import EFFECTS, F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import I64, Cause, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
@@ -37,17 +38,26 @@ def known(
     counters: bool = True,
     together: bool = False,
     idle_w: float = IDLE_W,
+    load: float = 1.0,
+    awake: bool = False,
+    changed: Callable[[F64], F64] | None = None,
 ) -> Known:
     """`windows` windows of one package of 4 cores; group g draws `factors[g]` times its weight.
 
     Groups run at random, each in about half of the windows. With `together` the first two always
-    run at once, in the same proportion. Readings have the errors of an update period of 1 ms.
+    run at once, in the same proportion. `load`: they run for this part of that time. `awake`: the
+    package never sleeps, so that windows cannot tell idle from shared power. `changed` makes other
+    CPU times, in windows by group, of those drawn. Readings have the errors of an update period of
+    1 ms.
     """
     random = np.random.default_rng(seed)
     groups = len(factors)
     share = random.uniform(0.05, 0.9, (windows, groups)) * (random.random((windows, groups)) < 0.5)
+    share *= load
     if together:
         share[:, 1] = 0.5 * share[:, 0]
+    if changed is not None:
+        share = changed(share)
     window, group = np.nonzero(share)
     cpu_ns = np.rint(share[window, group] * WINDOW_NS).astype(np.int64)
     rates = np.stack([np.full(groups, 2.5), np.linspace(1.0, 4.0, groups)], axis=1)
@@ -55,6 +65,8 @@ def known(
     counts = np.rint(rates[group] * cpu_ns[:, None])
     weight = counts @ np.array([CYCLE_NJ, INSTRUCTION_NJ, MISS_NJ])
     active_ns = np.rint(share.max(axis=1) * WINDOW_NS).astype(np.int64)
+    if awake:
+        active_ns[:] = WINDOW_NS
     busy_ns = np.bincount(window, cpu_ns, minlength=windows)
     shared_ns = cpu_ns * (active_ns / np.where(busy_ns > 0, busy_ns, 1.0))[window]
     each = weight * np.array(factors)[group] + SHARED_W * shared_ns
@@ -74,6 +86,7 @@ def known(
         counted_ns=np.repeat(cpu_ns[:, None] * counters, 3, axis=1).astype(np.float64),
         overlap_counters=np.zeros_like(counts),
         scaled_ns=zeros,
+        effects=np.zeros((len(window), len(EFFECTS))),
     )
     series = (Series(0, "package", 2.0**-14, 2**32),)
     batch = _batch(series, energy, entries, active_ns, busy_ns.astype(np.int64))

@@ -50,6 +50,10 @@ class Small:
         return Outcome(operations, 0, wall_ns / 1e9, "small", {command: latencies})
 
 
+def file_lines(options: Mapping[str, Value]) -> list[str]:
+    return Path(str(options["file"])).read_text().splitlines()
+
+
 class Alone:
     """Waits for `seconds`; needs no server. Its processes write their pids as lines to `file`."""
 
@@ -76,5 +80,7 @@ class Alone:
                 file.write(f"{child.pid}\n")
                 file.flush()
                 child.wait()
+        if options["fails"] == "second" and len(file_lines(options)) == 2:
+            time.sleep(600)
         time.sleep(float(options["seconds"]))
         return Outcome(10, 1, 0.5, "alone", notes=("one error was planned",))

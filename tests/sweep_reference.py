@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 
-from qjoule.model.arrays import COUNTERS, Anomalies, Machine, Segments
+from qjoule.model.arrays import (
+    COUNTERS,
+    EFFECTS,
+    TAILS_NS,
+    TRAFFIC_PER_NS,
+    Anomalies,
+    Machine,
+    Segments,
+)
 from qjoule.model.windows import MAX_COUNTS_PER_NS
 
 Key = tuple[int, int, int]  #: window, package slot, group
@@ -26,6 +34,7 @@ class Sums:
     counters: list[int] = field(default_factory=lambda: [0] * COUNTERS)
     counted_ns: list[int] = field(default_factory=lambda: [0] * COUNTERS)
     overlap_counters: list[Fraction] = field(default_factory=lambda: [Fraction(0)] * COUNTERS)
+    effects: dict[str, Fraction] = field(default_factory=lambda: dict.fromkeys(EFFECTS, Fraction()))
 
 
 @dataclass
@@ -69,6 +78,11 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
                 sums.cpu_ns += b - a
                 sums.shared_ns += Fraction(b - a, len(cores) * threads)
                 sums.overlap_ns += (b - a) * (threads > 1)
+                rate = sum((_misses_per_ns(segments, other) for other in mine), Fraction())
+                for limit in TRAFFIC_PER_NS:
+                    mean = min(rate / len(cores), Fraction(limit))
+                    name = f"traffic_to_{round(limit * 1000)}_per_us"
+                    sums.effects[name] += (b - a) * mean / len(cores) / threads
                 overlap[window, id(stretch)] += (b - a) * (threads > 1)
     for stretch in stretches:
         for window, (a, b) in enumerate(pairwise(bounds)):
@@ -77,7 +91,62 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
                 sums = found.entries[window, package[stretch.cpu], int(segments.group[stretch.row])]
                 share = Fraction(overlap[window, id(stretch)], end - begin)
                 _count(sums, segments, stretch, (begin, end), share)
+    for p in set(package):
+        mine = [stretch for stretch in stretches if package[stretch.cpu] == p]
+        _idle_times(found, (p, "package"), bounds, segments, mine)
+        for c in {core[stretch.cpu] for stretch in mine}:
+            here = [stretch for stretch in mine if core[stretch.cpu] == c]
+            _idle_times(found, (p, "core"), bounds, segments, here)
     return found
+
+
+def _misses_per_ns(segments: Segments, stretch: Stretch) -> Fraction:
+    if segments.counters is None or not stretch.valid[2]:
+        return Fraction(0)
+    ns = int(segments.t1_ns[stretch.row]) - int(segments.t0_ns[stretch.row])
+    return Fraction(int(segments.counters[stretch.row, 2]), ns)
+
+
+def _idle_times(
+    found: Found,
+    place: tuple[int, str],
+    bounds: list[int],
+    segments: Segments,
+    stretches: list[Stretch],
+) -> None:
+    """Tails and wake-ups of a core or package, of those who ran there."""
+    package, what = place
+    order = sorted(stretches, key=lambda stretch: stretch.begin)
+    end, before = -(2**70), None
+    sleeps = []  #: begin and end of each idle time
+    for stretch in order:
+        if before is not None and stretch.begin > end:
+            sleeps.append((end, stretch.begin))
+            if stretch.begin - end >= 1000:
+                _sums(found, (stretch.begin, package), bounds, segments, stretch).effects[
+                    f"{what}_wakes"
+                ] += 1
+        end, before = max(end, stretch.end), stretch
+    if before is not None:
+        sleeps.append((end, bounds[-1]))
+    owners = [max((s for s in order if s.end == a), key=lambda s: s.cpu) for a, _ in sleeps]
+    for i, (a, b) in enumerate(sleeps):
+        for low, high in pairwise([a, *(bound for bound in bounds if a < bound < b), b]):
+            for ns in TAILS_NS:
+                own = Fraction(max(min(high, a + ns) - low, 0))
+                both = max(min(high, sleeps[i - 1][0] + ns) - low, 0) / Fraction(2) if i else 0
+                for owner, part in ((owners[i], own - both), (owners[i - 1], both)):
+                    if part:
+                        name = f"{what}_tail_{ns // 1000}us"
+                        _sums(found, (low, package), bounds, segments, owner).effects[name] += part
+
+
+def _sums(
+    found: Found, at: tuple[int, int], bounds: list[int], segments: Segments, stretch: Stretch
+) -> Sums:
+    t, package = at
+    window = sum(bound <= t for bound in bounds) - 1
+    return found.entries[window, package, int(segments.group[stretch.row])]
 
 
 def _clean(

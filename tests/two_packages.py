@@ -9,6 +9,7 @@ same slices of CPU time. The sums use plain loops, as an independent check of `S
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from qjoule import contract
 from qjoule.contract import Block, Grade, Loss, OwnerKind, Rung, SessionEvent, TaskEvent
 from qjoule.model.latency import bucket_edges_ns
 from qjoule.servers import registry
+from two_packages_idle import FREE, Costs, extra_power, idle_sums, places, traffic_w
 
 CPUS, THREADS, PACKAGE_CPUS = 8, 2, 4
 WINDOW_NS = 20 * MS
@@ -80,6 +82,8 @@ class TwoPackages:
     late_ns: Sequence[int] = ()
     lost: Sequence[int] = ()  #: numbers of slices whose records are lost
     shared_w: float = SHARED_W
+    bursts: bool = False  #: of 20 to 300 us, with as much idle time between them
+    costs: Costs = FREE
     stretches: list[Stretch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,10 +91,15 @@ class TwoPackages:
         for cpu in range(CPUS):
             self.stretches += self._one_cpu(random, cpu)
         self.stretches.sort(key=lambda one: (one.t0_ns, one.cpu))
-        self._energy = [_Energy.of(self._of_package(package), self.shared_w) for package in (0, 1)]
+        extra = extra_power(self._places(self.stretches), self.length_ns, self.costs)
+        self._energy = [
+            _Energy.of(self._of_package(package), self.shared_w, self.costs, extra[package])
+            for package in (0, 1)
+        ]
         lost = set(self.lost)
         self._kept = [one for i, one in enumerate(self.stretches) if i not in lost]
         self._of_cpu = [[one for one in self._kept if one.cpu == cpu] for cpu in range(CPUS)]
+        self._begins = [[one.t0_ns for one in mine] for mine in self._of_cpu]
 
     @property
     def length_ns(self) -> int:
@@ -99,13 +108,11 @@ class TwoPackages:
     def stream(self, sums_lag_ns: int = LAG_NS) -> bytes:
         """The tracer's blocks; windows of sums end `sums_lag_ns` before their reading."""
         out = [self._head()]
-        before_ns = 0
+        ends_ns = [n * WINDOW_NS + LAG_NS - sums_lag_ns for n in range(1, self.windows)]
+        self._bounds_ns = [0, *ends_ns, self._read_ns(self.windows)]
+        self._idle, self._asleep = idle_sums(self._places(self._kept), self._bounds_ns)
         for number in range(1, self.windows + 1):
-            last = number == self.windows
-            read_ns = self._read_ns(number)
-            end_ns = read_ns if last else number * WINDOW_NS + LAG_NS - sums_lag_ns
-            out += self._window(before_ns, end_ns, read_ns)
-            before_ns = end_ns
+            out += self._window(number - 1, self._read_ns(number))
         return b"".join([*out, ft.end(BEGIN_NS + self.length_ns)])
 
     def _one_cpu(self, random: np.random.Generator, cpu: int) -> Iterator[Stretch]:
@@ -116,11 +123,23 @@ class TwoPackages:
             share = [(0.45, 0.05), (0.05, 0.45), (0.15, 0.15), *[(0.1, 0.1)] * 2]
             weights = np.array([pair[odd] for pair in share] + [0.075, 0.075])
             owner = OWNERS[int(random.choice(len(OWNERS), p=weights / weights.sum()))]
-            end_ns = now_ns + int(random.integers(100_000, 5 * MS))
+            longest_ns = 300_000 if self.bursts else 5 * MS
+            shortest_ns = 20_000 if self.bursts else 100_000
+            end_ns = now_ns + int(random.integers(shortest_ns, longest_ns))
             number += 1
             query = cpu * 1_000_000 + number if owner.kind is OwnerKind.QUERY else 0
             yield Stretch(now_ns, end_ns, cpu, owner, query)
-            now_ns = end_ns + int(random.exponential(4 * MS)) * int(random.integers(0, 2))
+            gap_ns = int(random.exponential(self._gap_ns(now_ns)))
+            now_ns = end_ns + gap_ns * int(random.integers(0, 2))
+
+    def _gap_ns(self, t_ns: int) -> int:
+        """The mean idle time on a CPU between two slices; bursts are more and less frequent."""
+        if not self.bursts:
+            return 4 * MS
+        return (300_000, 4 * MS, MS)[t_ns // WINDOW_NS % 3]
+
+    def _places(self, stretches: Sequence[Stretch]) -> Iterator[tuple[str, int, list[Any]]]:
+        return places(stretches, PACKAGE_CPUS, THREADS)
 
     def _of_package(self, package: int) -> list[Stretch]:
         return [one for one in self.stretches if one.cpu // PACKAGE_CPUS == package]
@@ -163,8 +182,9 @@ class TwoPackages:
             out += ft.text(owner.shape, statement, dialect=registry.dialect("mysql"))
         return out
 
-    def _window(self, t0_ns: int, t1_ns: int, read_ns: int) -> list[bytes]:
+    def _window(self, window: int, read_ns: int) -> list[bytes]:
         """The reading that ends a window of sums, those sums, and the segments that ended in it."""
+        t0_ns, t1_ns = self._bounds_ns[window : window + 2]
         raw = [self._energy[package].raw(read_ns, PHASE_NS[package]) for package in (0, 1)]
         row = {"t_ns": BEGIN_NS + read_ns, "half_width_ns": 500}
         readings = [
@@ -172,12 +192,12 @@ class TwoPackages:
             for package, value in enumerate(raw)
         ]
         ended = [one for one in self._kept if t0_ns < one.t1_ns <= t1_ns]
-        out = [block(Block.ENERGY, *readings), *self._sums(t0_ns, t1_ns, ended)]
+        out = [block(Block.ENERGY, *readings), *self._sums(window, ended)]
         if ended:
             out.append(block(Block.SEGMENT_COUNTERS, *map(self._segment, ended)))
         if queries := [_query(one) for one in ended if one.query]:
             out.append(block(Block.QUERY, *queries))
-        out += [*self._loss(t0_ns, t1_ns), self._cpu_time(t1_ns)]
+        out += self._loss(t0_ns, t1_ns)
         return [*out, ft.flush(BEGIN_NS + max(t0_ns - WINDOW_NS, 0))]
 
     def _segment(self, one: Stretch) -> dict[str, Any]:
@@ -189,8 +209,9 @@ class TwoPackages:
         (segment,) = ft.records(Block.SEGMENT, [times | who | counted])
         return {"segment": segment, "counters": _counts(one, one.t1_ns)}
 
-    def _sums(self, t0_ns: int, t1_ns: int, ended: Sequence[Stretch]) -> list[bytes]:
+    def _sums(self, window: int, ended: Sequence[Stretch]) -> list[bytes]:
         """The kernel's sums over a window, per package and owner."""
+        t0_ns, t1_ns = self._bounds_ns[window : window + 2]
         zero = dict.fromkeys(("cpu_ns", "overlap_ns", "calls", "latency_ns"), 0)
         vectors = {"counters": 3, "overlap_counters": 3, "latency": contract.LATENCY_BUCKETS}
         sums: dict[tuple[int, Owner], dict[str, Any]] = defaultdict(
@@ -214,25 +235,29 @@ class TwoPackages:
                 row["latency_ns"] += one.t1_ns - one.t0_ns
                 edges_ns = bucket_edges_ns()
                 row["latency"][np.searchsorted(edges_ns, one.t1_ns - one.t0_ns, "right") - 1] += 1
-        times = {"t0_ns": BEGIN_NS + t0_ns, "t1_ns": BEGIN_NS + t1_ns, "valid": 0b111}
+        for (number, package, owner), idle in self._idle.items():
+            if number == window:
+                sums[package, owner].update(idle)
+        times = {"t0_ns": BEGIN_NS + t0_ns, "t1_ns": BEGIN_NS + t1_ns}
         rows = [
-            times | row | {"counted_ns": [row["cpu_ns"]] * 3, "package": package} | _whose(owner)
+            times
+            | {"valid": 0b111, "counted_ns": [row["cpu_ns"]] * 3, "package": package}
+            | (row | _whose(owner))
             for (package, owner), row in sums.items()
         ]
-        return [block(Block.AGGREGATE, *rows)] if rows else []
-
-    def _cpu_time(self, t_ns: int) -> bytes:
-        """Each CPU's busy time so far, including what was lost."""
-        ran = [(max(min(one.t1_ns, t_ns) - one.t0_ns, 0), one.cpu) for one in self.stretches]
-        ns, cpu = np.array(ran).T
-        busy_ns = np.bincount(cpu, ns, CPUS).tolist()
-        rows = [{"t_ns": BEGIN_NS + t_ns, "cpu": n, "busy_ns": busy_ns[n]} for n in range(CPUS)]
-        return block(Block.CPU_TIME, *rows)
+        awake = [
+            times | {"package": package, "awake_ns": t1_ns - t0_ns - self._asleep[window, package]}
+            for package in (0, 1)
+        ]
+        out = [block(Block.PACKAGE_TIME, *awake)]
+        return [*out, block(Block.AGGREGATE, *rows)] if rows else out
 
     def _sibling_ns(self, cpu: int, t0_ns: int, t1_ns: int) -> int:
         """How long the other thread of a core ran; lost time is not included."""
         busy_ns = 0
-        for other in self._of_cpu[cpu ^ 1]:
+        # Slices do not overlap, so only the one before may reach into the time.
+        first = max(bisect_left(self._begins[cpu ^ 1], t0_ns) - 1, 0)
+        for other in self._of_cpu[cpu ^ 1][first:]:
             if other.t0_ns >= t1_ns:
                 break
             busy_ns += max(min(other.t1_ns, t1_ns) - max(other.t0_ns, t0_ns), 0)
@@ -258,15 +283,28 @@ class _Energy:
     joules: npt.NDArray[np.float64]
 
     @staticmethod
-    def of(stretches: Sequence[Stretch], shared_w: float) -> _Energy:
-        edges = np.unique([0, *(t for one in stretches for t in (one.t0_ns, one.t1_ns)), 10**12])
+    def of(
+        stretches: Sequence[Stretch],
+        shared_w: float,
+        costs: Costs,
+        extra: Sequence[tuple[int, int, float]],
+    ) -> _Energy:
+        times = (t for one in stretches for t in (one.t0_ns, one.t1_ns))
+        edges = np.unique([0, *times, *(t for one in extra for t in one[:2]), 10**12])
         alone = np.zeros((PACKAGE_CPUS, len(edges) - 1))
+        misses = np.zeros(len(edges) - 1)
         for one in stretches:
             first, last = np.searchsorted(edges, (one.t0_ns, one.t1_ns))
             alone[one.cpu % PACKAGE_CPUS, first:last] = one.owner.w
+            misses[first:last] += one.owner.rates[2]
+        cores = (alone.reshape(-1, THREADS, len(misses)).max(axis=1) > 0).sum(axis=0)
         sibling = alone[np.arange(PACKAGE_CPUS) ^ 1]
         power = np.where(sibling > 0, SMT, 1.0) * alone
         watts = IDLE_W + shared_w * (alone.max(axis=0) > 0) + power.sum(axis=0)
+        watts += traffic_w(misses, cores, costs)
+        for begin_ns, end_ns, w in extra:
+            first, last = np.searchsorted(edges, (begin_ns, end_ns))
+            watts[first:last] += w
         joules = np.append(0.0, np.cumsum(watts * np.diff(edges) * 1e-9))
         return _Energy(edges, joules)
 

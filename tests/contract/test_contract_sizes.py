@@ -32,6 +32,7 @@ STRUCTS = {
     "qj_loss_count": contract.LOSS_COUNT,
     "qj_cpu_time": contract.CPU_TIME,
     "qj_aggregate": contract.AGGREGATE,
+    "qj_package_time": contract.PACKAGE_TIME,
     "qj_hello": contract.HELLO,
     "qj_cpu": contract.CPU,
     "qj_domain": contract.DOMAIN,
@@ -68,6 +69,9 @@ CONSTANTS = {
     "QJ_WHOLE": contract.WHOLE,
     "QJ_TEXT_BYTES": contract.TEXT_BYTES,
     "QJ_LATENCY_BUCKETS": contract.LATENCY_BUCKETS,
+    "QJ_TAILS": contract.TAILS,
+    "QJ_TAIL_NS": contract.TAIL_NS,
+    "QJ_WAKE_NS": contract.WAKE_NS,
 }
 
 

@@ -5,7 +5,8 @@
  *   energy_probe SPEC CPUS [key=value ...]
  *
  * CPUS is "cpu:package,cpu:package". Keys: powercap_root, perf_sysfs, hwmon_root, host_root, curve,
- * curve_label, why_bytes, busy (no: no clock). Commands on standard input, one a line:
+ * curve_label, curve_errors, why_bytes, busy (no: no clock). Commands on standard input, one a
+ * line:
  *   read       one reading of every domain
  *   busy NS    what the clock of busy time says from now on
  *   busy -     ... that it cannot tell
@@ -97,10 +98,11 @@ static void show_source(const struct energy_source *source)
 	for (unsigned i = 0; i < source->domain_count; i++) {
 		const struct qj_domain *domain = &source->domains[i];
 
-		snprintf(line, sizeof(line), "domain\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\n",
-			 domain->domain, domain->package, domain->name, domain->unit_j,
+		snprintf(line, sizeof(line),
+			 "domain\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\t%u\t%.17g\n", domain->domain,
+			 domain->package, domain->name, domain->unit_j,
 			 (unsigned long long)domain->range, (unsigned long long)domain->period_ns,
-			 domain->kind);
+			 domain->kind, domain->error, domain->idle_w);
 		say(line);
 	}
 	say("end\n");
@@ -188,6 +190,7 @@ int main(int argc, char **argv)
 	env.host_root = option(argc, argv, "host_root");
 	env.curve = option(argc, argv, "curve");
 	env.curve_label = option(argc, argv, "curve_label");
+	env.curve_errors = option(argc, argv, "curve_errors");
 	if (option(argc, argv, "busy"))
 		env.busy_ns = NULL;
 	why_bytes = option(argc, argv, "why_bytes");

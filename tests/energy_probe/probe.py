@@ -68,6 +68,8 @@ class Domain:
     range: int
     period_ns: int
     kind: DomainKind
+    error: int  #: thousandths
+    idle_w: float
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,10 @@ class Probe:
             if kind == "source":
                 self.name, self.grade = values[0], int(values[1])
             else:
-                index, package, name, unit, modulus, period_ns, kind = values
+                index, package, name, unit, modulus, period_ns, kind, error, idle_w = values
                 of = (int(index), int(package), name, float(unit), int(modulus))
-                self.domains.append(Domain(*of, int(period_ns), DomainKind(int(kind))))
+                more = (int(period_ns), DomainKind(int(kind)), int(error), float(idle_w))
+                self.domains.append(Domain(*of, *more))
 
     def _answer(self) -> list[str]:
         assert self._process.stdout is not None

@@ -47,8 +47,8 @@ static int64_t take_time(struct input *in, int64_t near)
 struct columns {
 	int64_t t0_ns[MAX_SEGMENTS], t1_ns[MAX_SEGMENTS], group[MAX_SEGMENTS];
 	int32_t cpu[MAX_SEGMENTS];
-	uint64_t counters[MAX_SEGMENTS][SWEEP_COUNTERS];
-	uint8_t valid[MAX_SEGMENTS][SWEEP_COUNTERS];
+	uint64_t counters[SWEEP_COUNTERS][MAX_SEGMENTS];
+	uint8_t valid[SWEEP_COUNTERS][MAX_SEGMENTS];
 	float scaled[MAX_SEGMENTS];
 };
 
@@ -65,8 +65,8 @@ static size_t take_columns(struct input *in, struct columns *c)
 		for (int i = 0; i < SWEEP_COUNTERS; i++) {
 			uint64_t kind = take(in, 1);
 
-			c->valid[n][i] = kind & 1;
-			c->counters[n][i] = kind < 240 ? kind * 17 : take(in, 8);
+			c->valid[i][n] = kind & 1;
+			c->counters[i][n] = kind < 240 ? kind * 17 : take(in, 8);
 		}
 		uint32_t bits = (uint32_t)take(in, 4);
 		memcpy(&c->scaled[n], &bits, sizeof(bits));
@@ -119,10 +119,13 @@ static bool run(struct output out[4], const struct sweep_machine *machine, const
 		    .t1_ns = c->t1_ns + i,
 		    .cpu = c->cpu + i,
 		    .group = c->group + i,
-		    .counters = counters ? c->counters + i : NULL,
-		    .valid = counters ? c->valid + i : NULL,
+		    .counted = counters,
 		    .scaled = counters ? c->scaled + i : NULL,
 		};
+		for (int k = 0; k < SWEEP_COUNTERS; k++) {
+			part.counters[k] = c->counters[k] + i;
+			part.valid[k] = c->valid[k] + i;
+		}
 
 		if (!sweep_add(sweep, &part))
 			abort();

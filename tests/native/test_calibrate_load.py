@@ -21,7 +21,12 @@ import pytest
 from qjoule.errors import QjouleError
 from qjoule.machine import load
 from qjoule.machine.cpu import Cpu, CpuInfo
-from qjoule.machine.load import IDLE, KERNELS, BusyWatch, Step, plan_steps, running
+from qjoule.machine.guard import Limits, LoadRose
+from qjoule.machine.load import BusyWatch, running
+from qjoule.machine.steps import IDLE, KERNELS, WAKEUP_RATES, Step, plan_steps, wakeup_rate
+from qjoule.session.calibrating import Done
+from qjoule.session.power_watch import PowerWatch
+from qjoule.session.quick_calibrating import Bounds, QuickRun
 
 SOURCES = Path(__file__).parents[2] / "tracer" / "load"
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -48,7 +53,7 @@ def run(kernel: str, pieces: int, *flags: str) -> dict[str, Any]:
     ready, report = map(json.loads, done.stdout.splitlines())
     assert ready["ready"] is True
     assert ready["threads"] == 1
-    assert (report["kernel"], report["cpu"]) == (kernel, CPU)
+    assert (report["kernel"], report["cpu"]) == (kernel.partition(":")[0], CPU)
     found: dict[str, Any] = report
     return found
 
@@ -126,10 +131,70 @@ def test_memory_is_farther_than_the_cache() -> None:
     assert per_access[1] > 4 * per_access[0]
 
 
+def switches_of(program: Path, rate: int, seconds: float) -> tuple[dict[str, Any], int, float]:
+    """A run's report, its thread's voluntary context switches per second as /proc counts them,
+    and the share of the time during which the thread waited for a CPU.
+    """
+    command = [str(program), f"wakeups:{rate}", str(CPU), "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["ready"]
+        tasks = Path(f"/proc/{process.pid}/task")
+        worker = max(int(path.name) for path in tasks.iterdir())
+        status, waits = tasks / str(worker) / "status", tasks / str(worker) / "schedstat"
+        before, waited_ns, begin_s = voluntary(status), waiting_ns(waits), time.monotonic()
+        time.sleep(seconds)
+        counted, length_s = voluntary(status) - before, time.monotonic() - begin_s
+        waited_s = (waiting_ns(waits) - waited_ns) / 1e9
+        process.terminate()
+        report = json.loads(process.communicate(timeout=WAIT_S)[0])
+    return report, round(counted / length_s), waited_s / length_s
+
+
+def waiting_ns(schedstat: Path) -> int:
+    """How long a thread has waited for a CPU (Documentation/scheduler/sched-stats.rst)."""
+    return int(schedstat.read_text().split()[1])
+
+
+def voluntary(status: Path) -> int:
+    lines = status.read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("voluntary_ctxt")).split()[1])
+
+
+@pytest.mark.parametrize(("rate", "least"), [(100, 0.8), (1000, 0.8), (10000, 0.4)])
+def test_the_kernel_counts_the_wake_ups(rate: int, least: float) -> None:
+    """Each wake-up is one voluntary switch. A thread that is late does not sleep, and on a busy
+    machine many are late if they come every 100 us. None comes while the thread waits for a CPU.
+    """
+    report, counted, waiting = switches_of(build(), rate, 1.5)
+    assert least * rate * (1 - waiting) <= counted <= 1.1 * rate + 20
+    assert report["switches"] <= report["wakeups"] + 1
+
+
+def test_a_wake_up_computes_for_twenty_microseconds() -> None:
+    report = run("wakeups:500", 200, *SANITIZE)
+    assert report["wakeups"] == 200
+    assert report["rate"] == 500
+    # The work ends by the clock, so less CPU time means that something else had the CPU.
+    assert 5_000 <= report["cpu_ns"] / report["wakeups"] <= 500_000
+
+
+def test_wake_ups_are_not_in_step_with_a_clock() -> None:
+    """Two runs at the same rate do not wake after equal times: their results differ."""
+    assert run("wakeups:1000", 50)["result"] != run("wakeups:1000", 50)["result"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         (),
+        ("wakeups", "0", "1"),
+        ("wakeups:", "0", "1"),
+        ("wakeups:0", "0", "1"),
+        ("wakeups:-5", "0", "1"),
+        ("wakeups:20001", "0", "1"),
+        ("wakeups:99999999999999999999", "0", "1"),
+        ("wakeups:10x", "0", "1"),
         ("integer", "0"),
         ("prime", "0", "1"),
         ("integer", "", "1"),
@@ -218,7 +283,8 @@ def machine(packages: int, cores: int, threads: int) -> CpuInfo:
 
 
 def widths(steps: list[Step]) -> list[tuple[int, bool]]:
-    return list(dict.fromkeys((len(s.cpus), s.smt) for s in steps if s.kernel != IDLE))
+    loads = (step for step in steps if step.kernel in KERNELS)
+    return list(dict.fromkeys((len(step.cpus), step.smt) for step in loads))
 
 
 @pytest.mark.parametrize(
@@ -236,14 +302,59 @@ def test_the_phases_of_a_machine(info: CpuInfo, expected: list[tuple[int, bool]]
     assert widths(steps) == expected
     assert steps[0].kernel == steps[-1].kernel == IDLE
     assert steps[0].seconds == max(step.seconds for step in steps)
-    for cpus, smt in {(step.cpus, step.smt) for step in steps if step.cpus}:
+    loads = [step for step in steps if step.kernel in KERNELS]
+    for cpus, smt in {(step.cpus, step.smt) for step in loads}:
         of = [one for one in info.cpus if one.cpu in cpus]
-        assert {step.kernel for step in steps if step.cpus == cpus} == set(KERNELS)
+        assert {step.kernel for step in loads if step.cpus == cpus} == set(KERNELS)
         assert {one.package for one in of} == set(info.packages), "every package has work"
         siblings = {one.siblings for one in of}
         assert len(cpus) == len(siblings) * (len(of[0].siblings) if smt else 1)
-    assert 30 <= sum(step.seconds for step in steps) <= 90
-    assert sum(step.seconds for step in plan_steps(info, quick=True)) <= 20
+    assert 30 <= sum(step.seconds for step in steps) <= 100
+    assert sum(step.seconds for step in plan_steps(info, short=True)) <= 25
+
+
+@pytest.mark.parametrize("info", [machine(1, 1, 2), machine(1, 2, 1), machine(2, 4, 2)])
+def test_wake_ups_at_every_rate(info: CpuInfo) -> None:
+    steps = [step for step in plan_steps(info) if wakeup_rate(step.kernel)]
+    cores = {one.cpu: one.siblings for one in info.cpus}
+    several = info.cores > len(info.packages)
+    names = [
+        f"wakeups_{rate}{end}" for rate in WAKEUP_RATES for end in ("", "_beside")[: 1 + several]
+    ]
+    assert sorted(step.kernel for step in steps) == sorted(names)
+    for step in steps:
+        assert len(step.cpus) == 1
+        assert step.seconds == 1.0
+        assert bool(step.beside) is step.kernel.endswith("_beside")
+        for busy in step.beside:
+            assert step.cpus[0] not in cores[busy], "the busy CPU is no sibling"
+    kernels = [step.kernel for step in plan_steps(info)]
+    apart = [i for i, kernel in enumerate(kernels) if wakeup_rate(kernel)]
+    assert max(apart) - min(apart) > len(apart), "they lie between the other phases"
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        *(("wakeups_100", 100), ("wakeups_10000_beside", 10000)),
+        *(("wakeups_", None), ("wakeups_0", None), ("wakeups_100_", None), ("integer", None)),
+        *(("wakeups_999999", None), ("wakeups_1\n", None), ("idle", None)),
+    ],
+)
+def test_the_rate_in_a_name(name: str, rate: int | None) -> None:
+    assert wakeup_rate(name) == rate
+
+
+def test_wake_ups_beside_a_busy_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both programs run, and both end. (On one CPU here: it may be the only one.)"""
+    monkeypatch.setattr(load, "installed_program", lambda _: build())
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = set(children.read_text().split())
+    with running(Step("wakeups_1000_beside", (CPU,), False, 1.0, (CPU,))):
+        mine = [Path(f"/proc/{pid}/cmdline") for pid in set(children.read_text().split()) - before]
+        kernels = {path.read_bytes().split(b"\0")[1] for path in mine}
+    assert kernels == {b"wakeups:1000", b"integer"}
+    assert not [path for path in mine if path.exists()]
 
 
 def test_a_step_runs_as_long_as_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,3 +392,35 @@ def test_a_load_that_ends_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         while any(_runs(int(pid)) for pid in set(children.read_text().split()) - before):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+# ---- a quick run ---------------------------------------------------------------------------------
+
+
+def test_a_quick_run_ends_when_other_programs_rise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real loads and a real rise; no process of ours is left."""
+    monkeypatch.setattr(load, "installed_program", lambda _: build())
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = set(children.read_text().split())
+    cpus = os.cpu_count() or 1
+    run = QuickRun(Bounds(Limits(1e9, 0.5 + cpus)), PowerWatch(), lambda: None)
+    run.begin(0.5)
+    steps = [Step("integer", (CPU,), False, 0.3) for _ in range(40)]
+    spinners: list[subprocess.Popen[bytes]] = []
+
+    def others_begin(_done: Done) -> None:
+        if not spinners:
+            command = ["sh", "-c", "while :; do :; done"]
+            spinners.extend(subprocess.Popen(command) for _ in range(3 * cpus + 3))
+
+    begin_s = time.monotonic()
+    try:
+        with pytest.raises(LoadRose, match="threads wait for a CPU"):
+            run.run(steps, others_begin)
+        assert time.monotonic() - begin_s < WAIT_S
+        mine = {str(one.pid) for one in spinners}
+        assert not set(children.read_text().split()) - before - mine
+    finally:
+        for one in spinners:
+            one.kill()
+            one.wait()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,10 @@ def test_reads_are_confined() -> None:
         ("4,3,2,1", "falls with load"),
         ("0,0,0,0", "draws no power at full load"),
         ("1,2,3,4,-1", "is not W0,W10,W50,W100[,DRAM]"),
+        ("1,2,3,4,1,2,3", "is not W0,W10,W50,W100[,DRAM]"),
+        ("1,2,3,4,4,3,2,1", "falls with load"),
+        ("1,2,3,4,1,2,3,4,4,3,2,1", "falls with load"),
+        ("1,2,3,4,1,2,3,4,1,2,3,4,5", "is not W0,W10,W50,W100[,DRAM]"),
     ],
 )
 def test_curve_that_makes_no_sense_is_refused(curve: str, expected: str) -> None:
@@ -163,3 +168,60 @@ def test_more_packages_than_room() -> None:
         assert len(probe.domains) == 64
     with Probe(SPEC + ",1", cpus) as probe:
         assert probe.error == -errno.E2BIG
+
+
+DRAM = (1.0, 2.0, 3.0, 3.5)
+REST = (4.0, 5.0, 5.0, 6.0)
+THREE = ",".join(map(str, (*CURVE, *DRAM, *REST)))
+
+
+def test_dram_and_the_rest_follow_the_same_load() -> None:
+    with Probe(f"estimated:{THREE}", TWO_PACKAGES) as probe:
+        assert [(d.package, d.name) for d in probe.domains] == [
+            (package, name) for package in (0, 1) for name in ("package", "dram", "rest")
+        ]
+        assert [d.idle_w for d in probe.domains] == [CURVE[0], DRAM[0], REST[0]] * 2
+        idle = [probe.read(), probe.read()]
+        probe.tell(f"busy {10**15}")
+        full = probe.read()
+    for index, curve in enumerate((CURVE, DRAM, REST) * 2):
+        at_rest = idle[1][index].raw - idle[0][index].raw
+        elapsed_ns = idle[1][index].t_ns - idle[0][index].t_ns
+        assert at_rest == pytest.approx(curve[0] * elapsed_ns, abs=1)
+        at_full = full[index].raw - idle[1][index].raw
+        elapsed_ns = full[index].t_ns - idle[1][index].t_ns
+        assert at_full == pytest.approx(curve[-1] * elapsed_ns, abs=1)
+
+
+def test_series_of_zeros_is_no_series() -> None:
+    numbers = ",".join(map(str, (*CURVE, 0, 0, 0, 0, *REST)))
+    with Probe(f"estimated:{numbers}") as probe:
+        assert [d.name for d in probe.domains] == ["package", "rest"]
+        assert len(probe.read()) == 2
+
+
+def auto(folder: Path, errors: str) -> Probe:
+    """What `auto` opens where there are no counters below `folder`."""
+    return Probe(
+        "auto",
+        powercap_root=folder,
+        perf_sysfs=folder / "power",
+        hwmon_root=folder,
+        curve=THREE,
+        curve_errors=errors,
+        why_bytes=4096,
+    )
+
+
+def test_errors_belong_to_the_curve_of_auto(tmp_path: Path) -> None:
+    with auto(tmp_path, "0.5977,1.9,9.207") as probe:
+        assert [d.error for d in probe.domains] == [598, 1900, 9207]
+    with Probe(SPEC, curve=THREE, curve_errors="0.5977") as probe:
+        assert [d.error for d in probe.domains] == [0]
+
+
+@pytest.mark.parametrize("errors", ["", "x", "-1", "nan", "1e9", "1,2,3,4", "1,", "1 2"])
+def test_errors_that_make_no_sense_are_refused(tmp_path: Path, errors: str) -> None:
+    with auto(tmp_path, errors) as probe:
+        assert f"'{errors}' is not E[,DRAM[,REST]]" in probe.why
+        assert probe.name == "none"

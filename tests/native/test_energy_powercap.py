@@ -286,6 +286,35 @@ def test_host_tree_without_name_and_range(tmp_path: Path) -> None:
         assert probe.raws() == [40]
 
 
+def test_host_tree_says_how_often_it_moves(tmp_path: Path) -> None:
+    write(zone(tmp_path, "intel-rapl:0", None, 40, None).with_name("period_ms"), "100\n")
+    with Probe(f"host:{tmp_path}") as probe:
+        assert probe.domains[0].period_ns == 100_000_000
+
+
+@pytest.mark.parametrize("period", ["", "0", "-5", "60001", "1e3", "99999999999999999999", "ms"])
+def test_a_period_that_cannot_be_is_refused(tmp_path: Path, period: str) -> None:
+    write(zone(tmp_path, "intel-rapl:0", None, 40, None).with_name("period_ms"), period)
+    with Probe(f"host:{tmp_path}") as probe:
+        assert probe.error < 0
+        assert "intel-rapl:0/period_ms" in probe.why
+
+
+def test_the_kernels_tree_has_no_period(root: Path) -> None:
+    write(root / "intel-rapl:0/period_ms", "100\n")
+    with Probe(f"powercap:{root}") as probe:
+        assert probe.domains[0].period_ns == 1_000_000
+
+
+def test_an_emptied_counter_is_a_failed_reading_until_it_is_filled(tmp_path: Path) -> None:
+    counter = zone(tmp_path, "intel-rapl:0", None, 40, None)
+    with Probe(f"host:{tmp_path}") as probe:
+        write(counter, "")
+        assert [reading.status for reading in probe.read()] == [errno.ENODATA]
+        write(counter, f"{41:020d}\n")
+        assert probe.raws() == [41]
+
+
 def test_host_without_tree_says_what_to_do(tmp_path: Path) -> None:
     with Probe(f"host:{tmp_path / 'x'}") as probe:
         assert probe.error == -errno.ENOENT

@@ -29,16 +29,16 @@ def test_reads_the_last_value_so_far(tmp_path: Path) -> None:
 
 
 def test_follows_the_clock_and_stops_at_the_end(tmp_path: Path) -> None:
-    lines = "".join(f"{ms} 0 package {ms * 100}\n" for ms in range(50))
+    lines = "".join(f"{ms} 0 package {ms * 100}\n" for ms in range(500))
     file = write(tmp_path / "trace", "domain 0 package 1e-6 0\n" + lines)
     before_ns = time.monotonic_ns()
     with Probe(f"replay:{file}", sanitized=False) as probe:
         after_ns = time.monotonic_ns()
         probe.tell("confine")
         readings = [probe.read()[0]]
-        while readings[-1].raw < 4900:
+        while readings[-1].raw < 49_900:
             readings.append(probe.read()[0])
-        assert probe.raws() == [4900]
+        assert probe.raws() == [49_900]
     # A value is that of the last whole millisecond, so each reading reveals when the file was
     # opened.
     start_ns = [r.t_ns - r.raw // 100 * 1_000_000 for r in readings[:-1]]

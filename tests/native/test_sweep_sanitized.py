@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C sweep under the address and undefined behaviour sanitizers, on fuzzed inputs."""
+"""The C sweep, and the loops over rows, under the address and undefined behaviour sanitizers, on
+fuzzed inputs."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-SOURCES = ("sweep", "events", "ends", "entries")
+SOURCES = {
+    "sweep_fuzz": ("sweep", "events", "tails", "ends", "entries"),
+    "rows_fuzz": ("rows",),
+}
 RUNS, SEED = 20_000, 1
 
 
-def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(tmp_path: Path) -> None:
-    """The inputs are the same each time. To search further, run tests/fuzz/sweep_fuzz.c by hand."""
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(name: str, tmp_path: Path) -> None:
+    """The inputs are the same each time. To search further, run tests/fuzz/*_fuzz.c by hand."""
     sweep = ROOT / "attribution" / "sweep"
-    program = tmp_path / "sweep_fuzz"
+    program = tmp_path / name
     subprocess.run(
         [
             *("clang", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}"),
             *("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"),
-            str(ROOT / "tests" / "fuzz" / "sweep_fuzz.c"),
-            *(str(sweep / f"{name}.c") for name in SOURCES),
+            str(ROOT / "tests" / "fuzz" / f"{name}.c"),
+            *(str(sweep / f"{source}.c") for source in SOURCES[name]),
             *("-o", str(program)),
         ],
         check=True,

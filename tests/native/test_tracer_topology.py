@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer_parts.parts import MAX_CPUS, rings, topology, write_topology
+from tracer_parts.parts import MAX_CPUS, firsts, rings, topology, write_topology
 
 #: Two packages of two cores with two threads, numbered as Linux does on servers.
 TWO_PACKAGES = [(0, [0, 4]), (0, [1, 5]), (1, [2, 6]), (1, [3, 7])]
@@ -89,3 +89,11 @@ def test_without_smt_every_cpu_is_alone(tmp_path: Path) -> None:
     most, following = rings(topology(write_topology(tmp_path, [(0, [0]), (0, [1])])))
     assert most == 1
     assert following == list(range(MAX_CPUS))
+
+
+def test_cores_and_packages_have_the_entry_of_their_lowest_cpu(tmp_path: Path) -> None:
+    of_core, of_package = firsts(topology(write_topology(tmp_path, TWO_PACKAGES)))
+    assert of_core[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert of_package[:8] == [0, 0, 2, 2, 0, 0, 2, 2]
+    alone = list(range(8, MAX_CPUS))
+    assert of_core[8:] == of_package[8:] == alone, "what comes online later is alone"

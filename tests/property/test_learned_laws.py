@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from model_cases import accounts
 from power_cases import known, with_energy
-from qjoule.model.account import Account, cut, windows
+from qjoule.model.account import Account
+from qjoule.model.batches import cut, windows
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
 from qjoule.model.energy import Cause
 

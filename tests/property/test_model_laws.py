@@ -21,7 +21,7 @@ from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import LostTime
-from qjoule.model.coefficients import Coefficients
+from qjoule.model.coefficients import EFFECT_TERMS, Coefficients
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import PARTS, Attribution, TraceInfo
@@ -55,7 +55,7 @@ def test_law1_time_is_conserved_to_the_nanosecond(
         assert (busy + batch.idle_ns + batch.lost_ns == dt_ns[:, None] * sizes).all()
         assert (batch.idle_ns >= 0).all()
         assert (batch.lost_ns >= 0).all()
-        assert (entries.cpu_ns > 0).all()
+        assert ((entries.cpu_ns > 0) | (entries.effects > 0).any(axis=1)).all()
         windows += len(dt_ns)
     assert windows == len(case.energy.boundaries_ns) - 1
 
@@ -252,9 +252,23 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
             "threshold",
             "rounds",
         ),
-        *("value", "low", "high", "split_a", "split_b", "rate_change", "slots", "executions"),
+        *(
+            "only",
+            "offset",
+            "bits",
+            "value",
+            "low",
+            "high",
+            "split_a",
+            "split_b",
+            "rate_change",
+            "slots",
+            "executions",
+        ),
         *("speedup", "greenup", "powerup", "speedup_ci95", "greenup_ci95", "powerup_ci95"),
         *("edp_gain", "edp_gain_ci95", "ratio", "limit", "estimate", "se", "df", "variance"),
+        *(*EFFECT_TERMS, "beta", "effects", "columns"),
+        *("same_total_ci95", "total_error", "total_errors", "beyond"),
         *("slack", "runs", "more_runs", "detectable", "loss_share", "pue", "values"),
         # of the unit that the object names
         *("ci95", "per_call", "per_call_ci95", "per_kwh"),
@@ -263,6 +277,7 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         *("_ns", "_nj", "_w", "_s", "_j", "_nj2", "_nj_ci95", "_ns_ci95", "_ns_quantiles"),
         *("_ns_mean", "_ns_p50", "_ns_p95", "_ns_p99", "j_per_call", "j_per_call_ci95"),
         *("_gco2e", "grams"),
+        "_nats",
     )
     seen = 0
     places = (qjoule.engine, qjoule.model)

@@ -22,6 +22,9 @@ import attribute_trace as hand
 from qjoule.engine import query_groups
 from qjoule.engine.attribute import attribute
 from qjoule.engine.query_groups import CallsByEnd, QueryGroups
+from qjoule.model.charge import Ids
+from qjoule.model.energy import I64, Bool
+from qjoule.model.id_runs import U64
 from qjoule.model.labels import PREPARED_BEFORE, SESSION_OVERHEAD, GroupLabel, LabelIndex
 from qjoule.model.latency import DIGITS, EXACT, QUANTILES, Latencies
 from qjoule.reporters.json_report import to_json
@@ -154,7 +157,7 @@ def test_lookups_and_calls_are_those_of_all_records_at_once(
         first.setdefault(row["query"], row)
     largest = max((len(p) for p in pieces), default=0)
     for ids in asked:
-        group, named = groups.find(np.array(ids, np.uint64))
+        group, named = found(groups, np.array(ids, np.uint64))
         for number, g, known in zip(ids, group.tolist(), named.tolist(), strict=True):
             if number not in first:
                 assert (g, known) == (-1, False)
@@ -165,6 +168,14 @@ def test_lookups_and_calls_are_those_of_all_records_at_once(
         assert groups.held_rows <= max(query_groups.HELD_ROWS, largest)
     check_labels(index.labels, kept, by)
     check_calls(groups, index.labels, kept, by)
+
+
+def found(groups: QueryGroups, ids: U64) -> tuple[I64, Bool]:
+    """The group of each id, -1 if it has none, and whether it is marked."""
+    query, table = groups.numbered(Ids(ids))
+    place = np.minimum(query.ids - np.uint64(table.first), np.uint64(len(table.group)))
+    group, marked = np.append(table.group, -1), np.append(table.marked, False)
+    return group[place], marked[place]
 
 
 def check_labels(labels: list[GroupLabel], rows: list[Record], by: tuple[str, ...]) -> None:
@@ -260,7 +271,7 @@ def test_a_long_trace_is_read_twice_and_never_held() -> None:
     held = []
     for part in parts:
         assert part.table is not None
-        group, _ = groups.find(part.table.column("query").to_numpy())
+        group, _ = found(groups, part.table.column("query").to_numpy())
         assert (group == 0).all()
         held.append(groups.held_rows)
     assert max(held) <= query_groups.HELD_ROWS

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import pytest
 
 from qjoule.machine.calibration import load
 from qjoule.machine.identity import this_machine
+from qjoule.machine.steps import wakeup_rate
 from qjoule.trace.reader import Trace
 from root.support.animated_rapl import AnimatedRapl, animated_rapl
 from root.support.recording import QJOULE, qjoule
@@ -56,7 +58,7 @@ def calibrated(
     """The calibration file, the kept trace, and the printed JSON."""
     folder = tmp_path_factory.mktemp("calibrate")
     file, trace = folder / "new" / "c.json", folder / "trace"
-    options = ("--quick", "--busy", "--json", "-o", str(file), "--keep", str(trace))
+    options = ("--short", "--busy", "--json", "-o", str(file), "--keep", str(trace))
     done = qjoule("calibrate", "--energy", rapl.option, *options)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -110,7 +112,9 @@ def test_every_kernel_was_measured(
     _, trace, document = calibrated
     phases = document["phases"]
     kernels = {phase["kernel"] for phase in phases}
-    assert kernels == {"idle", "integer", "floating_point", "cache", "stream", "chase"}
+    steady = {kernel for kernel in kernels if wakeup_rate(kernel) is None}
+    assert steady == {"idle", "integer", "floating_point", "cache", "stream", "chase"}
+    assert {"wakeups_100", "wakeups_1000", "wakeups_10000"} <= kernels
     assert max(phase["threads"] for phase in phases) == len(psutil.Process().cpu_affinity() or [])
     for phase in phases:
         assert phase["windows"] > 0.2 * (phase["t1_ns"] - phase["t0_ns"]) / 20e6, phase
@@ -177,11 +181,81 @@ def test_without_energy_counters_it_says_so(tmp_path: Path) -> None:
         assert not file.exists()
 
 
+def test_a_machine_in_use_is_calibrated_quickly(rapl: AnimatedRapl, tmp_path: Path) -> None:
+    """Beside a program that keeps a third of one CPU busy, with a limit on cores and power."""
+    file = tmp_path / "c.json"
+    limits = ("--rise", "100", "--waiting", "1000", "--most-cores", "1", "--most-watts", "500")
+    options = ("--energy", rapl.option, "--seconds", "25", "--anew", "--json", "-o", str(file))
+    with working(0.33):
+        done = qjoule("calibrate", "--quick", *limits, *options)
+    if "cores are idle" in done.stderr:
+        pytest.skip("other tests leave no core idle")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["quick"]
+    assert any("beside other programs" in note for note in document["notes"])
+    phases = document["phases"]
+    assert {phase["kernel"] for phase in phases[::2]} == {"idle"}
+    assert max(phase["threads"] for phase in phases) <= 2
+    seconds = (phases[-1]["t1_ns"] - phases[0]["t0_ns"]) * 1e-9
+    assert seconds <= 25 + WAIT_S / 10
+    idle = document["identified"]["idle_w.package.0"]
+    assert idle["low"] <= 1.1 * (rapl.idle_w + rapl.shared_w)
+    made = load(file)
+    assert made is not None
+    assert made.coefficients.calibrated
+
+
+def test_a_quick_run_stops_when_the_machine_gets_busy(rapl: AnimatedRapl, tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    command = [QJOULE, "calibrate", "--quick", "--waiting", "1", "--energy", rapl.option]
+    with subprocess.Popen(
+        [*command, "-o", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        if not load_or_end(process):
+            words = process.communicate(timeout=WAIT_S)[1]
+            assert "cores are idle" in words or "stopped after" in words
+            pytest.skip("other tests leave no core idle")
+        with spinning(4 * (os.cpu_count() or 1)):
+            words = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 1, words
+    assert "stopped after" in words.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def load_or_end(process: subprocess.Popen[str]) -> bool:
+    """Waits until the first load runs, or the calibration has ended; says whether one runs."""
+    deadline = time.monotonic() + WAIT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        family = psutil.Process(process.pid).children(recursive=True)
+        if any(one.name() == "qjoule-load" for one in alive(family)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@contextmanager
+def working(share: float) -> Iterator[None]:
+    """A program that is busy for this share of the time."""
+    script = (
+        "import time\n"
+        "while True:\n"
+        "    end = time.monotonic() + 0.01\n"
+        "    while time.monotonic() < end: pass\n"
+        f"    time.sleep({0.01 / share - 0.01})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 def test_a_machine_at_work_is_refused(rapl: AnimatedRapl, tmp_path: Path) -> None:
     cpus = os.cpu_count() or 1
     with spinning(cpus):
         options = ("--energy", rapl.option, "-o", str(tmp_path / "c.json"))
-        done = qjoule("calibrate", "--quick", *options)
+        done = qjoule("calibrate", "--short", *options)
     assert done.returncode == 1
     assert "not idle" in done.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
@@ -206,7 +280,7 @@ def test_stopped_half_way_it_leaves_nothing(
     scratch.mkdir(mode=0o1777)
     scratch.chmod(0o1777)
     process = subprocess.Popen(
-        [QJOULE, "calibrate", "--busy", "--quick", "--energy", rapl.option, "-o", str(file)],
+        [QJOULE, "calibrate", "--busy", "--short", "--energy", rapl.option, "-o", str(file)],
         env={**os.environ, "TMPDIR": str(scratch)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

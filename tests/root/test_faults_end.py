@@ -157,9 +157,40 @@ def test_a_commands_exit_code_is_passed_on(
     assert len(Run(tmp_path / "t").having("m_command")) == 1
 
 
-def test_a_command_that_is_not_there(mariadb: DatabaseServer, tmp_path: Path) -> None:
+def test_a_command_after_a_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """It starts after the rest, in the place of what waited, with its own words and exit code."""
+    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 2 as m_rested'; exit $1"
     options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
-    done = qjoule("record", *options, "--", "/nonexistent/program")
+    done = qjoule("record", *options, "--rest", "2", "--", "/bin/sh", "-c", client, "it's", "3")
+    assert done.returncode == 3, done.stderr
+    assert "until sh ends, with 2 s of rest first" in done.stderr
+    queries = Run(tmp_path / "t").having("m_rested")
+    begin_ns = Trace(tmp_path / "t").meta.begin_ns
+    assert begin_ns is not None and len(queries) == 1
+    # The rest is counted from when all is attached, which is a little after the trace's begin.
+    assert int(queries["begin_ns"].iloc[0]) - begin_ns >= 1_900_000_000
+
+
+def test_stopped_in_the_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    recorder = Recorder(
+        *(tmp_path / "t", "--pid", str(mariadb.pid), "--rest", "3600", "--", "touch"),
+        str(tmp_path / "started"),
+    )
+    try:
+        recorder.attached()
+        assert recorder.stop() == 1
+        assert "touch was not started" in recorder.words
+    finally:
+        recorder.end()
+    assert Trace(tmp_path / "t").complete and not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("rest", [(), ("--rest", "1")])
+def test_a_command_that_is_not_there(
+    mariadb: DatabaseServer, tmp_path: Path, rest: tuple[str, ...]
+) -> None:
+    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, *rest, "--", "/nonexistent/program")
     assert done.returncode == 1
     assert "/nonexistent/program" in _last_line(done.stderr)
 

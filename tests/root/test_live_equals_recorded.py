@@ -68,6 +68,13 @@ def _run_load(server: DatabaseServer) -> None:
     at_once(_client, [server] * CLIENTS)
 
 
+def _replayed(path: Path) -> str:
+    """A counter of 50 W for ten minutes. With one, `top` also sums idle tails and wake-ups."""
+    readings = (f"{n * 20} 0 package {n * 1000}" for n in range(30_000))
+    path.write_text("\n".join(["domain 0 package 1e-3 0 20", *readings, ""]))
+    return f"replay:{path}"
+
+
 @pytest.fixture(scope="module")
 def seen(
     mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
@@ -77,8 +84,12 @@ def seen(
         cursor.execute("create or replace database law5")
         cursor.execute("create table law5.t (id int primary key, n bigint) engine=innodb")
         cursor.executemany("insert into law5.t values (%s, %s)", [(n, n) for n in range(2000)])
-    trace = tmp_path_factory.mktemp("law5") / "trace"
-    with live_top("--pid", str(mariadb.pid)) as top, _record(trace, mariadb.pid):
+    directory = tmp_path_factory.mktemp("law5")
+    trace, energy = directory / "trace", _replayed(directory / "energy")
+    with (
+        live_top("--energy", energy, "--pid", str(mariadb.pid)) as top,
+        _record(trace, mariadb.pid),
+    ):
         _unprivileged(top)
         _run_load(mariadb)
         # The kernel's sums of the last window come with the snapshot after the next.

@@ -23,7 +23,9 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-ABSENT = "rffffffffffff"  #: a raw event that no CPU has
+#: A raw event that no CPU has. Kernels without hardware counters refuse it; some drivers mask what
+#: they do not know, and count nothing.
+ABSENT = "rffffffffffff"
 #: Sorts in memory that the backend has not touched before: one fault for each of its pages.
 SORT = b"SELECT count(*) FROM (SELECT repeat('x', 500) || g AS t FROM generate_series(1, 30000) g"
 SORT += b" ORDER BY t OFFSET 1) AS sorted"
@@ -61,9 +63,11 @@ def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
         client.exchange(query(SORT))
         faults = _faults(pid) - before
         client.exchange(query(b"SELECT 1"))
-        assert f"qjoule: not counted: {ABSENT} (" in recorder.words
+        refused = f"qjoule: not counted: {ABSENT} (" in recorder.words
     trace = Trace(directory)
-    assert trace.meta.more_counters == ("page-faults", "page-faults:k")
+    accepted = () if refused else (ABSENT,)
+    assert trace.meta.more_counters == ("page-faults", "page-faults:k", *accepted)
+    assert refused or trace.meta.counters, "who refuses no raw event has hardware counters"
     (sort,) = [
         row["query"]
         for row in trace.table("queries").select(["query", "statement_bytes"]).to_pylist()
@@ -75,7 +79,7 @@ def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
     assert faults > 1000
     assert told == pytest.approx(faults, rel=0.05)
     assert in_kernel < told
-    assert all(segment["more_counted"] == [1.0, 1.0] for segment in mine)
+    assert all(segment["more_counted"][:2] == [1.0, 1.0] for segment in mine)
 
     shown = subprocess.run(
         [QJOULE, "characterise", str(directory), "--json"],
@@ -89,7 +93,9 @@ def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
     name = "page-faults_per_s" if by_time else "page-faults_pki"
     (row,) = [row for row in rows if "generate_series" in row["shape"]]
     assert row["metrics"][name]["value"] > 0
-    assert row["metrics"][name]["counted_share"] == pytest.approx(1)
+    # Per instruction, it is the share of the instructions, which other recorders count too.
+    share = row["metrics"][name]["counted_share"]
+    assert share == pytest.approx(1) if by_time else 0 < share <= 1
     if by_time:
         told_again = row["metrics"][name]["value"] * row["cpu_ns"] / 1e9
         assert told_again == pytest.approx(told)

@@ -43,3 +43,9 @@ unsigned rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_C
 {
 	return topology_rings(cpus, count, next);
 }
+
+void firsts(const struct qj_cpu *cpus, unsigned count, uint16_t of_core[QJ_MAX_CPUS],
+	    uint16_t of_package[QJ_MAX_CPUS])
+{
+	topology_firsts(cpus, count, of_core, of_package);
+}

@@ -68,6 +68,18 @@ def topology(directory: Path) -> list[tuple[int, int, int, int]]:
     return [tuple(cpu) for cpu in cpus[:count].tolist()]
 
 
+def firsts(cpus: list[tuple[int, int, int, int]]) -> tuple[list[int], list[int]]:
+    """(lowest CPU of the same core, lowest CPU of the same package) for every CPU."""
+    records = np.array(cpus, CPU)
+    found = np.zeros((2, MAX_CPUS), np.uint16)
+    _library().firsts(
+        ctypes.c_void_p(records.ctypes.data),
+        len(cpus),
+        *(ctypes.c_void_p(one.ctypes.data) for one in found),
+    )
+    return found[0].tolist(), found[1].tolist()
+
+
 def rings(cpus: list[tuple[int, int, int, int]]) -> tuple[int, list[int]]:
     """(CPUs of the largest core, next CPU of the same core for every CPU)."""
     records = np.array(cpus, CPU)

@@ -58,13 +58,18 @@ def test_qjoule_runs_all_ways_and_twice() -> None:
     wanted = Wanted((*harness.OWN, "cycles"), by_query_below=1, twice_below=1)
     result = run_case(case(0), wanted)
     by_name = {outcome.method: outcome for outcome in result.outcomes}
-    assert list(by_name) == ["qjoule", "uncalibrated", "no_refit", "cycles"]
+    assert list(by_name) == [*harness.OWN, "cycles"]
     assert result.repeats is True
     shapes = int(harness.shapes(case(0)).sum())
     for name in harness.OWN:
         one = by_name[name]
         assert one.intervals["package"] == len(one.widths["package"]) == shapes
-        assert 0 <= one.covered["package"] <= shapes
+        assert one.covered["package"] == sum(one.held)
+        assert len(one.held) == len(one.shape_errors) == shapes
+        assert all(len(halves) == shapes for halves in one.parts.values())
+        widest = np.max([*one.parts.values()], axis=0)
+        assert np.all(np.array(one.widths["package"]) >= 0.45 * widest)
+    assert by_name["qjoule"].shape_errors != by_name["qjoule_time"].shape_errors
     assert by_name["qjoule"].errors["package"] < by_name["cycles"].errors["package"]
     assert by_name["qjoule"].errors["queries"] > 0
     assert "queries" not in by_name["uncalibrated"].errors
@@ -75,6 +80,14 @@ def test_qjoule_runs_all_ways_and_twice() -> None:
 def test_a_method_without_its_inputs_has_no_error() -> None:
     result = run_case(make_case("no_counters", 1), Wanted(("cpu_time", "cycles")))
     assert [set(outcome.errors) for outcome in result.outcomes] == [{"package"}, set()]
+
+
+def test_without_counters_both_ways_are_the_same() -> None:
+    wanted = Wanted(("uncalibrated", "uncalibrated_time"), 0, 0)
+    result = run_case(make_case("no_counters", 1), wanted)
+    one, two = result.outcomes
+    assert not result.counted
+    assert replace(one, method="") == replace(two, method="")
 
 
 def test_other_figures_give_another_digest() -> None:

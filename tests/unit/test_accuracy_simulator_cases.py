@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.accuracy.calibration_run import AWAKE_NS, WAKEUPS_PER_S, wakeup_rate
+from bench.accuracy.plans import SCENARIOS
 from bench.accuracy.recording import KINDS, Case, Group, Recording
-from bench.accuracy.scenarios import SCENARIOS, make_case, simulate_on
+from bench.accuracy.scenarios import make_case, simulate_on
 
 from qjoule.model.arrays import Machine, Segments
 
@@ -123,16 +125,41 @@ def test_calibration_phases_run_what_they_say(cases: dict[str, Case]) -> None:
     case = cases["smt_both_busy"]
     assert case.calibration is not None
     segments = case.calibration.segments
-    assert {phase.name for phase in case.calibration_phases} == {
+    kernels = [phase for phase in case.calibration_phases if not wakeup_rate(phase.name)]
+    assert {phase.name for phase in kernels} == {
         "idle", "integer", "floating_point", "cache", "stream", "chase"
     }  # fmt: skip
-    for phase in case.calibration_phases:
+    for phase in kernels:
         inside = np.minimum(segments.t1_ns, phase.t1_ns) - np.maximum(segments.t0_ns, phase.t0_ns)
         cpus = np.clip(inside, 0, None).sum() / (phase.t1_ns - phase.t0_ns)
         assert cpus == pytest.approx(phase.threads, abs=0.1)
         busy_cpus = np.bincount(segments.cpu, np.clip(inside, 0, None)) > SECOND // 2
         cores = np.unique(np.flatnonzero(busy_cpus) % (len(case.calibration.machine.cpu_ids) // 2))
         assert len(cores) == (phase.threads // 2 if phase.smt else phase.threads)
+
+
+def test_wake_ups_of_a_calibration_run(cases: dict[str, Case]) -> None:
+    case = cases["two_packages"]
+    assert case.calibration is not None
+    segments = case.calibration.segments
+    load = [group.name for group in case.calibration.groups].index("load")
+    named = {phase.name: phase for phase in case.calibration_phases}
+    for rate in WAKEUPS_PER_S:
+        for name, beside in ((f"wakeups_{rate}", 0), (f"wakeups_{rate}_beside", 1)):
+            phase = named[name]
+            assert phase.threads == 1 + beside and not phase.smt
+            inside = (segments.t0_ns >= phase.t0_ns) & (segments.t1_ns <= phase.t1_ns)
+            inside &= segments.group == load
+            short = inside & (segments.t1_ns - segments.t0_ns < 2 * AWAKE_NS)
+            waking = np.bincount(segments.cpu[short]).argmax()
+            mine = inside & (segments.cpu == waking)
+            seconds = (phase.t1_ns - phase.t0_ns) * 1e-9
+            assert mine.sum() / seconds == pytest.approx(rate, rel=0.05)
+            spent = (segments.t1_ns - segments.t0_ns)[mine].mean()
+            assert spent == pytest.approx(AWAKE_NS, rel=0.05)
+            used = np.unique(segments.cpu[inside])
+            assert len(used) == 1 + beside
+            assert len(np.unique(case.calibration.machine.cpu_package[used])) == 1
 
 
 def test_recorded_schedules_are_simulated_as_they_are() -> None:

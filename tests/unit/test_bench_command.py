@@ -116,7 +116,7 @@ def test_a_signal_ends_it_in_order_and_it_goes_on(
 
 
 def test_killed_at_any_moment_it_leaves_no_client_and_goes_on(bench: Bench) -> None:
-    bench.write(seconds=0.6)
+    bench.write(fails="second")
     process = bench.start()
     wait_until(lambda: len(bench.clients()) == 2)
     process.kill()

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 import attribute_trace as hand
 from calibrations import MACHINE, calibration, trace_meta, written
 from qjoule.cli import cli
-from qjoule.commands import calibrate
+from qjoule.commands import calibrate, calibrated_run
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import in_force
 from qjoule.machine.calibration import Calibration, DomainName, Found
 from qjoule.machine.identity import Identity, of_trace
-from qjoule.machine.load import IDLE, Step
-from qjoule.model.coefficients import Coefficients, PowerInterval
+from qjoule.machine.steps import IDLE, Step
+from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
 from qjoule.model.fit.known_loads import Phase
 from qjoule.reporters.calibration import render
 from qjoule.session.calibrating import Done
@@ -35,7 +35,7 @@ def run(*arguments: object) -> Result:
 
 
 def test_help_has_examples_and_the_list_has_it() -> None:
-    assert "sudo qjoule calibrate --quick" in run("calibrate", "--help").output
+    assert "sudo qjoule calibrate --short" in run("calibrate", "--help").output
     names = [line.split()[0] for line in run("--help").output.splitlines() if line.startswith("  ")]
     assert names.index("doctor") < names.index("record") < names.index("calibrate")
 
@@ -68,10 +68,10 @@ def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_made_up_figure_is_no_ground_to_calibrate_on(energy: EnergyInfo, allowed: bool) -> None:
     meta = trace_meta(energy=energy)
     if allowed:
-        calibrate.check_source(meta)
+        calibrated_run.check_source(meta)
         return
     with pytest.raises(QjouleError, match="cannot calibrate") as told:
-        calibrate.check_source(meta)
+        calibrated_run.check_source(meta)
     assert "intel_rapl_msr" in str(told.value)
     assert energy.reason in str(told.value)
 
@@ -80,7 +80,7 @@ def test_a_meter_slower_than_windows_is_no_ground_to_calibrate_on() -> None:
     slow = DomainInfo(0, "psys", 1e-9, None, None, 1_000_000_000, "power")
     meta = replace(trace_meta(energy=EnergyInfo("hwmon", "measured")), domains=(slow,))
     with pytest.raises(QjouleError, match="psys of hwmon moves once in 1 s"):
-        calibrate.check_source(meta)
+        calibrated_run.check_source(meta)
 
 
 def done(kernel: str, busy_share: float, exceeds: bool = True) -> Done:
@@ -101,7 +101,7 @@ def test_what_is_noted(tmp_path: Path) -> None:
     first = calibration().phases[0]
     phases = (first, replace(first, kernel="chase"), replace(first, power_w={"package.0": 25.0}))
     run_of = [done(IDLE, 0.1), done("chase", 1.0, exceeds=False), done(IDLE, 0.0)]
-    text = "; ".join(calibrate.notes(trace, run_of, phases))
+    text = "; ".join(calibrated_run.notes(trace, run_of, phases))
     assert "10% busy while it should have been idle" in text
     assert "too little memory" in text
     assert "idle package.0 drifted from 21.00 W to 25.00 W" in text
@@ -120,6 +120,11 @@ def test_the_table(width: int) -> None:
         assert words in flat
     assert "cannot tell: the frequency did not vary" in flat.replace("GHz² ", "")
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_every_coefficient_has_a_meaning() -> None:
+    identified = {f"{name}.package": Found(1.0, 0.5, 1.5, True) for name in THETA}
+    assert "identified" not in render(calibration(identified=identified), width=100)
 
 
 def test_the_table_carries_no_escape_sequence() -> None:

@@ -19,12 +19,12 @@ import pytest
 
 from attribute_trace import rows
 from calibrations import MACHINE
-from qjoule.commands.calibrate import summarise
+from qjoule.commands.calibrated_run import summarise
 from qjoule.errors import QjouleError
 from qjoule.machine.calibration import Calibration, parse
 from qjoule.machine.cpu import Cpu as MachineCpu
 from qjoule.machine.cpu import CpuInfo
-from qjoule.machine.load import IDLE, Step, plan_steps
+from qjoule.machine.steps import IDLE, Step, plan_steps, wakeup_rate
 from qjoule.model.fit.known_loads import Phase
 from qjoule.session.calibrating import Done
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
@@ -46,6 +46,7 @@ RATES = {
 }
 BESIDE_A_SIBLING = 0.6  #: what is left of its instructions and misses per ns
 LATE_NS = 15_000
+WAKEUP_NS = 20_000  #: of work at each wake-up
 BETWEEN_NS = 110 * MS  #: between two phases, when a thousand watts are drawn
 INFO = CpuInfo(
     *("GenuineIntel", 6, 85, 7, "Example", False),
@@ -55,18 +56,26 @@ INFO = CpuInfo(
 
 def counts(step: Step, cpu: int, length_ns: int) -> tuple[int, ...]:
     both = sum(other % 4 == cpu % 4 for other in step.cpus) > 1
-    cycles, *others = RATES[step.kernel]
+    cycles, *others = RATES["integer" if wakeup_rate(step.kernel) else step.kernel]
     kept = BESIDE_A_SIBLING if both else 1.0
     return tuple(round(rate * length_ns) for rate in (cycles, *(kept * rate for rate in others)))
 
 
+def busy(step: Step) -> dict[int, float]:
+    """The share of the phase that each CPU computes."""
+    rate = wakeup_rate(step.kernel)
+    share = 1.0 if rate is None else rate * WAKEUP_NS * 1e-9
+    return dict.fromkeys(step.cpus, share) | dict.fromkeys(step.beside, 1.0)
+
+
 def power_w(step: Step) -> float:
-    total = IDLE_W + (SHARED_W if step.cpus else 0.0)
-    for cpu in step.cpus:
+    shares = busy(step)
+    total = IDLE_W + SHARED_W * max(shares.values(), default=0.0)
+    for cpu, share in shares.items():
         cycles, instructions, misses = counts(step, cpu, MS)
         both = sum(other % 4 == cpu % 4 for other in step.cpus) > 1
         of_clock = CYCLE_NJ * cycles * (ALPHA if both else 1.0)
-        total += (of_clock + INSTRUCTION_NJ * instructions + MISS_NJ * misses) / MS
+        total += share * (of_clock + INSTRUCTION_NJ * instructions + MISS_NJ * misses) / MS
     return total
 
 
@@ -74,9 +83,9 @@ def power_w(step: Step) -> float:
 def story() -> tuple[tuple[Done, ...], int]:
     """The phases of a quick run, and its end."""
     t_ns, done = BEGIN_NS + 7 * MS, []
-    for step in plan_steps(INFO, quick=True):
+    for step in plan_steps(INFO, short=True):
         end_ns = t_ns + round(step.seconds * 1e9)
-        phase = Phase(step.kernel, t_ns, end_ns, len(step.cpus), step.smt)
+        phase = Phase(step.kernel, t_ns, end_ns, step.threads, step.smt)
         done.append(Done(step, phase, float(len(step.cpus)), True))
         t_ns = end_ns + BETWEEN_NS
     return tuple(done), t_ns
@@ -100,9 +109,10 @@ def drawn_uj(times_ns: Sequence[int]) -> list[int]:
 def segments(counted: bool) -> list[dict[str, Any]]:
     found = []
     for one in story()[0]:
-        for cpu in one.step.cpus:
-            for t0_ns in range(one.phase.t0_ns, one.phase.t1_ns, 10 * MS):
-                t1_ns = min(t0_ns + 10 * MS, one.phase.t1_ns)
+        for cpu, share in busy(one.step).items():
+            period_ns = 10 * MS if share == 1.0 else round(WAKEUP_NS / share)
+            for t0_ns in range(one.phase.t0_ns, one.phase.t1_ns, period_ns):
+                t1_ns = min(t0_ns + round(period_ns * share), one.phase.t1_ns)
                 row = {"t0_ns": t0_ns, "t1_ns": t1_ns, "cpu": cpu, "package": 0, "owner": 1}
                 if counted:
                     names = ("cycles", "instructions", "llc_misses")
@@ -197,4 +207,5 @@ def test_without_energy_there_is_nothing_to_fit(tmp_path: Path) -> None:
 
 
 def test_every_kernel_has_its_rates() -> None:
-    assert {one.step.kernel for one in story()[0]} == {IDLE, *RATES}
+    kernels = {one.step.kernel for one in story()[0]}
+    assert {kernel for kernel in kernels if not wakeup_rate(kernel)} == {IDLE, *RATES}

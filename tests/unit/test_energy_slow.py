@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import model_cases
-from qjoule.model.account import Account, cut, windows
+from qjoule.model.account import Account
+from qjoule.model.batches import cut, windows
 from qjoule.model.coarse import coarse, ends, first_parts
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients
 from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy

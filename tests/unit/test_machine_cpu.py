@@ -54,13 +54,13 @@ def test_topology_of_two_packages(tmp_path: Path) -> None:
         (("GenuineIntel", 6, 143, 8), "intel-sapphirerapids"),
         (("GenuineIntel", 6, 85, 4), "intel-skylake-server"),
         (("GenuineIntel", 6, 85, 7), "intel-cascadelake"),
-        (("GenuineIntel", 6, 85, 11), None),  # Cooper Lake
-        (("GenuineIntel", 6, 158, 10), None),  # a desktop
+        (("GenuineIntel", 6, 85, 11), "intel-cooperlake"),
+        (("GenuineIntel", 6, 200, 10), None),  # not in the table
         (("AuthenticAMD", 23, 1, 2), "amd-epyc-gen1"),
         (("AuthenticAMD", 23, 49, 0), "amd-epyc-gen2"),
         (("AuthenticAMD", 25, 1, 1), "amd-epyc-gen3"),
         (("AuthenticAMD", 25, 17, 1), "amd-epyc-gen4"),
-        (("AuthenticAMD", 25, 97, 2), None),  # a desktop
+        (("AuthenticAMD", 25, 97, 2), "amd-zen4-client"),
         (("AuthenticAMD", 26, 2, 1), "amd-epyc-gen5"),
         (("AuthenticAMD", 6, 207, 2), None),
     ],

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.fft import dst
+from scipy.linalg import solveh_banded
+from scipy.signal import lfilter
 
 from qjoule.errors import UsageError
 from qjoule.model.coefficients import Coefficients, PowerInterval, Weights
 from qjoule.model.fit import noise
 from qjoule.model.fit.block import Evidence
 from qjoule.model.fit.power import Prior, covariance, fit_power, optima, solve_nonnegative
+from qjoule.model.fit.warming import low_passed
 
 
 def test_what_would_be_negative_is_zero_and_the_rest_is_fitted_without_it() -> None:
@@ -143,3 +147,26 @@ def test_coefficients_come_back_as_they_were_stored() -> None:
 def test_what_are_no_coefficients_is_a_usage_error(wrong: object) -> None:
     with pytest.raises(UsageError):
         Coefficients.from_json_dict(wrong)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2, 3), (64, 1), (389,), (512, 4)])
+def test_the_sine_transform_is_that_of_scipy(shape: tuple[int, ...]) -> None:
+    rows = np.random.default_rng(len(shape)).normal(size=shape)
+    wanted = dst(rows, type=1, axis=0, norm="ortho")
+    np.testing.assert_allclose(noise.transform(rows), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(noise.transform(noise.transform(rows)), rows, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 1000])
+def test_warmth_is_low_passed_as_by_scipy(rows: int) -> None:
+    values, keep = np.random.default_rng(rows).normal(size=rows), 0.97
+    wanted = lfilter([1.0 - keep], [1.0, -keep], values) if rows else values
+    np.testing.assert_array_equal(low_passed(values, np.full(rows, keep)), wanted)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 400])
+def test_the_tridiagonal_system_is_solved_as_by_lapack(rows: int) -> None:
+    random = np.random.default_rng(rows)
+    diagonal, right = 2.5 + random.random(rows), random.normal(size=rows)
+    wanted = solveh_banded(np.stack([np.full(rows, -1.2), diagonal]), right)
+    np.testing.assert_allclose(noise.tridiagonal(diagonal, -1.2, right), wanted, rtol=1e-13)

@@ -12,7 +12,7 @@ import pytest
 
 from model_cases import accounts
 from power_cases import FACTORS, IDLE_W, calibrated, known, learned
-from qjoule.model.account import cut, windows
+from qjoule.model.batches import cut, windows
 from qjoule.model.coefficients import Coefficients, Weights
 from qjoule.model.findings import Findings
 from qjoule.model.labels import GroupLabel
@@ -143,7 +143,7 @@ def test_a_machine_that_changed_is_learned_anew_and_said_to_have() -> None:
 
 
 def test_weights_of_another_domain_are_its_own() -> None:
-    known_of = Coefficients(others={"dram": Weights(0.0, 0.0, 2.0, t=0.5)})
+    known_of = Coefficients(others={"dram": Weights(a=0.0, c=2.0, t=0.5)})
     assert known_of.of("dram").c == 2.0
     assert known_of.of("core").a == 1.0
     assert known_of.of("core", counters=False).t == 1.0

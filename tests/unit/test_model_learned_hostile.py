@@ -12,7 +12,7 @@ import pytest
 from model_cases import accounts
 from power_cases import FACTORS, SHARED_W, Known, calibrated, known, learned, with_energy
 from qjoule.model import features
-from qjoule.model.account import windows
+from qjoule.model.batches import windows
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import Cause, Series
 from qjoule.model.fit.learner import Learner

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from model_cases import energy, machine
-from qjoule.contract import AGGREGATE, CPU_TIME, SHAPE_OTHER, OwnerKind
+from qjoule.contract import AGGREGATE, PACKAGE_TIME, SHAPE_OTHER, OwnerKind
 from qjoule.engine.live import LiveCalls, from_aggregates
 from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
-from qjoule.live.cpu_busy import CpuBusy
+from qjoule.live.package_times import UNKNOWN, PackageTimes
 from qjoule.model import latency
-from qjoule.model.arrays import Anomalies
+from qjoule.model.arrays import EFFECTS, Anomalies
 from qjoule.model.labels import SEVERAL
 
 MS = 1_000_000
@@ -106,39 +106,105 @@ def test_sums_beyond_the_cpus_time_are_cut_and_counted() -> None:
         assert (anomalies.outside_ns, anomalies.overlap_ns) == (outside, 10 * MS - outside)
 
 
-def test_a_package_is_active_as_if_its_cpus_were_busy_independently() -> None:
-    """Half a window on each of two CPUs: three quarters. If unknown: the maximum possible."""
+def test_a_package_is_active_as_long_as_the_kernel_says_and_its_cpus_allow() -> None:
+    """If unknown: as long as possible. Siblings share what their core has of it."""
     rows = [
-        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": cpu_ms * MS, "t0_ns": t_ms * MS}
+        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": 10 * MS, "t0_ns": t_ms * MS}
         | {"t1_ns": (t_ms + 10) * MS}
-        for t_ms, cpu_ms in ((0, 10), (10, 10), (20, 10))
+        for t_ms in (0, 10, 20, 30)
     ]
-    made = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
-    busy = np.array([[0.5, 0.5], [1.0, 0.0], [np.nan, 0.5]])
-    group = np.zeros(3, np.int64)
-    batch = from_aggregates(records(*rows), group, made, machine(0, 0), busy=busy)
-    assert batch.active_ns.ravel().tolist() == [7_500_000, 10 * MS, 10 * MS]
-    assert batch.entries.shared_ns.tolist() == [7_500_000, 10 * MS, 10 * MS]
+    made = energy([n * 10 * MS for n in range(5)], {(0, "package"): [10**9] * 4})
+    awake_ns = np.array([[7_500_000], [2 * MS], [11 * MS], [-1]])
+    group = np.zeros(4, np.int64)
+    batch = from_aggregates(records(*rows), group, made, machine(0, 0), awake_ns=awake_ns)
+    assert batch.active_ns.ravel().tolist() == [7_500_000, 5 * MS, 10 * MS, 10 * MS]
+    assert batch.entries.shared_ns.tolist() == [7_500_000, 5 * MS, 10 * MS, 10 * MS]
 
 
-def test_how_busy_cpus_were_is_known_between_their_records() -> None:
-    books = CpuBusy(machine(0, 0))
+def test_siblings_share_the_time_of_their_core() -> None:
+    """An owner that was always beside its sibling has half of what one with a core has."""
+    found = records(
+        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": 8 * MS},
+        {"owner_kind": OwnerKind.KERNEL, "cpu_ns": 4 * MS, "overlap_ns": 4 * MS},
+        {"owner_kind": OwnerKind.TRACER, "cpu_ns": 4 * MS, "overlap_ns": 4 * MS},
+    )
+    made = energy([0, 10 * MS], {(0, "package"): [10**9]})
+    batch = from_aggregates(
+        found, np.arange(3), made, machine(0, 0, 0), awake_ns=np.array([[9 * MS]])
+    )
+    assert batch.entries.shared_ns.tolist() == [6 * MS, 1.5 * MS, 1.5 * MS]
 
-    def at(t_ms: int, *busy_ms: int) -> np.ndarray:
-        out = np.zeros(len(busy_ms), CPU_TIME)
-        out["t_ns"], out["cpu"] = t_ms * MS, np.arange(len(busy_ms))
-        out["busy_ns"] = np.array(busy_ms) * MS
-        return out
 
-    for t_ms, *busy_ms in ((5, 0, 0), (15, 10, 5), (25, 10, 5)):
-        books.add(at(t_ms, *busy_ms))
-    first = books.shares(np.array([0, 10, 20]) * MS)
-    assert np.isnan(first[0]).all(), "before the first record"
-    assert first[1].tolist() == [0.5, 0.25]
-    books.add(at(35, 20, 5))
-    later = books.shares(np.array([20, 30, 40]) * MS)
-    assert later[0].tolist() == [0.5, 0.0]
-    assert np.isnan(later[1]).all(), "no record after it yet"
+def _times(*rows: tuple[int, int, int, int]) -> np.ndarray:
+    """(t0, t1, awake in ms, package)"""
+    out = np.zeros(len(rows), PACKAGE_TIME)
+    for record, (t0_ms, t1_ms, awake_ms, package) in zip(out, rows, strict=True):
+        record["t0_ns"], record["t1_ns"] = t0_ms * MS, t1_ms * MS
+        record["awake_ns"], record["package"] = awake_ms * MS, package
+    return out
+
+
+def test_awake_times_belong_to_their_windows() -> None:
+    times = PackageTimes(machine(0, 3))
+    times.add(_times((0, 10, 4, 0), (0, 10, 5, 3), (0, 10, 5, 7), (10, 20, 6, 0), (20, 30, 30, 0)))
+    assert times.take(np.array([0, 10, 20]) * MS).tolist() == [[4 * MS, 5 * MS], [6 * MS, UNKNOWN]]
+    times.add(_times((30, 40, 0, 0), (30, 40, 2, 3)))
+    later = times.take(np.array([20, 40]) * MS)
+    assert later.tolist() == [[10 * MS, 4 * MS]], "no longer than the record; a share if one lacks"
+    assert times.take(np.array([40, 50]) * MS).tolist() == [[UNKNOWN, UNKNOWN]]
+
+
+def _effects(found: np.ndarray, awake_ms: float, *, cpus: int = 2) -> np.ndarray:
+    made = energy([0, 10 * MS], {(0, "package"): [10**9]})
+    group = np.arange(len(found))
+    awake_ns = np.array([[round(awake_ms * MS)]])
+    batch = from_aggregates(found, group, made, machine(*[0] * cpus), awake_ns=awake_ns)
+    assert batch.entries.group.tolist() == group.tolist()
+    return batch.entries.effects
+
+
+def test_tails_and_wake_ups_are_the_columns_of_the_model() -> None:
+    """Also of an owner that has nothing but a tail: it slept before the window began."""
+    found = records(
+        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": MS, "package_wakes": 3, "core_wakes": 4},
+        {"owner_kind": OwnerKind.KERNEL},
+    )
+    found["package_tail_ns"][0], found["core_tail_ns"][0] = np.arange(1, 6), np.arange(6, 11)
+    found["core_tail_ns"][1] = 7
+    effects = dict(zip(EFFECTS, _effects(found, 1).T.tolist(), strict=True))
+    assert [effects[f"package_tail_{us}us"] for us in (100, 200, 400, 800, 1600)] == [
+        [n, 0] for n in range(1, 6)
+    ]
+    assert [effects[f"core_tail_{us}us"] for us in (100, 200, 400, 800, 1600)] == [
+        [n, 7] for n in range(6, 11)
+    ]
+    assert (effects["package_wakes"], effects["core_wakes"]) == ([3, 0], [4, 0])
+
+
+def test_tails_are_cut_to_idle_time_and_wake_ups_to_what_it_allows() -> None:
+    """As in the first window, whose sums began before it."""
+    found = records(*({"owner_kind": kind, "cpu_ns": 4 * MS} for kind in (2, 3)))
+    found["package_tail_ns"] = [3 * MS] * 5
+    found["core_tail_ns"] = [[2 * MS] * 4 + [12 * MS]] * 2
+    found["package_wakes"], found["core_wakes"] = 10_000, 9
+    effects = _effects(found, 7)
+    assert effects[:, 3:8].tolist() == [[1.5 * MS] * 5] * 2
+    assert effects[:, 8:13].tolist() == [[MS] * 4 + [6 * MS]] * 2
+    assert effects[:, 13:].tolist() == [[1501.0, 9.0]] * 2
+
+
+def test_traffic_of_owners_that_run_in_turn_is_that_of_each() -> None:
+    """8 misses per us against 1: below and above the limits of 5 and 20."""
+    found = records(*({"owner_kind": kind, "cpu_ns": 4 * MS} for kind in (2, 3)))
+    found["counters"][:, 2] = [32_000, 4_000]
+    assert _effects(found, 8)[:, :3].tolist() == [[20_000, 32_000, 32_000], [4_000] * 3]
+
+
+def test_traffic_of_owners_that_run_beside_each_other_is_the_mean() -> None:
+    found = records(*({"owner_kind": kind, "cpu_ns": 4 * MS} for kind in (2, 3)))
+    found["counters"][:, 2] = [32_000, 4_000]
+    halves = np.full((2, 3), 9_000.0)  # 4.5 per us, in half of 4 ms each
+    assert _effects(found, 4)[:, :3] == pytest.approx(halves)
 
 
 def test_records_of_no_window_or_package_are_counted() -> None:

@@ -134,14 +134,16 @@ def test_a_machine_that_contradicts_itself_is_refused(arguments: list[Any]) -> N
 def test_columns_of_other_lengths_are_refused() -> None:
     sweep = Sweep(BOUNDS, ZERO, ZERO, ZERO, 1, 1, 100)
     one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    slot, valid = ZERO, np.ones((1, 3), bool)
+    slot, valid, count, none = ZERO, np.ones(1, bool), np.ones(1, np.uint64), [None] * 6
     wrong: list[Any] = [
-        (one, two, slot, one, None, None, None),
-        (one, one, slot, two, None, None, None),
-        (one, one, slot, one, two.astype(np.uint64), valid, None),
-        (one, one, slot, one, None, valid, None),
-        (one, None, slot, one, None, None, None),
-        (np.zeros(4, np.int64)[::2], two, np.zeros(2, np.int32), two, None, None, None),
+        (one, two, slot, one, None, *none),
+        (one, one, slot, two, None, *none),
+        (one, one, slot, one, None, two, count, count, valid, valid, valid),
+        (one, one, slot, one, None, count, count, count, valid, valid, np.ones(2, bool)),
+        (one, one, slot, one, None, None, None, None, valid, valid, valid),
+        (one, one, slot, one, None, count, count, None, valid, valid, valid),
+        (one, None, slot, one, None, *none),
+        (np.zeros(4, np.int64)[::2], two, np.zeros(2, np.int32), two, None, *none),
     ]
     for columns in wrong:
         with pytest.raises(ValueError):

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import attribute_trace
-from qjoule.commands import doctor, physical
+from qjoule.commands import doctor, physical, record
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
-from qjoule.physical import load
+from qjoule.physical import load, recording
 from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes
 from qjoule.physical.reading import division, mean_power_w
 from qjoule.trace.reader import Trace
@@ -139,6 +139,16 @@ def test_its_options_mean_nothing_without_it() -> None:
     result = CliRunner().invoke(doctor.command, ["--threshold", "5"])
     assert isinstance(result.exception, UsageError)
     assert "add --physical" in str(result.exception)
+
+
+def test_recordings_trace_the_servers_alone_and_use_no_memory() -> None:
+    words = recording.command(Path("trace"), [11, 12], "powercap")
+    with record.command.make_context("record", words[4:]) as context:
+        given = context.params
+    assert given["pids"] == (11, 12)
+    assert given["memory"] == "none"
+    assert given["energy"] == "powercap"
+    assert given["output"] == Path("trace")
 
 
 def test_the_two_loads_are_told_apart() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from fake_attribution import attribution, query_row, typical
-from qjoule.model.result import PARTS, Attribution, Domain, ModelInfo
+from qjoule.model.result import PARTS, Alone, Attribution, Domain, ModelInfo
 from qjoule.reporters import format as fmt
 from qjoule.reporters import power
 from qjoule.reporters.csv_report import to_csv
@@ -43,6 +43,7 @@ def modelled() -> Attribution:
         6 * J,
         "SELECT sort",
         power_factor=(1.24, 1.10, 1.40),
+        alone=Alone(2.1, 1.1),
         energy_by_domain_nj={"dram": 2 * J},
         energy_by_domain_ci95={"dram": (1.5 * J, 2.5 * J)},
         shared_nj=J,
@@ -131,6 +132,8 @@ def test_json_has_the_model_and_what_it_said_of_each_row() -> None:
     hot, blurred = found["rows"]
     assert hot["power_factor"] == 1.24
     assert hot["power_factor_ci95"] == [1.10, 1.40]
+    assert (hot["alone_s"], hot["alone_told_nats"]) == (2.1, 1.1)
+    assert "alone_s" not in blurred, "it never ran alone"
     assert hot["shared_j"] == 1
     assert hot["energy_by_domain_j_ci95"] == {"dram": [1.5, 2.5]}
     assert blurred["flags"] == ["not_separable"]
@@ -155,8 +158,10 @@ def test_the_drill_down_of_the_live_view_has_them() -> None:
     found = modelled()
     figures = dict(_figures(found.rows[0], found))
     assert figures["power / weight"] == f"1.24{TIMES} [1.10, 1.40]"
+    assert figures["ran alone"] == f"2.10 s, factor 3.00{TIMES} as certain by that"
     assert figures["of it shared"] == "1.00 J"
     assert figures["energy, dram"] == "2.00 ± 0.50 J"
+    assert "ran alone" not in dict(_figures(found.rows[1], found))
     assert "of it shared" not in dict(_figures(found.rows[1], found))
 
 

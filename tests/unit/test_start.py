@@ -41,7 +41,7 @@ def given_to(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ["record", "-o", "x"],
         ["top"],
         ["doctor", "--json"],
-        ["calibrate", "--quick"],
+        ["calibrate", "--short"],
         ["record", "--", "top", "--replay", "x"],
         ["import", "perf", "--print-commands"],
     ],

@@ -28,6 +28,7 @@ from qjoule.trace import Meta, Trace
 from qjoule.trace import compact as compaction
 from qjoule.trace.meta import Server
 from qjoule.trace.parts import list_parts
+from qjoule.trace.schema import conform
 from qjoule.trace.writer import TraceWriter
 
 MS = ft.MS
@@ -266,3 +267,17 @@ def test_a_file_size_limit_is_told_like_a_full_disk(tmp_path: Path) -> None:
     assert not trace.complete
     assert trace.problems == []
     assert not any(name.endswith(".tmp") for name in files(tmp_path / "t"))
+
+
+def test_ids_and_counts_of_any_size_survive(tmp_path: Path) -> None:
+    extremes = [0, 2**64 - 1, 1, 2**63, 2**63 - 1, None, 2**64 - 1, 0] * 40
+    rows = len(extremes)
+    columns = {name: pa.array(extremes, pa.uint64()) for name in ("query", "cycles", "llc_misses")}
+    times = {"t0_ns": [-(2**63)] * rows, "t1_ns": [2**63 - 1] * rows}
+    table = pa.table({**times, **columns, "cpu": [0] * rows, "owner": [1] * rows})
+    writer = TraceWriter(tmp_path / "trace")
+    writer.write({"segments": conform("segments", table)})
+    writer.close(Meta())
+    found = Trace(tmp_path / "trace").table("segments")
+    for name in (*times, *columns):
+        assert found.column(name).to_pylist() == table.column(name).to_pylist()

@@ -71,10 +71,9 @@ def test_a_server_that_has_gone_ends_the_load() -> None:
     def send(_number: int) -> None:
         raise Gone("it has gone")
 
-    begin = time.monotonic()
     sent = open_loop(np.arange(100) * 100 * MS, [send] * 3, 100, time.monotonic_ns(), 10**12)
     assert sent.gone == "it has gone"
-    assert time.monotonic() - begin < 5
+    assert 1 <= (sent.sent_ns >= 0).sum() <= 3  # each connection can have found that out itself
 
 
 def test_after_the_end_nothing_is_sent() -> None:

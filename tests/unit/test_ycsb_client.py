@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
@@ -14,7 +15,7 @@ from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.ycsb import Ycsb, fill
 from qjoule.studies.ycsb import own_client
 from qjoule.studies.ycsb.own_client import GONE_AFTER, Newest
-from qjoule.studies.ycsb.plan import DEFAULTS, Settings, settings
+from qjoule.studies.ycsb.plan import DEFAULTS, Plan, Settings, plan, settings
 from qjoule.studies.ycsb.records import Record, keys
 
 TARGET = Target("redis", port=1)
@@ -137,15 +138,31 @@ def test_a_server_that_goes_ends_the_run(fails: int) -> None:
     assert store.open == 0
 
 
-def test_latest_reads_what_was_inserted() -> None:
-    settings_ = wanted(workload="D", operations=3_000, record_count=10)
+def latest(threads: int) -> tuple[Plan, list[str], int]:
+    """Runs D: its plan, the keys that it read, in the order of the reads, and its errors."""
+    settings_ = wanted(workload="D", operations=3_000, record_count=10, threads=threads)
     store = loaded(settings_)
     read: list[str] = []
     original = store.read
     store.read = lambda key: read.append(key) or original(key)  # type: ignore[method-assign,func-returns-value]
-    done = own_client.run(store, settings_)
-    assert done.errors == 0
+    return plan(settings_), read, own_client.run(store, settings_).errors
+
+
+def test_latest_reads_what_was_inserted() -> None:
+    """On one connection: with several, what is newest depends on the order of their threads."""
+    drawn, read, errors = latest(threads=1)
+    newest = 9 + (drawn.commands == own_client.INSERT).cumsum()
+    reads = drawn.commands == own_client.READ
+    expected = np.maximum(newest - drawn.records, 0)[reads]
+    assert read == [keys(number, number + 1)[0] for number in expected.tolist()]
+    assert errors == 0
     assert len(set(read) - set(keys(0, 10))) > 50
+
+
+def test_latest_reads_only_what_is_there() -> None:
+    _, read, errors = latest(threads=10)
+    assert read
+    assert errors == 0
 
 
 def test_the_newest_is_that_below_which_all_are_there() -> None:

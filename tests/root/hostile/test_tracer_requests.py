@@ -21,7 +21,7 @@ pytestmark = pytest.mark.root
 PROGRAM = "mysql_begin_thd_first"
 PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, PERF_TYPE_BREAKPOINT = 1, 2, 5
 GIVEN = {"batches", "cycles", "instructions", "llc_misses", "more_counters"}
-GIVEN |= {"sums_even", "sums_odd"}
+GIVEN |= {"sums_even", "sums_odd", "idles"}
 
 
 @pytest.fixture

@@ -135,8 +135,12 @@ class Run:
 
     @property
     def loss(self) -> dict[str, int]:
-        """Loss by cause, except for context switches: the test machine may hide some."""
-        return {cause: n for cause, n in self.trace.loss.items() if cause != "switch"}
+        """Loss by cause, except for what the test machine itself causes.
+
+        It may hide context switches, and recorders of other tests share its hardware counters.
+        """
+        own = ("switch", "counter", "multiplexed")
+        return {cause: n for cause, n in self.trace.loss.items() if cause not in own}
 
     def executions(self, **equal: Any) -> Counter[str]:
         """How often each text was executed, for queries with these column values."""

@@ -9,6 +9,7 @@
 #define __uint(name, value)  int(*name)[value]
 #define __type(name, value)  typeof(value) *name
 #define __array(name, value) typeof(value) *name[]
+#define barrier()	     asm volatile("" ::: "memory")
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #define __noinline	static __attribute__((noinline, unused))

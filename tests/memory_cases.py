@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells and memories of a machine, drawn at random, to test how they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from qjoule.machine.identity import Identity, Package
+from qjoule.machine.memory import Memory
+from qjoule.model.coefficients import THETA
+from qjoule.model.fit.cells import Cell, Conditions
+
+NAMES = ("idle_w.0", "shared_w.0", *THETA)
+NOW_S = 1.8e9
+USUAL = Conditions("6.1", "performance", "800000-3500000 on", "0x2b", "rapl measured")
+HERE = Identity(
+    host="db1",
+    machine="0" * 31 + "1",
+    cpu="Intel Xeon Gold 6338",
+    signature="GenuineIntel 6-106-6",
+    packages=(Package(0, 8, 16),),
+)
+
+
+def cell(
+    seed: int,
+    shapes: int = 3,
+    *,
+    when_s: float = NOW_S,
+    domain: str = "package",
+    first: int = 1,
+    windows: int = 400,
+) -> Cell:
+    """Evidence of `windows` windows of a machine that idles at 20 W, as a block tells it.
+
+    Its shapes have the keys `first`, `first` + 1, ...
+    """
+    random = np.random.default_rng(seed)
+    size = len(NAMES) + shapes
+    x = random.uniform(0, 1, (windows, size)) * (random.random((windows, size)) < 0.5)
+    x[:, 0] = 1.0
+    truth = np.append(np.full(len(NAMES), 2.0), random.normal(1.0, 0.1, shapes))
+    truth[0] = 20.0
+    y = x @ truth + random.normal(0, 1.0, windows)
+    f = len(NAMES)
+    precision, moment = x.T @ x, x.T @ y
+    bare = Cell(
+        seed,
+        domain,
+        when_s,
+        USUAL,
+        NAMES,
+        truth[:f].astype(np.float32).astype(np.float64),
+        np.arange(first, first + shapes, dtype=np.uint64),
+        np.full(shapes, 7, np.uint64),
+        np.zeros(shapes, bool),
+        *(np.zeros(0),) * 4,
+        0.15,
+        np.array([(int(when_s) // 60 << 36) + seed], np.uint64),
+    )
+    parts = precision[:f, :f], precision[f:, :f], precision[f:, f:]
+    return bare.holding(*parts, moment).stored()
+
+
+def memory(*seeds: int, shapes: int = 3) -> Memory:
+    """A memory of one cell for each seed, a day apart."""
+    cells = [cell(seed, shapes, when_s=NOW_S - 86_400.0 * i) for i, seed in enumerate(seeds)]
+    return Memory(HERE, tuple(cells)).merged(Memory(HERE))
+
+
+def crowd(
+    shapes: int, seed: int, domains: tuple[str, ...] = ("package", "dram")
+) -> tuple[Cell, ...]:
+    """Cells that know `shapes` shapes in each domain, up to 96 each."""
+    cells = []
+    for number, first in enumerate(range(1, shapes + 1, 96)):
+        count = min(96, shapes + 1 - first)
+        for domain in domains:
+            one = cell(1_000 * seed + number, count, domain=domain, first=first, windows=150)
+            tail = 10**6 * seed + 100 * number + 10 * len(domain) + domains.index(domain)
+            ident = (int(NOW_S) // 60 << 36) + tail
+            cells.append(replace(one, members=np.array([ident], np.uint64)))
+    return tuple(cells)
+
+
+def changed(one: Cell, key: int) -> Cell:
+    """The cell with one shape that had changed."""
+    return replace(one, fresh=one.keys == key)
+
+
+def rest_cell(seed: int, *, when_s: float = NOW_S, idle_w: float = 20.0) -> Cell:
+    """Evidence on power at rest alone, as a block in which the machine idled tells it."""
+    random = np.random.default_rng(seed)
+    precision = np.array([[random.uniform(50.0, 200.0)]])
+    moment = precision[0] * (idle_w + random.normal(0, precision[0, 0] ** -0.5))
+    bare = Cell(
+        seed,
+        "package/rest",
+        when_s,
+        USUAL,
+        ("idle_w.0",),
+        np.array([idle_w]),
+        np.zeros(0, np.uint64),
+        np.zeros(0, np.uint64),
+        np.zeros(0, bool),
+        *(np.zeros(0),) * 4,
+        0.15,
+        np.array([(int(when_s) // 60 << 36) + 10**6 + seed], np.uint64),
+    )
+    return bare.holding(precision, np.zeros((0, 1)), np.zeros((0, 0)), moment).stored()

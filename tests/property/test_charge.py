@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loops over rows in C: the same as Python, row by row, and no access out of range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qjoule.model import _sweep
+from qjoule.model.arrays import real_sums
+from qjoule.model.charge import GroupsById, Ids, charge
+
+SOME_IDS = st.one_of(st.integers(0, 12), st.integers(2**64 - 3, 2**64 - 1))
+MARKED = st.lists(st.tuples(st.integers(-1, 5), st.booleans()), max_size=9)
+
+
+@st.composite
+def ids(draw: st.DrawFn, count: int) -> tuple[Ids, list[int]]:
+    """Ids as Arrow may have them, and as a list, 0 for those that are not there."""
+    values = draw(st.lists(SOME_IDS, min_size=count, max_size=count))
+    array = np.array(values, np.uint64)
+    if draw(st.booleans()):
+        return Ids(array), values
+    told, offset = draw(st.lists(st.booleans(), min_size=count, max_size=count)), 0
+    offset = draw(st.integers(0, 17))
+    bits = np.packbits([*[True] * offset, *told, True], bitorder="little")
+    return Ids(array, bits, offset), [v if t else 0 for v, t in zip(values, told, strict=True)]
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, of_owners: bool) -> GroupsById:
+    made = draw(MARKED) + [(3, True)] * of_owners
+    first = 0 if of_owners else draw(st.one_of(st.integers(1, 10), st.just(2**64 - 2)))
+    made = made[: 2**64 - first]
+    group = np.array([abs(g) if of_owners else g for g, _ in made], np.int64)
+    return GroupsById(first, group, np.array([m for _, m in made], bool))
+
+
+@given(st.data(), st.integers(0, 20))
+def test_each_segment_is_charged_to_its_query_or_else_to_its_owner(
+    data: st.DataObject, count: int
+) -> None:
+    query, plain = data.draw(ids(count))
+    owners, queries = data.draw(groups(of_owners=True)), data.draw(groups(of_owners=False))
+    owner = np.array(
+        data.draw(
+            st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 9), min_size=count, max_size=count)
+        ),
+        np.uint32,
+    )
+    t0_ns = np.arange(count) * 100
+    t1_ns = t0_ns + 2 ** np.arange(count)  # so that each sum shows its summands
+    found = charge((t0_ns, t1_ns), owner, owners, query, queries)
+    server_ns = named_ns = 0
+    for i, (number, who) in enumerate(zip(plain, owner.tolist(), strict=True)):
+        at = number - queries.first
+        known = number > 0 and 0 <= at < len(queries.group)
+        mine = min(who, len(owners.group) - 1)
+        in_query = known and queries.group[at] >= 0
+        assert found.group[i] == (queries.group[at] if in_query else owners.group[mine])
+        server_ns += 2**i * bool(in_query or owners.marked[mine])
+        named_ns += 2**i * bool(known and queries.marked[at])
+    assert (found.server_ns, found.named_ns) == (server_ns, named_ns)
+
+
+@given(st.data(), st.integers(0, 20))
+def test_the_span_of_ids_leaves_out_what_is_not_there(data: st.DataObject, count: int) -> None:
+    query, plain = data.draw(ids(count))
+    there = [number for number in plain if number]
+    assert query.span == ((min(there), max(there)) if there else (0, 0))
+    assert query.filled.tolist() == plain
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 3), st.integers(0, 4)), max_size=30),
+    st.integers(1, 5),
+)
+def test_products_are_added_in_order(rows: list[tuple[float, int, int]], width: int) -> None:
+    values = np.random.default_rng(1).normal(size=(5, width))
+    sums, expected = np.ones((4, width)), np.ones((4, width))
+    share, row, window = (np.array([one[i] for one in rows]) for i in range(3))
+    _sweep.add_products(
+        sums, share.astype(float), row.astype(np.int64), window.astype(np.int64), values, width
+    )
+    for each, r, w in rows:
+        expected[r] += each * values[w]
+    assert sums.tolist() == expected.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(-1e9, 1e9)), max_size=40))
+def test_sums_are_those_of_numpy_to_the_bit(rows: list[tuple[int, float]]) -> None:
+    index = np.array([i for i, _ in rows], np.int64)
+    values = np.array([value for _, value in rows])
+    assert real_sums(index, values, 5).tolist() == np.bincount(index, values, 5).tolist()
+    whole = values.astype(np.int64)
+    assert real_sums(index, whole, 5).tolist() == np.bincount(index, whole, 5).tolist()
+
+
+@pytest.mark.parametrize("index", [-1, 2, 2**62])
+def test_sums_that_are_not_there_are_refused(index: int) -> None:
+    with pytest.raises(IndexError):
+        real_sums(np.array([index]), np.ones(1), 2)
+
+
+ONE, ID, YES = np.zeros(1, np.int64), np.ones(1, np.uint64), np.ones(1, bool)
+OWNER, NO_BITS = np.zeros(1, np.uint32), np.zeros(0, np.uint8)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (np.zeros(2, np.int64), ONE, OWNER, ID, None, 0, ONE, YES, 1, ONE, YES, ONE.copy()),
+        (ONE, ONE, OWNER, ID, NO_BITS, 0, ONE, YES, 1, ONE, YES, ONE.copy()),
+        (ONE, ONE, OWNER, ID, np.zeros(1, np.uint8), 8, ONE, YES, 1, ONE, YES, ONE.copy()),
+        (ONE, ONE, OWNER, ID, np.zeros(1, np.uint8), -1, ONE, YES, 1, ONE, YES, ONE.copy()),
+        (ONE, ONE, OWNER, ID, None, 0, ONE[:0], YES[:0], 1, ONE, YES, ONE.copy()),
+        (ONE, ONE, OWNER, ID, None, 0, ONE, YES, 1, ONE, YES[:0], ONE.copy()),
+        (ONE, ONE, OWNER, ID, None, 0, ONE, YES, 1, ONE, YES, np.zeros(2, np.int64)),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError):
+        _sweep.charge(*wrong)
+
+
+@pytest.mark.parametrize(("row", "window"), [(1, 0), (0, 1), (-1, 0), (0, -1), (0, 2**62)])
+def test_products_of_rows_that_are_not_there_are_refused(row: int, window: int) -> None:
+    one = np.ones(1)
+    with pytest.raises(IndexError):
+        _sweep.add_products(one.copy(), one, np.array([row]), np.array([window]), one, 1)
+    with pytest.raises(ValueError):
+        _sweep.add_products(one.copy(), one, np.array([0]), np.array([0, 0]), one, 1)

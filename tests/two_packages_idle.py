@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idle times of `TwoPackages`: what its kernel would sum, and the power of tails and traffic.
+
+Plain loops over the slices, as an independent check of the sweep and of the BPF programs' header.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.contract import TAILS, WAKE_NS
+from qjoule.model.arrays import TAILS_NS, TRAFFIC_PER_NS
+
+Sums = dict[tuple[int, int, Any], dict[str, Any]]  #: window, package, owner: fields of a row
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What idle times and traffic cost; units of `Terms`."""
+
+    traffic_nj: tuple[float, ...] = (0.0,) * len(TRAFFIC_PER_NS)
+    package_w: tuple[float, ...] = (0.0,) * TAILS
+    core_w: tuple[float, ...] = (0.0,) * TAILS
+    package_wake_nj: float = 0.0
+    core_wake_nj: float = 0.0
+
+    def terms(self) -> dict[str, Any]:
+        """By the names of `Terms`."""
+        letters = {"u": self.traffic_nj, "p": self.package_w, "q": self.core_w}
+        each = {f"{name}{i}": w for name, all_w in letters.items() for i, w in enumerate(all_w)}
+        return each | {"wp": self.package_wake_nj, "wc": self.core_wake_nj}
+
+
+FREE = Costs()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An idle time: who slept, and who woke (None: nobody until the end)."""
+
+    t0_ns: int
+    t1_ns: int
+    slept: Any
+    woke: Any
+
+
+def gaps(stretches: Sequence[Any], end_ns: int) -> list[Gap]:
+    """Idle times after the first slice of a core or package; `stretches` in order of `t0_ns`."""
+    found: list[Gap] = []
+    last = None
+    for one in stretches:
+        if last is not None and one.t0_ns > last.t1_ns:
+            found.append(Gap(last.t1_ns, one.t0_ns, last.owner, one.owner))
+        if last is None or one.t1_ns > last.t1_ns:
+            last = one
+    if last is not None and last.t1_ns < end_ns:
+        found.append(Gap(last.t1_ns, end_ns, last.owner, None))
+    return found
+
+
+def places(
+    stretches: Sequence[Any], package_cpus: int, threads: int
+) -> Iterator[tuple[str, int, list[Any]]]:
+    """("package" or "core", its package's number, its slices) of all packages and cores."""
+    sizes: dict[str, Callable[[int], int]] = {
+        "package": lambda cpu: cpu // package_cpus,
+        "core": lambda cpu: cpu // threads,
+    }
+    for what, number in sizes.items():
+        of: dict[int, list[Any]] = defaultdict(list)
+        for one in stretches:
+            of[number(one.cpu)].append(one)
+        for mine in of.values():
+            yield what, mine[0].cpu // package_cpus, mine
+
+
+def idle_sums(
+    each: Iterator[tuple[str, int, list[Any]]], bounds_ns: Sequence[int]
+) -> tuple[Sums, dict[tuple[int, int], int]]:
+    """Tails and wake-ups as the kernel sums them, and each package's time asleep by window."""
+    sums: Sums = defaultdict(lambda: defaultdict(int))
+    asleep: dict[tuple[int, int], int] = defaultdict(int)
+    for what, package, mine in each:
+        found = gaps(mine, bounds_ns[-1])
+        if what == "package":
+            first = Gap(0, mine[0].t0_ns, None, None)
+            for window, a, b in _pieces([first, *found], bounds_ns):
+                asleep[window, package] += b - a
+        before = None
+        for gap in found:
+            if gap.woke is not None and gap.t1_ns - gap.t0_ns >= WAKE_NS:
+                window = bisect_right(bounds_ns, gap.t1_ns) - 1
+                sums[window, package, gap.woke][f"{what}_wakes"] += 1
+            for window, a, b in _pieces([gap], bounds_ns):
+                for owner, ns in _tails(gap, before, a, b):
+                    if ns.any():
+                        row = sums[window, package, owner]
+                        row[f"{what}_tail_ns"] = row[f"{what}_tail_ns"] + ns
+            before = gap
+    return sums, asleep
+
+
+def _pieces(found: Sequence[Gap], bounds_ns: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(window, begin, end) of each gap's part in each window."""
+    for gap in found:
+        a = gap.t0_ns
+        while a < gap.t1_ns:
+            window = bisect_right(bounds_ns, a) - 1
+            b = min(gap.t1_ns, bounds_ns[window + 1])
+            yield window, a, b
+            a = b
+
+
+def _tails(
+    gap: Gap, before: Gap | None, a: int, b: int
+) -> tuple[tuple[Any, npt.NDArray[np.int64]], ...]:
+    """The owners of a piece of a gap: half of what the sleep before still lasts is that one's."""
+    own = np.array([max(min(b, gap.t0_ns + ns) - a, 0) for ns in TAILS_NS])
+    half = np.zeros(TAILS, np.int64)
+    if before is not None:
+        half = np.array([max(min(b, before.t0_ns + ns) - a, 0) // 2 for ns in TAILS_NS])
+    return (gap.slept, own - half), (before.slept if before else None, half)
+
+
+def extra_power(
+    each: Iterator[tuple[str, int, list[Any]]], end_ns: int, costs: Costs
+) -> dict[int, list[tuple[int, int, float]]]:
+    """(begin, end, watts) of tails and wake-ups of each package; a wake-up's energy is drawn
+    within a microsecond."""
+    out: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for what, package, mine in each:
+        tails_w = costs.package_w if what == "package" else costs.core_w
+        wake_nj = costs.package_wake_nj if what == "package" else costs.core_wake_nj
+        for gap in gaps(mine, end_ns):
+            for w, ns in zip(tails_w, TAILS_NS, strict=True):
+                if w:
+                    out[package].append((gap.t0_ns, min(gap.t1_ns, gap.t0_ns + ns), w))
+            if wake_nj and gap.woke is not None and gap.t1_ns - gap.t0_ns >= WAKE_NS:
+                out[package].append((gap.t1_ns, gap.t1_ns + 1000, wake_nj / 1000))
+    return out
+
+
+def traffic_w(
+    misses_per_ns: npt.NDArray[np.float64], cores: npt.NDArray[np.int64], costs: Costs
+) -> npt.NDArray[np.float64]:
+    """Power by the mean misses per ns of the busy cores."""
+    mean = misses_per_ns / np.maximum(cores, 1)
+    watts: npt.NDArray[np.float64] = np.zeros_like(mean)
+    for nj, limit in zip(costs.traffic_nj, TRAFFIC_PER_NS, strict=True):
+        watts = watts + nj * np.minimum(mean, limit)
+    return watts

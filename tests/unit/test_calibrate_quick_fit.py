@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a quick calibration beside a running load finds, on simulated machines."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from random import Random
+
+import numpy as np
+import pytest
+from bench.accuracy.harness import attribute, calibrated, phases_and_windows, shape_error
+from bench.accuracy.machine import Topology
+from bench.accuracy.quick_run import cpu_info, own_groups, quick_calibrate
+from bench.accuracy.recording import Case
+from bench.accuracy.scenarios import make_case
+
+from qjoule.errors import QjouleError
+from qjoule.machine.quick_steps import LOAD_S, REST_S, SETTLE_S, Use, loaded_cores, plan_quick
+from qjoule.machine.steps import IDLE, KERNELS, WAKEUP_RATES, wakeup_rate
+from qjoule.model.batches import joined
+from qjoule.model.coefficients import THETA, Coefficients, Weights
+from qjoule.model.fit.kernel_rows import kernel_rows
+from qjoule.model.fit.known_loads import Surroundings, fit_calibration
+from qjoule.model.fit.rows import Source, itself, make_rows
+from qjoule.model.zones import zones
+
+SCENARIO, SEED, FOREIGN = "noisy_neighbours", 2, 0.3
+
+
+@cache
+def cases() -> tuple[Case, Case]:
+    """The same machine, calibrated while idle, and by a quick run beside 30 % of other load."""
+    quick = make_case(SCENARIO, SEED, partial(quick_calibrate, foreign=FOREIGN))
+    return make_case(SCENARIO, SEED), quick
+
+
+def around(quick: Case, known: Coefficients | None = None) -> Surroundings:
+    assert quick.calibration is not None
+    return Surroundings(own_groups(quick.calibration), known or Coefficients())
+
+
+def error(case: Case, coefficients: Coefficients) -> float:
+    ledger = attribute(case.recording, coefficients, refit=True)
+    ledger.grow(len(case.recording.groups))
+    return shape_error(case, ledger.domains["package"].energy_nj.astype(np.float64))
+
+
+def test_it_is_nearly_as_good_as_a_full_one() -> None:
+    case, quick = cases()
+    full = error(case, calibrated(case))
+    found = error(case, calibrated(quick, around(quick)))
+    assert found < 0.5 * error(case, Coefficients())
+    assert found < full + 0.015
+
+
+def test_foreign_work_has_classes_of_its_own() -> None:
+    """Every class together is all that ran, and only the load's work is a kernel's."""
+    _, quick = cases()
+    assert quick.calibration is not None
+    batches, series, phases = phases_and_windows(quick)
+    whole, own = joined(batches), own_groups(quick.calibration)
+    source = Source(series, zones(series, whole.packages, "package"), Weights(), itself, 1_000_000)
+    rows, _ = make_rows([whole], source)
+    bounds_ns = whole.energy.boundaries_ns
+    made = kernel_rows(rows, bounds_ns, phases, len(rows.power_w), own)
+    assert made.kernels == len(KERNELS)
+    assert made.rows.features.sum(axis=1) == pytest.approx(rows.features.sum(axis=1))
+    kernels = made.rows.features[:, : made.kernels].sum(axis=(0, 1))
+    foreign = made.rows.features[:, made.kernels :].sum(axis=(0, 1))
+    mine = np.isin(rows.classes, np.flatnonzero(own))
+    inside = made.rows.known
+    loaded = rows.features[:, :-1][inside][:, mine].sum(axis=(0, 1))
+    assert made.rows.features[inside][:, : made.kernels].sum(axis=(0, 1)) == pytest.approx(loaded)
+    assert foreign.sum() > 0.5 * kernels.sum(), "a third of the machine was busy with other work"
+
+
+def test_it_refines_what_was_known() -> None:
+    case, quick = cases()
+    known = calibrated(case)
+    both = calibrated(quick, around(quick, known))
+    key = (0, "package")
+    assert (
+        both.idle_w[key].sigma_w
+        <= 1.05 * known.idle_w[key].sigma_w + 0.02 * known.idle_w[key].value_w
+    )
+    assert error(case, both) < 0.03
+
+
+def test_it_says_what_it_refined() -> None:
+    case, quick = cases()
+    batches, series, phases = phases_and_windows(quick)
+    notes = fit_calibration(batches, series, phases, around(quick, calibrated(case))).notes
+    (refined,) = [note for note in notes if "refined" in note and "package" in note]
+    (same,) = [note for note in notes if note.startswith("as known") and "package" in note]
+    names = [set(note.partition(": ")[2].split(", ")) for note in (refined, same)]
+    assert names[0] and not names[0] & names[1]
+    assert {"idle_w.0", "shared_w.0", *THETA} == names[0] | names[1]
+    assert not fit_calibration(batches, series, phases, around(quick)).notes
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "busy", "allowed"),
+    [
+        (4, 1, 0.0, 2),
+        (4, 1, 0.5, 1),
+        (8, 1, 0.25, 3),
+        (4, 2, 0.3, 1),
+        (64, 2, 0.1, 26),
+        (2, 1, 0, 1),
+    ],
+)
+def test_at_most_half_of_the_idle_cores(
+    cores: int, threads: int, busy: float, allowed: int
+) -> None:
+    info = cpu_info(Topology(1, cores, threads))
+    use = Use({cpu.cpu: busy for cpu in info.cpus})
+    assert len(loaded_cores(info, use)) == allowed
+    assert len(loaded_cores(info, use, 1)) == 1
+
+
+def test_the_quietest_cores() -> None:
+    info = cpu_info(Topology(1, 4, 2))
+    use = Use({0: 0.9, 1: 0.05, 2: 0.8, 3: 0.0, 5: 0.0, 7: 0.3})
+    assert loaded_cores(info, use) == [(1, 5)]
+
+
+@pytest.mark.parametrize(("cores", "busy"), [(1, 0.0), (4, 0.9), (2, 0.6)])
+def test_a_machine_without_idle_cores(cores: int, busy: float) -> None:
+    info = cpu_info(Topology(1, cores, 1))
+    with pytest.raises(QjouleError, match=r"cores are idle"):
+        loaded_cores(info, Use({cpu.cpu: busy for cpu in info.cpus}))
+
+
+@pytest.mark.parametrize("topology", [Topology(1, 2, 1), Topology(1, 8, 2), Topology(2, 16, 2)])
+@pytest.mark.parametrize("seconds", [60.0, 20.0])
+def test_every_load_is_beside_rests(topology: Topology, seconds: float) -> None:
+    info = cpu_info(topology)
+    cores = loaded_cores(info, Use({cpu.cpu: 0.1 for cpu in info.cpus}))
+    steps = plan_quick(info, cores, seconds, Random(1))
+    assert sum(step.seconds + SETTLE_S for step in steps) <= seconds
+    assert {step.kernel for step in steps[::2]} == {IDLE}
+    loads = steps[1::2]
+    assert IDLE not in {step.kernel for step in loads}
+    assert {step.seconds for step in steps} == {LOAD_S, REST_S}
+    if seconds == 60.0:
+        assert set(KERNELS) < {step.kernel for step in loads}
+        assert {wakeup_rate(step.kernel) for step in loads} == {None, *WAKEUP_RATES}
+    allowed = {cpu for core in cores for cpu in core}
+    for step in loads:
+        assert {*step.cpus, *step.beside} <= allowed
+        assert not {*step.cpus} & {*step.beside}
+
+
+def test_the_order_is_random_and_repeatable() -> None:
+    info = cpu_info(Topology(1, 8, 2))
+    cores = loaded_cores(info, Use({}))
+    first, again, other = (plan_quick(info, cores, 60.0, Random(seed)) for seed in (1, 1, 2))
+    assert first == again != other

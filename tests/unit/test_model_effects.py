@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What owners cause besides running, and power that the model has no term for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from power_cases import WINDOW_NS, Known, calibrated, known, learned, with_energy
+from qjoule.model.arrays import EFFECTS, F64, real_sums
+from qjoule.model.coefficients import EFFECT_TERMS, Coefficients
+from qjoule.model.ledger import Ledger
+
+TERM_OF = dict(zip(EFFECTS, EFFECT_TERMS, strict=True))
+FACTORS = (1.1, 0.92, 1.0, 1.1)
+
+
+def with_effect(case: Known, names: tuple[str, ...], amount: F64, cost: float) -> Known:
+    """The case in which each entry also causes `amount` (m,) of each effect, at `cost` nJ each for
+    the last of them."""
+    entries = case.batch.entries
+    effects = entries.effects.copy()
+    for name in names:
+        effects[:, EFFECTS.index(name)] = amount
+    each_nj = cost * amount
+    energy = case.batch.energy
+    more = np.rint(real_sums(entries.window, each_nj, energy.energy_nj.shape[1])).astype(np.int64)
+    batch = replace(
+        case.batch,
+        entries=replace(entries, effects=effects),
+        energy=replace(energy, energy_nj=energy.energy_nj + more),
+    )
+    truth = case.energy_nj + real_sums(entries.group, each_nj, len(case.energy_nj))
+    return replace(case, batch=batch, energy_nj=truth)
+
+
+def tails_ns(case: Known, seed: int) -> F64:
+    """Idle time after each entry, mostly after those of group 0: it sleeps often."""
+    entries = case.batch.entries
+    often = np.where(entries.group == 0, 0.15, 0.01)
+    drawn = np.random.default_rng(seed).uniform(0.5, 1.5, len(entries.window))
+    return np.asarray(often * drawn * WINDOW_NS)
+
+
+def error(ledger: Ledger, case: Known) -> F64:
+    return np.abs(ledger.domains["package"].energy_nj / case.energy_nj - 1.0)
+
+
+def covered(ledger: Ledger, case: Known) -> bool:
+    low, high = ledger.ci95()
+    return bool(((low <= case.energy_nj) & (case.energy_nj <= high)).all())
+
+
+@pytest.mark.parametrize(
+    "coefficients", [Coefficients(), calibrated()], ids=["prior", "calibrated"]
+)
+def test_the_owner_whose_sleep_began_a_tail_pays_for_it(coefficients: Coefficients) -> None:
+    plain = known(20, FACTORS, windows=3000)
+    names = ("package_tail_800us", "package_tail_1600us")
+    case = with_effect(plain, names, tails_ns(plain, 1), 12.0)
+    ledger = learned(case, coefficients)
+    assert error(ledger, case).max() < 0.08
+    assert covered(ledger, case)
+    without = replace(
+        case.batch, entries=replace(case.batch.entries, effects=plain.batch.entries.effects)
+    )
+    blind = learned(replace(case, batch=without), coefficients)
+    assert error(blind, case)[0] > 2 * error(ledger, case)[0]
+    # A tail of the package is drawn once, whoever slept.
+    shared = ledger.domains["package"].shared_nj - blind.domains["package"].shared_nj
+    assert shared[0] > 5 * max(int(shared[1]), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "cost"),
+    [
+        ("core_tail_400us", 2e6, 4.0),
+        ("core_wakes", 40.0, 60_000.0),
+        ("package_wakes", 20.0, 150_000.0),
+    ],
+)
+def test_each_cost_is_told_by_windows_in_which_it_varies(
+    name: str, amount: float, cost: float
+) -> None:
+    plain = known(21, FACTORS, windows=3000)
+    drawn = np.random.default_rng(2).uniform(0, amount, len(plain.batch.entries.window))
+    case = with_effect(plain, (name,), drawn, cost)
+    ledger = learned(case, calibrated())
+    model = ledger.models["package"]
+    at = 2 * model.zones + len(model.theta) - len(EFFECT_TERMS) + EFFECT_TERMS.index(TERM_OF[name])
+    found, sigma = model.theta[at - 2 * model.zones], model.covariance[at, at] ** 0.5
+    assert abs(found - cost) < 4 * sigma
+    assert covered(ledger, case)
+
+
+def test_conservation_with_effects_to_the_nanojoule() -> None:
+    plain = known(22, FACTORS, windows=1200)
+    case = with_effect(plain, ("core_tail_1600us",), tails_ns(plain, 3), 5.0)
+    for coefficients in (Coefficients(), calibrated()):
+        sums = learned(case, coefficients).domains["package"]
+        total = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
+        assert total == sums.measured_nj == int(case.batch.energy.energy_nj.sum())
+
+
+def test_a_group_that_only_has_a_tail_in_a_window_pays_for_that_alone() -> None:
+    plain = known(23, FACTORS, windows=1500)
+    entries = plain.batch.entries
+    alone = np.flatnonzero(entries.group == 3)[::2]
+    nothing = np.zeros(len(alone))
+    some = entries.take(np.arange(len(entries.window)))
+    for column in ("cpu_ns", "shared_ns", "overlap_ns"):
+        getattr(some, column)[alone] = nothing
+    for column in ("counters", "counted_ns"):
+        getattr(some, column)[alone] = 0.0
+    some.effects[alone, EFFECTS.index("package_tail_1600us")] = 1e6
+    case = replace(plain, batch=replace(plain.batch, entries=some))
+    known_cost = calibrated(p4=10.0)
+    sums = learned(case, known_cost, refit=False).domains["package"]
+    assert sums.energy_nj[3] > 0
+    assert int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj == sums.measured_nj
+
+
+def test_power_that_no_term_explains_widens_every_interval_and_is_said() -> None:
+    plain = known(24, (1.0, 1.0, 1.0, 1.0), windows=4000)
+    entries, energy = plain.batch.entries, plain.batch.energy
+    mine = entries.group == 0
+    share = real_sums(entries.window[mine], entries.cpu_ns[mine], energy.energy_nj.shape[1])
+    strange = np.rint(1.2e9 * (share / WINDOW_NS) ** 4).astype(np.int64)
+    odd = replace(plain, batch=with_energy(plain, energy.energy_nj + strange))
+    told, usual = learned(odd, calibrated()), learned(plain, calibrated())
+    assert [note for note in told.notes if note.startswith("the model does not fit this machine")]
+    assert not any("does not fit" in note for note in usual.notes)
+    width = [np.subtract(*one.ci95()[::-1]).sum() for one in (told, usual)]
+    assert width[0] > 1.2 * width[1]

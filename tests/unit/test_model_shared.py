@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of each row's energy that a package draws once: from the split to every reporter."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attribute_trace
+from model_cases import accounts
+from power_cases import SHARED_W, Known, calibrated, known, learned
+from qjoule.engine.attribute import attribute
+from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
+from qjoule.model.fold import fold_rows
+from qjoule.model.ledger import Ledger
+from qjoule.model.renumbering import Renumbering
+from qjoule.model.result import Attribution, Row
+from qjoule.model.row_sums import added
+from qjoule.model.split import Split
+from qjoule.reporters.csv_report import to_csv
+from qjoule.reporters.json_report import document
+from qjoule.reporters.live_detail import _figures
+from qjoule.reporters.parquet_report import to_table
+from qjoule.trace.reader import Trace
+
+FACTORS = (1.2, 0.9, 1.0)
+#: Power of the package of `attribute_trace`, drawn once while it is awake.
+HAND_W = 20.0
+
+
+@pytest.fixture(scope="module")
+def case() -> Known:
+    return known(3, FACTORS, windows=400)
+
+
+def awake_nj(case: Known) -> float:
+    """What the package drew once over the whole case."""
+    return SHARED_W * float(case.batch.active_ns.sum())
+
+
+@pytest.mark.parametrize("idle", IDLE_POLICIES)
+@pytest.mark.parametrize("refit", [False, True])
+def test_the_ledger_adds_up_what_the_splits_call_shared(
+    case: Known, idle: IdlePolicy, refit: bool
+) -> None:
+    splits: list[Split] = []
+    account = accounts(case.series, (0,), calibrated(), refit=refit, idle=idle).new(
+        closed=lambda _batch, _ledger, found: splits.extend(found)
+    )
+    account.add(case.batch)
+    sums = account.finish().domains["package"]
+    assert splits
+    assert sums.shared_nj.sum() == sum(int(one.entry_shared_nj.sum()) for one in splits)
+    assert (sums.shared_nj > 0).all()
+    assert (sums.shared_nj <= sums.energy_nj).all()
+
+
+def test_shared_energy_is_the_package_once_divided_by_time(case: Known) -> None:
+    """Errors of readings leave a few windows with less energy than that."""
+    sums = learned(case, calibrated(), refit=False).domains["package"]
+    entries = case.batch.entries
+    spent_ns = np.bincount(entries.group, entries.shared_ns, len(FACTORS))
+    assert sums.shared_nj.sum() == pytest.approx(awake_nj(case), rel=2e-3)
+    assert sums.shared_nj == pytest.approx(SHARED_W * spent_ns, rel=2e-3)
+
+
+def test_without_shared_power_there_is_none(case: Known) -> None:
+    plain = calibrated(shared_w={}, shared_error_w={})
+    assert not learned(case, plain, refit=False).domains["package"].shared_nj.any()
+
+
+def test_groups_that_are_moved_or_merged_take_it_along(case: Known) -> None:
+    ledger = learned(case, calibrated(), refit=False)
+    before = ledger.domains["package"].shared_nj.copy()
+    moved, merged = ledger.copy(), ledger.copy()
+    moved.move(0, 2)
+    assert moved.domains["package"].shared_nj.tolist() == [0, before[1], before[0] + before[2]]
+    merged.renumber(Renumbering(np.array([0, 0, 1]), 2))
+    assert merged.domains["package"].shared_nj.tolist() == [before[0] + before[1], before[2]]
+    assert ledger.domains["package"].shared_nj.tolist() == before.tolist()
+
+
+def test_windows_added_in_parts_have_the_same_sum(case: Known) -> None:
+    ledger = Ledger(case.series, (0,), calibrated())
+    ledger.add(case.batch)
+    ledger.add(case.batch)
+    once = Ledger(case.series, (0,), calibrated())
+    once.add(case.batch)
+    assert (ledger.domains["package"].shared_nj == 2 * once.domains["package"].shared_nj).all()
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> Attribution:
+    """The handwritten trace on a machine whose package draws `HAND_W` once.
+
+    The package is awake in 35 of the 40 ms: 0.7 J are shared. The first window has one busy core
+    for 15 ms and two for 5 ms, the second two for 10 ms and one for 5 ms.
+    """
+    coefficients = Coefficients(t=1.0, shared_w={(0, "package"): HAND_W}, calibrated=True)
+    trace = Trace(attribute_trace.write(tmp_path / "t"))
+    return attribute(trace, coefficients=coefficients)
+
+
+def rows(found: Attribution) -> dict[str, Row]:
+    return {row.keys["fingerprint"]: row for row in found.rows if "fingerprint" in row.keys}
+
+
+def test_rows_have_their_part(hand: Attribution) -> None:
+    whole = sum(row.shared_nj or 0 for row in (*hand.rows, *hand.fixed))
+    assert whole == pytest.approx(HAND_W * 35e6, rel=0.01)
+    found = rows(hand)
+    assert found["bbbb"].shared_nj == pytest.approx(HAND_W * 10e6, rel=0.01)
+    assert found["aaaa"].shared_nj == pytest.approx(HAND_W * (7.5e6 + 5e6), rel=0.01)
+    assert all((row.shared_nj or 0) <= row.energy_nj for row in (*hand.rows, *hand.fixed))
+
+
+def test_a_sum_of_rows_has_the_sum(hand: Attribution) -> None:
+    parts = list(rows(hand).values())
+    assert added(parts, {}, apart=False).shared_nj == sum(row.shared_nj or 0 for row in parts)
+
+
+def test_every_reporter_shows_it(hand: Attribution) -> None:
+    of_json = {one.get("fingerprint"): one for one in document(hand)["rows"]}
+    of_csv = {one["fingerprint"]: one for one in csv.DictReader(io.StringIO(to_csv(hand)))}
+    of_parquet = {one["fingerprint"]: one for one in to_table(hand).to_pylist()}
+    for name, row in rows(hand).items():
+        assert row.shared_nj
+        shared_j = row.shared_nj / 1e9
+        assert json.loads(json.dumps(of_json[name]))["shared_j"] == shared_j
+        assert float(of_csv[name]["shared_j"]) == shared_j
+        assert of_parquet[name]["shared_j"] == shared_j
+        assert dict(_figures(row, hand))["of it shared"] == f"{round(1e3 * shared_j)} mJ"
+
+
+def test_rows_beyond_the_first_are_joined_with_their_part(hand: Attribution) -> None:
+    folded = fold_rows(hand, 0)
+    assert len(folded.rows) == 1
+    assert folded.rows[0].shared_nj == sum(row.shared_nj or 0 for row in hand.rows)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule doctor --physical --full`: its options, its file, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from physical_kit_cases import SimulatedHost, host
+from qjoule.commands import doctor, physical, physical_full
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.check import Check
+from qjoule.machine.cpu import Cpu, CpuInfo
+from qjoule.physical.kit import host as kit_host
+from qjoule.physical.kit import servers
+from qjoule.physical.kit.document import parse
+from qjoule.physical.kit.loads import KitServer
+
+ONE_CORE = CpuInfo("GenuineIntel", 6, 85, 4, "Xeon", False, (Cpu(0, 0, 0, (0, 1)),))
+SHORT = ["--seconds-per-run", "0.5", "--rounds", "3", "--energy", "powercap:x"]
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(doctor.command, ["--physical", "--full", *options])
+
+
+Use = Callable[[SimulatedHost], None]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Replaces this machine and its servers by a simulated host."""
+
+    def replace(on: SimulatedHost) -> None:
+        @contextmanager
+        def simulated(_energy: str, _say: object) -> Iterator[SimulatedHost]:
+            yield on
+
+        monkeypatch.setattr(physical_full, "this_host", simulated)
+
+    return replace
+
+
+def test_it_writes_one_file_and_says_how_long_it_takes(tmp_path: Path, use: Use) -> None:
+    use(host(tmp_path, ["mariadb"]))
+    result = run(*SHORT, "-o", "here.html", "--calibration", "none")
+    assert result.exit_code == 0, result.output
+    found = parse((tmp_path / "here.html").read_bytes())
+    assert found.complete
+    assert len(found.runs) == 21
+    assert "about 1:00 min to start servers" in result.output
+    assert "mariadb computing (A) + mariadb memory (B): differs" in result.output
+    assert "here.html has 21 runs: look at it before you share it" in result.output
+    assert [path.name for path in tmp_path.glob(".qjoule*")] == []
+
+
+@pytest.mark.parametrize("error", [SystemExit(130), QjouleError("the recording failed: no room")])
+def test_what_was_measured_is_kept_when_it_ends_early(
+    tmp_path: Path, use: Use, error: BaseException
+) -> None:
+    def end(number: int) -> None:
+        if number == 4:
+            raise error
+
+    use(host(tmp_path, ["mariadb"], before=end))
+    result = run(*SHORT)
+    assert result.exit_code in {130, 1}
+    found = parse((tmp_path / "qjoule-physical.html").read_bytes())
+    assert not found.complete
+    assert len(found.runs) == 4
+    assert "not complete" in result.output
+
+
+def test_no_file_is_left_when_nothing_was_measured(tmp_path: Path, use: Use) -> None:
+    def fail(_number: int) -> None:
+        raise QjouleError("the recording did not start: no BTF")
+
+    use(host(tmp_path, ["mariadb"], before=fail))
+    assert "no BTF" in str(run(*SHORT).exception)
+    assert not list(tmp_path.glob("*.html"))
+    assert not list(tmp_path.glob(".qjoule*"))
+
+
+def test_an_older_file_is_replaced_only_by_a_new_one(tmp_path: Path, use: Use) -> None:
+    def fail(_number: int) -> None:
+        raise QjouleError("no")
+
+    old = tmp_path / "qjoule-physical.html"
+    old.write_text("old")
+    use(host(tmp_path, ["mariadb"], before=fail))
+    run(*SHORT)
+    assert old.read_text() == "old"
+
+
+def test_a_place_that_cannot_be_written_is_said_at_once(use: Use, tmp_path: Path) -> None:
+    on = host(tmp_path, ["mariadb"])
+    use(on)
+    result = run(*SHORT, "-o", "absent/kit.html")
+    assert isinstance(result.exception, QjouleError)
+    assert "cannot write absent/kit.html" in str(result.exception)
+    assert not on.made
+
+
+def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "sudo" in str(run().exception)
+
+
+def test_it_needs_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Check("powercap", False, "no zones")
+    monkeypatch.setattr(physical, "powercap_tree", lambda: nothing)
+    monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
+    monkeypatch.setattr(physical_full, "this_host", lambda *_: pytest.fail("it started"))
+    assert "cannot test: this needs an energy counter" in str(run().exception)
+
+
+def test_it_needs_two_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kit_host, "read_cpu_info", lambda: ONE_CORE)
+    monkeypatch.setattr(kit_host, "starters", lambda: pytest.fail("it started"))
+    assert "two cores of one package" in str(run(*SHORT).exception)
+    assert not list(tmp_path.iterdir())
+
+
+class FakeStarter:
+    """See `qjoule.physical.kit.loads.Starter`."""
+
+    def __init__(self, product: str, order: int, error: Exception | None = None) -> None:
+        self.PRODUCT, self.ORDER, self.error = product, order, error
+
+    @contextmanager
+    def start(self, _directory: Path, _bytes: int, _cpus: set[int]) -> Iterator[KitServer]:
+        if self.error:
+            raise self.error
+        yield KitServer(self.PRODUCT, 1, "mysql", {}, ("true",), {})
+
+
+def started(monkeypatch: pytest.MonkeyPatch, *starters: FakeStarter) -> tuple[list[str], list[str]]:
+    """(products that run, what was said)."""
+    said: list[str] = []
+    two = CpuInfo("", 6, 1, 1, "", False, tuple(Cpu(cpu, 0, cpu, (cpu,)) for cpu in (0, 1)))
+    monkeypatch.setattr(kit_host, "read_cpu_info", lambda: two)
+    monkeypatch.setattr(kit_host, "starters", lambda: starters)
+    with kit_host.this_host("auto", said.append) as found:
+        assert found.directory.is_dir()
+        assert len(found.loads) == 3 * len(found.servers)
+        products = [one.product for one in found.servers]
+    assert not found.directory.exists()
+    assert {*products, *found.absent} <= {one.PRODUCT for one in starters}
+    return products, said
+
+
+def test_the_first_other_server_that_is_there_is_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, third, fourth = FakeStarter("one", 0), FakeStarter("three", 2), FakeStarter("four", 3)
+    absent = FakeStarter("two", 1, QjouleError("two is not installed"))
+    products, said = started(monkeypatch, first, absent, third, fourth)
+    assert products == ["one", "three"]
+    assert "there is no two here: two is not installed" in said
+
+
+def test_without_a_second_server_it_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = ModuleNotFoundError("No module named 'psycopg'")
+    products, said = started(monkeypatch, FakeStarter("one", 0), FakeStarter("two", 1, driver))
+    assert products == ["one"]
+    assert said[-1] == "there is no second server: only loads of the first one run"
+
+
+def test_without_the_first_server_there_is_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = FakeStarter("one", 0, QjouleError("one is not installed"))
+    with pytest.raises(QjouleError, match="one is not installed"):
+        started(monkeypatch, absent, FakeStarter("two", 1))
+
+
+def test_the_servers_of_the_kit_are_these() -> None:
+    found = servers.starters()
+    assert [one.PRODUCT for one in found] == ["mariadb", "postgres", "redis"]
+    assert [one.ORDER for one in found] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--physical", "--budget", "5"], "--budget is of the full physical test: add --full"),
+        (["--full"], "--full is of the physical test: add --physical"),
+        (["--physical", "-o", "x"], "--output is of the full physical test"),
+        (["--physical", "--full", "--seconds", "3"], "--seconds has no effect with --full"),
+        (["--physical", "--full", "--json"], "--json has no effect with --full"),
+        (["--rounds", "4"], "--rounds is of the physical test"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: list[str], says: str) -> None:
+    result = CliRunner().invoke(doctor.command, options)
+    assert isinstance(result.exception, UsageError)
+    assert says in str(result.exception)
+
+
+def test_a_budget_that_is_too_short_is_refused(tmp_path: Path, use: Use) -> None:
+    on = host(tmp_path)
+    use(on)
+    result = run("--budget", "2", "--energy", "powercap:x")
+    assert isinstance(result.exception, UsageError)
+    assert "--budget 8 or more" in str(result.exception)
+    assert not on.made
