@@ -252,6 +252,18 @@ bench-engine: $(VENV)/installed ## How fast and in how much memory traces are at
 bench-accuracy: $(VENV)/installed ## How true the joules are beside other methods, where the truth is known
 	$(VENV)/bin/python bench/bench_accuracy.py $(BENCH_ARGS)
 
+.PHONY: bench-estimates
+bench-estimates: $(VENV)/installed ## How wrong the estimated power is (BENCH_ARGS=--save after a change of its tables)
+	$(VENV)/bin/python bench/bench_estimates.py $(BENCH_ARGS)
+
+.PHONY: bench-memory
+bench-memory: $(VENV)/installed ## What a machine's memory is worth, simulated
+	$(VENV)/bin/python bench/bench_memory.py $(BENCH_ARGS)
+
+.PHONY: bench-quick
+bench-quick: $(VENV)/installed ## What a quick calibration is worth, simulated
+	$(VENV)/bin/python bench/bench_quick.py $(BENCH_ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf $(BUILD) $(VENV) attribution/build attribution/src/qjoule/model/_sweep*.so
