@@ -224,6 +224,6 @@ def test_who_ran_alone_is_known_and_what_it_told() -> None:
         found = findings.alone(group)
         assert found is not None
         assert 0.5 < found.alone_s < 2.0, "of 30 s, one in ten was alone, half of them this one"
-        assert 0.1 < found.told_nats < 5.0
+        assert 0.1 < found.information_nats < 5.0
         rarely = never.alone(group)
-        assert rarely is None or rarely.told_nats < 0.5 * found.told_nats
+        assert rarely is None or rarely.information_nats < 0.5 * found.information_nats

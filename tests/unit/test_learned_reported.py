@@ -63,7 +63,7 @@ def test_power_at_rest_that_was_learned_is_told_with_its_interval() -> None:
     (note,) = [n for n in document(found)["model"]["notes"] if n.startswith("power at rest")]
     assert note in printed(found)
     match = re.search(
-        r"windows alone tell it: ([\d.]+) W \[([\d.]+), ([\d.]+)\] of package 0", note
+        r"learned from windows alone: ([\d.]+) W \[([\d.]+), ([\d.]+)\] of package 0", note
     )
     assert match
     value, low, high = map(float, match.groups())
@@ -77,7 +77,7 @@ def test_power_at_rest_that_was_learned_is_told_with_its_interval() -> None:
 def test_beside_a_calibration_the_windows_are_not_alone() -> None:
     idle = {(0, "package"): PowerInterval(IDLE_W, IDLE_W - 1, IDLE_W + 1)}
     ledger = ledger_of(known(2, (1.0, 1.0)), idle_w=idle, a=1.5, calibrated=True)
-    assert "as calibration and windows tell it" in printed(reported(ledger))
+    assert "learned from calibration and windows" in printed(reported(ledger))
 
 
 @pytest.mark.parametrize(("windows", "refit"), [(10, True), (300, False)])
@@ -95,7 +95,7 @@ def test_it_stays_learned_when_the_counter_goes_away() -> None:
     after = replace(after, batch=replace(after.batch, energy=energy))
     text = printed(reported(ledger_of(before, after)))
     assert UNKNOWN not in text
-    assert "power at rest, as windows alone tell it" in text
+    assert "power at rest, learned from windows alone" in text
 
 
 def test_a_statement_that_draws_more_is_named() -> None:

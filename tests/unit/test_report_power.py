@@ -132,7 +132,7 @@ def test_json_has_the_model_and_what_it_said_of_each_row() -> None:
     hot, blurred = found["rows"]
     assert hot["power_factor"] == 1.24
     assert hot["power_factor_ci95"] == [1.10, 1.40]
-    assert (hot["alone_s"], hot["alone_told_nats"]) == (2.1, 1.1)
+    assert (hot["alone_s"], hot["alone_information_nats"]) == (2.1, 1.1)
     assert "alone_s" not in blurred, "it never ran alone"
     assert hot["shared_j"] == 1
     assert hot["energy_by_domain_j_ci95"] == {"dram": [1.5, 2.5]}
@@ -158,7 +158,7 @@ def test_the_drill_down_of_the_live_view_has_them() -> None:
     found = modelled()
     figures = dict(_figures(found.rows[0], found))
     assert figures["power / weight"] == f"1.24{TIMES} [1.10, 1.40]"
-    assert figures["ran alone"] == f"2.10 s, factor 3.00{TIMES} as certain by that"
+    assert figures["ran alone"] == f"2.10 s, which makes the factor 3.00{TIMES} as certain"
     assert figures["of it shared"] == "1.00 J"
     assert figures["energy, dram"] == "2.00 ± 0.50 J"
     assert "ran alone" not in dict(_figures(found.rows[1], found))

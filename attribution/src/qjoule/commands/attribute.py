@@ -141,7 +141,7 @@ def command(
 
 
 def remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
-    """Adds what a trace tells to the machine's memory, or says why that fails."""
+    """Adds the evidence of a trace to the machine's memory, or says why that fails."""
     path = memory_in_force.where_to_extend(trace, choice)
 
     def told(cells: tuple[Cell, ...]) -> None:

@@ -117,7 +117,7 @@ def chosen(
 
 
 def known_before(quick: Quick, machine: Identity) -> tuple[Coefficients, tuple[str, ...]]:
-    """What the machine's calibration tells, and what a reader must know of it."""
+    """What the machine's calibration says, and what a reader must know about it."""
     nothing = Coefficients()
     if quick.anew:
         return nothing, ()

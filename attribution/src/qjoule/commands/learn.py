@@ -207,16 +207,16 @@ class Plan:
             yield f"      power factor: {_words(told)}"
 
     def found(self, known: Known) -> Iterator[str]:
-        """What the recorded trace tells of each factor."""
+        """What the recorded trace shows of each factor."""
         for one in self.statements:
             factor = known.factor(one.fingerprint)
-            words = "not told" if factor is None else f"{factor[0]:.2f} ± {_Z95 * factor[1]:.2f}"
+            words = "not found" if factor is None else f"{factor[0]:.2f} ± {_Z95 * factor[1]:.2f}"
             yield f"  {one.fingerprint}  {words}  {_line(one.sql)}"
 
 
 def _words(told: tuple[float, float] | None) -> str:
     if told is None:
-        return "the trace tells nothing of it, so neither does this"
+        return "the trace does not show it, so this is not known either"
     before, later = (_Z95 * sigma for sigma in told)
     return f"now known to ± {before:.2f}, afterwards to about ± {later:.2f}"
 

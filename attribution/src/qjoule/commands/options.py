@@ -31,7 +31,7 @@ calibration = click.option(
 memory = click.option(
     "--memory",
     metavar="FILE|none",
-    help="What earlier traces told of the machine's power; it is used and extended "
+    help="What earlier traces showed of this machine's power. It is used and extended "
     "(docs/memory.md). [default: the machine's; of a trace, its own]",
 )
 
@@ -57,29 +57,30 @@ max_values = click.option(
     default=10_000,
     show_default=True,
     metavar="N",
-    help="Of a tag in --by, name the N values with the most energy; the others are 'other'.",
+    help="Name only the N values of a tag in --by that have the most energy; the others are "
+    "'other'.",
 )
 
 generic = click.option(
     "--generic",
     is_flag=True,
-    help="Also trace every other process that listens, by thread name: it has no queries. And so "
-    "a known server whose queries cannot be told.",
+    help="Also trace every other process that listens on a socket, by thread name and without "
+    "queries; also known servers whose queries cannot be seen.",
 )
 
 agent = click.option(
     "--agent",
     is_flag=True,
     help=f"Put an agent into each running {_WITH_AGENT}, which changes two of its methods while it "
-    "runs, until tracing ends: its requests are then told exactly, with their texts. Not for "
+    "runs, until tracing ends. Its requests are then counted exactly, with their texts. Not for "
     "servers that run as root.",
 )
 
 client_tags = click.option(
     "--client-tags",
     is_flag=True,
-    help="Also read tags that clients send to the server, in comments (sqlcommenter), attributes, "
-    "custom payloads and names of connections, as it has them: those of clients on other hosts.",
+    help="Also read tags that clients, also those on other hosts, send with their statements: in "
+    "comments (sqlcommenter), query attributes, custom payloads and connection names.",
 )
 
 
@@ -95,8 +96,9 @@ counters = click.option(
     metavar="NAME[,NAME…]",
     help="Also count these events, by perf's names (for `qjoule characterise`): branch-misses, "
     "L1-dcache-load-misses, raw r01c2, L2-misses=r3f24 under a name; :u or :k: of user space or "
-    "the kernel alone. Cycles, instructions and cache-misses are always counted. Where they are "
-    "more than the CPU can count at a time they take turns, and what each counted is told.",
+    "the kernel alone. Cycles, instructions and cache-misses are always counted. If there are more "
+    "events than the CPU can count at once, they take turns, and the share of time in which each "
+    "was counted is recorded.",
 )
 
 

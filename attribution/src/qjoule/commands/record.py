@@ -125,7 +125,7 @@ Examples:
 @click.option(
     "--children",
     is_flag=True,
-    help="MySQL, MariaDB: also tell apart what procedures, functions and triggers execute.",
+    help="MySQL, MariaDB: also separate what procedures, functions and triggers execute.",
 )
 @options.client_tags
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")

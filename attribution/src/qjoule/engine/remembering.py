@@ -192,7 +192,7 @@ class Remembering:
             self._close(domain)
 
     def take(self) -> tuple[Cell, ...]:
-        """What this attribution has told since the last call. A cell that is not full yet is
+        """The evidence of this attribution since the last call. A cell that is not full yet is
         returned again when it has grown, under the same id."""
         done, self._done = self._done, []
         return (*done, *(self._cell(domain) for domain in sorted(self._open)))

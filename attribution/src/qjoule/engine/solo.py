@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a trace knows the power factor of each shape, and how much solo time would tell."""
+"""How well a trace knows the power factor of each shape, and how much solo time would add."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def nobody(_cells: tuple[Cell, ...]) -> None:
 
 @dataclass
 class LiveMemory:
-    """`used`: of earlier traces; `told`: where it goes what this view learns."""
+    """`used`: evidence of earlier traces; `told`: takes the evidence of this view."""
 
     used: Remembered
     meta: Meta

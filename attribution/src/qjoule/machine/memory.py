@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of a machine: what traces and live views have told of its power so far.
+"""The memory of a machine: what traces and live views have shown of its power so far.
 
 Memories of one machine are merged by union of their cells, so two agents that extend one file lose
 nothing and count nothing twice. Writers take a lock, merge with what is there, and replace the file

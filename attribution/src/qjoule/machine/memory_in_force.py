@@ -112,7 +112,7 @@ def to_record(choice: str | None = None) -> tuple[Memory | None, tuple[str, ...]
 
 
 def where_to_extend(trace: Trace, choice: str | None = None) -> Path | None:
-    """The file that what a trace tells is added to; None: to no file.
+    """The file to which the evidence of a trace is added; None: to no file.
 
     By default this machine's, if the trace was recorded here from counters, and with a memory.
     """
@@ -132,7 +132,7 @@ def where_to_extend(trace: Trace, choice: str | None = None) -> Path | None:
 
 
 def add(path: Path, cells: Sequence[Cell], identity: Identity) -> None:
-    """Adds what a trace or a live view told to a file. Raises `QjouleError`."""
+    """Adds the evidence of a trace or a live view to a file. Raises `QjouleError`."""
     if cells:
         extend(path, Memory(identity, tuple(cells)))
 

@@ -54,13 +54,13 @@ class Findings:
         return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
 
     def alone(self, group: int) -> Alone | None:
-        """How long a group was seen running alone, and what that told; None: never."""
+        """How long a group ran alone, and how much information that gave; None: never."""
         at = int(self.column[group])
         if self.model is None or self.model.alone is None or at < 0:
             return None
         moments = self.model.alone
-        alone_s, told_nats = float(moments.alone_s[at]), float(moments.told_nats[at])
-        return Alone(alone_s, told_nats) if alone_s > 0 else None
+        alone_s, information_nats = float(moments.alone_s[at]), float(moments.information_nats[at])
+        return Alone(alone_s, information_nats) if alone_s > 0 else None
 
     def flags(self, group: int) -> tuple[str, ...]:
         at = int(self.column[group])
@@ -174,4 +174,4 @@ def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
         low, high = max(value - Z95 * sigma, 0.0), value + Z95 * sigma
         parts.append(f"{value:.2f} W [{low:.2f}, {high:.2f}] of {ledger.main} {zone.package}")
     since = "calibration and windows" if ledger.coefficients.calibrated else "windows alone"
-    return [f"power at rest, as {since} tell it: {'; '.join(parts)}"]
+    return [f"power at rest, learned from {since}: {'; '.join(parts)}"]

@@ -39,7 +39,7 @@ class Moments:
     alone make it than it is believed to be."""
 
     alone_s: F64
-    told_nats: F64
+    information_nats: F64
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PowerModel:
             self,
             classes=renumbering.group[self.classes[stays]],
             factor=self.factor[stays],
-            alone=alone and Moments(alone.alone_s[stays], alone.told_nats[stays]),
+            alone=alone and Moments(alone.alone_s[stays], alone.information_nats[stays]),
             covariance=self.covariance[np.ix_(at, at)],
         )
 

@@ -28,12 +28,14 @@ class Domain:
 
 
 class Alone(NamedTuple):
-    """A group ran alone, with at least 95 % of the busy time, for so long. `told_nats`: information
-    that those times gave about its power factor; they alone make it exp(`told_nats`) times as
-    certain as it is without any windows."""
+    """How long a group ran alone (with at least 95 % of the busy time), and what that was worth.
+
+    `information_nats`: information of those times about the group's power factor. With them alone,
+    the factor's standard error is exp(-`information_nats`) of what it is without any windows.
+    """
 
     alone_s: float
-    told_nats: float
+    information_nats: float
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Solo moments: times in which one class of work runs alone, and what they tell about its power.
+"""Solo moments: times in which one class of work runs alone, and what they show of its power.
 
 While one class runs alone, a window's power above rest is that class's alone, so such windows
 narrow its power factor most. Their worth is the information gained: by how much the logarithm of

@@ -180,7 +180,7 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         factor, low, high = row.power_factor
         out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
     if row.alone:
-        out |= {"alone_s": row.alone.alone_s, "alone_told_nats": row.alone.told_nats}
+        out |= {"alone_s": row.alone.alone_s, "alone_information_nats": row.alone.information_nats}
     out |= {"rung": row.rung, "flags": list(row.flags)}
     if known and row.error and (lost_nj := row.error.loss_nj + row.error.unnamed_nj) > 0:
         out["loss_error_j"] = lost_nj / 1e9

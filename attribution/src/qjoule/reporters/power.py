@@ -78,13 +78,12 @@ def factor(row: Row) -> str:
 
 
 def alone(row: Row) -> str:
-    """How long a row ran alone, and how much narrower that makes its factor: 2.1 s, which makes the
-    factor 3.0 times as certain."""
+    """How long a row ran alone, and how much narrower that makes its factor's interval."""
     if row.alone is None:
         return fmt.UNKNOWN
-    alone_s, told_nats = row.alone
-    times = fmt.significant(math.exp(told_nats))
-    return f"{fmt.duration(alone_s * 1e9)}, factor {times}{_TIMES} as certain by that"
+    alone_s, information_nats = row.alone
+    times = fmt.significant(math.exp(information_nats))
+    return f"{fmt.duration(alone_s * 1e9)}, which makes the factor {times}{_TIMES} as certain"
 
 
 def _name(row: Row) -> str:

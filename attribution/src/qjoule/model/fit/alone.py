@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which classes ran alone in a block's rows, and how much those moments told of their factors."""
+"""Which classes ran alone in a block's rows, and how much those moments say about their factors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_REST = 0.02
 
 @dataclass(frozen=True)
 class Alone:
-    """What rows told in which one class ran alone, or nothing did.
+    """The evidence of rows in which one class ran alone, or nothing did.
 
     `precision` (p, p): of all parameters, in the order of `block.Evidence`; `alone_s` (g,): how
     long each class kept a zone active by itself.
@@ -36,7 +36,7 @@ class Alone:
         return Alone(np.zeros((size, size)), np.zeros(classes))
 
     def plus(self, block: Alone, keep: float) -> Alone:
-        """With what a block told; `keep`: share of the earlier evidence that still counts."""
+        """With the evidence of another block; `keep`: share of the earlier evidence that stays."""
         return Alone(keep * self.precision + block.precision, self.alone_s + block.alone_s)
 
     def moments(self, belief: Belief) -> Moments:
@@ -50,12 +50,14 @@ class Alone:
         scale = np.sqrt(np.maximum(np.diag(whole), 1e-300))
         inverse = np.linalg.inv(whole / np.outer(scale, scale)) / np.outer(scale, scale)
         variance = np.clip(np.diag(inverse)[fixed:], 1e-300, belief.spread**2)
-        told_nats = np.where(self.alone_s > 0, 0.5 * np.log(belief.spread**2 / variance), 0.0)
-        return Moments(self.alone_s, told_nats)
+        information_nats = np.where(
+            self.alone_s > 0, 0.5 * np.log(belief.spread**2 / variance), 0.0
+        )
+        return Moments(self.alone_s, information_nats)
 
 
 def alone_in(rows: Rows, value: F64) -> Alone:
-    """What the rows tell in which one class ran alone; `value` (p,): of all parameters."""
+    """The evidence of rows in which one class ran alone; `value` (p,): of all parameters."""
     power, slopes = predict(rows, value)
     classes = len(rows.classes)
     busy = rows.features[:, :, _NS].sum(axis=2) * rows.known[:, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What earlier blocks of a trace told, for the blocks after them."""
+"""The evidence of earlier blocks of a trace, for the blocks after them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ class Earlier:
         return Earlier(Evidence.none(size), classes, 1.0, Alone.none(size, len(classes)))
 
     def plus(self, block: Evidence, spread: float, alone: Alone, keep: float) -> Earlier:
-        """With what a block on the same classes told; `keep`: share of the earlier evidence that
-        still counts."""
+        """With the evidence of a block on the same classes.
+
+        `keep`: share of the earlier evidence that still counts.
+        """
         told = Evidence(
             keep * self.evidence.precision + block.precision,
             keep * self.evidence.moment + block.moment,

@@ -182,14 +182,14 @@ class Learner:
         return fit, earlier
 
     def _rest_of(self, domain: str, memory: BlockMemory) -> Rest:
-        """What resting blocks of this trace and of earlier ones told of power at rest."""
+        """What resting blocks of this trace and of earlier ones showed of power at rest."""
         known = memory.rest()
         return known.plus(self._rest[domain]) if domain in self._rest else known
 
     def _keep_rest(
         self, memory: BlockMemory, rows: Rows, fit: BlockFit, end_ns: int, contradicts: bool
     ) -> None:
-        """Remembers what a block told of power at rest; of earlier ones nothing if it
+        """Remembers what a block showed of power at rest; of earlier ones nothing if it
         `contradicts` them."""
         domain, count = memory.domain.partition("/")[0], len(rows.edge_w)
         if contradicts:
@@ -201,7 +201,7 @@ class Learner:
         memory.tell_rest(told, fit, end_ns, anew=contradicts)
 
     def _earlier(self, domain: str, classes: I64, fixed: int) -> Earlier:
-        """What earlier blocks told of the parameters of this one."""
+        """The evidence of earlier blocks about the parameters of this one."""
         known = self._memory.get(domain)
         return known.of(classes) if known else Earlier.none(fixed, classes)
 

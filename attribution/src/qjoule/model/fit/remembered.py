@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cells of earlier traces tell about the parameters of a block: aged, then added up.
+"""The evidence of earlier traces about the parameters of a block: aged, then added up.
 
 The law of ageing. A parameter now is what it was then, plus a drift. Evidence on what it was then
 is evidence on what it is now with the drift's covariance added to its own: however certain it was,
@@ -41,7 +41,10 @@ _RATIOS = ("alpha", "k", "beta")  #: parameters without a unit, which do not dri
 
 
 class Memory(Protocol):
-    """What a learner is given of earlier traces, and tells in turn. Classes are group numbers."""
+    """The evidence of earlier traces that a learner gets, and the evidence that it returns.
+
+    Classes are group numbers.
+    """
 
     def recall(
         self, domain: str, names: Sequence[str], classes: I64, widened: float = 1.0
@@ -62,7 +65,7 @@ class Memory(Protocol):
         their names."""
 
     def learned(self, domain: str, names: Sequence[str], classes: I64, block: Learned) -> None:
-        """Called with what each block told that was kept."""
+        """Called with the evidence of each block that was kept."""
 
 
 @dataclass(frozen=True)

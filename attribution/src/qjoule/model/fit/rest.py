@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power at rest, as blocks of windows in which a machine nearly idled tell it.
+"""Power at rest, learned from blocks of windows in which a machine nearly idled.
 
 Windows of a machine that is never idle cannot tell power at rest from the power that a package
 draws once while it is awake. A block in which the machine idles tells it to a fraction of a per
@@ -72,7 +72,7 @@ class Rest:
 
 
 def told_by(rows: Rows, fit: BlockFit) -> Rest:
-    """What a block tells of power at rest; nothing of a zone unless all zones rested.
+    """What a block shows of power at rest; nothing about a zone unless all zones rested.
 
     A package that rests beside a busy one may be kept awake by it.
     """

@@ -178,7 +178,7 @@ class BlockMemory:
         return made.fit, notes + [f"{one} does not draw what the memory says" for one in names]
 
     def tell(self, rows: Rows, fit: BlockFit, end_ns: int) -> None:
-        """Tells the memory what a block has told."""
+        """Adds the evidence of a block to the memory."""
         if self.memory is not None:
             value = fit.value[: len(self.names)]
             told = Learned(fit.evidence, value, fit.spread, end_ns)
@@ -190,14 +190,14 @@ class BlockMemory:
         return f"{self.domain.partition('/')[0]}/rest"
 
     def rest(self) -> Rest:
-        """What resting blocks of earlier traces told of power at rest."""
+        """What resting blocks of earlier traces showed of power at rest."""
         if self.memory is None:
             return Rest.none(self.zones)
         names = self.names[: self.zones]
         return Rest.of(self.memory.recall(self._rest_domain, names, _NO_CLASSES).evidence)
 
     def tell_rest(self, rest: Rest, fit: BlockFit, end_ns: int, *, anew: bool) -> None:
-        """Tells the memory what a block told of power at rest, if it told anything.
+        """Adds to the memory what a block showed of power at rest, if it showed anything.
 
         `anew`: it contradicts what is remembered.
         """
