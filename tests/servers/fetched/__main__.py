@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from servers.fetched import cassandra, ferretdb, goycsb, mysql80, mysql8033, voltdb
+from servers.newer import RELEASES
 from servers.process import Unavailable
 
 #: By name. Servers that no CI test needs are in OPTIONAL: fetched only when named.
@@ -24,6 +25,7 @@ SERVERS: dict[str, Callable[[], Path]] = {
 OPTIONAL: dict[str, Callable[[], Path]] = {
     "mysql-8.0.33": mysql8033.installation,
     "go-ycsb": goycsb.installation,
+    **{release.name: release.tree for release in RELEASES},
 }
 
 

@@ -31,7 +31,11 @@ USER = "qjoule"  #: who may do everything, where there is a password
 
 @contextmanager
 def mariadb_server(
-    *options: str, account: Account | None = None, password: str = ""
+    *options: str,
+    account: Account | None = None,
+    password: str = "",
+    programs: Path | None = None,
+    below: Path | None = None,
 ) -> Iterator[DatabaseServer]:
     """A MariaDB with these further options.
 
@@ -39,11 +43,13 @@ def mariadb_server(
         account: whom it runs as; ourselves unless given.
         password: of the user `qjoule`, who is the only one then; without one, whoever reaches the
             server is let in as root.
+        programs: the directory of its programs; those of the system unless given.
+        below: where its directory is made.
 
     Raises:
         Unavailable: it is not installed.
     """
-    server, install = _executable("mariadbd"), _executable("mariadb-install-db")
+    server, install = (_executable(name, programs) for name in ("mariadbd", "mariadb-install-db"))
     account = account or own_account()
     how = "socket" if password else "normal"
     setup = [install, "--no-defaults", *_as_root(account), "--skip-test-db"]
@@ -51,7 +57,7 @@ def mariadb_server(
     own = ["--innodb-flush-log-at-trx-commit=0", *options]
     program = [server, "--no-defaults", *_as_root(account)]
     with (
-        server_directory() as directory,
+        server_directory(below) as directory,
         _served(directory, program, setup, own, account=account, password=password) as started,
     ):
         yield started
@@ -59,7 +65,11 @@ def mariadb_server(
 
 @contextmanager
 def mysql_server(
-    base: Path, *options: str, account: Account | None = None, password: str = ""
+    base: Path,
+    *options: str,
+    account: Account | None = None,
+    password: str = "",
+    below: Path | None = None,
 ) -> Iterator[DatabaseServer]:
     """A MySQL, unpacked in `base`, with these further options; the others as `mariadb_server`.
 
@@ -71,7 +81,7 @@ def mysql_server(
     own = ["--mysqlx=OFF", "--secure-file-priv=", *options]
     if password:  # with MySQL's own plugin, a password's first login would need TLS
         own.insert(0, "--default-authentication-plugin=mysql_native_password")
-    with server_directory() as directory:
+    with server_directory(below) as directory:
         if account.identity:
             base = readable(base, directory)
         program = [str(base / "bin" / "mysqld"), "--no-defaults", f"--basedir={base}"]
@@ -156,8 +166,9 @@ def _check_libraries(base: Path) -> None:
         raise Unavailable(f"MySQL lacks {', '.join(lacking)} (packages libaio1, libnuma1)")
 
 
-def _executable(name: str) -> str:
-    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+def _executable(name: str, programs: Path | None) -> str:
+    where = str(programs or f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    path = shutil.which(name, path=where)
     if path is None:
         raise Unavailable(f"{name} is not installed (package mariadb-server-core)")
     return str(Path(path))

@@ -25,19 +25,28 @@ from qjoule.studies.servers.unavailable import Unavailable
 
 
 @contextmanager
-def postgres_server(*options: str, password: str = "") -> Iterator[DatabaseServer]:
+def postgres_server(
+    *options: str,
+    account: Account | None = None,
+    password: str = "",
+    programs: Path | None = None,
+    below: Path | None = None,
+) -> Iterator[DatabaseServer]:
     """A PostgreSQL with these further options, each `name=value`.
 
     It refuses to run as root, so root starts it as the user `postgres` or `nobody`.
 
     Args:
+        account: whom it runs as instead.
         password: of `postgres`; without one, whoever reaches the server is let in.
+        programs: the directory of its programs; the newest of the system unless given.
+        below: where its directory is made.
 
     Raises:
         Unavailable: it is not installed.
     """
-    binaries, account = _binaries(), service_account("postgres")
-    with server_directory() as directory:
+    binaries, account = programs or _binaries(), account or service_account("postgres")
+    with server_directory(below) as directory:
         account.own(directory)
         identity = account.identity
         data = directory / "data"

@@ -152,9 +152,13 @@ def running(server: DatabaseServer) -> Iterator[DatabaseServer]:
 
 
 @contextmanager
-def server_directory() -> Iterator[Path]:
-    """A short path (a unix socket's has at most 107 bytes) that other users may traverse."""
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_place()))
+def server_directory(below: Path | None = None) -> Iterator[Path]:
+    """A short path (a unix socket's has at most 107 bytes) that other users may traverse.
+
+    Args:
+        below: where to make it; a temporary directory of the system unless given.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=below or _place()))
     directory.chmod(0o711)
     try:
         yield directory

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages of Debian suites other than the machine's, unpacked into root trees of their own.
+
+A private state directory keeps the machine's own apt configuration out of it, and untouched. apt
+checks every list and package against Debian's signatures (package debian-archive-keyring).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from servers.fetched.cache import cache, folder, run_tool
+from servers.process import Unavailable
+
+MIRROR = "http://deb.debian.org/debian"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+#: What only the scripts of an installation use, by how names begin: not unpacked.
+_ONLY_FOR_INSTALLING = (
+    *("adduser", "base-passwd", "debconf", "libdebconf", "login", "passwd", "ucf"),
+    *("libc-l10n", "libperl", "locales", "perl", "systemd", "sysvinit-utils", "procps"),
+)
+#: The links of a merged /usr, which the package base-files would make.
+_MERGED = ("bin", "lib", "lib64", "sbin")
+#: Character devices with their numbers: what a server expects of the smallest container.
+_DEVICES = {"null": (1, 3), "zero": (1, 5), "random": (1, 8), "urandom": (1, 9)}
+
+_INSTALLED = re.compile(r"^Inst (\S+)(?: \[\S*\])? \((\S+) ", re.MULTILINE)
+
+
+def root_tree(suite: str, packages: Sequence[str]) -> Path:
+    """A directory to be entered by chroot: these packages of a suite and all that they depend on.
+
+    What is once in the cache stays as it is; the file `packages` in it lists the versions.
+
+    Raises:
+        Unavailable: not root, no apt or no connection, or the suite lacks a package.
+    """
+    if os.geteuid() != 0:
+        raise Unavailable("a root tree has device files, which only root can make")
+
+    def fill(directory: Path) -> None:
+        versions = download(suite, packages, directory / "var/cache/packages")
+        _lay_out(directory)
+        for file in sorted((directory / "var/cache/packages").iterdir()):
+            run_tool(["dpkg-deb", "-x", str(file), str(directory)], directory, file.name)
+            file.unlink()
+        (directory / "packages").write_text(
+            "".join(f"{name} {version}\n" for name, version in sorted(versions.items()))
+        )
+
+    return folder(f"{suite}-{packages[0]}", " ".join((suite, *packages)), fill)
+
+
+def version(tree: Path, package: str) -> str:
+    """The upstream version of a package in a tree: `11.8.6` of `1:11.8.6-0+deb13u1`."""
+    lines = (tree / "packages").read_text().splitlines()
+    whole = dict(line.split(" ") for line in lines)[package]
+    return re.sub(r"^\d+:|[-+~].*$", "", whole)
+
+
+def download(suite: str, packages: Iterable[str], to: Path) -> dict[str, str]:
+    """Puts packages of a suite, and all that they need when they run, into a directory.
+
+    Returns:
+        Their versions by name.
+
+    Raises:
+        Unavailable: no apt or no connection, or the suite lacks a package.
+    """
+    to.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache(), prefix=f".apt-{suite}-") as directory:
+        environment = {"APT_CONFIG": str(_private_state(Path(directory), suite))}
+        task = f"packages of Debian {suite}"
+        run_tool(["apt-get", "-q", "update"], to, task, environment)
+        install = ["apt-get", "-q", "-s", "install", *packages]
+        found = dict(_INSTALLED.findall(run_tool(install, to, task, environment)))
+        wanted = {
+            name: version
+            for name, version in found.items()
+            if not name.startswith(_ONLY_FOR_INSTALLING)
+        }
+        exact = [f"{name}={version}" for name, version in wanted.items()]
+        run_tool(["apt-get", "-q", "download", *exact], to, task, environment)
+    return wanted
+
+
+def _private_state(directory: Path, suite: str) -> Path:
+    """apt's configuration for one suite, below a directory: apt reads and writes nothing else."""
+    if not KEYRING.exists():
+        raise Unavailable(f"{KEYRING} is missing: install the package debian-archive-keyring")
+    for name in ("lists/partial", "archives/partial"):
+        (directory / name).mkdir(parents=True)
+    (directory / "status").touch()
+    sources = directory / "suite.sources"
+    sources.write_text(
+        f"Types: deb\nURIs: {MIRROR}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
+    )
+    machine = run_tool(["dpkg", "--print-architecture"], directory, "its architecture").strip()
+    options = {
+        # A private state does not keep apt from installing packages below the machine's own root.
+        # Without dpkg it cannot, whatever it is asked for.
+        "Dir::Bin::dpkg": "/bin/false",
+        "APT::Get::Simulate": "true",
+        "APT::Architecture": machine,
+        "APT::Architectures": machine,
+        "Dir::Etc::SourceList": sources,
+        "Dir::Etc::SourceParts": os.devnull,
+        "Dir::Etc::Main": os.devnull,
+        "Dir::Etc::Parts": os.devnull,
+        "Dir::Etc::Preferences": os.devnull,
+        "Dir::Etc::PreferencesParts": os.devnull,
+        "Dir::State": directory,
+        "Dir::State::Lists": directory / "lists",
+        "Dir::State::Status": directory / "status",
+        "Dir::Cache": directory,
+        "Acquire::Languages": "none",
+        # A mirror that is behind has lists past their date. Their signatures are still checked.
+        "Acquire::Check-Valid-Until": "false",
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "root",  # its own user may not enter the cache
+    }
+    configuration = directory / "apt.conf"
+    configuration.write_text("".join(f'{name} "{value}";\n' for name, value in options.items()))
+    return configuration
+
+
+def _lay_out(tree: Path) -> None:
+    """What packages expect to be there, and what the scripts of their installation would make."""
+    tree.chmod(0o755)
+    for name in _MERGED:
+        (tree / "usr" / name).mkdir(parents=True)
+        (tree / name).symlink_to(f"usr/{name}")
+    for name in ("tmp", "dev/shm"):
+        (tree / name).mkdir(parents=True)
+        (tree / name).chmod(0o1777)
+    for name, numbers in _DEVICES.items():
+        os.mknod(tree / "dev" / name, stat.S_IFCHR | 0o666, os.makedev(*numbers))
+        (tree / "dev" / name).chmod(0o666)
+    (tree / "etc").mkdir()
+    for name in ("passwd", "group"):
+        (tree / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
+    (tree / "etc" / "hosts").write_text("127.0.0.1 localhost\n")

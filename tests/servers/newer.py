@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that Debian's newer suites have, started in their root trees.
+
+`RELEASES` names them all; the tests of versions run each one (`make test-versions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.studies.servers import mysql, postgres
+from qjoule.studies.servers.accounts import service_account
+from servers.fetched import debian
+from servers.process import DatabaseServer, server_directory
+from servers.redis import redis_in
+from servers.root_tree import InnerAccount, enter
+
+#: What the scripts that make MariaDB's and PostgreSQL's first data call.
+_SHELL = ("mariadb-client-core", "dash", "coreutils", "sed", "grep", "hostname")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One server of one suite."""
+
+    server: str
+    suite: str
+    packages: tuple[str, ...]
+    start: Callable[..., AbstractContextManager[DatabaseServer]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.suite}-{self.packages[0]}"
+
+    def tree(self) -> Path:
+        """Its root tree, fetched on first use. Raises Unavailable."""
+        return debian.root_tree(self.suite, self.packages)
+
+    @property
+    def version(self) -> str:
+        return debian.version(self.tree(), self.packages[0])
+
+    def running(self, *options: str) -> AbstractContextManager[DatabaseServer]:
+        """The server with these options. Raises Unavailable."""
+        return self.start(self.tree(), *options)
+
+
+@contextmanager
+def _key_value(tree: Path, *options: str, product: str) -> Iterator[DatabaseServer]:
+    entered = enter(tree, {f"{product}-server": f"/usr/bin/{product}-server"})
+    with server_directory(entered.below) as directory:
+        program = entered.programs / f"{product}-server"
+        with redis_in(directory, program, *options, name=product) as started:
+            yield started
+
+
+def _redis(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
+    return _key_value(tree, *options, product="redis")
+
+
+def _valkey(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
+    return _key_value(tree, *options, product="valkey")
+
+
+def _postgres(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
+    service = service_account("postgres")
+    account = InnerAccount(service.uid, service.gid)
+    (binaries,) = tree.glob("usr/lib/postgresql/*/bin")
+    inside = Path("/") / binaries.relative_to(tree)
+    programs = {name: str(inside / name) for name in ("initdb", "postgres")}
+    entered = enter(tree, programs, account)
+    return postgres.postgres_server(
+        *options, account=account, programs=entered.programs, below=entered.below
+    )
+
+
+def _mariadb(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
+    programs = {
+        "mariadbd": "/usr/sbin/mariadbd",
+        "mariadb-install-db": "/usr/bin/mariadb-install-db",
+    }
+    entered = enter(tree, programs)
+    return mysql.mariadb_server(*options, programs=entered.programs, below=entered.below)
+
+
+def _mysql(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
+    entered = enter(tree, {"mysqld": "/usr/sbin/mysqld"})
+    base = entered.programs.parent
+    return mysql.mysql_server(base, "--basedir=/usr", *options, below=entered.below)
+
+
+RELEASES = (
+    Release("mariadb", "trixie", ("mariadb-server-core", *_SHELL), _mariadb),
+    Release("mariadb", "sid", ("mariadb-server-core", *_SHELL), _mariadb),
+    Release("mysql", "sid", ("mysql-server-core",), _mysql),
+    Release("postgres", "trixie", ("postgresql-17", "dash", "util-linux"), _postgres),
+    Release("postgres", "sid", ("postgresql-18", "dash", "util-linux"), _postgres),
+    Release("redis", "trixie", ("redis-server",), _redis),
+    Release("redis", "sid", ("redis-server",), _redis),
+    Release("valkey", "trixie", ("valkey-server",), _valkey),
+    Release("valkey", "sid", ("valkey-server",), _valkey),
+)
