@@ -27,15 +27,18 @@ static __always_inline bool executes(const struct task_struct *task)
 }
 
 /*
- * An io-thread has read although the plan expects none to: no program sees where its command is
- * executed.
+ * An io-thread has read although the plan expects none to: they can be started while the server
+ * runs, and after a restart with other options. From here on its requests are counted, and none
+ * owns CPU time. The main thread may work for its last request until it sleeps.
  */
-static __always_inline void redis_unread(struct qj_cpu_state *cpu,
-					 struct redis_connection *connection)
+static __always_inline void redis_several_read(struct task_struct *task,
+					       struct thread_state *thread)
 {
-	count_loss(cpu, QJ_LOSS_FRAMING);
-	if (connection)
-		connection->command.at = REDIS_AT_UNKNOWN;
+	struct thread_state *main = thread_of(task->group_leader);
+
+	thread->rung = QJ_RUNG_STATISTICAL;
+	if (main)
+		main->rung = QJ_RUNG_STATISTICAL;
 }
 
 SEC("?tp_btf/sock_recv_length")
@@ -51,15 +54,15 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 	if (!thread || got < 0 || (flags & MSG_PEEK))
 		return 0;
 	cpu = this_cpu();
-	owns = owns_time(thread);
-	if (!got || (owns && !executes(task))) {
+	if (!got) {
 		connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
-		if (got)
-			redis_unread(cpu, connection);
-		else if (connection)
+		if (connection)
 			key_left(cpu, thread, &connection->request);
 		return 0;
 	}
+	if (owns_time(thread) && !executes(task))
+		redis_several_read(task, thread);
+	owns = owns_time(thread);
 	connection = redis_connect(cpu, thread, sk, got);
 	if (!connection || connection->request.opaque)
 		return 0;

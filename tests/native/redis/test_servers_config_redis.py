@@ -42,11 +42,15 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "without TLS": toy_server(directory / "a", []),
         "with TLS": toy_server(directory / "b", [], banner=tls, variables=context),
         "fixed": toy_server(directory / "c", [], banner=tls, variables=context, flags=FIXED),
+        "Valkey's": toy_server(
+            directory / "g", [], banner=tls, variables=["valkey_tls_ctx"], flags=FIXED
+        ),
         "unexported": toy_server(directory / "d", [], banner=tls),
         "options": toy_server(directory / "e", [], banner=reads, variables=options),
         "fixed options": toy_server(
             directory / "f", [], banner=reads, variables=options, flags=FIXED
         ),
+        "options of 8.0": toy_server(directory / "h", [], banner="io-threads", variables=options),
     }
 
 
@@ -61,7 +65,7 @@ def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Candidate]:
         line = f"{BASE:012x}-{BASE + 4096:012x} r--p 00000000 08:01 1    {path}\n"
         (entry / "maps").write_text(line if mapped else "")
         executable = open_executable(path)
-        found = executable.variable("redis_tls_ctx")
+        found = executable.variable("redis_tls_ctx") or executable.variable("valkey_tls_ctx")
         address = (found.vaddr if found else 0) + BASE * (not executable.is_fixed)
         with (entry / "mem").open("wb") as memory:
             memory.seek(address)
@@ -71,7 +75,7 @@ def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Candidate]:
     return one
 
 
-@pytest.mark.parametrize("build", ["with TLS", "fixed"])
+@pytest.mark.parametrize("build", ["with TLS", "fixed", "Valkey's"])
 @pytest.mark.parametrize(("context", "encrypted"), [(0, False), (0x7F00DEAD0000, True)])
 def test_its_memory_says_whether_tls_is_configured(
     start: Callable[..., Candidate], build: str, context: int, encrypted: bool
@@ -143,14 +147,20 @@ def test_without_io_threads_one_serves_all(start: Callable[..., Candidate]) -> N
     assert redis_io_threads(process) == Fact(False, "one thread serves all")
 
 
-def keep_options(process: Candidate, value: int, name_shift: int = 0, points_at: int = 4) -> None:
+def keep_options(
+    process: Candidate,
+    value: int,
+    name_shift: int = 0,
+    points_at: int = 4,
+    option: bytes = b"io-threads-do-reads",
+) -> None:
     """Its memory contains a table of options, one row of 4 words each, and this value in
     `server`.
     """
     executable = open_executable((directory_of(process) / "exe").resolve())
     base = BASE * (not executable.is_fixed)
     table, settings = executable.variable("static_configs"), executable.variable("server")
-    name = executable.constant(b"io-threads-do-reads")
+    name = executable.constant(option)
     assert table is not None
     assert settings is not None
     assert name is not None
@@ -174,23 +184,29 @@ def test_its_memory_says_whether_io_threads_read(
     assert redis_io_threads(process) == Fact(bool(value), f"2 io-threads, which {do}")
 
 
+def test_io_threads_of_a_redis_without_the_option_read(start: Callable[..., Candidate]) -> None:
+    process = start("options of 8.0")
+    have_threads(process, "io_thd_1", "io_thd_2")
+    keep_options(process, 3, option=b"io-threads")
+    assert redis_io_threads(process) == Fact(True, "2 io-threads, which read and write")
+
+
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
         ({"value": 2}, "io-threads-do-reads is 2"),
-        ({"value": 1, "name_shift": 1}, "it has no option io-threads-do-reads"),
+        ({"value": 1, "name_shift": 1}, "its table of options is not understood"),
         ({"value": 1, "points_at": 1 << 20}, "where io-threads-do-reads is kept is not known"),
     ],
 )
-def test_options_of_another_form_are_not_known(
+def test_io_threads_are_taken_to_read_where_options_have_another_form(
     start: Callable[..., Candidate], odd: dict[str, int], why: str
 ) -> None:
     process = start("options")
     have_threads(process, "io_thd_1")
     keep_options(process, **odd)
     fact = redis_io_threads(process)
-    assert fact.value is None
-    assert fact.source == f"1 io-threads, and whether they read is not known: {why}"
+    assert fact == Fact(True, f"1 io-threads, taken to read as this cannot be seen: {why}")
 
 
 @pytest.mark.parametrize(
@@ -200,11 +216,11 @@ def test_options_of_another_form_are_not_known(
         ("options", "nothing is at static_configs"),
     ],
 )
-def test_without_its_options_it_is_not_known(
+def test_io_threads_are_taken_to_read_where_there_are_no_options(
     start: Callable[..., Candidate], build: str, why: str
 ) -> None:
     process = start(build, None)
     have_threads(process, "io_thd_1")
     fact = redis_io_threads(process)
-    assert fact.value is None
+    assert fact.value is True
     assert fact.source.endswith(why)

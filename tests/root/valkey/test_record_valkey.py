@@ -74,3 +74,22 @@ def test_doctor_names_valkey_and_its_version(valkey: DatabaseServer) -> None:
     done = qjoule("doctor", "--json")
     assert f"pid {valkey.pid}" in done.stdout or str(valkey.pid) in done.stdout
     assert "valkey" in done.stdout.lower()
+
+
+def test_io_threads_that_are_started_later_read_nothing_unseen(tmp_path: Path) -> None:
+    """Valkey 9 starts them at any time. The plan was made before, for one thread that reads."""
+    with (
+        valkey_server("--io-threads-always-active", "yes") as server,
+        server.connect() as client,
+        recording(tmp_path / "t", "--pid", str(server.pid)),
+    ):
+        client.set("before:1", 1)
+        client.config_set("io-threads", 3)
+        asked = day.ask_at_once(server)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    counted = run.executions()
+    assert counted["SET before:?"] == 1
+    assert counted["GET x:?"] == asked
+    assert set(run.having("SET before")["rung"]) == {"socket"}
+    assert "statistical" in set(run.having("GET x:?")["rung"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,13 +24,14 @@ from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
 #: tls.c, from 6.0: created when TLS is first configured. Without it no port can use TLS.
-_TLS_CONTEXT = "redis_tls_ctx"
+_TLS_CONTEXT = ("redis_tls_ctx", "valkey_tls_ctx")
 _TLS_OPTION = b"tls-cert-file"  #: in config.c if it was built with TLS
 #: config.c: the table of all options, from 7.0 on and before.
 _OPTIONS = ("static_configs", "configs")
 _OPTION_WORDS = 24  #: struct standardConfig has fewer
 _VARIABLE_BYTES_MAX = 1 << 20  #: `configs` has 60 KB
-_READS_OPTION = b"io-threads-do-reads"
+_THREADS_OPTION = b"io-threads"
+_READS_OPTION = b"io-threads-do-reads"  #: from 6.0 to 7.4; later ones read whenever there are any
 _SETTINGS = "server"  #: the global struct redisServer, whose fields hold the options
 
 
@@ -69,7 +70,7 @@ def encryption(candidate: Candidate, listening: Listening) -> Fact:
         if listening.unix and not listening.tcp:
             return Fact(False, "it listens on unix sockets only, which have no TLS")
         with _memory_of(candidate, executable) as memory:
-            configured = any(memory.of(memory.symbol(_TLS_CONTEXT)))
+            configured = any(memory.of(memory.symbol(*_TLS_CONTEXT)))
     except QjouleError as why:
         return Fact(None, f"it can do TLS, and its memory does not say whether it does: {why}")
     return Fact(configured, "TLS is configured" if configured else "TLS is not configured")
@@ -85,11 +86,11 @@ def io_threads(candidate: Candidate) -> Fact:
     if not threads:
         return Fact(False, "one thread serves all")
     try:
-        executable = candidate.executable
-        with _memory_of(candidate, executable) as memory:
-            read = _is_set(memory, _READS_OPTION)
+        with _memory_of(candidate, candidate.executable) as memory:
+            read = _threads_read(memory)
     except QjouleError as why:
-        return Fact(None, f"{threads} io-threads, and whether they read is not known: {why}")
+        # Requests are counted rightly if this is wrong. If it were the other way round, none were.
+        return Fact(True, f"{threads} io-threads, taken to read as this cannot be seen: {why}")
     return Fact(read, f"{threads} io-threads, which {'read and write' if read else 'only write'}")
 
 
@@ -153,7 +154,38 @@ def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory
         os.close(descriptor)
 
 
-def _is_set(memory: _Memory, option: bytes) -> bool:
+def _threads_read(memory: _Memory) -> bool:
+    """Whether io-threads read.
+
+    From 8.0 on, each of them reads from clients of its own (iothread.c), and the option is gone.
+
+    Raises:
+        QjouleError: that cannot be determined.
+    """
+    fields = _fields_of(memory, _READS_OPTION)
+    if fields is not None:
+        return _is_set(memory, _READS_OPTION, fields)
+    if _fields_of(memory, _THREADS_OPTION) is None:
+        raise QjouleError("its table of options is not understood")
+    return True
+
+
+def _fields_of(memory: _Memory, option: bytes) -> Sequence[int] | None:
+    """The words behind an option's name in the table of options; None if it has no such option.
+
+    Raises:
+        QjouleError: the table cannot be read.
+    """
+    name, table = memory.executable.constant(option), memory.symbol(*_OPTIONS)
+    content = memory.of(table)
+    words = struct.unpack(f"<{len(content) // 8}Q", content[: len(content) // 8 * 8])
+    if name is None or name + memory.base not in words:
+        return None
+    at = words.index(name + memory.base) + 1
+    return words[at : at + _OPTION_WORDS]
+
+
+def _is_set(memory: _Memory, option: bytes, fields: Sequence[int]) -> bool:
     """The value of a yes-or-no option.
 
     The option's row in the table begins with the address of its name. The first address in the row
@@ -162,15 +194,8 @@ def _is_set(memory: _Memory, option: bytes) -> bool:
     Raises:
         QjouleError: the value cannot be determined.
     """
-    name = memory.executable.constant(option)
-    table, settings = memory.symbol(*_OPTIONS), memory.symbol(_SETTINGS)
-    content = memory.of(table)
-    words = struct.unpack(f"<{len(content) // 8}Q", content[: len(content) // 8 * 8])
-    if name is None or name + memory.base not in words:
-        raise QjouleError(f"it has no option {option.decode()}")
-    at = words.index(name + memory.base) + 1
+    settings = memory.symbol(_SETTINGS)
     first = settings.vaddr + memory.base
-    fields = words[at : at + _OPTION_WORDS]
     variable = next((one for one in fields if first <= one < first + settings.size), None)
     if variable is None:
         raise QjouleError(f"where {option.decode()} is kept is not known")
