@@ -191,6 +191,10 @@ test-counts: build servers ## Counts and tags over many statements of 64 clients
 	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(AS_REACHABLE) $(VENV)/bin/python -m pytest --timeout=1800 \
 		$(sort $(wildcard $(COUNTS:%=tests/root/test_*%*.py) $(COUNTS:%=tests/root/*/test_*%*.py))) $(PYTEST_ARGS)
 
+.PHONY: test-versions
+test-versions: build ## Servers of Debian's newer suites, by chroot in root trees of their own (1 GB to fetch)
+	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m versions $(wildcard tests/root/*/test_*_versions.py) $(PYTEST_ARGS)
+
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod
 	@test -x "$(MONGOD)" || { echo "qjoule: MONGOD=/path/to/mongod names no program: '$(MONGOD)'" >&2; exit 2; }

@@ -45,10 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips tests marked `root` for other users; leaves out whole studies unless asked for."""
-    if "full_study" not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("full_study")]
-        if left_out:
+    """Skips tests marked `root` for other users; leaves out what is run only if asked for."""
+    for marker in ("full_study", "versions"):
+        if marker in config.option.markexpr:
+            continue
+        if left_out := [item for item in items if item.get_closest_marker(marker)]:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in left_out]
     if not os.environ.get("CI"):

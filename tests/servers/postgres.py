@@ -3,10 +3,32 @@
 
 from __future__ import annotations
 
-from qjoule.studies.servers.postgres import (
-    postgres_server,
-)
+import shutil
+import time
 
-__all__ = [
-    "postgres_server",
-]
+import psycopg
+
+from qjoule.studies.servers.postgres import postgres_server
+from servers.certificates import self_signed
+from servers.process import DatabaseServer
+
+__all__ = ["offer_tls", "postgres_server"]
+
+_TIMEOUT_S = 60.0
+
+
+def offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
+    """Turns TLS on, and asks the user m_scram for a password."""
+    data = server.directory / "data"
+    for made, name in zip(self_signed(data), ("server.key", "server.crt"), strict=True):
+        shutil.chown(made, (data / "PG_VERSION").stat().st_uid)
+        made.chmod(0o600)
+        made.rename(data / name)
+    rules = data / "pg_hba.conf"
+    rules.write_text("host all m_scram all scram-sha-256\n" + rules.read_text())
+    connection.execute("alter system set ssl = on")
+    connection.execute("select pg_reload_conf()")
+    deadline = time.monotonic() + _TIMEOUT_S
+    while connection.execute("show ssl").fetchone() != ("on",):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

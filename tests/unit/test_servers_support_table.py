@@ -39,11 +39,11 @@ def test_the_page_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("row", "end"),
     [
-        ("| MariaDB | 10.11 | plain text | socket | exact | ", "socket, exact | not traced |"),
-        ("| MySQL | 8.0.15 | thread pool | symbol | exact | ", "not traced | not traced |"),
-        ("| PostgreSQL | 15 | TLS possible | symbol | exact |", "not exact | not traced |"),
-        ("| Redis | 7.0 | plain text | socket | exact |", "not traced |"),
-        ("| Redis | 7.0 | io-threads that read | statistical | not exact |", "not traced |"),
+        ("| MariaDB | 10.11, 11.8 | plain text | socket | exact | ", "socket, exact | not traced |"),
+        ("| MySQL | 8.0.15, 9.7 | thread pool | symbol | exact | ", "not traced | not traced |"),
+        ("| PostgreSQL | 15, 17, 18 | TLS possible | symbol | exact |", "not exact | not traced |"),
+        ("| Redis | 7.0, 8.0 | plain text | socket | exact |", "not traced |"),
+        ("| Redis | 7.0, 8.0 | io-threads that read | statistical | not exact |", "not traced |"),
         ("| VoltDB | 10.0 | all | symbol | exact |", "by thread, no queries |"),
         ("| any other process |  | all | by thread | no queries |", "by thread, no queries |"),
     ],
@@ -71,5 +71,5 @@ def test_a_measured_cost_stands_in_its_rows_alone(monkeypatch: pytest.MonkeyPatc
         if "2.35 µs (2.10 to 2.60), whole 3.46 µs (3.21 to 3.80)" in line
     ]
     assert [row.split(" | ")[2] for row in rows[:-1]] == ["TLS possible", "configuration unknown"]
-    assert all(row.startswith("| PostgreSQL | 15 | ") for row in rows[:-1])
+    assert all(row.startswith("| PostgreSQL | 15, 17, 18 | ") for row in rows[:-1])
     assert rows[-1].endswith("| `SELECT 1` | a CPU, Linux 6.18.5, 2026-11-21 |")

@@ -5,7 +5,6 @@ middle.
 
 from __future__ import annotations
 
-import shutil
 import socket
 import struct
 import subprocess
@@ -24,7 +23,7 @@ from qjoule_drivers import tag
 from root.support.mysql_story import marker_counts
 from root.support.postgres_client import postgres_client, query
 from root.support.recording import Run, both_rungs, recording
-from servers.postgres import postgres_server
+from servers.postgres import offer_tls, postgres_server
 from servers.process import DatabaseServer, Unavailable
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -40,28 +39,10 @@ def replicated(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: AR
         with postgres_server("wal_level=logical", "max_wal_senders=4") as server:
             with server.connect() as connection:
                 connection.execute("create user m_scram password 'secret' replication")
-                _offer_tls(server, connection)
+                offer_tls(server, connection)
             yield server
     except Unavailable as reason:
         pytest.skip(str(reason))
-
-
-def _offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
-    data = server.directory / "data"
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    files = ["-nodes", "-subj", "/CN=test", "-keyout", "server.key", "-out", "server.crt"]
-    subprocess.run([*new, *files], cwd=data, check=True, capture_output=True)
-    for name in ("server.key", "server.crt"):
-        shutil.chown(data / name, (data / "PG_VERSION").owner())
-        (data / name).chmod(0o600)
-    rules = data / "pg_hba.conf"
-    rules.write_text("host all m_scram all scram-sha-256\n" + rules.read_text())
-    connection.execute("alter system set ssl = on")
-    connection.execute("select pg_reload_conf()")
-    deadline = time.monotonic() + TIMEOUT_S
-    while connection.execute("show ssl").fetchone() != ("on",):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_tls_is_seen_by_the_symbols_and_counted_on_the_sockets(

@@ -35,10 +35,11 @@ exact*: sessions that are encrypted are counted, not seen; so are sessions of My
 has compressed, where the rung is socket (`--rung symbol` sees them). Where the rung is statistical,
 requests are counted, and their CPU time and joules come by regression. *Not traced*: qjoule would
 have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Tested*: the versions
-that the tests run for real; for MongoDB, which no package registry has, they run a *stand-in* with
-its way to read and its functions' signatures. The last three columns say what becomes of a server
-on a kernel before 6.3 and where the symbol rung's functions are not found: a stripped executable,
-or a version that is not in the second table.
+that the tests run for real, those of Debian's newer suites in root trees of their own, as in a
+container (`make test-versions`); for MongoDB, which no package registry has, they run a *stand-in*
+with its way to read and its functions' signatures. The last three columns say what becomes of a
+server on a kernel before 6.3 and where the symbol rung's functions are not found: a stripped
+executable, or a version that is not in the second table.
 """
 _COST = """CPU time that `qjoule record` adds to the server's own for each query: medians of
 interleaved turns, with their 95 % intervals, by `make bench-rungs`. First what the *rung* adds to a

@@ -6,14 +6,15 @@ from __future__ import annotations
 from qjoule.servers.mysql.signatures import SIGNATURES
 from qjoule.servers.supported import THREAD_MODES, Functions, Supported
 
-_MARIADB, _MYSQL = "10.11", "8.0.15"
+_MARIADB, _MYSQL = ("10.11", "11.8"), ("8.0.15", "9.7")
 
 
-def _functions(newest: str, tested: str) -> tuple[Functions, ...]:
+def _functions(newest: str, tested: tuple[str, ...]) -> tuple[Functions, ...]:
     """The signatures of one of the two; `newest` is the line that the tests run."""
     name = newest.partition(" ")[0]
+    said = f"{name} {', '.join(tested)}"
     return tuple(
-        Functions(versions, (signature,), f"{name} {tested}" if versions == newest else "no")
+        Functions(versions, (signature,), said if versions == newest else "no")
         for versions, signature, _role in SIGNATURES
         if versions.rpartition(", ")[2].startswith(name)
     )
@@ -24,8 +25,8 @@ ROWS = (
         "mariadb",
         "MariaDB",
         THREAD_MODES,
-        (_MARIADB,),
+        _MARIADB,
         _functions("MariaDB from 10.6", _MARIADB),
     ),
-    Supported("mysql", "MySQL", THREAD_MODES, (_MYSQL,), _functions("MySQL from 5.7", _MYSQL)),
+    Supported("mysql", "MySQL", THREAD_MODES, _MYSQL, _functions("MySQL from 5.7", _MYSQL)),
 )

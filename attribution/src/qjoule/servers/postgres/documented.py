@@ -6,7 +6,7 @@ from __future__ import annotations
 from qjoule.servers.postgres.signatures import FUNCTIONS, MAJORS
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 
-_TESTED = "15"
+_TESTED = ("15", "17", "18")
 
 ROWS = (
     Supported(
@@ -14,12 +14,12 @@ ROWS = (
         "PostgreSQL",
         # A process for each connection, always.
         (PLAIN, TLS, Mode(UNKNOWN.title, encryption=None)),
-        (_TESTED,),
+        _TESTED,
         (
             Functions(
                 f"PostgreSQL {MAJORS[0]} to {MAJORS[-1]}",
                 tuple(FUNCTIONS.values()),
-                f"PostgreSQL {_TESTED}",
+                f"PostgreSQL {', '.join(_TESTED)}",
             ),
         ),
     ),

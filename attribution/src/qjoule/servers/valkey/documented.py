@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 
-_TESTED = "9.1"
+_TESTED = ("8.1", "9.1")
 
 ROWS = (
     Supported(
         "valkey",
         "Valkey",
         (PLAIN, TLS, Mode("io-threads", thread_pool=True), UNKNOWN),
-        (_TESTED,),
-        (Functions("Valkey", (), f"Valkey {_TESTED}"),),
+        _TESTED,
+        (Functions("Valkey", (), f"Valkey {', '.join(_TESTED)}"),),
     ),
 )
