@@ -4,6 +4,7 @@
 #define QJOULE_MYSQL_COMMAND_BPF_H
 
 #include "execution.bpf.h"
+#include "memory.bpf.h"
 #include "reply.bpf.h"
 
 /* All that is read of a command lies in these first bytes. */
@@ -24,6 +25,7 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
 	thread->command = QJ_COMMAND_EXECUTE;
 	thread->executions = command == MYSQL_STMT_EXECUTE || command == MARIADB_STMT_BULK_EXECUTE;
 	prepared_recall(thread, id);
+	thread->mysql.unknown = thread->shape ? 0 : id;
 	label_query(cpu, thread);
 }
 

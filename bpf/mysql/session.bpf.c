@@ -18,12 +18,6 @@
 
 #define LOGIN_FORMAT_BYTES 6
 
-/* LEX_CSTRING: include/m_string.h, include/mysql/mysql_lex_string.h */
-struct mysql_name {
-	__u64 text;
-	__u64 length;
-};
-
 static __always_inline struct thread_state *symbol_thread(void)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
@@ -84,6 +78,7 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 		return;
 	if (thread->socket && !changes_user(thread))
 		emit_of(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
+	mysql_meet(session_of(thd));
 	thread->socket = 0; /* the thread's next login has another socket */
 	if (changes_user(thread))
 		thread->mysql.changes = 1;

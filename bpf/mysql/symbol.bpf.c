@@ -80,9 +80,12 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 	now = bpf_ktime_get_ns();
 	*cpu = this_cpu();
 	session = session_of(thd);
-	if (thread->session != session)
+	if (thread->session != session) {
 		thread->query = 0; /* since its last command the thread may have handled a login */
-	thread->session = session;
+		thread->session = session;
+		if (!mysql_meet(session))
+			mysql_find_names(*cpu, thread);
+	}
 	*resumed = is_pool(thread) && resume(*cpu, thread, now);
 	if (!*resumed)
 		query_begin(*cpu, thread, now);
@@ -268,6 +271,7 @@ int BPF_KRETPROBE(mysql_end, int result)
 		return 0;
 	}
 	answered(cpu, thread);
+	mysql_executed(cpu, thread);
 	query_end(cpu, thread, now);
 	if (!goes_back(thread))
 		query_release(cpu, thread, now);

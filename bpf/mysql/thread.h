@@ -29,6 +29,8 @@ struct mysql_thread {
 			__u8 more;	/* enum mysql_more */
 			__u8 expects;	/* enum mysql_expect */
 			__u8 changes;	/* the user or database changes if the server accepts it */
+			__u8 reserved;
+			__u32 unknown; /* id of a prepared statement whose text is unknown */
 		};
 	};
 	__u64 changing;	   /* rung symbol: the session whose database may change; 0: none */

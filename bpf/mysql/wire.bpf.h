@@ -46,6 +46,7 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 		thread->end_ns = now;
 	} else {
 		mysql_answered(cpu, thread, &reply);
+		mysql_executed(cpu, thread);
 		query_end(cpu, thread, now);
 	}
 }
@@ -69,6 +70,7 @@ static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thr
 		reply.length[1] = reply.length[2] = 0;
 		mysql_answered(cpu, thread, &reply);
 	}
+	mysql_executed(cpu, thread);
 	query_end(cpu, thread, thread->end_ns ?: now);
 }
 
@@ -124,6 +126,8 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 		mysql_dumped(cpu, thread);
 	if (sequence == 0) {
 		mysql_overtaken(cpu, thread, buffer, now);
+		if (thread->phase == PHASE_UNKNOWN) /* it was already logged in */
+			mysql_find_names(cpu, thread);
 		thread->phase = PHASE_READY;
 		query_begin(cpu, thread, now);
 		thread->mysql.expects = MYSQL_COMMAND;

@@ -71,6 +71,7 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 	__u64 addr = walk->addr, name;
 	__u32 length = statement_name(thread, addr, here, &name);
 
+	thread->postgres.unknown = 0;
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
 	/* With a cut-off name there is no statement: an older text could pass for this one. */
@@ -107,7 +108,10 @@ static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
 		prepared_recall(thread, name);
 		postgres_open_portal(thread, portal, portal_name);
+		/* Of two portals that wait, it is not known which one the server executes last. */
+		thread->postgres.unknown = thread->shape || thread->postgres.bound ? 0 : name;
 	} else {
+		thread->postgres.unknown = 0;
 		count_loss(walk->cpu, QJ_LOSS_TEXT);
 		thread->shape = thread->tags = 0;
 		thread->flags |= QJ_QUERY_NO_TEXT;
@@ -124,6 +128,7 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 	const struct postgres_before before = postgres_so_far(thread);
 
 	thread->postgres.portal_shape = thread->postgres.portal_tags = 0;
+	thread->postgres.unknown = 0;
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
 	postgres_text(walk->cpu, thread, walk->addr, here);
@@ -160,6 +165,7 @@ static __always_inline void postgres_execute(struct postgres_walk *walk, __u32 h
 	struct thread_state *thread = walk->thread;
 
 	if (!thread->postgres.bound) {
+		thread->postgres.unknown = 0;
 		postgres_fetch(walk, here);
 		return;
 	}

@@ -15,6 +15,7 @@ struct postgres_thread {
 			__u8
 			    may_continue; /* COPY: the client may send data before the query ends */
 			__u8 changes;	  /* a parameter changes if the server accepts it */
+			__u64 unknown;	  /* the request's last statement, if its text is unknown */
 		};
 	};
 	__u64 last_shape;   /* of the query that ended last */

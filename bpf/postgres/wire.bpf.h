@@ -12,6 +12,7 @@
 #include "join.bpf.h"
 #include "messages.bpf.h"
 #include "reply.bpf.h"
+#include "slot.bpf.h"
 #include "stream.bpf.h"
 
 static __always_inline bool postgres_is_data(__u8 type)
@@ -22,8 +23,10 @@ static __always_inline bool postgres_is_data(__u8 type)
 static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 __u64 end_ns)
 {
-	thread->postgres.last_shape = thread->shape;
 	postgres_answered(thread);
+	if (thread->postgres.unknown && thread->postgres.requests == 1)
+		postgres_find_text(cpu, thread);
+	thread->postgres.last_shape = thread->shape;
 	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
 	query_end(cpu, thread, end_ns);

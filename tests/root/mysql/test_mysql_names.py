@@ -161,7 +161,7 @@ def test_names_are_those_that_the_server_lists(server: DatabaseServer, tmp_path:
     run = Run(tmp_path / "t")
     assert run.loss == {}
     assert _named(run, "m_step_") == asked.said
-    assert _named(run, "m_before") == {("m_before", None, None)}
+    assert _named(run, "m_before") == {("m_before", "root", None)}
     _check_changes(run)
     _check_attributed(tmp_path / "t", Counter(user for _, user, _ in asked.said))
 

@@ -92,7 +92,7 @@ class Before:
     def go_on(self, story: Story) -> None:
         for value in range(3):
             self.client.execute(self.statement, value)
-        story.executed_before_attach = 3
+        story.executed_before_attach = story.sent["m_before"] = 3
         after = self.client.prepare(b"select ? as m_after")
         story.prepares += 1
         for value in range(2):

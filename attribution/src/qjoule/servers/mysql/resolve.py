@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
+from qjoule.servers.mysql.memory import SessionMemory, session_memory
 from qjoule.servers.mysql.signatures import (
     Role,
     boundary_functions,
@@ -15,8 +16,17 @@ from qjoule.servers.mysql.signatures import (
     name_functions,
 )
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.probing import check_machine, file_key, probes_of, probes_or_why
+from qjoule.servers.probing import (
+    check_machine,
+    file_key,
+    probes_of,
+    probes_or_why,
+    within_bounds,
+)
 from qjoule.servers.resolution import Resolution
+
+#: Facts found here, by their names in the registry.
+FACTS = tuple(SessionMemory().facts())
 
 
 def resolve(candidate: Candidate, _version: str) -> Resolution:
@@ -25,7 +35,9 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
         QjouleError: not even the identity of its file can be read.
     """
     executable = candidate.executable
-    resolution = Resolution(file_key(executable))
+    memory, notes = session_memory(executable)
+    facts = within_bounds("mysql", memory.facts())
+    resolution = Resolution(file_key(executable), facts=facts, notes=notes)
     try:
         check_machine(executable)
         children, no_children = probes_or_why(executable, child_functions)

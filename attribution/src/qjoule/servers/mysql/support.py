@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from qjoule.servers.choice import rung_by_connection
 from qjoule.servers.mysql.identify import identify
-from qjoule.servers.mysql.resolve import boundary_cost_ns, resolve
+from qjoule.servers.mysql.resolve import FACTS, boundary_cost_ns, resolve
 from qjoule.servers.mysql.settings import settings
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
@@ -32,6 +32,7 @@ SUPPORT = ServerSupport(
     identify=identify,
     settings=settings,
     resolve=resolve,
+    resolved=FACTS,
     choose_rung=rung_by_connection,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds where MySQL and MariaDB keep what bpf/mysql/memory.bpf.h reads: the running thread's
+session, its prepared statements, its user and its default database.
+
+Structs of a server differ between versions and builds. So each offset is read from the code of a
+function, named by its whole signature, that does nothing else than use the member in question. Code
+of another form gives no offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+from qjoule.servers.elf import Executable, Symbol
+from qjoule.servers.function_code import code_of, the_function
+from qjoule.servers.mysql import memory_code as code
+from qjoule.servers.signatures import CannotResolve
+
+_CODE_BYTES = 512
+
+#: MariaDB: sql/sql_class.cc and sql/sql_prepare.cc.
+_MARIADB_CURRENT, _MARIADB_CLOSE = "_current_thd", "_Z17mysqld_stmt_closeP3THDPc"
+_MARIADB_TEXT, _MARIADB_DATABASE = "thd_query_string", "thd_current_db"
+_MARIADB_SET_DATABASE = "_ZN18Prepared_statement6set_dbEPK25st_mysql_const_lex_string"
+_MARIADB_USER = "thd_user_name"
+#: MySQL: sql/sql_class.cc, sql/sql_thd_api.cc, sql/sql_prepare.cc, sql/auth/sql_security_ctx.cc.
+_MYSQL_CURRENT = "_Z19thd_get_current_thdv"
+_MYSQL_FIND = "_ZN22Prepared_statement_map4findEm"
+_MYSQL_CHECK = "_Z19mysql_stmt_precheckP3THDPK8COM_DATA19enum_server_commandPP18Prepared_statement"
+_MYSQL_EXECUTE = "_Z19mysqld_stmt_executeP3THDP18Prepared_statementbmP8PS_PARAM"
+_MYSQL_PROFILE = "_ZN9PROFILING16set_query_sourceEPKcm"
+_MYSQL_SECURITY = "_Z24thd_get_security_contextP3THDPP16Security_context"
+_MYSQL_USER = "_ZN16Security_context12user_matchesEPS_"
+_MYSQL_DATABASE = "_ZN3THD6set_dbERK17MYSQL_LEX_CSTRING"
+
+
+@dataclass(frozen=True)
+class SessionMemory:
+    """Offsets in bytes; 0: unknown."""
+
+    session: int = 0  #: of current_thd, below the thread pointer
+    last_found: int = 0  #: in THD, of the prepared statement that a command named last
+    statement_id: int = 0  #: in a prepared statement
+    statement_text: int = 0  #: likewise, of a pointer and a length
+    security: int = 0  #: in THD, of its security context
+    user: int = 0  #: in a security context; may be 0 if `security` is known
+    database: int = 0  #: in THD, of a pointer and a length
+
+    def facts(self) -> dict[str, int]:
+        """The offsets by their names in the registry."""
+        return {name.replace("_", "-"): number for name, number in asdict(self).items()}
+
+
+def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ...]]:
+    """The offsets found, and for each missing part a line with what is unknown without it."""
+    is_mariadb = bool(executable.functions(_MARIADB_CURRENT))
+    found, notes = SessionMemory(), []
+    statements = "statements prepared before tracing have no text"
+    names = "sessions opened before tracing have no user and database"
+    parts: tuple[tuple[Callable[[Executable, SessionMemory], SessionMemory], str], ...] = (
+        (_mariadb_statements if is_mariadb else _mysql_statements, statements),
+        (_mariadb_names if is_mariadb else _mysql_names, names),
+    )
+    try:
+        current = _MARIADB_CURRENT if is_mariadb else _MYSQL_CURRENT
+        found = replace(found, session=code.below_thread_pointer(_code(executable, current)))
+    except CannotResolve as error:
+        return found, tuple(f"{lacks}: {error}" for _, lacks in parts)
+    for part, lacks in parts:
+        try:
+            found = part(executable, found)
+        except CannotResolve as error:
+            notes.append(f"{lacks}: {error}")
+    return found, tuple(notes)
+
+
+def _mariadb_statements(executable: Executable, found: SessionMemory) -> SessionMemory:
+    """`find_prepared_statement()` is static: it is one of the functions that a close calls."""
+    close = the_function(executable, _MARIADB_CLOSE)
+    pairs = set()
+    for vaddr in code.calls(_code(executable, _MARIADB_CLOSE), close.vaddr):
+        called = Symbol(f"a call in {_MARIADB_CLOSE}", vaddr, 0, close.table)
+        _, its_code = code_of(executable, called, _CODE_BYTES)
+        pairs |= code.found_by_id(its_code)
+    if len(pairs) != 1:
+        raise CannotResolve(f"{_MARIADB_CLOSE} finds statements in {len(pairs)} known ways")
+    last_found, statement_id = pairs.pop()
+    # A THD is a Statement too. That this is its first part shows where both have their database.
+    database = code.address_of(_code(executable, _MARIADB_DATABASE))
+    if database not in code.stores(_code(executable, _MARIADB_SET_DATABASE)):
+        raise CannotResolve(f"{_MARIADB_SET_DATABASE} does not store a name at {database:#x}")
+    text = code.address_of(_code(executable, _MARIADB_TEXT))
+    return replace(found, last_found=last_found, statement_id=statement_id, statement_text=text)
+
+
+def _mariadb_names(executable: Executable, found: SessionMemory) -> SessionMemory:
+    security, user = code.pointer_in_pointer(_code(executable, _MARIADB_USER))
+    database = code.address_of(_code(executable, _MARIADB_DATABASE))
+    return replace(found, security=security, user=user, database=database)
+
+
+def _mysql_statements(executable: Executable, found: SessionMemory) -> SessionMemory:
+    find = the_function(executable, _MYSQL_FIND)
+    pairs = code.found_by_id(_code(executable, _MYSQL_FIND))
+    check = the_function(executable, _MYSQL_CHECK)
+    maps = code.first_arguments(_code(executable, _MYSQL_CHECK), check.vaddr, find.vaddr)
+    if len(pairs) != 1 or len(maps) != 1:
+        raise CannotResolve(f"{_MYSQL_FIND} is not as expected, or not called as expected")
+    ((last_found, statement_id),) = pairs
+    execute = the_function(executable, _MYSQL_EXECUTE)
+    profile = the_function(executable, _MYSQL_PROFILE)
+    texts = code.passed_strings(_code(executable, _MYSQL_EXECUTE), execute.vaddr, profile.vaddr)
+    if not texts:
+        raise CannotResolve(f"{_MYSQL_EXECUTE} does not pass its text as expected")
+    return replace(
+        found,
+        last_found=maps.pop() + last_found,
+        statement_id=statement_id,
+        statement_text=texts.pop(),
+    )
+
+
+def _mysql_names(executable: Executable, found: SessionMemory) -> SessionMemory:
+    security = code.returned_member(_code(executable, _MYSQL_SECURITY))
+    user = code.compared_members(_code(executable, _MYSQL_USER))
+    database = code.compared_string(_code(executable, _MYSQL_DATABASE))
+    return replace(found, security=security, user=user, database=database)
+
+
+def _code(executable: Executable, name: str) -> bytes:
+    return code_of(executable, the_function(executable, name), _CODE_BYTES)[1]

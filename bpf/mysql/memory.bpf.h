@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * What a server's own memory says of sessions and statements that are older than the recording. The
+ * running thread's session object (class THD) is in the thread-local variable current_thd. It
+ * points to the prepared statement that a command named last, which has its id and its text. So a
+ * statement that was prepared before is read after its first execution, once, and no further probe
+ * is needed.
+ *
+ * All offsets come from the server's own code (servers/mysql/memory.py). A text is taken only if
+ * the statement has the id that the client sent. MySQL: class Prepared_statement_map
+ * (sql/sql_class.h), class Prepared_statement (sql/sql_prepare.h). MariaDB: class Statement_map
+ * (sql/sql_class.h).
+ */
+#ifndef QJOULE_MYSQL_MEMORY_BPF_H
+#define QJOULE_MYSQL_MEMORY_BPF_H
+
+#include "core/statement.bpf.h"
+
+/* LEX_CSTRING: include/m_string.h, include/mysql/mysql_lex_string.h */
+struct mysql_name {
+	__u64 text;
+	__u64 length;
+};
+
+struct mysql_met_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64); /* session */
+	__type(value, __u8);
+};
+extern struct mysql_met_map mysql_met SEC(".maps");
+
+/* In memory.bpf.c, so that the verifier checks each once. They return 0. */
+extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* Reports user and database of the thread's session, whose login was not seen. */
+extern int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread);
+
+/* A command is over: its prepared statement gets its text now if it was unknown until here. */
+static __always_inline void mysql_executed(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (!thread->mysql.unknown || thread->shape)
+		return;
+	mysql_find_text(cpu, thread);
+	label_query(cpu, thread);
+}
+
+/* Rung symbol: notes that a session's names are known. Returns whether they were. */
+static __always_inline bool mysql_meet(__u64 session)
+{
+	static const __u8 yes = 1;
+
+	if (bpf_map_lookup_elem(&mysql_met, &session))
+		return true;
+	bpf_map_update_elem(&mysql_met, &session, &yes, BPF_ANY);
+	return false;
+}
+
+#endif
