@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake_attribution import attribution, query_row, typical
+from fake_attribution import attribution, fixed_row, query_row, typical
 from fake_source import FakeSource
-from qjoule.model.result import PARTS, Attribution
+from qjoule.model.result import PARTS, Attribution, ServerChange
 from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.json_report import document
+from qjoule.reporters.json_report import document, run_forms
 from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
@@ -131,6 +131,48 @@ def test_figures_on_screens_say_what_they_are_worth(grade: str, width: int) -> N
     assert f"TOTAL {grade}" in printed
     assert "spread evenly" in printed
     assert "1,234 context switches not shown by the kernel" in printed
+
+
+def _dark() -> Attribution:
+    """A traced server that exited, and one that runs untraced and used 2 J."""
+    gone = ServerChange("exited", "mariadb:3306", since="2026-11-21T03:31:07.5Z")
+    process = "mariadbd (untraced, pid 7)"
+    hides = ServerChange(
+        "untraced", "mariadbd", since="2026-11-21T03:31:09Z", pid=7, process=process
+    )
+    row = replace(fixed_row("other_processes", 2 * 10**9, 10**10), keys={"process": process})
+    whole = attribution((query_row(10**9),), {"other_processes": 2 * 10**9})
+    return replace(
+        whole, trace=replace(whole.trace, changes=(gone, hides)), fixed=(row, *whole.fixed[1:])
+    )
+
+
+def test_servers_that_nobody_sees_are_in_every_file() -> None:
+    whole = _dark()
+    for found in (document(whole), _live_json(whole), screen_document(_view(whole))["interval"]):
+        gone, hides = found["trace"]["changes"]
+        assert (gone["what"], gone["name"], gone["energy_j"]) == ("exited", "mariadb:3306", None)
+        assert (hides["what"], hides["pid"], hides["energy_j"]) == ("untraced", 7, 2.0)
+        assert hides["cpu_ns"] == whole.fixed[0].cpu_ns
+    for text in (to_csv(whole), _live_csv(whole)):
+        for row in _csv_rows(text):
+            assert "mariadb:3306 exited at 2026-11-21T03:31:07Z; " in row["servers_not_seen"]
+            assert "mariadbd (process 7) ran untraced since" in row["servers_not_seen"]
+    head = json.loads(to_table(whole).schema.metadata[b"qjoule.attribution/1"])
+    assert len(head["trace"]["changes"]) == 2
+    compared = run_forms(whole, "a").problems
+    assert any("ran untraced" in problem for problem in compared)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_servers_that_nobody_sees_are_on_every_screen(width: int) -> None:
+    whole = _dark()
+    live = "\n".join(line.plain() for line in compose(_view(whole), width, 24))
+    assert "mariadb:3306 exited, mariadbd runs untraced 2.00 J" in live
+    printed = " ".join(render(whole, width=width).split())
+    assert "complete yes · BUT mariadb:3306 exited, mariadbd runs untraced 2.00 J" in printed
+    assert "mariadbd (process 7) ran untraced since 2026-11-21T03:31:09Z" in printed
+    assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
 
 
 def test_what_was_lost_is_told_in_words_where_there_is_room() -> None:

@@ -17,9 +17,11 @@ from qjoule.commands import options
 from qjoule.commands.say import say
 from qjoule.commands.taken_along import TakenAlong
 from qjoule.contract import Mode, Rung
+from qjoule.engine.recorded import server_changes
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.model.labels import BY_THREAD
+from qjoule.reporters import changes
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.shapes import fingerprint
@@ -273,6 +275,7 @@ def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
             reports=running.tags,
             client_tags=client_tags,
             meter=job.meter,
+            watch=running.watch,
         )
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
@@ -286,6 +289,8 @@ def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
         f"energy {written.energy.source} ({written.energy.grade}), {job.along.said}, "
         f"{_lost(written)}"
     )
+    for change in server_changes(written):
+        say(changes.said(change))
     if job.meter is not None:
         say(job.meter.summary)
     if tags is not None and tags.applications:

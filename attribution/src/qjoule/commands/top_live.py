@@ -70,6 +70,7 @@ def live(
                 client_tags=wanted.client_tags,
                 where=where,
                 told=_remembering(memory, failures),
+                watch=running.watch,
             )
     finally:
         for words in failures[:1]:  # not while the view has the screen

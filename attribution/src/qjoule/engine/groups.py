@@ -90,7 +90,8 @@ def group_owners(
         elif kind == "tracer":
             label = TRACER
         else:
-            label = process(row["process_comm"] or row["comm"] or _UNKNOWN_PROCESS)
+            untraced = row["role"] if kind == "process" else None
+            label = process(untraced or row["process_comm"] or row["comm"] or _UNKNOWN_PROCESS)
         groups.append(index.number(label))
     unknown = index.number(process(_UNKNOWN_PROCESS))
     return OwnerGroups(

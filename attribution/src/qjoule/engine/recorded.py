@@ -27,7 +27,7 @@ from qjoule.model.energy import (
 )
 from qjoule.model.labels import BY_THREAD
 from qjoule.model.ledger import Ledger
-from qjoule.model.result import TraceInfo
+from qjoule.model.result import ServerChange, TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.arrow import pc
@@ -130,6 +130,24 @@ def trace_info(trace: Trace) -> TraceInfo:
         complete=trace.complete,
         loss=trace.loss,
         lost_cpu_ns=trace.lost_cpu_ns,
+        changes=server_changes(meta),
+    )
+
+
+def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
+    """What happened to servers, with times for people."""
+    return tuple(
+        ServerChange(
+            one.what,
+            one.name,
+            meta.moment(one.t_ns),
+            meta.moment(one.until_ns),
+            one.pid,
+            one.process,
+            one.cpu_ns,
+            one.why,
+        )
+        for one in meta.changes
     )
 
 

@@ -18,6 +18,7 @@ from qjoule.stream.blocks import Stream
 from qjoule.stream.names import Names
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.statements import Fingerprint
+from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
 
 
@@ -45,11 +46,14 @@ class StreamSource:
         client_tags: bool = False,
         where: Selection = EVERYTHING,
         told: Told = nobody,
+        watch: Watch | None = None,
     ) -> None:
         """`reports`: source of the calls of applications. `client_tags`: whether the stream
         contains the tags that clients send to servers. `where`: selects queries. `told` is called
-        now and then, and at the end, with what was learned of the machine."""
+        now and then, and at the end, with what was learned of the machine. `watch` notices servers
+        that are not traced."""
         self._told = told
+        self._watch = watch
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
         self._reports, self._client_tags, self._where = reports, client_tags, where
@@ -76,6 +80,7 @@ class StreamSource:
             client_tags=self._client_tags,
             where=self._where,
             told=self._told,
+            watch=self._watch,
         )
         for frame in chain([first] if first is not None else [], frames):
             if controls.stopped:

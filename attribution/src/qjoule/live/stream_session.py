@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from qjoule.engine import tables
 from qjoule.engine.accounts import Accounts, lag_ns, total_errors
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG, LiveNames, identities
+from qjoule.engine.recorded import server_changes
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums
 from qjoule.live.grouping import Grouping
@@ -27,7 +28,7 @@ from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import Series
 from qjoule.model.labels import BY_THREAD, GroupLabel
-from qjoule.model.result import Attribution, TraceInfo
+from qjoule.model.result import Attribution, ServerChange, TraceInfo
 from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import Announced
@@ -35,6 +36,7 @@ from qjoule.stream.blocks import Frame
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.names import Names
 from qjoule.stream.reported_calls import CallReports
+from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
@@ -50,11 +52,18 @@ def uncalibrated(_meta: Meta) -> Calibrated:
 
 
 def live_names(
-    names: Names, tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
+    names: Names,
+    tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None,
+    watch: Watch | None = None,
 ) -> LiveNames:
     """The names for labels of groups. `tags`: the tags of a shape of calls; None for a
-    statement."""
-    return LiveNames(names.statement, names.server, names.comm, names.comm, names.rung, tags)
+    statement. `watch` names the processes of untraced servers."""
+
+    def process(tgid: int) -> str:
+        untraced = "" if watch is None else watch.process_of(tgid)
+        return untraced or names.comm(tgid)
+
+    return LiveNames(names.statement, names.server, process, names.comm, names.rung, tags)
 
 
 @dataclass
@@ -81,7 +90,9 @@ class StreamSession:
         client_tags: bool = False,
         where: Selection = EVERYTHING,
         told: Told = nobody,
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch
         meta = self._meta = announced.meta
         self._begin_ns = meta.begin_ns or 0
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
@@ -105,7 +116,7 @@ class StreamSession:
         self._reports = reports
         self._calls = CallSums(reports, names.add_call, self._keys)
         self._client_tags = TaggedSums(reports) if client_tags else None
-        self._labels = live_names(names, self._calls.tags)
+        self._labels = live_names(names, self._calls.tags, watch)
         self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
         self._now_ns = self._begin_ns  #: the groupings contain the windows up to here
         self._groupings: dict[str, Grouping] = {}
@@ -132,8 +143,12 @@ class StreamSession:
                     self._names.add_text(frame)
             case Block.SESSION if self._client_tags is not None:
                 self._client_tags.add_session(frame)
+            case Block.FLUSH if self._watch is not None:
+                self._watch.advance(self._rounds.clock_ns)
             case Block.TASK:
                 self._names.add_tasks(frame)
+                if self._watch is not None:
+                    self._watch.tasks(frame.records)
             case Block.PACKAGE_TIME:
                 self._rounds.package_times.add(frame.records)
             case Block.LOSS:
@@ -154,6 +169,8 @@ class StreamSession:
             self._total = _Span(self._now_ns, loss=self._loss_counts())
             for one in self._groupings.values():
                 one.reset()
+        if self._watch is not None:
+            self._watch.advance(self._rounds.clock_ns, everything=ended)
         self._digest(ended=ended)
         if self._now_ns == self._interval.begin_ns and not ended:
             return None
@@ -255,6 +272,7 @@ class StreamSession:
                 complete,
                 loss,
                 ledger.lost_ns,
+                self._changes(begin_ns),
             ),
             source=meta.energy.source or "none",
             grade=meta.energy.grade if ledger.series else "none",
@@ -268,6 +286,12 @@ class StreamSession:
         labels = grouping.labels
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
         return self._calibrated.said_in(result)
+
+    def _changes(self, begin_ns: int) -> tuple[ServerChange, ...]:
+        """What still holds, or ended in the span."""
+        found = () if self._watch is None else self._watch.changes
+        kept = (one for one in found if one.until_ns is None or one.until_ns >= begin_ns)
+        return server_changes(replace(self._meta, changes=tuple(kept)))
 
     def _account(self, roles: Roles, labels: list[GroupLabel]) -> Account:
         return self._accounts.new(roles=roles, memory=self.memory.of(labels))

@@ -134,6 +134,24 @@ class ServerCoverage:
 
 
 @dataclass(frozen=True)
+class ServerChange:
+    """A traced server that exited, or a server whose queries nobody saw.
+
+    `since` and `until` are ISO 8601 in UTC; empty: before the trace, or until its end. `process`:
+    the name of its row among the other processes, which has its joules.
+    """
+
+    what: str  #: exited, or untraced
+    name: str
+    since: str = ""
+    until: str = ""
+    pid: int = 0
+    process: str = ""
+    cpu_ns: int | None = None  #: the CPU time that it hides, where no row says it
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class TraceInfo:
     """Where the figures come from, and what was lost."""
 
@@ -145,6 +163,7 @@ class TraceInfo:
     complete: bool
     loss: dict[str, int]  #: count by cause, only causes that happened
     lost_cpu_ns: int = 0
+    changes: tuple[ServerChange, ...] = ()  #: in the order of their begin
 
 
 @dataclass(frozen=True)

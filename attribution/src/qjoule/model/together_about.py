@@ -27,6 +27,7 @@ def trace_of(traces: Sequence[TraceInfo]) -> TraceInfo:
         complete=all(one.complete for one in traces),
         loss=counts(one.loss for one in traces),
         lost_cpu_ns=sum(one.lost_cpu_ns for one in traces),
+        changes=tuple(change for one in traces for change in one.changes),
     )
 
 

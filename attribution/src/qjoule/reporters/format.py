@@ -74,6 +74,12 @@ def duration(value_ns: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def moment(iso: str) -> str:
+    """A time in ISO 8601 without the fraction of its second."""
+    head, dot, tail = iso.partition(".")
+    return head + ("Z" if tail.endswith("Z") else "") if dot else iso
+
+
 def count(value: float | None) -> str:
     """A number of things: whole up to a million (12,345), then 1.23 M."""
     if not is_known(value):

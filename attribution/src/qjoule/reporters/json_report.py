@@ -15,7 +15,7 @@ from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
-from qjoule.reporters import impact
+from qjoule.reporters import changes, impact
 from qjoule.reporters.missing import lost
 from qjoule.reporters.power import unavailable
 
@@ -79,6 +79,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "unattributed_windows": attribution.unattributed_windows,
             "window_causes": attribution.window_causes,
             "anomalies": attribution.anomalies,
+            "changes": changes.documents(attribution),
         },
         "energy_source": {
             "name": source.name,
@@ -265,7 +266,8 @@ def _total_error(source: dict[str, Any]) -> float:
 def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
     cut_off = () if trace["complete"] else ("cut off, its end is missing",)
     words = lost({str(k): int(v) for k, v in trace["loss"].items()}, int(trace["lost_cpu_ns"]))
-    return (*cut_off, f"lost: {words}") if words else cut_off
+    dark = tuple(str(change["text"]) for change in trace.get("changes", ()))
+    return (*cut_off, *((f"lost: {words}",) if words else ()), *dark)
 
 
 def _form(row: dict[str, Any]) -> Form:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from qjoule.model.result import Attribution
+from qjoule.reporters import changes, missing
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing
 from qjoule.reporters.live_frame import Line, Span, flow, place
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.provenance import has_energy, rungs
@@ -33,7 +33,7 @@ def header(state: ViewState, width: int) -> list[Line]:
     return [
         _title(state, attribution, width),
         _provenance(attribution, width),
-        flow([(f"rung {rungs(attribution)}", "dim")], width),
+        _rungs(attribution, width),
         _status(state, width),
     ]
 
@@ -88,6 +88,12 @@ def _provenance(attribution: Attribution, width: int) -> Line:
     odd = missing.anomalies(attribution)
     rest = [(f"oddities: {odd}" if odd else "", "warn"), (fmt.one_line(source.reason), "dim")]
     return flow([*shown, *rest], width)
+
+
+def _rungs(attribution: Attribution, width: int) -> Line:
+    """What no rung sees comes first, so that it is shown on narrow screens too."""
+    untraced = ", ".join(changes.untraced(attribution))
+    return flow([(untraced, "bad"), (f"rung {rungs(attribution)}", "dim")], width)
 
 
 def _fits(items: list[tuple[str, str]], width: int) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from qjoule.model.labels import BY_THREAD, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage, TracePart
+from qjoule.reporters import changes, missing, power
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing, power
 
 #: The effect of each idle policy, for people.
 IDLE_POLICIES = {
@@ -35,8 +35,9 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
     """What a reader must know before the first figure: (name, text) lines."""
     trace, source = attribution.trace, attribution.energy_source
     machine = " · ".join(filter(None, (trace.host, trace.cpu, trace.kernel)))
+    span = f"{fmt.moment(trace.start)} · {fmt.duration(trace.duration_s * 1e9)}"
     lines = [
-        ("trace", f"{_start(trace.start)} · {fmt.duration(trace.duration_s * 1e9)} · {machine}"),
+        ("trace", f"{span} · {machine}"),
         *(("", _part(part)) for part in attribution.parts),
         ("energy", _energy(attribution)),
     ]
@@ -57,7 +58,7 @@ def _part(part: TracePart) -> str:
     if has_energy(one):
         column = fmt.energy_column([one.main.measured_nj])
         total = f"{column.total} {column.unit} {one.energy_source.grade}"
-    about = (f"{part.name}: {_start(one.trace.start)}", seconds, one.trace.host, total)
+    about = (f"{part.name}: {fmt.moment(one.trace.start)}", seconds, one.trace.host, total)
     return " · ".join(filter(None, about))
 
 
@@ -71,6 +72,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         *(("", _named(one)) for one in attribution.servers),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
+        *(("servers", text) for text in changes.lines(attribution)),
     ]
     if windows := missing.windows(attribution):
         lines.append(("windows", windows))
@@ -152,15 +154,11 @@ def _other_domain(domain: Domain) -> str:
 
 def _completeness(attribution: Attribution) -> str:
     text = "yes" if attribution.trace.complete else "NO: the trace was cut off, its end is missing"
+    if words := changes.untraced(attribution):
+        text += f" · BUT {', '.join(words)}"
     if attribution.unattributed_windows:
         text += (
             f" · {fmt.count(attribution.unattributed_windows)} of {fmt.count(attribution.windows)}"
             " windows without a usable energy reading: their energy is in no row"
         )
     return text
-
-
-def _start(start: str) -> str:
-    """ISO 8601 without the fraction of a second."""
-    head, dot, tail = start.partition(".")
-    return head + ("Z" if tail.endswith("Z") else "") if dot else start

@@ -5,11 +5,9 @@ later.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from qjoule.servers.examined import Examined, Facts
@@ -47,7 +45,7 @@ def discover(
     host = host or DirectHost(proc, root)
     listed = host.processes()
     unreadable: list[str] = []
-    named = [p for p in listed.processes if _names().fullmatch(p.base_name)]
+    named = [p for p in listed.processes if is_named_like_a_server(p.base_name)]
     families = [(members, main) for main, members in _families(named)]
     families += [([one], one) for one in listed.processes if one.base_name in runtimes()]
     running: list[Server] = []
@@ -97,11 +95,9 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
     )
 
 
-@cache
-def _names() -> re.Pattern[str]:
+def is_named_like_a_server(name: str) -> bool:
     """A first filter; the content of the executable decides."""
-    names = "|".join(f"({one.executables})" for one in supported() if one.executables)
-    return re.compile(rf"({names})([-_.].*)?")
+    return any(one.may_be_named(name) for one in supported())
 
 
 def _installed_patterns() -> list[str]:

@@ -7,6 +7,7 @@ gets them from `registered`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -103,6 +104,11 @@ class ServerSupport:
     #: What is never seen of such a server, one line each.
     blind_spots: Callable[[Server], tuple[str, ...]] = lambda _server: ()
     agent: AgentSupport | None = None
+
+    def may_be_named(self, name: str) -> bool:
+        """Whether an executable of it may have this name."""
+        pattern = rf"({self.executables})([-_.].*)?"
+        return bool(self.executables) and re.fullmatch(pattern, name) is not None
 
     def facts(self, server: Server, resolution: Resolution, rung: Rung) -> dict[str, int]:
         """Facts about a planned server, for its BPF programs."""

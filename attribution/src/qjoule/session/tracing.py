@@ -21,6 +21,7 @@ from enum import Enum
 
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
+from qjoule.servers.lookout import ProcLookout
 from qjoule.servers.plan import AttachPlan
 from qjoule.session.applications import listen
 from qjoule.session.targets import Targets
@@ -28,6 +29,7 @@ from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.blocks import Stream
 from qjoule.stream.titles import TitledStream
+from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.meta import Meta
 
@@ -48,6 +50,7 @@ class Tracing:
     stream: Stream
     meta: Meta  #: of this machine and its servers; the stream completes it
     tags: TagSource | None
+    watch: Watch  #: for whoever reads the stream: what of servers it does not see
     unheard: str  #: why applications cannot report; empty: they can, or need not
 
 
@@ -72,6 +75,7 @@ def tracing(
         QjouleError: there is no root part, it refuses, or the tracer fails, with its message.
     """
     meta = trace_meta(targets.plan)
+    watch = _watch(meta, targets)
     with ExitStack() as stack:
         tags, unheard = None, ""
         if applications is not Applications.NONE:
@@ -87,10 +91,20 @@ def tracing(
         if tags is not None:
             tags.start()
         meta = replace(meta, more_counters=tracer.more_counters)
-        yield Tracing(tracer, _titled(tracer, targets.plan), meta, tags, unheard)
+        yield Tracing(tracer, _titled(tracer, targets.plan), meta, tags, watch, unheard)
 
 
 def _titled(tracer: Tracer, plan: AttachPlan) -> Stream:
     """The tracer's stream, with roles for processes that write titles."""
     servers = (planned.server for planned in plan.traced)
     return TitledStream(tracer.stream, titled((server.id, server.kind) for server in servers))
+
+
+def _watch(meta: Meta, targets: Targets) -> Watch:
+    """Watches over the servers of this machine, also those that are left out."""
+    reasons = {
+        planned.server.tgids[0]: planned.choice.why
+        for planned in targets.plan.servers
+        if planned.server.running and not planned.traced
+    }
+    return Watch(meta.servers, ProcLookout(), chosen=bool(targets.pids), reasons=reasons)

@@ -25,6 +25,7 @@ from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall, 
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.stream.transactions import Transactions
+from qjoule.stream.watch import Watch
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, METER, METER_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
@@ -59,8 +60,11 @@ class Ingest:
         reports: CallReports | None = None,
         client_tags: bool = False,
         meter: Metering | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._announced = Announced(meta)
+        self._watch = watch
+        self._news = 0  #: of the watch, as of the meta
         self._sink = sink
         self._batch_ns = batch_ns
         self._reports = reports
@@ -76,7 +80,7 @@ class Ingest:
         self._ending = False
         self._reported = 0  #: number of calls that only their clients report
         self._waiting: list[ReportedCall] = []  #: calls that lie ahead of the stream's clock
-        self._owners = Owners()
+        self._owners = Owners() if watch is None else Owners(untraced=watch.process_of)
         self._pending = Pending()
         self._clock_ns = 0  #: latest time in the stream
         self._sent_ns = 0  #: every segment that began before this has been sent
@@ -107,8 +111,9 @@ class Ingest:
             case Block.SESSION:
                 self._invalid += not self._sessions.add(frame)
             case Block.TASK:
-                self._owners.apply(self._keep(frame.records, rows.valid_tasks(frame.records)))
+                self._add_tasks(self._keep(frame.records, rows.valid_tasks(frame.records)))
             case Block.FLUSH:
+                self._look_around()
                 self._advance(frame.t_ns, sent=True)
             case Block.END:
                 self._advance(int(frame.records["t_ns"][0]))
@@ -121,8 +126,23 @@ class Ingest:
         if self._pending.size > BATCH_RECORDS:
             self.flush(everything=True)
 
+    def _add_tasks(self, tasks: Array) -> None:
+        self._owners.apply(tasks)
+        if self._watch is not None:
+            self._watch.tasks(tasks)
+
+    def _look_around(self) -> None:
+        """Notices servers that run untraced or have exited."""
+        if self._watch is None:
+            return
+        self._owners.again(self._watch.advance(self._clock_ns, everything=self._ending))
+        if self._watch.news != self._news or self._ending:
+            self._news = self._watch.news
+            self.meta = replace(self.meta, changes=self._watch.changes)
+
     def flush(self, *, everything: bool = False) -> None:
         """Hands over pending records: segments up to the last FLUSH block, or `everything`."""
+        self._look_around()
         tables = {
             "queries": pa.concat_tables([self._take_queries(everything), self._take_calls()]),
             "segments": self._take_segments(everything),
@@ -185,6 +205,8 @@ class Ingest:
             counters = counters[valid]
         segments = self._keep(segments, valid)
         owners = self._owners.resolve(segments)
+        if self._watch is not None:
+            self._watch.ran(segments)
         further = None
         if more is not None and self.meta.more_counters:
             further = rows.more_rows(more[valid], len(self.meta.more_counters))

@@ -13,7 +13,7 @@ first seen in a segment and its fork is announced later, the fork becomes that l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +38,14 @@ _KIND_BITS, _SERVER_BITS, _PID_BITS = 3, 16, 22
 class Owners:
     """Gives out owner ids and the rows of the `owners` table."""
 
-    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+    def __init__(
+        self,
+        max_threads: int = MAX_THREADS,
+        untraced: Callable[[int], str] = lambda _tgid: "",
+    ) -> None:
+        """`untraced`: the name of an untraced server that this process belongs to, else empty."""
         self._max_threads = max_threads
+        self._untraced = untraced
         self._batch = 0
         self._lives: dict[tuple[int, int], list[Life]] = {}
         self._ended: list[Life] = []
@@ -88,10 +94,7 @@ class Owners:
         self._changed = {}
         lives = [life for _, (life, *_) in rows]
         kinds = [OWNER_KINDS[kind] for _, (*_, kind, _) in rows]
-        roles = [
-            self._role(life, name) if kind == OwnerKind.SERVER else None
-            for _, (life, name, kind, _) in rows
-        ]
+        roles = [self._role_of(life, name, kind) for _, (life, name, kind, _) in rows]
         columns = [
             pa.array([owner for owner, _ in rows], pa.uint32()),
             strings(kinds),
@@ -110,6 +113,13 @@ class Owners:
         self._wrote_idle = True
         idle = {"owner": IDLE_OWNER, "kind": OWNER_KINDS[OwnerKind.IDLE]}
         return pa.concat_tables([pa.Table.from_pylist([idle], OWNERS), changes])
+
+    def again(self, tgids: Collection[int]) -> None:
+        """Has the rows of these processes' owners written again: they are known better now."""
+        for (_, tgid), lives in self._lives.items() if tgids else ():
+            if tgid in tgids:
+                for life in lives:
+                    self._touch(life)
 
     def forget(self, before_ns: int) -> None:
         """Drops lives that ended long before `before_ns`, for which no more segments can come."""
@@ -197,6 +207,11 @@ class Owners:
         for name in life.all_names:
             for role, owner in name.owners.items():
                 self._changed[owner] = (life, name, *role)
+
+    def _role_of(self, life: Life, name: Name, kind: int) -> str | None:
+        if kind == OwnerKind.PROCESS:
+            return self._untraced(life.tgid) or None
+        return self._role(life, name) if kind == OwnerKind.SERVER else None
 
     def _role(self, life: Life, of: Name) -> str | None:
         name = of.role or of.comm

@@ -19,6 +19,7 @@ from qjoule.stream.ingest import Ingest
 from qjoule.stream.metering import Metering
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.statements import MAX_SHAPES, Fingerprint
+from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
@@ -34,6 +35,7 @@ def record(
     reports: CallReports | None = None,
     client_tags: bool = False,
     meter: Metering | None = None,
+    watch: Watch | None = None,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
@@ -51,6 +53,7 @@ def record(
         reports=reports,
         client_tags=client_tags,
         meter=meter,
+        watch=watch,
     )
     announced = None
     try:

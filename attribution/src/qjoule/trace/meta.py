@@ -98,6 +98,25 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A traced server that exited, or a server whose queries nobody saw.
+
+    `what`: exited, or untraced. `name`: of the server in `servers`, or of an untraced process.
+    `t_ns`: since when, None: since before the trace. `until_ns`: until when; None: until its end.
+    `process`: its name among the other processes. `cpu_ns`: the CPU time that it hides, if known.
+    """
+
+    what: str
+    name: str
+    t_ns: int | None = None
+    until_ns: int | None = None
+    pid: int = 0
+    process: str = ""
+    cpu_ns: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Imported:
     """The source of a trace that qjoule did not record. `missing`: what the trace lacks."""
 
@@ -146,6 +165,7 @@ class Meta:
     imported: Imported | None = None  #: None: recorded by qjoule
     meter: MeterInfo | None = None  #: whose readings are in the table `meter`
     idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, when the recording began
+    changes: tuple[Change, ...] = ()  #: of servers, while it was recorded
 
     def __post_init__(self) -> None:
         if len(self.idle_states) > _MOST_STATES:
@@ -154,10 +174,14 @@ class Meta:
     @property
     def start(self) -> str:
         """When the trace began: ISO 8601, UTC; empty if unknown."""
-        if self.begin_ns is None or self.realtime_offset_ns is None:
+        return self.moment(self.begin_ns)
+
+    def moment(self, t_ns: int | None) -> str:
+        """A time of the trace as ISO 8601, UTC; empty if unknown."""
+        if t_ns is None or self.realtime_offset_ns is None:
             return ""
         try:
-            moment = datetime.fromtimestamp((self.begin_ns + self.realtime_offset_ns) * 1e-9, UTC)
+            moment = datetime.fromtimestamp((t_ns + self.realtime_offset_ns) * 1e-9, UTC)
         except (OverflowError, ValueError, OSError):
             return ""
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -171,6 +195,8 @@ class Meta:
             del fields["meter"]
         if not self.idle_states:
             del fields["idle_states"]
+        if not self.changes:
+            del fields["changes"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         return json.dumps(head | fields, indent=1) + "\n"
 

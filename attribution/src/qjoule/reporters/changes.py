@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines about servers that exited, and about servers whose queries nobody saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from qjoule.model.result import Attribution, Row, ServerChange
+from qjoule.reporters import format as fmt
+
+UNTRACED = "untraced"
+
+
+def lines(attribution: Attribution) -> list[str]:
+    """A line for each, with the CPU time and joules that it hides."""
+    return [said(one, row, energy=known) for one, row, known in _all(attribution)]
+
+
+def untraced(attribution: Attribution) -> list[str]:
+    """The same in as few words as possible, of servers that still hide something."""
+    words = []
+    for one, row, known in _all(attribution):
+        if one.what != UNTRACED:
+            if not one.until:
+                words.append(fmt.one_line(f"{one.name} exited"))
+        elif row is not None or not one.until:
+            hidden = f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and known else ""
+            words.append(fmt.one_line(f"{one.name} runs untraced{hidden}"))
+    return words
+
+
+def documents(attribution: Attribution) -> list[dict[str, Any]]:
+    """For JSON. Energies are in joules; an unknown is null."""
+    return [
+        {
+            "what": one.what,
+            "name": one.name,
+            "since": one.since,
+            "until": one.until,
+            "pid": one.pid,
+            "process": one.process,
+            "why": one.why,
+            "cpu_ns": one.cpu_ns if row is None else row.cpu_ns,
+            "energy_j": row.energy_nj * 1e-9 if row is not None and known else None,
+            "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if row and known else None,
+            "text": said(one, row, energy=known),
+        }
+        for one, row, known in _all(attribution)
+    ]
+
+
+def said(change: ServerChange, row: Row | None = None, *, energy: bool = False) -> str:
+    """One line. `row`: what its processes used; `energy`: whether the row's joules are known."""
+    since = f" since {fmt.moment(change.since)}" if change.since else ""
+    if change.what != UNTRACED:
+        back = f"; it runs again since {fmt.moment(change.until)}" if change.until else ""
+        return fmt.one_line(f"{change.name} exited{_at(change.since)}{back}")
+    if not change.pid:
+        return fmt.one_line(f"more servers ran untraced: {change.name}")
+    since = since or " since before this began"
+    until = f" until {fmt.moment(change.until)}" if change.until else ""
+    why = f" ({change.why})" if change.why else ""
+    name = f"{change.name} (process {change.pid})"
+    return fmt.one_line(
+        f"{name} ran untraced{since}{until}{why}: {_hidden(change, row, energy)} among the other "
+        "processes; start again to trace it"
+    )
+
+
+def _hidden(change: ServerChange, row: Row | None, energy: bool) -> str:
+    cpu_ns = change.cpu_ns if row is None else row.cpu_ns
+    words = "its CPU time is" if cpu_ns is None else f"its {fmt.duration(cpu_ns)} of CPU time are"
+    if row is None or not energy:
+        return words
+    low, high = (fmt.joules(end * 1e-9) for end in row.energy_nj_ci95)
+    energy_j = fmt.joules(row.energy_nj * 1e-9)
+    return f"{words.removesuffix(' are')} and {energy_j} ({low} to {high}) are"
+
+
+def _all(attribution: Attribution) -> Iterator[tuple[ServerChange, Row | None, bool]]:
+    known = bool(attribution.domains)
+    rows = {
+        row.keys.get("process", ""): row
+        for row in attribution.fixed
+        if row.kind == "other_processes"
+    }
+    for one in attribution.trace.changes:
+        yield one, rows.get(one.process) if one.process else None, known
+
+
+def _at(moment: str) -> str:
+    return f" at {fmt.moment(moment)}" if moment else ""

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notices servers that go dark: a traced one that exits, and a known one that runs untraced.
+
+The kernel side reports every process that begins, executes a program or ends. It marks those of
+traced servers. A process without that mark may still be a server: one that was upgraded in place,
+or that starts from another root directory. Its name says so first, and `Lookout` confirms it.
+Recordings and the live view both feed their task events and read `changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from qjoule.contract import OwnerKind, TaskEvent
+from qjoule.trace.columns import Array
+from qjoule.trace.meta import Change, Server
+
+EXITED, UNTRACED = "exited", "untraced"
+#: A server lives longer; `mariadbd --version` does not.
+CONFIRM_NS = 1_000_000_000
+#: Any user may name a program like a server, and start it again and again.
+MAX_CHANGES, MAX_CANDIDATES, MAX_PROCESSES = 256, 256, 65_536
+BEYOND = "others"  #: name of the last change: there were more than `MAX_CHANGES`
+
+
+class Lookout(Protocol):
+    """What everybody may know of a process."""
+
+    def may_serve(self, comm: str) -> bool:
+        """Whether a known server may run under this name."""
+
+    def serves(self, pid: int, comm: str) -> bool:
+        """Whether this process is a known server, not a tool with a server's name."""
+
+
+@dataclass
+class _Candidate:
+    """A process that may be an untraced server, with those that it forks."""
+
+    pid: int
+    comm: str
+    since_ns: int | None  #: None: before the trace
+    parent: int
+    until_ns: int | None = None
+    is_server: bool = False
+    cpu_ns: int = 0
+    tgids: set[int] = field(default_factory=set)
+
+    @property
+    def process(self) -> str:
+        return f"{self.comm} (untraced, pid {self.pid})"
+
+
+@dataclass
+class _Traced:
+    """The processes of one traced server, with their begin (None: before the trace)."""
+
+    name: str
+    alive: dict[int, int | None] = field(default_factory=dict)
+    comms: set[str] = field(default_factory=set)
+    exited_ns: list[tuple[int, int | None]] = field(default_factory=list)  #: and when it was back
+
+
+class Watch:
+    """Takes task events (`contract.TASK`); `changes` is what to tell.
+
+    Args:
+        servers: those that are traced.
+        chosen: the user chose processes (`--pid`). Other servers are then left out on purpose, so
+            only one that may have succeeded a traced one is told.
+        reasons: why a process is not traced, where that is known.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        lookout: Lookout,
+        *,
+        chosen: bool = False,
+        reasons: Mapping[int, str] | None = None,
+    ) -> None:
+        self._traced = {server.id: _Traced(server.name) for server in servers}
+        self._lookout = lookout
+        self._chosen = chosen
+        self._reasons = dict(reasons or {})
+        self._candidates: dict[int, _Candidate] = {}  #: by the pid of their first process
+        self._of: dict[int, _Candidate] = {}  #: by tgid, also of processes that have ended
+        self._confirmed: list[_Candidate] = []
+        self._beyond = False
+        self.changes: tuple[Change, ...] = ()
+        self.news = 0  #: how often more than CPU time has changed
+
+    def tasks(self, records: Array) -> None:
+        """Takes in task events, in whatever order they arrive."""
+        leaders = records[records["pid"] == records["tgid"]]
+        for t_ns, pid, _, parent, server, event, kind, comm in leaders[
+            np.argsort(leaders["t_ns"], kind="stable")
+        ].tolist():
+            if server:
+                self._of_traced(t_ns, pid, server, event, comm.decode("utf-8", "replace"))
+            elif kind == OwnerKind.PROCESS:
+                self._left(t_ns, pid, event)
+                self._of_other(t_ns, pid, parent, event, comm.decode("utf-8", "replace"))
+
+    def ran(self, segments: Array) -> None:
+        """Counts the CPU time of segments (`contract.SEGMENT`) that belongs to untraced servers."""
+        if not self._candidates and not self._confirmed:
+            return
+        mine = segments[np.isin(segments["tgid"], list(self._of))]
+        tgids, which = np.unique(mine["tgid"], return_inverse=True)
+        sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(tgids))
+        for tgid, cpu_ns in zip(tgids.tolist(), sums.tolist(), strict=True):
+            self._of[tgid].cpu_ns += int(cpu_ns)
+
+    def process_of(self, tgid: int) -> str:
+        """The name of the untraced server that a process belongs to; empty if there is none."""
+        found = self._of.get(tgid)
+        return found.process if found is not None and found.is_server else ""
+
+    def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
+        """Confirms candidates and updates `changes`.
+
+        `everything`: this is the end, nobody is waited for. Returns the processes that are newly
+        known to belong to an untraced server.
+        """
+        newly: set[int] = set()
+        for one in list(self._candidates.values()):
+            young = one.since_ns is not None and t_ns - one.since_ns < CONFIRM_NS
+            if (young and not everything) or not self._concerns(one):
+                continue
+            del self._candidates[one.pid]
+            above = self._of.get(one.parent)
+            if above is not None and above.comm == one.comm:  # a worker, met before its server
+                self._join(above, one)
+            elif self._lookout.serves(one.pid, one.comm):
+                one.is_server = True
+                self._confirm(one)
+            else:
+                self._drop(one)
+                continue
+            newly |= one.tgids
+        self.changes = tuple(self._told())
+        return newly
+
+    def _concerns(self, one: _Candidate) -> bool:
+        """With chosen processes: whether it may have succeeded one of them."""
+        gone = (traced.comms for traced in self._traced.values() if traced.exited_ns)
+        return not self._chosen or any(one.comm in comms for comms in gone)
+
+    def _join(self, above: _Candidate, one: _Candidate) -> None:
+        above.tgids |= one.tgids
+        above.cpu_ns += one.cpu_ns
+        for tgid in one.tgids:
+            self._of[tgid] = above
+
+    def _confirm(self, one: _Candidate) -> None:
+        if len(self._confirmed) < MAX_CHANGES:
+            self._confirmed.append(one)
+            self.news += 1
+        else:
+            self._beyond = True
+
+    def _told(self) -> Iterable[Change]:
+        found = [
+            Change(EXITED, traced.name, t_ns, until_ns)
+            for traced in self._traced.values()
+            for t_ns, until_ns in traced.exited_ns
+        ]
+        found += [
+            Change(
+                UNTRACED,
+                *(one.comm, one.since_ns, one.until_ns, one.pid, one.process, one.cpu_ns),
+                self._reasons.get(one.pid, "") if one.since_ns is None else "",
+            )
+            for one in self._confirmed
+        ]
+        yield from sorted(found, key=lambda change: change.t_ns or 0)
+        if self._beyond:
+            yield Change(UNTRACED, BEYOND)
+
+    # ---- events -------------------------------------------------------------------------------
+
+    def _of_traced(self, t_ns: int, pid: int, server: int, event: int, comm: str) -> None:
+        traced = self._traced.setdefault(server, _Traced(f"server {server}"))
+        if event == TaskEvent.EXIT:
+            self._left(t_ns, pid, event)
+        elif event in (TaskEvent.FORK, TaskEvent.EXEC, TaskEvent.ALIVE):
+            if not traced.alive and traced.exited_ns and traced.exited_ns[-1][1] is None:
+                traced.exited_ns[-1] = (traced.exited_ns[-1][0], t_ns)
+                self.news += 1
+            traced.alive.setdefault(pid, None if event == TaskEvent.ALIVE else t_ns)
+            traced.comms.add(comm)
+            self._of.pop(pid, None)
+
+    def _left(self, t_ns: int, pid: int, event: int) -> None:
+        """A process of a traced server has ended, or runs another program from now on."""
+        for traced in self._traced.values() if event in (TaskEvent.EXIT, TaskEvent.EXEC) else ():
+            if pid not in traced.alive:
+                continue
+            since_ns = traced.alive.pop(pid)
+            lived = since_ns is None or t_ns - since_ns >= CONFIRM_NS
+            if lived and not traced.alive and len(traced.exited_ns) < MAX_CHANGES:
+                traced.exited_ns.append((t_ns, None))
+                self.news += 1
+
+    def _of_other(self, t_ns: int, pid: int, parent: int, event: int, comm: str) -> None:
+        above = self._of.get(parent)
+        if event == TaskEvent.EXIT:
+            self._ended(t_ns, pid)
+        elif event == TaskEvent.FORK:
+            self._of.pop(pid, None)  # a reused pid
+            if above is not None:
+                self._make_room()
+                above.tgids.add(pid)
+                self._of[pid] = above
+        elif event == TaskEvent.EXEC or (event == TaskEvent.ALIVE and not self._chosen):
+            self._ended(t_ns, pid)
+            self._of.pop(pid, None)
+            known = self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES
+            if known:
+                since_ns = t_ns if event == TaskEvent.EXEC else None
+                one = _Candidate(pid, comm, since_ns, parent, tgids={pid})
+                self._candidates[pid] = self._of[pid] = one
+
+    def _ended(self, t_ns: int, pid: int) -> None:
+        one = self._of.get(pid)
+        if one is None:
+            return
+        one.tgids.discard(pid)
+        if not one.tgids:
+            one.until_ns = t_ns
+            self.news += one.is_server
+            if self._candidates.pop(one.pid, None):
+                self._drop(one)
+
+    def _drop(self, one: _Candidate) -> None:
+        """It was no server."""
+        self._of = {tgid: other for tgid, other in self._of.items() if other is not one}
+
+    def _make_room(self) -> None:
+        """Forgets processes that have ended: their last segments have come long ago."""
+        if len(self._of) >= MAX_PROCESSES:
+            self._of = {tgid: one for tgid, one in self._of.items() if tgid in one.tgids}

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that exit or run untraced are noticed from the kernel's task events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fake_tracer import records
+from qjoule.contract import Block, OwnerKind, TaskEvent
+from qjoule.stream.watch import CONFIRM_NS, MAX_CHANGES, Watch
+from qjoule.trace.meta import Server
+
+S = 1_000_000_000
+Events = list[tuple[int, int, TaskEvent, dict[str, Any]]]
+SERVER = Server(id=1, name="shop:3306", kind="shopdb")
+
+
+class Lookout:
+    """Knows servers called shopd; `tools` are processes with that name that serve nobody."""
+
+    def __init__(self, tools: Iterable[int] = ()) -> None:
+        self.tools = set(tools)
+
+    def may_serve(self, comm: str) -> bool:
+        return comm == "shopd"
+
+    def serves(self, pid: int, comm: str) -> bool:
+        return comm == "shopd" and pid not in self.tools
+
+
+def events(*rows: tuple[int, int, TaskEvent, dict[str, Any]]) -> Any:
+    """(time, pid, event, further fields)"""
+    shared = {"owner_kind": OwnerKind.PROCESS, "comm": b"shopd"}
+    return records(
+        Block.TASK,
+        [
+            {**shared, "t_ns": t_ns, "pid": pid, "tgid": pid, "event": event, **fields}
+            for t_ns, pid, event, fields in rows
+        ],
+    )
+
+
+TRACED = {"server": 1, "owner_kind": OwnerKind.SERVER}
+
+
+def watched(*rows: tuple[int, int, TaskEvent, dict[str, Any]], **options: Any) -> Watch:
+    watch = Watch([SERVER], options.pop("lookout", Lookout()), **options)
+    watch.tasks(events((0, 100, TaskEvent.ALIVE, TRACED), *rows))
+    return watch
+
+
+def told(watch: Watch, t_ns: int = 60 * S) -> list[tuple[str, str, int | None, int | None]]:
+    watch.advance(t_ns)
+    return [(one.what, one.name, one.t_ns, one.until_ns) for one in watch.changes]
+
+
+def test_a_server_that_goes_on_is_no_change() -> None:
+    assert told(watched()) == []
+
+
+def test_a_server_that_exits_and_one_that_comes_back() -> None:
+    gone = (5 * S, 100, TaskEvent.EXIT, TRACED)
+    assert told(watched(gone)) == [("exited", "shop:3306", 5 * S, None)]
+    back = (7 * S, 101, TaskEvent.EXEC, TRACED)
+    assert told(watched(gone, back)) == [("exited", "shop:3306", 5 * S, 7 * S)]
+
+
+def test_workers_that_end_leave_the_server_running() -> None:
+    rows: Events = [(S, 101, TaskEvent.FORK, TRACED), (4 * S, 101, TaskEvent.EXIT, TRACED)]
+    assert told(watched(*rows)) == []
+
+
+def test_a_tool_of_the_same_file_is_no_server_that_exits() -> None:
+    watch = Watch([SERVER], Lookout())
+    watch.tasks(events((S, 7, TaskEvent.EXEC, TRACED), (S + 1000, 7, TaskEvent.EXIT, TRACED)))
+    assert told(watch) == []
+
+
+def test_a_replaced_executable_runs_untraced() -> None:
+    rows: Events = [
+        (5 * S, 100, TaskEvent.EXIT, TRACED),
+        (6 * S, 200, TaskEvent.EXEC, {}),
+    ]
+    watch = watched(*rows)
+    assert told(watch, 6 * S + CONFIRM_NS - 1) == [("exited", "shop:3306", 5 * S, None)]
+    assert watch.process_of(200) == ""
+    assert watch.advance(6 * S + CONFIRM_NS) == {200}
+    assert told(watch)[1] == ("untraced", "shopd", 6 * S, None)
+    assert watch.process_of(200) == "shopd (untraced, pid 200)"
+    watch.tasks(events((9 * S, 200, TaskEvent.EXIT, {})))
+    assert told(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
+
+
+def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
+    rows: Events = [
+        (6 * S, 200, TaskEvent.EXEC, {}),
+        (7 * S, 201, TaskEvent.FORK, {"parent_tgid": 200}),
+        (7 * S, 300, TaskEvent.FORK, {"parent_tgid": 1, "comm": b"sh"}),
+    ]
+    watch = watched(*rows)
+    pieces = [
+        {"t0_ns": 6 * S, "t1_ns": 6 * S + 5, "pid": 200, "tgid": 200},
+        {"t0_ns": 7 * S, "t1_ns": 7 * S + 20, "pid": 999, "tgid": 201},
+        {"t0_ns": 8 * S, "t1_ns": 8 * S + 70, "pid": 300, "tgid": 300},
+    ]
+    watch.ran(records(Block.SEGMENT, pieces))
+    assert watch.advance(20 * S) == {200, 201}
+    assert [one.cpu_ns for one in watch.changes] == [25]
+    assert watch.process_of(201) == watch.process_of(200) == "shopd (untraced, pid 200)"
+    assert watch.process_of(300) == ""
+
+
+def test_a_tool_with_a_servers_name_is_not_told() -> None:
+    version: Events = [(S, 200, TaskEvent.EXEC, {}), (S + 1000, 200, TaskEvent.EXIT, {})]
+    assert told(watched(*version)) == []
+    assert told(watched((S, 200, TaskEvent.EXEC, {}), lookout=Lookout(tools=[200]))) == []
+    assert told(watched((S, 200, TaskEvent.EXEC, {"comm": b"sshd"}))) == []
+
+
+def test_what_ran_untraced_before_is_told_with_its_reason() -> None:
+    watch = watched(
+        (0, 201, TaskEvent.ALIVE, {"parent_tgid": 200}),
+        (0, 200, TaskEvent.ALIVE, {}),
+        reasons={200: "no symbols"},
+    )
+    assert told(watch) == [("untraced", "shopd", None, None)]
+    assert watch.changes[0].why == "no symbols"
+    assert watch.process_of(201) == watch.process_of(200) != ""
+
+
+def test_with_chosen_processes_only_a_successor_is_told() -> None:
+    other: Events = [(0, 300, TaskEvent.ALIVE, {}), (3 * S, 200, TaskEvent.EXEC, {})]
+    watch = watched(*other, chosen=True)
+    assert told(watch) == []
+    watch.tasks(events((5 * S, 100, TaskEvent.EXIT, TRACED)))
+    assert [one[:2] for one in told(watch)] == [("untraced", "shopd"), ("exited", "shop:3306")]
+
+
+def test_a_traced_server_that_runs_another_program_has_exited() -> None:
+    watch = watched((5 * S, 100, TaskEvent.EXEC, {"comm": b"sh"}))
+    assert told(watch) == [("exited", "shop:3306", 5 * S, None)]
+
+
+def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
+    watch = watched((6 * S, 200, TaskEvent.EXEC, {}))
+    told(watch)
+    watch.tasks(events((8 * S, 200, TaskEvent.ALIVE, TRACED)))
+    assert watch.process_of(200) == ""
+
+
+def test_hostile_processes_are_bounded() -> None:
+    watch = watched()
+    for number in range(3 * MAX_CHANGES):
+        t_ns = number * 2 * S
+        watch.tasks(events((t_ns, 1000 + number, TaskEvent.EXEC, {})))
+        watch.advance(t_ns + CONFIRM_NS)
+    assert len(watch.changes) == MAX_CHANGES + 1
+    assert watch.changes[-1].name == "others"
+
+
+def test_an_empty_batch_changes_nothing() -> None:
+    watch = watched()
+    watch.tasks(np.zeros(0, events().dtype))
+    watch.ran(records(Block.SEGMENT, []))
+    assert told(watch) == []
