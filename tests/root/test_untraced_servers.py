@@ -104,7 +104,9 @@ def test_top_names_a_server_that_starts_untraced(program: Path, tmp_path: Path) 
             snapshots = top.finish(lambda row: bool(row["server"]))
         finally:
             top.close()
-    changes = [change for one in snapshots for change in one["interval"]["trace"]["changes"]]
+    changes = [
+        change for one in snapshots for change in one["interval"]["trace"].get("changes", ())
+    ]
     assert any(change["what"] == "exited" for change in changes)
     hidden = [change for change in changes if change["pid"] == pid]
     assert hidden and max(change["cpu_ns"] or 0 for change in hidden) > 0
@@ -124,5 +126,5 @@ def test_a_server_that_runs_on_is_not_told(program: Path, tmp_path: Path) -> Non
             recorder.end()
     assert "exited" not in words and "untraced" not in words
     document = attribute(trace)
-    assert document["trace"]["changes"] == []
+    assert "changes" not in document["trace"]
     assert sum(row["calls"] for row in document["rows"]) >= COMMANDS

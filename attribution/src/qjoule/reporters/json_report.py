@@ -79,7 +79,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "unattributed_windows": attribution.unattributed_windows,
             "window_causes": attribution.window_causes,
             "anomalies": attribution.anomalies,
-            "changes": changes.documents(attribution),
+            **({"changes": changes.documents(attribution)} if trace.changes else {}),
         },
         "energy_source": {
             "name": source.name,
