@@ -232,6 +232,10 @@ bench-attach: build ## How long attaching takes beside 100 processes of a hostil
 bench-compare: build ## How often compare's verdicts are right, simulated (BENCH_ARGS="--record N" on a real server, too)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_compare.py $(BENCH_ARGS)
 
+.PHONY: bench-shapes
+bench-shapes: build ## How many new statements become shapes in a second (BENCH_ARGS="--old REVISION" beside another tree)
+	$(VENV)/bin/python bench/bench_shapes.py $(BENCH_ARGS)
+
 .PHONY: bench-report
 bench-report: build ## How long a page of five million queries takes, and how large it is
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_report.py $(BENCH_ARGS)

@@ -21,6 +21,8 @@ from typing import NamedTuple
 #: Marks in emitted text, above every byte value, so that no input can forge one.
 NUMBER, STRING, PARAMETER = "\ue000", "\ue001", "\ue002"
 RAW_TAG, RAW_COMMENT, RAW_STAR = "\ue003", "\ue004", "\ue005"
+#: Whether what follows is a literal depends on a setting that is not known.
+UNSURE = "\ue006"
 
 COMMENT_DEPTH_MAX = 3  #: nested deeper, a comment is emitted raw
 

@@ -1,200 +1,207 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token rules that merge many shapes into one: signs, NULL, IN lists, rows of VALUES."""
+"""Lists of values as one value: IN (?, ?), ARRAY[?, ?], VALUES (?), (?).
+
+An element is plain if it is a value, with or without a type, or a list of such. A list of plain
+elements becomes `(?+)`. Of other elements, those that are all alike become one. Of the rows after
+VALUES, the first stands for all, except for those with a subquery that no row before has.
+
+One pass, linear in the number of tokens however deep they are nested: what is kept of a closed list
+is short, and longer elements are not looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from qjoule.shapes.tokens import Kind, Token
 
 MANY = Token(Kind.VALUE, "?+")
-_END = Token(Kind.SIGN, "")
-
-CONSTANTS = frozenset({"null", "true", "false"})
-#: After these words, NULL, TRUE and FALSE belong to the structure: IS NULL, NOT NULL, SET NULL.
-_STRUCTURAL = frozenset({"is", "not", "set"})
-#: After these words an expression begins, so a sign there belongs to the number.
-EXPRESSION_FOLLOWS = frozenset(
-    [
-        "select",
-        "distinct",
-        "all",
-        "where",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "between",
-        "in",
-        "like",
-        "ilike",
-        "rlike",
-        "regexp",
-        "is",
-        "by",
-        "limit",
-        "offset",
-        "when",
-        "then",
-        "else",
-        "case",
-        "set",
-        "values",
-        "value",
-        "on",
-        "having",
-        "return",
-        "returning",
-        "div",
-        "mod",
-        "any",
-        "some",
-        "escape",
-        "interval",
-        "default",
-        "using",
-        "from",
-        "into",
-        "as",
-        "union",
-        "except",
-        "intersect",
-        "top",
-    ]
-)
-_OPENERS = frozenset({")", "]"})  #: after these a sign is an operator between two operands
+_OPENERS = {"(": ")", "[": "]"}
+_ROWS_AFTER = frozenset({"values", "value"})
+_ELEMENT_MAX = 16  #: tokens of a plain element
+_ALIKE_MAX = 64  #: tokens of an element or row that is compared with others
+#: Words that stand before a value without making it a typed literal.
+_NO_TYPE = frozenset({"select", "all", "distinct", "values", "exists", "not"})
+_SEVERAL_WORDS = frozenset({"timestamp", "time", "double", "character", "national", "bit"})
 
 
-def values_folded(tokens: Iterable[Token], constants: frozenset[str] = CONSTANTS) -> list[Token]:
-    """Signed numbers and constants as plain values; a trailing semicolon left out."""
+class _Use(Enum):
+    OTHER = auto()  #: a function's arguments, a subquery, a parenthesis
+    LIST = auto()
+    ROW = auto()  #: of VALUES
+
+
+@dataclass(slots=True)
+class _Group:
+    """An open bracket. All positions are in the output."""
+
+    use: _Use
+    close: str
+    opened: int  #: its bracket
+    row: int = 0  #: where its row begins: at the bracket or at ROW
+    element: int = 0  #: where the current element begins
+    plain: bool = True  #: all elements so far
+    first: list[Token] | None = None  #: the first element, if short
+    alike: bool = True  #: all elements so far equal the first
+    elements: int = 0
+    rows_until: int = -2  #: a row of VALUES within this group ends here
+    rows: set[tuple[Token, ...]] = field(default_factory=set)
+
+
+def lists_collapsed(tokens: Sequence[Token], truncated: bool) -> list[Token]:
+    """The tokens with lists collapsed.
+
+    Lists that the end of a truncated statement leaves open are collapsed as if they were complete,
+    so that all cuts of a long list have the same shape.
+    """
     out: list[Token] = []
-    for token, following in pairwise((*tokens, _END)):
-        constant = token.kind is Kind.WORD and token.text in constants
-        if constant and not _is_structural(out[-1] if out else _END, following):
-            token = Token(Kind.VALUE, "?", token.spaced)  # noqa: PLW2901
-        if token.kind is Kind.VALUE:
-            while out and _is_sign(out[-1]) and _expression_begins(out[:-1][-1:]):
-                token = Token(Kind.VALUE, token.text, out.pop().spaced)  # noqa: PLW2901
+    groups = [_Group(_Use.OTHER, "", -1)]
+    sign = Kind.SIGN
+    for token in tokens:
         out.append(token)
-    while out and out[-1].kind is Kind.SIGN and out[-1].text == ";":
-        out.pop()
+        if token.kind is not sign:
+            continue
+        text = token.text
+        if text in _OPENERS:
+            groups.append(_opened(out, groups[-1], text))
+        elif text == ",":
+            if groups[-1].use is not _Use.OTHER:
+                _element_ends(out, groups[-1], len(out) - 1)
+                groups[-1].element = len(out)
+        elif text == groups[-1].close:
+            group = groups.pop()
+            if group.use is not _Use.OTHER:
+                out.pop()
+                _close(out, group)
+                out.append(token)
+                if group.use is _Use.ROW:
+                    _row_ends(out, group, groups[-1])
+        elif text == ";":
+            groups[-1].rows_until = -2
+    if truncated:
+        _cut(out, groups)
     return out
 
 
-def _is_structural(before: Token, following: Token) -> bool:
-    """Whether NULL, TRUE or FALSE here belongs to the statement's structure, or is a name."""
-    if before.kind is Kind.WORD and before.text in _STRUCTURAL:
-        return True
-    return any(token.kind is Kind.SIGN and token.text == "." for token in (before, following))
+def _word(out: Sequence[Token], at: int) -> str:
+    return out[at].text if 0 <= at < len(out) and out[at].kind is Kind.WORD else ""
 
 
-def _is_sign(token: Token) -> bool:
-    return token.kind is Kind.SIGN and token.text in {"-", "+"}
+def _opened(out: list[Token], around: _Group, bracket: str) -> _Group:
+    """The group that the bracket at the end of the output opens."""
+    at = len(out) - 1
+    group = _Group(_Use.OTHER, _OPENERS[bracket], at, at, at + 1)
+    before = _word(out, at - 1)
+    begins = at == around.element and around.use is not _Use.OTHER
+    if bracket == "[":
+        group.use = _Use.LIST if before == "array" or begins else _Use.OTHER
+        return group
+    if before == "row":
+        group.row = at - 1
+        before = _word(out, at - 2)
+    if before in _ROWS_AFTER:
+        group.use = _Use.ROW
+        around.rows = set()
+    elif around.rows_until == group.row - 1 and out[group.row - 1].text == ",":
+        group.use = _Use.ROW
+    elif before == "in" or begins or (around.use is _Use.LIST and group.row == around.element):
+        group.use = _Use.LIST
+    return group
 
 
-def _expression_begins(before: list[Token]) -> bool:
-    if not before:
-        return True
-    token = before[0]
-    if token.kind is Kind.SIGN:
-        return token.text not in _OPENERS
-    return token.kind is Kind.WORD and token.text in EXPRESSION_FOLLOWS
+def _element_ends(out: list[Token], group: _Group, end: int) -> None:
+    length = end - group.element
+    group.elements += 1
+    if group.plain:
+        group.plain = length <= _ELEMENT_MAX and _is_plain(
+            out[group.element : end], group.use is _Use.ROW
+        )
+    if group.plain or not group.alike:
+        return
+    if length > _ALIKE_MAX or (group.elements > 1 and group.first is None):
+        group.alike = False
+        return
+    element = _unspaced(out[group.element : end])
+    if group.first is None:
+        group.first = element
+    elif element != group.first:
+        group.alike = False
 
 
-def lists_collapsed(tokens: list[Token], truncated: bool) -> list[Token]:
-    """IN (?, ?) and VALUES (?), (?) as `(?+)`; equal rows of VALUES as one row.
-
-    A list cut by the end of a truncated statement is collapsed as if it were complete, so that all
-    cuts of a long list have the same shape.
-    """
-    out: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        token = tokens[at]
-        out.append(token)
-        at += 1
-        if token.kind is Kind.WORD and token.text == "in" and _sign(tokens, at, "("):
-            at = _row(tokens, at, out, ")", truncated, only_plain=True)
-        elif token.kind is Kind.WORD and token.text in {"values", "value"}:
-            at = _rows(tokens, at, out, truncated)
-        elif token.kind is Kind.WORD and token.text == "array" and _sign(tokens, at, "["):
-            at = _row(tokens, at, out, "]", truncated, only_plain=True)
-    return out
+def _close(out: list[Token], group: _Group) -> None:
+    """Collapses the elements of a list or row; its closing bracket is not in the output."""
+    inside = group.opened + 1
+    if len(out) == inside:
+        return
+    _element_ends(out, group, len(out))
+    if group.plain:
+        out[inside:] = [MANY]
+    elif group.use is _Use.LIST and group.alike and group.elements > 1:
+        first = group.first or []
+        if any(token.kind is Kind.VALUE for token in first):
+            del out[inside + len(first) :]
 
 
-def _sign(tokens: list[Token], at: int, text: str) -> bool:
-    return at < len(tokens) and tokens[at].kind is Kind.SIGN and tokens[at].text == text
+def _row_ends(out: list[Token], group: _Group, around: _Group) -> None:
+    """Keeps a row of VALUES if it is the first, or has a subquery of its own."""
+    row = tuple(_unspaced(out[group.row :])) if len(out) - group.row <= _ALIKE_MAX else ()
+    if around.rows:
+        subquery = any(t.kind is Kind.WORD and t.text == "select" for t in row)
+        if row in around.rows or not subquery:
+            del out[group.row - 1 :]
+            around.rows_until = len(out)
+            return
+    around.rows.add(row)
+    around.rows_until = len(out)
 
 
-def _row(
-    tokens: list[Token],
-    at: int,
-    out: list[Token],
-    close: str,
-    truncated: bool,
-    *,
-    only_plain: bool = False,
-) -> int:
-    """Copies one bracketed group from `at`; only values and commas in it become `?+`.
-
-    With `only_plain`, a group of anything else is left to the caller (IN with a subquery).
-    """
-    end, plain = _group(tokens, at, close, only_plain)
-    if only_plain and not plain:
-        return at
-    whole = _sign(tokens, end - 1, close) and end - at > 1
-    if plain and (whole or truncated) and end - at > (2 if whole else 1):
-        out += [tokens[at], MANY]
-        if whole:
-            out.append(tokens[end - 1])
-    else:
-        out += tokens[at:end]
-    return end
+def _cut(out: list[Token], groups: list[_Group]) -> None:
+    """The end of a truncated statement: closes what is open, without the brackets."""
+    while groups:
+        group = groups.pop()
+        listed = group.use is not _Use.OTHER or group.rows_until == len(out) - 1
+        if listed and out[-1].kind is Kind.SIGN and out[-1].text == ",":
+            out.pop()
+        if group.use is _Use.ROW and groups[-1].rows:
+            del out[group.row - 1 :]
+            groups[-1].rows_until = -2
+        elif group.use is not _Use.OTHER:
+            _close(out, group)
 
 
-def _group(tokens: list[Token], at: int, close: str, only_plain: bool) -> tuple[int, bool]:
-    """The end of the group that opens at `at`, and whether it holds only values (and rows).
-
-    With `only_plain`, it stops at the first other token, which keeps nested groups linear.
-    """
-    depth, plain = 0, True
-    opening = tokens[at].text
-    for end in range(at, len(tokens)):
-        token = tokens[end]
-        if token.kind is Kind.SIGN and token.text == opening:
-            depth += 1
-        elif token.kind is Kind.SIGN and token.text == close:
-            depth -= 1
-            if not depth:
-                return end + 1, plain
-        elif token.kind is not Kind.VALUE and not (token.kind is Kind.SIGN and token.text == ","):
-            plain = False
-            if only_plain:
-                return at, False
-    return len(tokens), plain
+def _unspaced(tokens: Sequence[Token]) -> list[Token]:
+    return [Token(token.kind, token.text) for token in tokens]
 
 
-def _rows(tokens: list[Token], at: int, out: list[Token], truncated: bool) -> int:
-    """Copies the groups after IN or VALUES, each one that equals the first left out."""
-    first: list[Token] = []
-    while _sign(tokens, at, "("):
-        row: list[Token] = []
-        end = _row(tokens, at, row, ")", truncated)
-        cut = end == len(tokens) and truncated and not _sign(tokens, end - 1, ")")
-        if not first:
-            out += row
-            first = row
-        elif not _same(row, first) and not (cut and _same(row, first[: len(row)])):
-            return at - 1 if _sign(tokens, at - 1, ",") else at
-        at = end
-        if not _sign(tokens, at, ","):
-            break
-        if not (_sign(tokens, at + 1, "(") or (truncated and at + 1 == len(tokens))):
-            break
-        at += 1
-    return at
+def _is_plain(element: Sequence[Token], in_row: bool) -> bool:  # noqa: PLR0911
+    """Whether an element is a value, with or without a type, or a collapsed list of values."""
+    for at, token in enumerate(element):
+        if at and token.kind is Kind.SIGN and token.text == "::":
+            return _is_type(element[at + 1 :]) and _is_plain(element[:at], in_row)
+    match [token.text if token.kind is not Kind.VALUE else "?" for token in element]:
+        case ["?"]:
+            return True
+        case ["default"]:
+            return in_row
+        case ["(", "?", ")"] | ["row", "(", "?", ")"] | ["[", "?", "]"] | ["array", "[", "?", "]"]:
+            return True
+        case ["cast", "(", *inner, ")"] if "as" in inner:
+            split = inner.index("as")
+            return _is_plain(element[2 : 2 + split], False) and _is_type(element[3 + split : -1])
+        case ["interval", "?", _] | ["convert", "(", "?", "using" | ",", _, ")"]:
+            return True
+        case [first, *words, "?"] if element[0].kind is Kind.WORD and first not in _NO_TYPE:
+            return not words or (
+                first in _SEVERAL_WORDS and all(t.kind is Kind.WORD for t in element[1:-1])
+            )
+    return False
 
 
-def _same(one: list[Token], other: list[Token]) -> bool:
-    return [(t.kind, t.text) for t in one] == [(t.kind, t.text) for t in other]
+def _is_type(tokens: Sequence[Token]) -> bool:
+    """Whether these are the names, lengths and brackets of types."""
+    return bool(tokens) and all(
+        token.kind is not Kind.SIGN or token.text in (".", "(", ")", "[", "]", "::", ",")
+        for token in tokens
+    )

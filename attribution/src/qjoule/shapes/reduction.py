@@ -75,23 +75,34 @@ def _runs(lexis: Lexis) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]:
     return tuple(runs)
 
 
+@cache
+def _numbers(lexis: Lexis) -> dict[State, int]:
+    return {state: number for number, state in enumerate(tables(lexis).states)}
+
+
+@cache
+def _special(lexis: Lexis) -> frozenset[int]:
+    """The states whose transitions need more than the table."""
+    return frozenset(
+        number
+        for number, state in enumerate(tables(lexis).states)
+        if state.mode in (Mode.RAW, Mode.VERSION, Mode.STAR_SLASH)
+    )
+
+
 class _Reduction:
     def __init__(self, text: bytes, lexis: Lexis) -> None:
         self.text = text
         self.table: Tables = tables(lexis)
         self.runs = _runs(lexis)
-        self.numbers = {state: number for number, state in enumerate(self.table.states)}
-        self.modes = [state.mode for state in self.table.states]
+        self.numbers = _numbers(lexis)
+        self.special = _special(lexis)
         self.out: list[str] = []  # pieces that are not empty
         self.in_version_comment = False
 
     def run(self) -> str:
         text, table, runs, out = self.text, self.table, self.runs, self.out
-        special = {
-            number
-            for number, mode in enumerate(self.modes)
-            if mode in (Mode.RAW, Mode.VERSION, Mode.STAR_SLASH)
-        }
+        special = self.special
         state, at, end = 0, 0, len(text)
         while at < end and len(out) <= REDUCED_MAX:
             run = runs[state]
@@ -104,7 +115,7 @@ class _Reduction:
             byte = text[at]
             emission, emits_byte, following = table.rows[state][table.classes[byte]]
             if following in special or state in special:
-                if self.modes[following] is Mode.RAW:
+                if self.table.states[following].mode is Mode.RAW:
                     following, at = self._resolve(table.emissions[emission], at)
                     state = following
                     continue
@@ -119,9 +130,9 @@ class _Reduction:
         return "".join(out)
 
     def _note_version_comment(self, state: int, following: int) -> None:
-        if self.modes[following] is Mode.VERSION:
+        if self.table.states[following].mode is Mode.VERSION:
             self.in_version_comment = True
-        elif self.modes[state] is Mode.STAR_SLASH:
+        elif self.table.states[state].mode is Mode.STAR_SLASH:
             self.in_version_comment = False
 
     def _resolve(self, emission: str, at: int) -> tuple[int, int]:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+from qjoule.shapes.folding import BEGIN_EXPRESSION, CONSTANTS, begins_expression
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.lists import CONSTANTS, EXPRESSION_FOLLOWS
 from qjoule.shapes.reserved_words import RESERVED
 from qjoule.shapes.tokens import Kind, Token, hint_tokens
 
@@ -16,7 +16,10 @@ _SIMPLE_STANDARD = re.compile(r"[a-z_\x80-\U0010ffff][a-z0-9_$\x80-\U0010ffff]*"
 _TIGHT_BEFORE = frozenset({")", "]", ",", ";", "::"})
 _TIGHT_AFTER = frozenset({"(", "[", "::"})
 _UNARY = frozenset({"-", "+", "~", "!", ":"})
-_SPACED_PARENTHESIS = EXPRESSION_FOLLOWS | {"exists", "over", "join", "with", "within", "explain"}
+_SPACED_WORDS = """
+exists over join with within explain offset set value escape returning into top
+"""
+_SPACED_PARENTHESIS = BEGIN_EXPRESSION[Lexis.BACKTICK] | frozenset(_SPACED_WORDS.split())
 #: A name that is one of these words keeps its quotes.
 _KEYWORDS = (
     _SPACED_PARENTHESIS
@@ -26,16 +29,18 @@ _KEYWORDS = (
 )
 
 
-def render(tokens: Iterable[Token], lexis: Lexis) -> str:
+def render(tokens: Sequence[Token], lexis: Lexis) -> str:
     """The shape text of a statement's tokens, unbounded."""
     out: list[str] = []
-    before_last: Token | None = None
-    last: Token | None = None
-    for token in tokens:
-        if last is not None and _blank(before_last, last, token, lexis):
+    signs = False  # the token before is a sign
+    for at, token in enumerate(tokens):
+        kind = token.kind
+        is_sign = kind is Kind.SIGN
+        if at and (_blank(tokens, at, lexis) if is_sign or signs else True):
             out.append(" ")
-        out.append(_text(token, lexis))
-        before_last, last = last, token
+        plain = is_sign or kind is Kind.WORD or kind is Kind.VALUE
+        out.append(token.text if plain else _text(token, lexis))
+        signs = is_sign
     return "".join(out)
 
 
@@ -62,8 +67,9 @@ def _text(token: Token, lexis: Lexis) -> str:
     return token.text
 
 
-def _blank(before: Token | None, last: Token, token: Token, lexis: Lexis) -> bool:  # noqa: PLR0911
-    """Whether a blank stands between `last` and `token`; `before` stands before `last`."""
+def _blank(tokens: Sequence[Token], at: int, lexis: Lexis) -> bool:  # noqa: PLR0911
+    """Whether a blank stands before the token at this place; it or the one before it is a sign."""
+    last, token = tokens[at - 1], tokens[at]
     sign = token.text if token.kind is Kind.SIGN else ""
     last_sign = last.text if last.kind is Kind.SIGN else ""
     if last_sign == "." or last_sign in _TIGHT_AFTER or sign in _TIGHT_BEFORE:
@@ -79,12 +85,6 @@ def _blank(before: Token | None, last: Token, token: Token, lexis: Lexis) -> boo
         if last.kind is Kind.WORD:
             return last.text in _SPACED_PARENTHESIS
         return last.kind is not Kind.NAME
-    unary = last_sign in _UNARY and (before is None or _operand_expected(before))
-    return not unary or bool(sign)
-
-
-def _operand_expected(before: Token) -> bool:
-    """Whether a sign after this token belongs to what follows it."""
-    if before.kind is Kind.SIGN:
-        return before.text not in {")", "]"}
-    return before.kind is Kind.WORD and before.text in EXPRESSION_FOLLOWS
+    if sign or last_sign not in _UNARY:
+        return True
+    return not begins_expression(tokens, at - 2, BEGIN_EXPRESSION[lexis])

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from qjoule.shapes.folding import values_folded
+from qjoule.shapes.generated_names import generated_names_masked
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.lists import lists_collapsed, values_folded
+from qjoule.shapes.lists import lists_collapsed
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rendering import render
 from qjoule.shapes.safe_text import ended
-from qjoule.shapes.tokens import strip_ellipsis, tokens
+from qjoule.shapes.tokens import closed_early, strip_ellipsis, tokens
 
 
 def sql_shape(
@@ -31,7 +33,7 @@ def sql_shape(
         fold: what else the language takes for literals, on the reduced statement.
     """
     reduced, truncated = reduced_sql(text, truncated, lexis, fold)
-    folded = values_folded(tokens(reduced, lexis))
+    folded = generated_names_masked(values_folded(tokens(reduced, lexis), lexis))
     return ended(render(lists_collapsed(folded, truncated), lexis), truncated), truncated
 
 
@@ -41,4 +43,4 @@ def reduced_sql(
     """The statement without literals and comments, and whether it is truncated: see `sql_shape`."""
     reduced, cut = reduce_statement(text, lexis)
     reduced, stripped = strip_ellipsis(fold(reduced))
-    return reduced, truncated or cut or stripped
+    return closed_early(reduced, truncated or cut or stripped)

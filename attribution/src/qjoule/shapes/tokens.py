@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
+from typing import NamedTuple
 
-from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING
+from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING, UNSURE
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise
@@ -24,23 +24,27 @@ class Kind(Enum):
     OPEN_HINT = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     kind: Kind
     text: str
     spaced: bool = False  #: a blank stands before it in the statement
 
+
+_TOKENS_CACHED = 4096
+#: Statements repeat their words, so most tokens are not built again.
+_token = lru_cache(maxsize=_TOKENS_CACHED)(Token)
 
 # Possessive only on single characters: on groups, Python before 3.11.5 matches wrongly
 # (gh-106052). The groups here are followed by what may be empty, so they never backtrack.
 _WORD = r"[A-Za-z0-9_$\x80-\xff\x00-\x08\x0e-\x1f\x7f]++"
 _VALUE = rf"[{NUMBER}{STRING}{PARAMETER}]|\?(?:\+(?=[)\]]|\Z))?"
 _SHARED_SIGNS = r"<=|>=|<>|!=|:=|->>|->|\|\||&&|<<|>>"
+_NAME_IN = r"{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*(?:{0})?"
 
 _BACKTICK = re.compile(
     rf"""(?P<space>[ ]++)
     |(?P<value>(?:[nNxXbB]|_[A-Za-z0-9]++){STRING}|{_VALUE})
-    |(?P<name>`[^`]*+(?:``[^`]*+)*(?P<end>`)?)
+    |(?P<name>{_NAME_IN.format("`")}|{_NAME_IN.format('"')})
     |(?P<hint>/\*\+[^*]*+(?:\*(?!/)[^*]*+)*(?:\*/)?)
     |(?P<version>/\*M?![0-9]*+)
     |(?P<word>{_WORD})
@@ -50,13 +54,14 @@ _BACKTICK = re.compile(
 _STANDARD = re.compile(
     rf"""(?P<space>[ ]++)
     |(?P<value>(?:[eEbBxXnN]|[uU]&){STRING}|{_VALUE})
-    |(?P<name>"[^"]*+(?:""[^"]*+)*(?P<end>")?)
+    |(?P<name>{_NAME_IN.format('"')})
     |(?P<word>{_WORD})
     |(?P<sign>::|{_SHARED_SIGNS}|=>|\#>>|\#>|@>|<@|@@|~\*|!~\*|!~|.)""",
     re.VERBOSE | re.DOTALL,
 )
 
 _ELLIPSIS_BYTES = ELLIPSIS.encode().decode("latin-1")
+_LITERAL = re.compile(rf"[{NUMBER}{STRING}]")
 
 
 def strip_ellipsis(reduced: str) -> tuple[str, bool]:
@@ -70,15 +75,35 @@ def strip_ellipsis(reduced: str) -> tuple[str, bool]:
         end, found = end - len(_ELLIPSIS_BYTES), True
 
 
+def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
+    """A statement that is cut, or whose literals cannot be told from its structure, ends at its
+    first literal.
+
+    How much follows it before the cut depends on the lengths of literals, and one statement must
+    not have a shape per length. Returns the statement, and whether it is truncated.
+    """
+    unsure = reduced.find(UNSURE)
+    if unsure >= 0:
+        reduced, truncated = reduced[:unsure], True
+    if truncated and (first := _LITERAL.search(reduced)):
+        reduced = reduced[: first.end()]
+    return reduced, truncated
+
+
 def text_of(characters: str) -> str:
-    """Safe text from characters that are bytes; what is not UTF-8 becomes U+FFFD."""
+    """Safe text from characters that are bytes; what is not UTF-8 is read as Latin-1."""
     if characters.isascii():
         return sanitise(characters)
-    return sanitise(characters.encode("latin-1").decode("utf-8", "replace"))
+    text = characters.encode("latin-1")
+    try:
+        return sanitise(text.decode())
+    except UnicodeDecodeError:
+        return sanitise(characters)
 
 
-def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> Iterator[Token]:
+def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> list[Token]:
     """Split a reduced statement; inside a hint, further hints are left out."""
+    out: list[Token] = []
     spaced, version_open, skip_to = False, False, 0
     pattern = _BACKTICK if lexis is Lexis.BACKTICK else _STANDARD
     for match in pattern.finditer(reduced):
@@ -88,29 +113,30 @@ def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> Iterator[Tok
         if group == "space":
             spaced = True
             continue
-        if group == "value":
-            yield Token(Kind.VALUE, "?", spaced)
-        elif group == "word":
-            yield Token(Kind.WORD, _lower(text_of(found)), spaced)
+        if group == "word":
+            out.append(_word(found, spaced))
+        elif group == "value":
+            out.append(_token(Kind.VALUE, "?", spaced))
         elif group == "name":
-            yield _name(found, match["end"] is not None, spaced)
+            out.append(_name(found, spaced))
         elif group == "hint":
             if not in_hint:
                 closed = len(found) > 4 and found.endswith("*/")
                 inner = found[3:-2] if closed else found[3:]
-                yield Token(Kind.HINT if closed else Kind.OPEN_HINT, inner, spaced)
+                out.append(Token(Kind.HINT if closed else Kind.OPEN_HINT, inner, spaced))
         elif group == "version":
             version_open = True
-            yield Token(Kind.SIGN, found, spaced)
+            out.append(Token(Kind.SIGN, found, spaced))
         elif version_open and found == "*" and reduced.startswith("/", match.end()):
             version_open, skip_to = False, match.end() + 1
-            yield Token(Kind.SIGN, "*/", spaced)
+            out.append(Token(Kind.SIGN, "*/", spaced))
         else:
-            yield Token(Kind.SIGN, found, spaced)
+            out.append(_token(Kind.SIGN, found, spaced))
         spaced = False
+    return out
 
 
-def hint_tokens(inner: str) -> Iterator[Token]:
+def hint_tokens(inner: str) -> list[Token]:
     """Tokens of a hint's inner text, its literals taken out."""
     reduced, _ = reduce_statement(inner.encode("latin-1"), Lexis.BACKTICK)
     return tokens(reduced, Lexis.BACKTICK, in_hint=True)
@@ -119,13 +145,16 @@ def hint_tokens(inner: str) -> Iterator[Token]:
 _UPPER_TO_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-def _lower(text: str) -> str:
+@lru_cache(maxsize=_TOKENS_CACHED)
+def _word(found: str, spaced: bool) -> Token:
     """Lower case of ASCII only: case folding of the rest differs between servers."""
-    return text.translate(_UPPER_TO_LOWER)
+    return Token(Kind.WORD, text_of(found).translate(_UPPER_TO_LOWER), spaced)
 
 
-def _name(found: str, closed: bool, spaced: bool) -> Token:
+@lru_cache(maxsize=_TOKENS_CACHED)
+def _name(found: str, spaced: bool) -> Token:
     quote = found[0]
-    if not closed:
+    inner = found[1:].replace(quote * 2, "")
+    if not inner.endswith(quote):
         return Token(Kind.OPEN_NAME, quote + text_of(found[1:]), spaced)
     return Token(Kind.NAME, text_of(found[1:-1]).replace(quote * 2, quote), spaced)

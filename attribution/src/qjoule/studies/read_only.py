@@ -57,7 +57,7 @@ def why_not(sql: str, dialect: int) -> str:
     reduced, cut = reduce_statement(sql.encode(), lexis)
     if cut or any(mark in reduced for mark in (RAW_TAG, RAW_COMMENT, RAW_STAR)):
         return "it cannot be understood to its end"
-    found = list(tokens(reduced, lexis))
+    found = tokens(reduced, lexis)
     while found and found[-1].text == ";":
         found.pop()
     if not found:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qjoule.servers.mysql.dialect import LEXIS
 from qjoule.servers.mysql.digest import digest_like, digest_text
 from qjoule.servers.mysql.percona import percona_checksum, percona_fingerprint
-from qjoule.shapes.lists import values_folded
+from qjoule.shapes.folding import values_folded
 from qjoule.shapes.safe_text import ended, shorten
 from qjoule.shapes.shape import TEXT_LENGTH
 from qjoule.shapes.sql import reduced_sql
@@ -33,7 +33,7 @@ def other_ids(text: bytes, truncated: bool = False, length: int = TEXT_LENGTH) -
     `length` bounds the texts in characters.
     """
     reduced, truncated = reduced_sql(text, truncated, LEXIS)
-    digest_tokens = values_folded(tokens(reduced, LEXIS), _DIGEST_CONSTANTS)
+    digest_tokens = values_folded(tokens(reduced, LEXIS), LEXIS, _DIGEST_CONSTANTS)
     digest = ended(digest_text(digest_tokens), truncated)
     percona = ended(percona_fingerprint(reduced), truncated)
     return OtherIds(
