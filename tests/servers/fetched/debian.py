@@ -17,7 +17,6 @@ from pathlib import Path
 from servers.fetched.cache import cache, folder, run_tool
 from servers.process import Unavailable
 
-MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 #: What only the scripts of an installation use, by how names begin: not unpacked.
@@ -75,7 +74,7 @@ def download(suite: str, packages: Iterable[str], to: Path) -> dict[str, str]:
     """
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache(), prefix=f".apt-{suite}-") as directory:
-        environment = {"APT_CONFIG": str(_private_state(Path(directory), suite))}
+        environment = {"APT_CONFIG": str(_private_state(Path(directory), suite, _mirror()))}
         task = f"packages of Debian {suite}"
         run_tool(["apt-get", "-q", "update"], to, task, environment)
         install = ["apt-get", "-q", "-s", "install", *packages]
@@ -90,7 +89,17 @@ def download(suite: str, packages: Iterable[str], to: Path) -> dict[str, str]:
     return wanted
 
 
-def _private_state(directory: Path, suite: str) -> Path:
+def _mirror() -> str:
+    """Where this machine gets Debian's main archive from: other suites are beside its own."""
+    shown = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
+    for line in run_tool(shown, Path("/"), "the machine's mirror").splitlines():
+        label, _, address = line.partition(" ")
+        if label == "Debian":
+            return address
+    raise Unavailable("apt knows no mirror of Debian's: run 'apt-get update'")
+
+
+def _private_state(directory: Path, suite: str, mirror: str) -> Path:
     """apt's configuration for one suite, below a directory: apt reads and writes nothing else."""
     if not KEYRING.exists():
         raise Unavailable(f"{KEYRING} is missing: install the package debian-archive-keyring")
@@ -99,7 +108,7 @@ def _private_state(directory: Path, suite: str) -> Path:
     (directory / "status").touch()
     sources = directory / "suite.sources"
     sources.write_text(
-        f"Types: deb\nURIs: {MIRROR}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
+        f"Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
     )
     machine = run_tool(["dpkg", "--print-architecture"], directory, "its architecture").strip()
     options = {
