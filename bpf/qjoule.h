@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 8
+#define QJ_CONTRACT_VERSION 9
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -72,7 +72,7 @@ enum qj_command {
 
 /* Flags of a query. */
 enum qj_query_flag {
-	QJ_QUERY_NO_TEXT = 1 << 0, /* prepared before attach: shape is 0 */
+	QJ_QUERY_NO_TEXT = 1 << 0, /* its text was not seen: shape is 0, or that of its number */
 	QJ_QUERY_OPEN = 1 << 1,	   /* its thread ended or tracing stopped before the query did */
 	QJ_QUERY_PIPELINED =
 	    1 << 2,		   /* several executions in one request; `executions` counts them */
@@ -135,8 +135,9 @@ enum qj_session_event {
 #define QJ_DIALECT_NUMBER(name, NAME, number) QJ_DIALECT_##NAME = number,
 enum qj_dialect {
 	QJ_DIALECTS(QJ_DIALECT_NUMBER)
-	QJ_DIALECT_TAGS = 9, /* key='value',...: for all queries whose `tags` equals `shape`; if
-				`single`, for the query with that id */
+	QJ_DIALECT_TAGS = 9,	/* key='value',...: for all queries whose `tags` equals `shape`; if
+				   `single`, for the query with that id */
+	QJ_DIALECT_UNSEEN = 14, /* struct qj_unseen: prepared before tracing, text not known */
 };
 #undef QJ_DIALECT_NUMBER
 
@@ -221,6 +222,12 @@ struct qj_text {
 	__u8 dialect;
 	__u8 single; /* the shape of one query alone, even if others have the same text */
 	__u8 reserved[4];
+};
+
+/* The text of a QJ_DIALECT_UNSEEN. */
+struct qj_unseen {
+	__u64 session;
+	__u64 statement; /* the server's number for it, or a hash of its name; ~0: it has no name */
 };
 
 struct qj_task {
@@ -438,6 +445,7 @@ QJ_ASSERT_SIZE(qj_segment_more, 184);
 QJ_ASSERT_SIZE(qj_query, 88);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_text, 24);
+QJ_ASSERT_SIZE(qj_unseen, 16);
 QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);

@@ -72,6 +72,31 @@ int prepared_recall(struct thread_state *thread, __u64 statement)
 	return 0;
 }
 
+int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 statement)
+{
+	static const __u8 yes = 1;
+	struct qj_unseen unseen = {.statement = statement};
+	struct qj_ring_text *r;
+
+	if (!cpu || !thread || !thread->executions)
+		return 0;
+	unseen.session = thread->session;
+	thread->shape = session_of(session_of(statement) ^ thread->session) ?: 1;
+	if (bpf_map_lookup_elem(&seen, &thread->shape))
+		return 0;
+	r = reserve_text(sizeof(unseen));
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	fill_text(r, thread->shape, sizeof(unseen), sizeof(unseen), thread->server,
+		  QJ_DIALECT_UNSEEN);
+	__builtin_memcpy(r->bytes, &unseen, sizeof(unseen));
+	submit(r);
+	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+	return 0;
+}
+
 /*
  * Hash of a name, and its length with the NUL; 0 if these bytes do not hold all of it. Names longer
  * than a server keeps are cut.

@@ -60,6 +60,8 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 extern int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes);
 extern int prepared_learn(struct thread_state *thread, __u64 statement);
 extern int prepared_recall(struct thread_state *thread, __u64 statement);
+/* An execution whose text stays unknown gets a shape of its own: one per session and statement. */
+extern int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 statement);
 /* ... and this returns a number of bytes. */
 extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
 

@@ -26,6 +26,8 @@ static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread
 	postgres_answered(thread);
 	if (thread->postgres.unknown && thread->postgres.requests == 1)
 		postgres_find_text(cpu, thread);
+	if (thread->postgres.unknown && thread->executions == 1 && !thread->shape)
+		statement_unseen(cpu, thread, thread->postgres.unknown);
 	thread->postgres.last_shape = thread->shape;
 	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);

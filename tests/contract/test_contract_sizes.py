@@ -26,6 +26,7 @@ STRUCTS = {
     "qj_query": contract.QUERY,
     "qj_child": contract.CHILD,
     "qj_text": contract.TEXT,
+    "qj_unseen": contract.UNSEEN,
     "qj_task": contract.TASK,
     "qj_session": contract.SESSION,
     "qj_energy": contract.ENERGY,

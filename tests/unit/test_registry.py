@@ -36,6 +36,7 @@ DIALECTS = {
     "attributes": 10,
     "payload": 11,
     "memcached": 12,
+    "unseen": 14,
 }
 
 GOOD = """

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 8
+CONTRACT_VERSION = 9
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
@@ -230,6 +230,8 @@ TEXT = np.dtype(
         ("reserved", "u1", (4,)),
     ]
 )
+#: The text of the dialect `unseen`.
+UNSEEN = np.dtype([("session", "<u8"), ("statement", "<u8")])
 TASK = np.dtype(
     [
         ("t_ns", "<u8"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ import pytest
 from qjoule.contract import QueryFlag
 from root.support import postgres_client as wire
 from root.support.postgres_client import PostgresClient, postgres_client
-from root.support.recording import Run, both_rungs, recording
+from root.support.recording import Run, attribute, both_rungs, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -93,7 +94,7 @@ def test_a_name_that_is_used_again_has_its_new_text(
         "select ? as m_new": 1,
         "select ? as m_newer": 1,
         'deallocate "S_1"': 1,
-        "?": 2,  # those that do not exist
+        **{text: 1 for text in run.executions() if "prepared before tracing" in text},
     }
     failed = run.queries[run.queries["status"] == "error"]
     assert not failed["text"].astype("string").str.contains("m_before", na=False).any()
@@ -132,13 +133,26 @@ def test_a_text_that_the_server_has_cut_says_so(postgres: DatabaseServer, tmp_pa
 def test_without_the_servers_list_nothing_is_made_up(
     postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    with _clients(postgres) as (one, *_):
-        one.exchange(wire.query(b"set track_activities = off"))
+    with _clients(postgres) as (one, other, *_):
+        for client in (one, other):
+            client.exchange(wire.query(b"set track_activities = off"))
         with recording(tmp_path / "t", *_options(postgres)):
-            _run(one, _name(0))
+            for client in (one, other):
+                for number in (0, 1, 1):
+                    _run(client, _name(number))
     run = Run(tmp_path / "t")
-    assert sum(run.executions().values()) == 1
     assert run.having("m_before").empty
+    assert sorted(run.executions().values()) == [1, 1, 2, 2]  # a row per session and statement
+    sessions = {str(session) for session in run.queries["session"]}
+    for text in run.executions():
+        said = re.fullmatch(
+            r"\(prepared before tracing began: statement 0x\w{16} of session (\d+)\)", text
+        )
+        assert said is not None, text
+        assert said[1] in sessions
+    document = attribute(tmp_path / "t")
+    assert sum(row["calls"] for row in document["rows"] if "of session" in row["shape"]) == 6
+    assert document["coverage"] == 0
 
 
 def _options(server: DatabaseServer) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from qjoule.model.labels import (
     GroupLabel,
     LabelIndex,
     background,
+    is_prepared_before,
     process,
 )
 from qjoule.model.renumbering import Renumbering
@@ -64,6 +65,11 @@ _IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
 Identity = tuple[int, int, int, int, int, int]
 #: Tags by key; None if it is not known what clients sent.
 Tagged = Mapping[str, str] | None
+
+
+def _is_known(fingerprint: str, text: str) -> bool:
+    """Whether it is a statement, not one that stands for others or was prepared before."""
+    return fingerprint != OTHER_SHAPES and not is_prepared_before(text)
 
 
 def _no_rung(_server: str) -> str:
@@ -153,7 +159,8 @@ class LiveGroups:
                 before = self.index.labels[number]
                 fingerprint, text = known
                 keys = (("fingerprint", fingerprint),)
-                label = replace(before, keys=keys, shape=text, named=fingerprint != OTHER_SHAPES)
+                named = _is_known(fingerprint, text)
+                label = replace(before, keys=keys, shape=text, named=named)
                 target = self.index.rename(number, label)
                 if target != number:
                     self._widen(target, label)
@@ -282,7 +289,7 @@ class LiveGroups:
             return label.keys[0][1], label.shape, True
         known = None if shape == SHAPE_OTHER else self.names.statement(shape)
         if known is not None:
-            return *known, known[0] != OTHER_SHAPES
+            return *known, _is_known(*known)
         if shape == SHAPE_OTHER or (shape not in self._unnamed and self._crowded):
             return OTHER_SHAPES, OTHER_SHAPES, False
         return f"{shape:016x}", "", False

@@ -34,6 +34,7 @@ from qjoule.model.labels import (
     GroupLabel,
     LabelIndex,
     background,
+    is_prepared_before,
 )
 from qjoule.trace.arrow import pc
 from qjoule.trace.views import text_scalar, view
@@ -132,7 +133,10 @@ class QueryLabels:
         self.group = np.zeros(len(variants), np.int64)
         values = {field: list(known) for field, known in self._known.items()}
         at = self._place("fingerprint")
-        texts = [isinstance(value, str) for value in values["fingerprint"]]
+        texts = [
+            isinstance(value, str) and not is_prepared_before(self._texts.get(value, ""))
+            for value in values["fingerprint"]
+        ]
         self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
         by_keys: dict[tuple[int, ...], list[int]] = {}
         others: dict[tuple[int, ...], list[int]] = {}
@@ -268,14 +272,15 @@ class QueryLabels:
         for variant in variants:
             flags |= variant[1]
         fingerprint, rung = shared["fingerprint"], shared["rung"]
+        text = self._texts.get(fingerprint, fingerprint if fingerprint == PREPARED_BEFORE else "")
         return GroupLabel(
             "queries",
             tuple(named),
-            self._texts.get(fingerprint, fingerprint if fingerprint == PREPARED_BEFORE else ""),
+            text,
             shared["server"],
             "" if rung == SEVERAL else rung,
             tuple(flag.name.lower() for flag in _SHOWN if flags & flag and flag.name),
-            fingerprint != PREPARED_BEFORE,
+            not is_prepared_before(text),
         )
 
     def _name(self, field: str, value: Value) -> str:

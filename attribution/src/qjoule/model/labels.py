@@ -27,6 +27,13 @@ FORGOTTEN_PROCESSES = "(forgotten processes)"
 FORGOTTEN_ROLES = "(forgotten threads)"
 
 
+def is_prepared_before(text: str) -> bool:
+    """Whether a text stands for statements that were prepared before tracing and have none: all of
+    them, or one.
+    """
+    return text.startswith(PREPARED_BEFORE[:-1])
+
+
 @dataclass(frozen=True)
 class GroupLabel:
     """Kind is one of `result.PARTS`; `named`: queries whose statement is known.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 
-from qjoule.servers import registry
+from qjoule.servers import registry, unseen
 from qjoule.servers.decoding_types import Decoding, Language, References, Titles
 from qjoule.tags.comments import tags_in
 from qjoule.tags.definitions import Tags
@@ -33,7 +33,8 @@ _BY_KIND = {one.kind: _BY_NAME[one.name] for one in registry.servers().values() 
 
 #: Languages of statements, by the dialect's number.
 LANGUAGES: Mapping[int, Language] = {
-    number: language for one in _BY_NAME.values() for number, language in one.languages.items()
+    registry.dialect("unseen"): unseen.LANGUAGE,
+    **{number: language for one in _BY_NAME.values() for number, language in one.languages.items()},
 }
 #: Readers of texts that hold a query's tags, by the dialect's number.
 TAG_READERS: Mapping[int, Callable[[bytes], Tags]] = {

@@ -23,7 +23,7 @@ RUNGS = ("none", "socket", "symbol", "agent", "statistical")
 HOOKS = ("switched", "labelled", "forked", "executed", "exited", "received", "started")
 NEEDS = ("inflate",)
 #: Texts that belong to no server: key='value' pairs from any server's client.
-SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9})
+SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9, "unseen": 14})
 
 _KIND_MAX = 31  # a bit of a 32 bit mask
 _DIALECT_MAX = 255  # a byte of struct qj_text
@@ -268,8 +268,8 @@ def _by_rung(
 def _check_together(own: list[Server]) -> None:
     """No number or dialect is two servers', and no two names are one in C."""
     kinds: dict[int, str] = {}
-    numbers = dict.fromkeys(SHARED_DIALECTS.values(), "the tags")
-    names = dict.fromkeys(map(c_name, SHARED_DIALECTS), "the tags")
+    numbers = {number: f"the {name}" for name, number in SHARED_DIALECTS.items()}
+    names = {c_name(name): f"the {name}" for name in SHARED_DIALECTS}
     for server in own:
         if server.kind in kinds:
             raise RegistryError(f"{server.name}: {kinds[server.kind]} has kind {server.kind}")

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SHAPE_OTHER
+from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array, distinct, names
@@ -24,6 +25,10 @@ START_CHARACTERS = 100
 HASHES_PER_SHAPE = 4
 #: Hashes of single queries that have not ended. Beyond this number the oldest are forgotten.
 MAX_SINGLES = 100_000
+#: Statements prepared before tracing, of unknown text, that get a row of their own. A pool may
+#: have many more of them than an application has shapes; the others share one row.
+MAX_UNSEEN = 1_000
+_UNSEEN = registry.dialect("unseen")
 MAX_WAITING = 4_096  #: texts of up to 4 KiB that refer to another text that has not arrived
 
 
@@ -73,6 +78,7 @@ class Statements:
         self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
         self._by_hash: dict[int, int] = {0: -1, SHAPE_OTHER: 0}
         self._full = self._hashes_full = False
+        self._unseen = 0
         self._shapes: list[dict[str, object]] = []
         self._statements: list[dict[str, object]] = []
         #: Shapes of statements that change their session's default database, and the new database.
@@ -133,6 +139,11 @@ class Statements:
         dialect = dialect_of(frame)
         if dialect not in LANGUAGES:  # from a later version: the shape gets no name
             return
+        if dialect == _UNSEEN:
+            self._unseen += 1
+            if self._unseen > MAX_UNSEEN:
+                self._by_hash[shape] = -1
+                return
         truncated = is_truncated(frame)
         text, read_as = self._references.statement(frame.text, dialect)
         named = self._fingerprint(text, read_as, truncated)
