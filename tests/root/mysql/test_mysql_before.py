@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 STATEMENTS = 12  #: of each session; the kernel keeps the last few of them at hand
 SESSIONS = 4
 TURNS = 3
+POOL, POOL_STATEMENTS = 500, 200  #: more than the kernel's table of prepared statements holds
 LONG = b"select ? as m_long, " + b"1 as m_column, " * 400 + b"2"  #: longer than is read of a text
 
 
@@ -123,3 +124,23 @@ def test_names_of_sessions_change(case: Case, tmp_path: Path) -> None:
     assert found["select ? as m_nowhere"] == ("root", None)
     assert found["select ? as m_books_first"] == ("root", "m_books")
     assert found["select ? as m_then_mysql"] == ("root", "mysql")
+
+
+def test_a_large_pool(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """Every session has every statement. All executions have their text, the first ones too."""
+    with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("set global max_prepared_stmt_count = 1000000, max_connections = 1000")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(mysql_client(mariadb.socket)) for _ in range(POOL)]
+        prepared = [[one.prepare(_statement(n)) for n in range(POOL_STATEMENTS)] for one in clients]
+        options = ("--pid", str(mariadb.pid), "--rung", "socket", "--ring-mb", "64")
+        with recording(tmp_path / "t", *options):
+            for turn in range(2):
+                for client, statements in zip(clients, prepared, strict=True):
+                    for statement in statements:
+                        client.execute(statement, turn)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    expected = {_shape(n): 2 * POOL for n in range(POOL_STATEMENTS)}
+    assert run.executions(command="execute") == Counter(expected)
+    assert run.flagged(QueryFlag.NO_TEXT).empty
