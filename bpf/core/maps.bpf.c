@@ -10,6 +10,8 @@
 #include "task_budget.bpf.h"
 
 const volatile struct qj_plan plan = {};
+struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers") = {};
+struct qj_running followed SEC(".data.servers") = {};
 struct qj_control control = {};
 struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
 __u64 tasks_used_ns = 0, tasks_alive = 0;

@@ -30,6 +30,11 @@
 
 /* Set before load, constant after: the verifier removes code that a configuration does not need. */
 extern const volatile struct qj_plan plan;
+/*
+ * The servers of the plan. The root part changes an entry while programs run, when it follows a
+ * server to another executable.
+ */
+extern struct qj_server_plan server_plans[QJ_MAX_SERVERS];
 
 /* Changed by the tracer while programs run. */
 extern struct qj_control control;
@@ -164,7 +169,7 @@ static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 /* The plan's numbers for the thread's server, indexed by its enum qj_<server>_fact. */
 static __always_inline const volatile __u64 *facts_of(const struct thread_state *thread)
 {
-	return plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].facts;
+	return server_plans[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].facts;
 }
 
 /*

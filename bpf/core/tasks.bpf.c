@@ -4,6 +4,9 @@
 #include "label.bpf.h"
 #include "task_budget.bpf.h"
 
+/* The server that the root part follows now, and the process that it runs as. */
+extern struct qj_running followed;
+
 struct file_id {
 	__u64 inode;
 	__u32 device;
@@ -27,13 +30,13 @@ static __always_inline __u16 server_by_executable(struct task_struct *task, __u6
 	struct file_id file = executable_of(task);
 
 	for (int i = 0; i < QJ_MAX_SERVERS; i++) {
-		if (!plan.servers[i].kind)
+		if (!server_plans[i].kind)
 			break;
-		if (plan.servers[i].inode != file.inode || plan.servers[i].device != file.device)
+		if (server_plans[i].inode != file.inode || server_plans[i].device != file.device)
 			continue;
-		if (plan.servers[i].restart == QJ_RESTART_ANY ||
-		    (plan.servers[i].restart == QJ_RESTART_SAME && arguments &&
-		     plan.servers[i].arguments == arguments))
+		if (server_plans[i].restart == QJ_RESTART_ANY ||
+		    (server_plans[i].restart == QJ_RESTART_SAME && arguments &&
+		     server_plans[i].arguments == arguments))
 			return i + 1;
 	}
 	return 0;
@@ -41,7 +44,7 @@ static __always_inline __u16 server_by_executable(struct task_struct *task, __u6
 
 static __always_inline __u8 kind_of(__u16 server)
 {
-	return server ? plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind : QJ_SERVER_NONE;
+	return server ? server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].kind : QJ_SERVER_NONE;
 }
 
 static __always_inline bool is_generic(__u16 server)
@@ -58,7 +61,7 @@ static __always_inline bool runs_file_of(struct task_struct *child, __u16 server
 	__u32 i = (server - 1) & (QJ_MAX_SERVERS - 1);
 	struct file_id file = executable_of(child);
 
-	return plan.servers[i].inode == file.inode && plan.servers[i].device == file.device;
+	return server_plans[i].inode == file.inode && server_plans[i].device == file.device;
 }
 
 static __always_inline __u16 server_by_tgid(__u32 tgid)
@@ -100,8 +103,8 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	}
 	__builtin_memset(thread, 0, sizeof(*thread));
 	thread->server = server;
-	thread->server_kind = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
-	thread->rung = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;
+	thread->server_kind = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
+	thread->rung = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;
 	thread->phase = phase;
 	hooks_started(task, thread);
 }
@@ -246,6 +249,25 @@ int on_alive(struct bpf_iter__task *ctx)
 	server = server_of_running(task);
 	if (server)
 		adopt(task, server, PHASE_UNKNOWN);
+	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
+	return 0;
+}
+
+/* Read for each server that is followed: some of its threads run already. */
+SEC("iter/task")
+int on_follow(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u16 server = followed.server;
+	__u32 tgid, parent;
+
+	if (!task || !server || thread_of(task))
+		return 0;
+	tgid = BPF_CORE_READ(task, tgid);
+	parent = BPF_CORE_READ(task, real_parent, tgid);
+	if (tgid != followed.tgid && (parent != followed.tgid || !runs_file_of(task, server)))
+		return 0;
+	adopt(task, server, PHASE_UNKNOWN);
 	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
 	return 0;
 }

@@ -17,7 +17,7 @@ static __always_inline struct thread_state *mongodb_switched(struct qj_cpu_state
 							     struct thread_state *thread, __u64 now)
 {
 	if (!PLANNED_ON(MONGODB, SOCKET) || cpu->owner_kind != QJ_OWNER_QUERY || !prev->__state ||
-	    plan.servers[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].kind != QJ_SERVER_MONGODB)
+	    server_plans[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].kind != QJ_SERVER_MONGODB)
 		return thread;
 	if (!thread)
 		thread = thread_of(prev);

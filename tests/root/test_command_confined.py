@@ -31,7 +31,10 @@ def test_only_the_root_part_has_rights(
         root_part = psutil.Process(recorder.process.pid)
         assert root_part.exe().endswith("qjoule-root")
         others = root_part.children(recursive=True)
-        assert sorted(one.name().startswith("qjoule-tracer") for one in others) == [False, True]
+        assert sorted(one.name().startswith("qjoule-tracer") for one in others) == [
+            *(False, False),  # the command and its keeper
+            True,
+        ]
         for one in others:
             holds_nothing(one.pid)
         command = Path(f"/proc/{recorder.command_pid}")

@@ -37,11 +37,12 @@ def serving(program: Path, directory: Path) -> Iterator[DatabaseServer]:
         yield server
 
 
-def upgrade(program: Path) -> None:
-    """In place, as a package manager does it: another file under the same name."""
-    new = program.with_suffix(".new")
-    shutil.copy2(program, new)
-    new.rename(program)
+def stranger(program: Path) -> Path:
+    """The same program in another place: with `--pid`, no server that was chosen."""
+    copy = program.parent.parent / "elsewhere" / program.name
+    copy.parent.mkdir()
+    shutil.copy2(program, copy)
+    return copy
 
 
 def work(server: DatabaseServer, commands: int = COMMANDS) -> None:
@@ -50,18 +51,20 @@ def work(server: DatabaseServer, commands: int = COMMANDS) -> None:
             client.set(f"key:{number}", number)
 
 
-def test_an_upgrade_in_place_is_told_everywhere(program: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_not_followed_is_told_everywhere(program: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     with serving(program, tmp_path / "a") as server:
         recorder = Recorder(trace, "--energy", "estimated:5,15,20,30", "--pid", str(server.pid))
         recorder.attached()
         work(server)
     try:
-        upgrade(program)
-        with serving(program, tmp_path / "b") as server:
-            time.sleep(1.2)
-            work(server)
+        with serving(stranger(program), tmp_path / "b") as server:
             pid = server.pid
+            work(server)
+            deadline = time.monotonic() + 30
+            while "none of the chosen" not in (trace / "meta.json").read_text():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
         assert recorder.stop() == 0, recorder.words
         words = recorder.words
     finally:
@@ -72,6 +75,7 @@ def test_an_upgrade_in_place_is_told_everywhere(program: Path, tmp_path: Path) -
     what = {change["what"]: change for change in document["trace"]["changes"]}
     assert what["exited"]["since"] and not what["exited"]["until"]
     hidden = what["untraced"]
+    assert hidden["why"] == "it is none of the chosen servers"
     assert hidden["pid"] == pid and hidden["until"]
     assert hidden["cpu_ns"] > COMMANDS * 1000 and hidden["energy_j"] > 0
     (row,) = [row for row in document["fixed"] if row.get("process") == hidden["process"]]
@@ -94,8 +98,7 @@ def test_top_names_a_server_that_starts_untraced(program: Path, tmp_path: Path) 
             top = Top("--energy", "none", *pids)
             top.wait_for(1)
         try:
-            upgrade(program)
-            with serving(program, tmp_path / "b") as other:
+            with serving(stranger(program), tmp_path / "b") as other:
                 pid = other.pid
                 for _ in range(6):
                     work(other, 500)
@@ -118,7 +121,7 @@ def test_a_server_that_runs_on_is_not_told(program: Path, tmp_path: Path) -> Non
         recorder = Recorder(trace, "--energy", "none", "--pid", str(server.pid))
         try:
             recorder.attached()
-            upgrade(program)
+            stranger(program)
             work(server)
             assert recorder.stop() == 0, recorder.words
             words = recorder.words

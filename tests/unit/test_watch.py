@@ -10,6 +10,7 @@ import numpy as np
 
 from fake_tracer import records
 from qjoule.contract import Block, OwnerKind, TaskEvent
+from qjoule.stream.following import Followed
 from qjoule.stream.watch import CONFIRM_NS, MAX_CHANGES, Watch
 from qjoule.trace.meta import Server
 
@@ -101,10 +102,11 @@ def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
         (7 * S, 300, TaskEvent.FORK, {"parent_tgid": 1, "comm": b"sh"}),
     ]
     watch = watched(*rows)
-    pieces = [
-        {"t0_ns": 6 * S, "t1_ns": 6 * S + 5, "pid": 200, "tgid": 200},
-        {"t0_ns": 7 * S, "t1_ns": 7 * S + 20, "pid": 999, "tgid": 201},
-        {"t0_ns": 8 * S, "t1_ns": 8 * S + 70, "pid": 300, "tgid": 300},
+    other = {"owner_kind": OwnerKind.PROCESS}
+    pieces: list[dict[str, Any]] = [
+        {"t0_ns": 6 * S, "t1_ns": 6 * S + 5, "pid": 200, "tgid": 200, **other},
+        {"t0_ns": 7 * S, "t1_ns": 7 * S + 20, "pid": 999, "tgid": 201, **other},
+        {"t0_ns": 8 * S, "t1_ns": 8 * S + 70, "pid": 300, "tgid": 300, **other},
     ]
     watch.ran(records(Block.SEGMENT, pieces))
     assert watch.advance(20 * S) == {200, 201}
@@ -144,11 +146,52 @@ def test_a_traced_server_that_runs_another_program_has_exited() -> None:
     assert told(watch) == [("exited", "shop:3306", 5 * S, None)]
 
 
+class Follower:
+    """Answers what a test has put into it."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.answers: list[Followed] = []
+
+    def ask(self, pid: int) -> None:
+        self.asked.append(pid)
+
+    def take(self) -> list[Followed]:
+        found, self.answers = self.answers, []
+        return found
+
+
 def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
-    watch = watched((6 * S, 200, TaskEvent.EXEC, {}))
-    told(watch)
-    watch.tasks(events((8 * S, 200, TaskEvent.ALIVE, TRACED)))
-    assert watch.process_of(200) == ""
+    new = Server(id=1, name="shop:3306", kind="shopdb", version="2.0", exe="/opt/shopd")
+    follower = Follower()
+    watch = watched(
+        (5 * S, 100, TaskEvent.EXIT, TRACED), (6 * S, 200, TaskEvent.EXEC, {}), follower=follower
+    )
+    learnt: list[Server] = []
+    watch.learnt.append(learnt.append)
+    watch.advance(8 * S)
+    assert follower.asked == [200]
+    assert watch.untraced_now(200) == "shopd (untraced, pid 200)"
+    watch.tasks(events((9 * S, 200, TaskEvent.ALIVE, TRACED)))
+    follower.answers = [Followed(200, new), Followed(200, new, attached=True)]
+    assert told(watch) == [
+        ("exited", "shop:3306", 5 * S, 9 * S),
+        ("untraced", "shopd", 6 * S, 9 * S),
+        ("followed", "shop:3306", 9 * S, None),
+    ]
+    assert learnt == [new]
+    assert watch.untraced_now(200) == ""
+    # What it used before was not seen as queries: it keeps that name.
+    assert watch.process_of(200) == "shopd (untraced, pid 200)"
+
+
+def test_why_a_server_is_not_followed_is_told() -> None:
+    follower = Follower()
+    watch = watched((6 * S, 200, TaskEvent.EXEC, {}), follower=follower)
+    watch.advance(8 * S)
+    follower.answers = [Followed(200, why="no symbols")]
+    watch.advance(9 * S)
+    assert [one.why for one in watch.changes] == ["no symbols"]
 
 
 def test_hostile_processes_are_bounded() -> None:

@@ -10,24 +10,32 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "root.h"
 #include "qjoule.skel.h"
 
-#define MAX_LINKS      160
+#define MAX_LINKS      320	    /* also of servers that are followed */
 #define RING_BYTES_MAX (1ull << 30) /* all rings together */
 
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
 static struct bpf_link *links[MAX_LINKS];
 static unsigned link_count;
+static unsigned settled;    /* links that stay, whatever of the keeper's fails */
 static uint64_t ring_bytes; /* sum over all rings ever made */
+
+void attach_undo(void)
+{
+	while (link_count > settled)
+		bpf_link__destroy(links[--link_count]);
+}
 
 void attach_clear(void)
 {
-	while (link_count)
-		bpf_link__destroy(links[--link_count]);
+	settled = 0;
+	attach_undo();
 	qjoule_bpf__destroy(skeleton);
 	skeleton = NULL;
 }
@@ -100,6 +108,8 @@ static int configure(const struct rp_load *plan)
 		err = bpf_program__set_autoload(*all->progs[i].prog, plan->load[i]);
 	skeleton->rodata->plan = plan->plan;
 	skeleton->rodata->plan.root_tgid = getpid();
+	memcpy(skeleton->data_servers->server_plans, plan->plan.servers,
+	       sizeof(plan->plan.servers));
 	return err;
 }
 
@@ -154,20 +164,32 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	return answer->fd < 0 ? -EACCES : 0;
 }
 
-/* The program with this number, if it was loaded and is of this kind. */
-static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
-				      enum bpf_attach_type attach)
+/* The program, if it was loaded and is of this kind. */
+static struct bpf_program *fitting(struct bpf_program *program, enum bpf_prog_type type,
+				   enum bpf_attach_type attach)
 {
-	struct bpf_program *program;
-
-	if (!skeleton || number >= (uint32_t)skeleton->skeleton->prog_cnt)
-		return NULL;
-	program = *skeleton->skeleton->progs[number].prog;
-
-	bool fits = bpf_program__fd(program) >= 0 && bpf_program__type(program) == type &&
+	bool fits = program && bpf_program__fd(program) >= 0 &&
+		    bpf_program__type(program) == type &&
 		    bpf_program__expected_attach_type(program) == attach;
 
 	return fits ? program : NULL;
+}
+
+/* The program with this number, likewise. */
+static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
+				      enum bpf_attach_type attach)
+{
+	if (!skeleton || number >= (uint32_t)skeleton->skeleton->prog_cnt)
+		return NULL;
+	return fitting(*skeleton->skeleton->progs[number].prog, type, attach);
+}
+
+/* The probe's program with this name, likewise. */
+static struct bpf_program *named(const char *name)
+{
+	return skeleton ? fitting(bpf_object__find_program_by_name(skeleton->obj, name),
+				  BPF_PROG_TYPE_KPROBE, 0)
+			: NULL;
 }
 
 static int keep(struct bpf_link *link)
@@ -193,7 +215,9 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 /* Attaches by inode, for every process: a server that restarts is probed from its first query. */
 int answer_uprobe(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program = program_of(request->number, BPF_PROG_TYPE_KPROBE, 0);
+	struct bpf_program *program = peer->late
+					  ? named(request->text + RP_CODE_BYTES)
+					  : program_of(request->number, BPF_PROG_TYPE_KPROBE, 0);
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
 	int fd;
 
@@ -207,21 +231,61 @@ int answer_uprobe(struct peer *peer, const struct rp_request *request, struct an
 	    bpf_program__attach_uprobe_opts(program, -1, opened_path(fd), request->offset, &opts));
 }
 
-int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
+/* A descriptor to read an iterator's program, or a negative errno. */
+static int iterator_of(struct bpf_program *program)
 {
-	struct bpf_program *program =
-	    program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER);
 	struct bpf_link *link = program ? bpf_program__attach(program) : NULL;
+	int fd;
 
 	if (!link)
 		return program ? -errno : -EINVAL;
-	answer->fd = bpf_iter_create(bpf_link__fd(link));
+	fd = bpf_iter_create(bpf_link__fd(link));
 	bpf_link__destroy(link); /* the iterator holds its own reference */
+	return fd;
+}
+
+int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	answer->fd =
+	    iterator_of(program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER));
 	return answer->fd < 0 ? answer->fd : 0;
 }
 
 int answer_done(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	root.done = true;
+	settled = link_count;
+	return 0;
+}
+
+/* All programs that this server needs were loaded, and the process runs its executable. */
+static bool is_runnable(const struct qj_server_plan *server, const struct rp_file *exe)
+{
+	return server->kind < QJ_KINDS &&
+	       skeleton->rodata->plan.kind_rungs[server->kind] & 1u << (server->rung & 7) &&
+	       server->inode == exe->inode &&
+	       makedev(server->device >> 20, server->device & 0xfffff) == exe->device;
+}
+
+int answer_follow(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	const struct qj_server_plan *server = (const void *)request->text;
+	int fd, err = answer_exe(peer, request, answer);
+	char sink[64];
+
+	if (err || !skeleton || request->number >= QJ_MAX_SERVERS)
+		return err ?: -EINVAL;
+	if (!is_runnable(server, &answer->reply.file))
+		return -ESTALE;
+	skeleton->data_servers->server_plans[request->number] = *server;
+	skeleton->data_servers->followed =
+	    (struct qj_running){.tgid = request->pid, .server = request->number + 1};
+	fd = iterator_of(skeleton->progs.on_follow);
+	if (fd < 0)
+		return fd;
+	while (read(fd, sink, sizeof(sink)) > 0)
+		;
+	close(fd);
+	settled = link_count;
 	return 0;
 }

@@ -10,9 +10,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "root.h"
+
+#define MAX_LOOKS 64
 
 static int open_installed(struct peer *peer, const struct rp_request *request,
 			  struct answer *answer)
@@ -72,9 +75,24 @@ int answer_exe(struct peer *peer, const struct rp_request *request, struct answe
 	return err;
 }
 
+/* The keeper stays for as long as the tracer: what it looks at is limited in number and rate. */
+static bool may_look(void)
+{
+	static unsigned looks;
+	static time_t last;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (looks == MAX_LOOKS || now.tv_sec == last)
+		return false;
+	last = now.tv_sec;
+	return ++looks;
+}
+
 int answer_bind(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct peer new = {.kind = PEER_CANDIDATE,
+			   .late = peer->late,
 			   .uid = request->number,
 			   .gid = request->flags,
 			   .group_count = request->size / sizeof(gid_t)};
@@ -83,6 +101,8 @@ int answer_bind(struct peer *peer, const struct rp_request *request, struct answ
 	if (request->pid <= 0 || request->size > sizeof(new.groups) ||
 	    request->size % sizeof(gid_t))
 		return -EINVAL;
+	if (peer->late && !may_look())
+		return -EAGAIN;
 	memcpy(new.groups, request->text, request->size);
 	snprintf(path, sizeof(path), "/proc/%d", request->pid);
 	new.proc_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -94,13 +114,27 @@ int answer_bind(struct peer *peer, const struct rp_request *request, struct answ
 	return answer->fd < 0 ? answer->fd : 0;
 }
 
+/* Gives out the one socket of this kind that there is. */
+static int give(bool *given, const struct peer *peer, struct answer *answer)
+{
+	if (*given)
+		return -EBUSY;
+	answer->fd = peer_add(peer);
+	*given = answer->fd >= 0;
+	return *given ? 0 : answer->fd;
+}
+
 int answer_tracer(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	static bool given;
 
-	if (given)
-		return -EBUSY;
-	answer->fd = peer_add(&(struct peer){.kind = PEER_TRACER, .proc_fd = -1});
-	given = answer->fd >= 0;
-	return given ? 0 : answer->fd;
+	return give(&given, &(struct peer){.kind = PEER_TRACER, .proc_fd = -1}, answer);
+}
+
+int answer_keeper(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	static bool given;
+
+	return give(&given, &(struct peer){.kind = PEER_KEEPER, .late = true, .proc_fd = -1},
+		    answer);
 }

@@ -32,17 +32,18 @@ static unsigned peer_count;
 
 /* Only this table decides who may make which request. */
 static const struct {
-	enum peer_kind who;
+	unsigned who; /* enum peer_kind, as bits */
 	answer_fn *answer;
 } kinds[] = {
-    [RP_EXE] = {PEER_COMMAND, answer_exe},
-    [RP_BIND] = {PEER_COMMAND, answer_bind},
+    [RP_EXE] = {PEER_COMMAND | PEER_KEEPER, answer_exe},
+    [RP_BIND] = {PEER_COMMAND | PEER_KEEPER, answer_bind},
     [RP_INSTALLED] = {PEER_COMMAND, answer_installed},
     [RP_TRACER] = {PEER_COMMAND, answer_tracer},
     [RP_DIRECTORY] = {PEER_COMMAND, answer_directory},
     [RP_TAG_SOCKET] = {PEER_COMMAND, answer_tag_socket},
     [RP_STAGE] = {PEER_COMMAND, answer_stage},
     [RP_AS] = {PEER_COMMAND, answer_as},
+    [RP_KEEPER] = {PEER_COMMAND, answer_keeper},
     [RP_RUN] = {PEER_COMMAND, answer_run},
     [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},
@@ -52,9 +53,10 @@ static const struct {
     [RP_MAP] = {PEER_TRACER, answer_map},
     [RP_RING] = {PEER_TRACER, answer_ring},
     [RP_ATTACH] = {PEER_TRACER, answer_attach},
-    [RP_UPROBE] = {PEER_TRACER, answer_uprobe},
+    [RP_UPROBE] = {PEER_TRACER | PEER_KEEPER, answer_uprobe},
     [RP_ITERATOR] = {PEER_TRACER, answer_iterator},
     [RP_DONE] = {PEER_TRACER, answer_done},
+    [RP_FOLLOW] = {PEER_KEEPER, answer_follow},
 };
 
 int peer_add(const struct peer *peer)
@@ -128,13 +130,13 @@ static int answer_to(struct peer *peer, const struct rp_request *request, struct
 	int err;
 
 	if (request->kind >= sizeof(kinds) / sizeof(kinds[0]) ||
-	    kinds[request->kind].who != peer->kind ||
-	    (root.done && request->kind != RP_RUN && request->kind != RP_PUBLISH))
+	    !(kinds[request->kind].who & peer->kind) ||
+	    (root.done != peer->late && request->kind != RP_RUN && request->kind != RP_PUBLISH))
 		return -EPERM;
 	err = kinds[request->kind].answer(peer, request, answer);
-	/* Programs are attached all or none. */
+	/* Programs are attached all or none, and so are those of a server that is followed. */
 	if (err && request->kind >= RP_LOAD)
-		attach_clear();
+		peer->late ? attach_undo() : attach_clear();
 	return err;
 }
 

@@ -33,6 +33,7 @@ enum rp_kind {
 	RP_STAGE,      /* text: a file that will be published; a descriptor to write it */
 	RP_AS, /* pid, number, flags: starts the agent's loader as the user and group of this JVM;
 		  text: its options; its socket */
+	RP_KEEPER, /* once: the socket of the keeper, which asks after RP_DONE */
 	/* From the command, also after RP_DONE. */
 	RP_RUN =
 	    24,	    /* number: runs this many of our own last arguments as the user who called us */
@@ -50,6 +51,10 @@ enum rp_kind {
 	RP_UPROBE,   /* number: a program; pid: a handle; offset; size, text: instruction */
 	RP_ITERATOR, /* number: a program; a descriptor to read */
 	RP_DONE,     /* the last request */
+	/* From the keeper, after RP_DONE: also RP_EXE, RP_BIND, and RP_UPROBE with the program's
+	   name behind the instruction in text. */
+	RP_FOLLOW, /* number: an entry of the plan; pid: the process that runs as this server now;
+		      text: struct qj_server_plan. Keeps the keeper's probes */
 };
 
 /* `flags` of a request. */

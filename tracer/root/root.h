@@ -19,13 +19,15 @@
 /* The kind of peer at the other end of a socket decides which requests it may make. */
 enum peer_kind {
 	PEER_COMMAND = 1,
-	PEER_TRACER,
-	PEER_CANDIDATE, /* an examiner: all its requests concern one process */
+	PEER_TRACER = 2,
+	PEER_CANDIDATE = 4, /* an examiner: all its requests concern one process */
+	PEER_KEEPER = 8,    /* stays while the tracer runs, to follow servers */
 };
 
 struct peer {
 	int fd;
 	enum peer_kind kind;
+	bool late;   /* the keeper, or bound by it: asks only once the tracer is attached */
 	int sent;    /* the descriptor that came with its request, or -1 */
 	int proc_fd; /* PEER_CANDIDATE: the directory in /proc of its process; else -1 */
 	uid_t uid;   /* ... the user whose file rights apply, as the command read it in /proc */
@@ -60,11 +62,12 @@ struct answer {
 typedef int answer_fn(struct peer *peer, const struct rp_request *request, struct answer *answer);
 
 /* One function per enum rp_kind, by file. */
-answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_open; /* look.c */
-answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish;	 /* outputs.c */
-answer_fn answer_as, answer_run;						 /* started.c */
+answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_keeper,
+    answer_open;							     /* look.c */
+answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish; /* outputs.c */
+answer_fn answer_as, answer_run;					     /* started.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
-    answer_uprobe, answer_iterator, answer_done; /* attach.c */
+    answer_uprobe, answer_iterator, answer_done, answer_follow; /* attach.c */
 
 /*
  * guarded.c: answers in a child that is killed if it takes too long, because someone else's file
@@ -84,6 +87,8 @@ bool answer_send(int socket_fd, const struct answer *answer);
 void outputs_clear(void);
 /* attach.c: closes every link, so that nothing remains attached. */
 void attach_clear(void);
+/* attach.c: closes those that were made since the last server was followed. */
+void attach_undo(void);
 
 /* candidate.c: RP_OPEN, without the handles. Runs in a child, because it gives up rights. */
 answer_fn candidate_open;

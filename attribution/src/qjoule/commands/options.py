@@ -76,6 +76,13 @@ agent = click.option(
     "servers that run as root.",
 )
 
+no_follow = click.option(
+    "--no-follow",
+    is_flag=True,
+    help="Do not follow servers that are upgraded or start elsewhere while tracing lasts: they are "
+    "only named, and nothing is attached once tracing has begun.",
+)
+
 client_tags = click.option(
     "--client-tags",
     is_flag=True,

@@ -130,6 +130,7 @@ Examples:
     help="MySQL, MariaDB: also separate what procedures, functions and triggers execute.",
 )
 @options.client_tags
+@options.no_follow
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @options.counters
 @click.option(
@@ -163,6 +164,7 @@ def command(
     ring_mb: int,
     children: bool,
     client_tags: bool,
+    no_follow: bool,
     no_counters: bool,
     counters: tuple[PerfEvent, ...],
     capture_literals: bool,
@@ -181,6 +183,7 @@ def command(
         generic=generic,
         agent=agent,
         client_tags=client_tags,
+        follow=not no_follow,
         children=children,
     )
     targets = find_targets(wanted)

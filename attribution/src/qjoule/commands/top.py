@@ -117,6 +117,7 @@ Examples:
 @options.generic
 @options.agent
 @options.client_tags
+@options.no_follow
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
 def command(
     *,
@@ -139,6 +140,7 @@ def command(
     generic: bool,
     agent: bool,
     client_tags: bool,
+    no_follow: bool,
     rung: str | None,
 ) -> None:
     """Show which queries draw how much power now, in a full-screen view.
@@ -175,7 +177,14 @@ def command(
 
         chosen = None if rung in (None, "auto") else Rung[rung.upper()]
         from_where = live(
-            Wanted(pids, chosen, generic=generic, agent=agent, client_tags=client_tags),
+            Wanted(
+                pids,
+                chosen,
+                generic=generic,
+                agent=agent,
+                client_tags=client_tags,
+                follow=not no_follow,
+            ),
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",
             calibration=calibration,

@@ -60,7 +60,7 @@ def live_names(
     statement. `watch` names the processes of untraced servers."""
 
     def process(tgid: int) -> str:
-        untraced = "" if watch is None else watch.process_of(tgid)
+        untraced = "" if watch is None else watch.untraced_now(tgid)
         return untraced or names.comm(tgid)
 
     return LiveNames(names.statement, names.server, process, names.comm, names.rung, tags)
@@ -93,6 +93,8 @@ class StreamSession:
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
+        if watch is not None:
+            watch.learnt.append(names.add_server)
         meta = self._meta = announced.meta
         self._begin_ns = meta.begin_ns or 0
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]

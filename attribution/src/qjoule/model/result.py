@@ -135,13 +135,13 @@ class ServerCoverage:
 
 @dataclass(frozen=True)
 class ServerChange:
-    """A traced server that exited, or a server whose queries nobody saw.
+    """A traced server that exited or was followed, or a server whose queries nobody saw.
 
     `since` and `until` are ISO 8601 in UTC; empty: before the trace, or until its end. `process`:
     the name of its row among the other processes, which has its joules.
     """
 
-    what: str  #: exited, or untraced
+    what: str  #: exited, untraced, or followed
     name: str
     since: str = ""
     until: str = ""

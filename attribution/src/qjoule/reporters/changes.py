@@ -9,7 +9,7 @@ from typing import Any
 from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
 
-UNTRACED = "untraced"
+UNTRACED, FOLLOWED = "untraced", "followed"
 
 
 def lines(attribution: Attribution) -> list[str]:
@@ -22,11 +22,12 @@ def untraced(attribution: Attribution) -> list[str]:
     words = []
     for one, row, known in _all(attribution):
         if one.what != UNTRACED:
-            if not one.until:
+            if one.what != FOLLOWED and not one.until:
                 words.append(fmt.one_line(f"{one.name} exited"))
         elif row is not None or not one.until:
             hidden = f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and known else ""
-            words.append(fmt.one_line(f"{one.name} runs untraced{hidden}"))
+            ran = "ran" if one.until else "runs"
+            words.append(fmt.one_line(f"{one.name} {ran} untraced{hidden}"))
     return words
 
 
@@ -53,6 +54,9 @@ def documents(attribution: Attribution) -> list[dict[str, Any]]:
 def said(change: ServerChange, row: Row | None = None, *, energy: bool = False) -> str:
     """One line. `row`: what its processes used; `energy`: whether the row's joules are known."""
     since = f" since {fmt.moment(change.since)}" if change.since else ""
+    if change.what == FOLLOWED:
+        as_what = f" ({change.why})" if change.why else ""
+        return fmt.one_line(f"{change.name} followed as process {change.pid}{as_what}{since}")
     if change.what != UNTRACED:
         back = f"; it runs again since {fmt.moment(change.until)}" if change.until else ""
         return fmt.one_line(f"{change.name} exited{_at(change.since)}{back}")
@@ -62,9 +66,10 @@ def said(change: ServerChange, row: Row | None = None, *, energy: bool = False) 
     until = f" until {fmt.moment(change.until)}" if change.until else ""
     why = f" ({change.why})" if change.why else ""
     name = f"{change.name} (process {change.pid})"
+    advice = "" if change.until else "; start again to trace it"
     return fmt.one_line(
         f"{name} ran untraced{since}{until}{why}: {_hidden(change, row, energy)} among the other "
-        "processes; start again to trace it"
+        f"processes{advice}"
     )
 
 

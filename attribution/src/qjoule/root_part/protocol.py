@@ -35,6 +35,7 @@ class Kind(IntEnum):
     TAG_SOCKET = 6
     STAGE = 7
     AS = 8
+    KEEPER = 9
     RUN = 24
     PUBLISH = 25
     OPEN = 32
@@ -47,6 +48,7 @@ class Kind(IntEnum):
     UPROBE = 70
     ITERATOR = 71
     DONE = 72
+    FOLLOW = 73
 
 
 class What(IntEnum):

@@ -53,6 +53,12 @@ _ALLOWED = " ".join(
     (_MEMORY, _THREADS, _TIME, _SIGNALS, _FILES, _WAITING, _SOCKETS, _ABOUT)
 ).split()
 
+#: What the keeper of a recording never does.
+_STARTING = (
+    "execve execveat socket connect bind ptrace process_vm_readv process_vm_writev bpf "
+    "perf_event_open mount unshare setns keyctl init_module finit_module"
+)
+
 _TYPING = (0x5412, 0x541C)  #: TIOCSTI, TIOCLINUX: asm-generic/ioctls.h
 _CLONE_THREAD = 0x00010000  #: linux/sched.h
 #: seccomp.h of libseccomp
@@ -97,6 +103,16 @@ def keep_from_typing() -> None:
     with _filter(_ALLOW) as rules:
         for command in _TYPING:
             rules.add(_REFUSE, "ioctl", _masked(1, 0xFFFFFFFF, command))
+
+
+def keep_from_starting() -> None:
+    """Keeps this process from running programs, opening sockets, and reaching other processes.
+
+    For the keeper, which has to start processes that examine. Raises as above.
+    """
+    with _filter(_ALLOW) as rules:
+        for name in _STARTING.split():
+            rules.add(_REFUSE, name)
 
 
 class _Rules:

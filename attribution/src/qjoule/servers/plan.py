@@ -24,6 +24,8 @@ on its threads cannot be seen, so what they do between commands belongs to no qu
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -96,6 +98,33 @@ class PlannedServer:
             "boundary_cost_ns": self.boundary_cost_ns,
             "probes": [probe.summary() for probe in self.probes],
         }
+
+
+def plan_bytes(planned: PlannedServer) -> bytes:
+    """`struct qj_server_plan` (bpf/shared.h) of this server."""
+    server, restart = planned.server, planned.server.restart
+    device, inode = server.exe_id
+    places = registry.server_of(server.flavour).facts
+    facts = [_facts(planned).get(name, 0) for name in places]
+    return _server_plan().pack(
+        inode,
+        restart.arguments,
+        os.major(device) << 20 | os.minor(device),  # MKDEV() of the kernel
+        server.kind,
+        int(planned.choice.rung),
+        ("executable", "arguments", "never").index(restart.how),  # enum qj_restart
+        0,
+        *facts,
+        *[0] * (_most_facts() - len(facts)),
+    )
+
+
+def _server_plan() -> struct.Struct:
+    return struct.Struct(f"=QQIBBBB{_most_facts()}Q")
+
+
+def _most_facts() -> int:
+    return max(1, *(len(server.facts) for server in registry.servers().values()))
 
 
 @dataclass(frozen=True)

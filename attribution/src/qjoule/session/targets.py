@@ -17,6 +17,8 @@ from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.session.follow import Following
+from qjoule.session.keeper import Keeper, start_keeper
 from qjoule.session.wanted import Wanted
 
 
@@ -41,6 +43,7 @@ class Targets:
     pids: Collection[int] = ()
     agents: Mapping[int, Agent] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
+    keeper: Keeper | None = None  #: follows servers while they are traced
 
     @property
     def names(self) -> str:
@@ -64,7 +67,9 @@ def find_targets(wanted: Wanted) -> Targets:
         wanted.pids, wanted.rung, generic=wanted.generic, agents=agents, children=wanted.children
     )
     lines = tuple(left_out(plan, children=wanted.children))
-    return Targets(plan, wanted.pids, agents, lines)
+    following = Following(plan, read_kernel_facts(), chosen=bool(wanted.pids), rung=wanted.rung)
+    keeper = start_keeper(following.follow) if wanted.follow else None
+    return Targets(plan, wanted.pids, agents, lines, keeper)
 
 
 def plan_tracing(

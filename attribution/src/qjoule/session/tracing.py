@@ -23,6 +23,7 @@ from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
 from qjoule.servers.lookout import ProcLookout
 from qjoule.servers.plan import AttachPlan
+from qjoule.servers.registry import server_of
 from qjoule.session.applications import listen
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
@@ -77,6 +78,8 @@ def tracing(
     meta = trace_meta(targets.plan)
     watch = _watch(meta, targets)
     with ExitStack() as stack:
+        if targets.keeper is not None:
+            stack.callback(targets.keeper.close)
         tags, unheard = None, ""
         if applications is not Applications.NONE:
             tags, unheard = listen(targets.plan, every_call=applications is Applications.ALL)
@@ -91,13 +94,15 @@ def tracing(
         if tags is not None:
             tags.start()
         meta = replace(meta, more_counters=tracer.more_counters)
-        yield Tracing(tracer, _titled(tracer, targets.plan), meta, tags, watch, unheard)
+        yield Tracing(tracer, _titled(tracer, targets.plan, watch), meta, tags, watch, unheard)
 
 
-def _titled(tracer: Tracer, plan: AttachPlan) -> Stream:
+def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:
     """The tracer's stream, with roles for processes that write titles."""
     servers = (planned.server for planned in plan.traced)
-    return TitledStream(tracer.stream, titled((server.id, server.kind) for server in servers))
+    known = dict(titled((server.id, server.kind) for server in servers))
+    watch.learnt.append(lambda one: known.update(titled([(one.id, server_of(one.kind).kind)])))
+    return TitledStream(tracer.stream, known)
 
 
 def _watch(meta: Meta, targets: Targets) -> Watch:
@@ -107,4 +112,10 @@ def _watch(meta: Meta, targets: Targets) -> Watch:
         for planned in targets.plan.servers
         if planned.server.running and not planned.traced
     }
-    return Watch(meta.servers, ProcLookout(), chosen=bool(targets.pids), reasons=reasons)
+    return Watch(
+        meta.servers,
+        ProcLookout(),
+        chosen=bool(targets.pids),
+        reasons=reasons,
+        follower=targets.keeper,
+    )

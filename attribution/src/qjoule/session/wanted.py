@@ -18,4 +18,5 @@ class Wanted:
     generic: bool = False  #: also whatever else listens, by thread
     agent: bool = False  #: put agents into the servers that can have one
     client_tags: bool = False  #: read tags that clients send to the servers
+    follow: bool = True  #: follow servers to another process or executable
     children: bool = False  #: report statements of stored procedures separately

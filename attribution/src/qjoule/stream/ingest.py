@@ -27,7 +27,7 @@ from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.stream.watch import Watch
 from qjoule.trace.columns import Array, looked_up
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, Server
 from qjoule.trace.schema import INVALID_CAUSE, METER, METER_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: A shorter batch loses less in a crash, but even a small batch takes 10 ms of CPU time.
@@ -65,6 +65,8 @@ class Ingest:
         self._announced = Announced(meta)
         self._watch = watch
         self._news = 0  #: of the watch, as of the meta
+        if watch is not None:
+            watch.learnt.append(self._add_server)
         self._sink = sink
         self._batch_ns = batch_ns
         self._reports = reports
@@ -130,6 +132,12 @@ class Ingest:
         self._owners.apply(tasks)
         if self._watch is not None:
             self._watch.tasks(tasks)
+
+    def _add_server(self, server: Server) -> None:
+        """A server that is followed, in the place of the one that it was."""
+        others = (one for one in self.meta.servers if one.id != server.id)
+        servers = sorted((*others, server), key=lambda one: one.id)
+        self.meta = replace(self.meta, servers=tuple(servers))
 
     def _look_around(self) -> None:
         """Notices servers that run untraced or have exited."""

@@ -115,6 +115,11 @@ class Names:
             self._by_hash.move_to_end(shape)
         return known
 
+    def add_server(self, server: Server) -> None:
+        """Adds a server that is followed, or replaces one that it was."""
+        self._servers[server.id] = server.name
+        self._rungs[server.name] = server.rung
+
     def rung(self, server: str) -> str:
         """The rung of a server, by the server's name."""
         return self._rungs.get(server, "")

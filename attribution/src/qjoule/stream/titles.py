@@ -51,7 +51,7 @@ class TitledStream(Stream):
         read: Callable[[int], str] = read_title,
     ) -> None:
         super().__init__(source)
-        self._servers = dict(servers)
+        self._servers = servers  #: grows with servers that are followed
         self._title_of = read
         self._waiting: dict[int, np.void] = {}  #: by tgid: the event that announced it
         self._looked_ns = 0

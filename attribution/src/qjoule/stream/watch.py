@@ -9,17 +9,18 @@ Recordings and the live view both feed their task events and read `changes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from qjoule.contract import OwnerKind, TaskEvent
+from qjoule.stream.following import Followed, Follower, NoFollower
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Server
 
-EXITED, UNTRACED = "exited", "untraced"
+EXITED, UNTRACED, FOLLOWED = "exited", "untraced", "followed"
 #: A server lives longer; `mariadbd --version` does not.
 CONFIRM_NS = 1_000_000_000
 #: Any user may name a program like a server, and start it again and again.
@@ -48,6 +49,7 @@ class _Candidate:
     until_ns: int | None = None
     is_server: bool = False
     cpu_ns: int = 0
+    why: str = ""  #: it is not traced
     tgids: set[int] = field(default_factory=set)
 
     @property
@@ -73,6 +75,9 @@ class Watch:
         chosen: the user chose processes (`--pid`). Other servers are then left out on purpose, so
             only one that may have succeeded a traced one is told.
         reasons: why a process is not traced, where that is known.
+        follower: has servers followed that run untraced.
+
+    `learnt` is called with each server that is followed.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class Watch:
         *,
         chosen: bool = False,
         reasons: Mapping[int, str] | None = None,
+        follower: Follower | None = None,
     ) -> None:
         self._traced = {server.id: _Traced(server.name) for server in servers}
         self._lookout = lookout
@@ -91,6 +97,9 @@ class Watch:
         self._of: dict[int, _Candidate] = {}  #: by tgid, also of processes that have ended
         self._confirmed: list[_Candidate] = []
         self._beyond = False
+        self._follower = follower or NoFollower()
+        self._followed: list[Change] = []
+        self.learnt: list[Callable[[Server], object]] = []
         self.changes: tuple[Change, ...] = ()
         self.news = 0  #: how often more than CPU time has changed
 
@@ -110,7 +119,8 @@ class Watch:
         """Counts the CPU time of segments (`contract.SEGMENT`) that belongs to untraced servers."""
         if not self._candidates and not self._confirmed:
             return
-        mine = segments[np.isin(segments["tgid"], list(self._of))]
+        others = segments["owner_kind"] == OwnerKind.PROCESS  # not once it is followed
+        mine = segments[others & np.isin(segments["tgid"], list(self._of))]
         tgids, which = np.unique(mine["tgid"], return_inverse=True)
         sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(tgids))
         for tgid, cpu_ns in zip(tgids.tolist(), sums.tolist(), strict=True):
@@ -121,12 +131,19 @@ class Watch:
         found = self._of.get(tgid)
         return found.process if found is not None and found.is_server else ""
 
+    def untraced_now(self, tgid: int) -> str:
+        """The same, while it is untraced."""
+        found = self._of.get(tgid)
+        return "" if found is None or found.until_ns is not None else self.process_of(tgid)
+
     def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
-        """Confirms candidates and updates `changes`.
+        """Confirms candidates, has them followed, and updates `changes`.
 
         `everything`: this is the end, nobody is waited for. Returns the processes that are newly
         known to belong to an untraced server.
         """
+        for answer in self._follower.take():
+            self._answered(answer)
         newly: set[int] = set()
         for one in list(self._candidates.values()):
             young = one.since_ns is not None and t_ns - one.since_ns < CONFIRM_NS
@@ -161,8 +178,30 @@ class Watch:
         if len(self._confirmed) < MAX_CHANGES:
             self._confirmed.append(one)
             self.news += 1
+            if one.since_ns is None:  # what ran before was left out on purpose
+                one.why = self._reasons.get(one.pid, "")
+            else:
+                self._follower.ask(one.pid)
         else:
             self._beyond = True
+
+    def _answered(self, answer: Followed) -> None:
+        server = answer.server
+        if server is None:
+            one = self._of.get(answer.pid)
+            if one is not None:
+                one.why = answer.why
+                self.news += 1
+            return
+        name = self._traced.setdefault(server.id, _Traced(server.name)).name
+        for learn in () if answer.attached else self.learnt:
+            learn(replace(server, name=name))
+        one = self._of.get(answer.pid)
+        if answer.attached and len(self._followed) < MAX_CHANGES:
+            as_what = f"{server.exe} {server.version}".strip()
+            t_ns = None if one is None else one.until_ns
+            self._followed.append(Change(FOLLOWED, name, t_ns, pid=answer.pid, why=as_what))
+            self.news += 1
 
     def _told(self) -> Iterable[Change]:
         found = [
@@ -174,10 +213,11 @@ class Watch:
             Change(
                 UNTRACED,
                 *(one.comm, one.since_ns, one.until_ns, one.pid, one.process, one.cpu_ns),
-                self._reasons.get(one.pid, "") if one.since_ns is None else "",
+                one.why,
             )
             for one in self._confirmed
         ]
+        found += self._followed
         yield from sorted(found, key=lambda change: change.t_ns or 0)
         if self._beyond:
             yield Change(UNTRACED, BEYOND)
@@ -194,7 +234,17 @@ class Watch:
                 self.news += 1
             traced.alive.setdefault(pid, None if event == TaskEvent.ALIVE else t_ns)
             traced.comms.add(comm)
-            self._of.pop(pid, None)
+            self._taken(t_ns, pid)
+
+    def _taken(self, t_ns: int, pid: int) -> None:
+        """A process is a traced server's from now on; it keeps the name that it had before."""
+        one = self._of.get(pid)
+        if one is None:
+            return
+        one.until_ns = one.until_ns or t_ns
+        self.news += one.is_server
+        if self._candidates.pop(one.pid, None):
+            self._drop(one)
 
     def _left(self, t_ns: int, pid: int, event: int) -> None:
         """A process of a traced server has ended, or runs another program from now on."""

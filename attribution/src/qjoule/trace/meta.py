@@ -99,11 +99,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Change:
-    """A traced server that exited, or a server whose queries nobody saw.
+    """A traced server that exited or was followed, or a server whose queries nobody saw.
 
-    `what`: exited, or untraced. `name`: of the server in `servers`, or of an untraced process.
-    `t_ns`: since when, None: since before the trace. `until_ns`: until when; None: until its end.
-    `process`: its name among the other processes. `cpu_ns`: the CPU time that it hides, if known.
+    `what`: exited, untraced, or followed (from then on as process `pid`). `name`: of the server in
+    `servers`, or of an untraced process. `t_ns`: since when, None: since before the trace.
+    `until_ns`: until when; None: until its end. `process`: its name among the other processes.
+    `cpu_ns`: the CPU time that it hides, if known.
     """
 
     what: str

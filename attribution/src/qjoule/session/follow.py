@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a server to another process or executable; runs in the keeper (`session.keeper`).
+
+It finds out what a process is in the same way as at the start: an examiner without rights parses
+it, and the root part attaches only to the file that was examined. Only programs that were loaded at
+the start can be attached, so a server of another kind, or on another rung, is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.root_part.access import identity_of
+from qjoule.root_part.bound import who_is
+from qjoule.root_part.client import why as why_refused
+from qjoule.root_part.host import RootPartHost
+from qjoule.root_part.protocol import Kind, Refused, ask
+from qjoule.servers.direct_access import DELETED, read_bytes
+from qjoule.servers.discovery import server_of
+from qjoule.servers.examined import Examined, Facts
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
+from qjoule.servers.procfs import Process
+from qjoule.servers.registry import c_name
+from qjoule.servers.resolution import FileKey
+from qjoule.servers.types import Server
+from qjoule.stream.following import Followed
+from qjoule.trace.meta import Server as Known
+
+_PROC = Path("/proc")
+#: A server that has just started listens on nothing yet. The root part allows a look per second.
+_TRIES, _PAUSE_S = 8, 1.1
+_CODE_BYTES = 16  #: RP_CODE_BYTES: the program's name comes behind them
+
+
+class Following:
+    """The servers of a plan, and where they are now."""
+
+    def __init__(
+        self, plan: AttachPlan, kernel: KernelFacts, *, chosen: bool, rung: Rung | None
+    ) -> None:
+        self._kernel, self._chosen, self._rung = kernel, chosen, rung
+        self._places = [_Place.of(planned) for planned in plan.traced]
+        self._loaded = {(one.server.kind, one.choice.rung) for one in plan.traced}
+        self._roles = {probe.role for one in plan.traced for probe in one.probes}
+        self._attached: set[FileKey] = {
+            one.server.resolution.file
+            for one in plan.traced
+            if one.probes and one.server.resolution is not None
+        }
+
+    def follow(self, root: socket.socket, pid: int) -> Iterator[Followed]:
+        """Attaches to a process, if it is a server that can be followed. The last answer counts."""
+        try:
+            process, found = _examined(root, pid)
+            server = server_of(found, [process])
+            before = self._same(server)
+            if self._chosen and before is None:
+                raise QjouleError("it is none of the chosen servers")
+            planned = self._planned(server, before)
+            place = self._place(planned, before)
+            known = place.known(planned)
+            yield Followed(pid, known)
+            self._attach(root, planned, place)
+            yield Followed(pid, known, attached=True)
+        except Refused as error:
+            yield Followed(pid, why=f"the root part refuses: {why_refused(error)}")
+        except QjouleError as error:
+            yield Followed(pid, why=str(error))
+
+    def _same(self, server: Server) -> _Place | None:
+        """The server that this one is, by what it serves and where it runs; one that has ended
+        first."""
+        alike = [place for place in self._places if place.is_alike(server)]
+        return next((place for place in alike if not place.runs), None)
+
+    def _planned(self, server: Server, before: _Place | None) -> PlannedServer:
+        rungs = [self._rung, *([before.planned.choice.rung] if before is not None else [])]
+        why = "no probes fit it"
+        for rung in dict.fromkeys(rungs):
+            (planned,) = build_plan([server], self._kernel, rung).servers
+            why = planned.choice.why
+            if not planned.traced:
+                continue
+            if (server.kind, planned.choice.rung) not in self._loaded:
+                why = f"no program for its rung ({planned.choice.rung.name.lower()}) was loaded"
+            elif missing := {probe.role for probe in planned.probes} - self._roles:
+                why = f"it needs probes that were not loaded: {', '.join(sorted(missing))}"
+            else:
+                return planned
+        raise QjouleError(why)
+
+    def _place(self, planned: PlannedServer, before: _Place | None) -> _Place:
+        if before is None:
+            if len(self._places) >= SERVERS_MAX:
+                raise QjouleError(f"at most {SERVERS_MAX} servers at a time")
+            before = _Place.of(replace(planned, server=replace(planned.server, id=self._next)))
+            self._places.append(before)
+        before.now = planned.server
+        return before
+
+    @property
+    def _next(self) -> int:
+        return len(self._places) + 1
+
+    def _attach(self, root: socket.socket, planned: PlannedServer, place: _Place) -> None:
+        resolution = planned.server.resolution
+        file = planned.server.exe_id if resolution is None else resolution.file
+        if file not in self._attached:
+            handle = planned.library_handle if planned.library else planned.server.handle
+            for probe in planned.probes:
+                name = c_name(probe.role).encode()
+                text = probe.code.ljust(_CODE_BYTES, b"\0") + name
+                where, size = probe.site.offset, len(probe.code)
+                ask(root, Kind.UPROBE, pid=handle, offset=where, size=size, text=text)
+        pid = planned.server.tgids[0]
+        ask(root, Kind.FOLLOW, pid=pid, number=place.id - 1, text=plan_bytes(planned))
+        if planned.probes:
+            self._attached.add(file)
+
+
+@dataclass
+class _Place:
+    """A server's entry in the plan of the kernel side."""
+
+    planned: PlannedServer  #: when it was first met
+    now: Server
+    cgroup: str
+    started: int  #: of its main process; -1: it does not run
+
+    @staticmethod
+    def of(planned: PlannedServer) -> _Place:
+        server = planned.server
+        pid = server.tgids[0] if server.tgids else 0
+        return _Place(planned, server, cgroup_of(pid), _started(pid))
+
+    @property
+    def id(self) -> int:
+        return self.planned.server.id
+
+    @property
+    def runs(self) -> bool:
+        pid = self.now.tgids[0] if self.now.tgids else 0
+        return self.started != -1 and _started(pid) == self.started
+
+    def is_alike(self, server: Server) -> bool:
+        mine = self.planned.server
+        if mine.flavour != server.flavour:
+            return False
+        if mine.uid != server.uid and mine.running:
+            return False
+        return (
+            bool(set(mine.ports) & set(server.ports))
+            or bool(set(mine.sockets) & set(server.sockets))
+            or mine.exe_name == server.exe_name
+            or cgroup_of(server.tgids[0]) == self.cgroup != ""
+        )
+
+    def known(self, planned: PlannedServer) -> Known:
+        """As the trace lists it: it keeps its id and name."""
+        server = planned.server
+        self.started = _started(server.tgids[0])
+        return Known(
+            id=self.id,
+            name=self.planned.server.label,
+            kind=str(server.flavour),
+            version=server.version,
+            exe=server.exe_name,
+            rung=planned.choice.rung.name.lower(),
+            reason=planned.choice.why,
+        )
+
+
+def cgroup_of(pid: int) -> str:
+    """Its control group, if that belongs to a unit or a container; else empty."""
+    lines = read_bytes(_PROC / str(pid) / "cgroup").decode(errors="replace").splitlines()
+    name = next((line[3:] for line in lines if line.startswith("0::")), "")
+    return name if name.endswith(".service") or ".scope" in name or "docker" in name else ""
+
+
+def _started(pid: int) -> int:
+    try:
+        return who_is(pid).started if pid else -1
+    except (ValueError, LookupError):
+        return -1
+
+
+def _examined(root: socket.socket, pid: int) -> tuple[Process, Examined]:
+    """What this process is. Raises `QjouleError` if it is no server that listens."""
+    host = RootPartHost(root)
+    found = Examined()
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(_PAUSE_S)
+        process = _process(root, pid)
+        found = host.examine(
+            Facts(process.exe_name, process.exe_id, pid, port_range=host.port_range())
+        )
+        if found.flavour is not None and (found.ports or found.sockets):
+            return process, found
+    raise QjouleError(found.problem or "it is no server that listens")
+
+
+def _process(root: socket.socket, pid: int) -> Process:
+    try:
+        reply = ask(root, Kind.EXE, pid=pid)
+        who = who_is(pid)
+    except (Refused, ValueError, LookupError):
+        raise QjouleError("it has ended") from None
+    path = os.fsdecode(reply.text)
+    plain = path.removesuffix(DELETED)
+    key = identity_of(reply.file).key
+    return Process(pid, who.parent, _PROC / str(pid), plain, plain != path, key, who.uid)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keeper: a process without rights that stays beside the command, to follow servers.
+
+It is forked before the command reads anything from strangers, and holds the only socket on which
+the root part still attaches. The command can only send it the number of a process, and gets an
+answer. So whoever takes over the command while it reads statements can have real servers examined
+and followed, a bounded number of times, and nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import NoReturn
+
+from qjoule.errors import QjouleError
+from qjoule.root_part.client import root_part
+from qjoule.root_part.protocol import Kind, ask
+from qjoule.root_part.reader_filter import keep_from_starting
+from qjoule.stream.following import Followed
+from qjoule.trace.meta import Server
+from qjoule.typed_json import read_as
+
+_PROCESS = struct.Struct("=i")
+_ANSWER_BYTES = 1 << 14
+_ROOT, _COMMAND = 3, 4  #: the keeper's descriptors
+_PR_SET_PDEATHSIG = 1  #: prctl(2)
+
+#: Follows a process: yields what is known, the final answer last. Its argument is the root part.
+Follow = Callable[[socket.socket, int], Iterable[Followed]]
+
+
+class Keeper:
+    """The command's end: a `stream.following.Follower`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+
+    def ask(self, pid: int) -> None:
+        """Asks for a process to be followed. A keeper that has too much to do ignores it."""
+        with suppress(OSError):
+            self._connection.send(_PROCESS.pack(pid))
+
+    def take(self) -> list[Followed]:
+        """The answers that have come since the last call."""
+        found = []
+        with suppress(OSError, ValueError):
+            while content := self._connection.recv(_ANSWER_BYTES):
+                found.append(_read(content))
+        return found
+
+    def close(self) -> None:
+        """The keeper ends by itself, or with this process."""
+        self._connection.close()
+
+
+def start_keeper(follow: Follow) -> Keeper | None:
+    """Starts it, while this process has one thread. None: there is no root part."""
+    connection = root_part().connection
+    if connection is None:
+        return None
+    to_root = ask(connection, Kind.KEEPER).fd
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    gc.freeze()
+    try:
+        if not os.fork():
+            _keep(follow, to_root, theirs.fileno(), parent)
+    except OSError as error:
+        raise QjouleError(f"no process can be started: {error.strerror}") from None
+    finally:
+        gc.unfreeze()
+    os.close(to_root)
+    theirs.close()
+    return Keeper(ours)
+
+
+def _keep(follow: Follow, to_root: int, command: int, parent: int) -> NoReturn:
+    """The whole life of the keeper."""
+    try:
+        _give_up(to_root, command, parent)
+        root = socket.socket(fileno=_ROOT)
+        asking = socket.socket(fileno=_COMMAND)
+        while len(content := asking.recv(_PROCESS.size)) == _PROCESS.size:
+            for answer in follow(root, *_PROCESS.unpack(content)):
+                asking.send(json.dumps(asdict(answer)).encode())
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _give_up(to_root: int, command: int, parent: int) -> None:
+    """Keeps two descriptors; ends with its parent, and not by the terminal's signals."""
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        os._exit(1)
+    if os.getppid() != parent:
+        os._exit(1)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(one, signal.SIG_IGN)
+    kept = [os.dup2(one, 100 + at) for at, one in enumerate((to_root, command))]
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nothing, number)
+    os.dup2(kept[0], _ROOT)
+    os.dup2(kept[1], _COMMAND)
+    os.closerange(_COMMAND + 1, 1 << 30)
+    keep_from_starting()
+
+
+def _read(content: bytes) -> Followed:
+    found: Followed = read_as(Followed, json.loads(content), "an answer of the keeper")
+    if found.server is not None and not isinstance(found.server, Server):
+        raise ValueError("it names no server")
+    return found
