@@ -13,6 +13,7 @@ from pathlib import Path
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.order import EXAMINED_MAX, asking_user, fair, is_service
+from qjoule.servers.place import place_of, told_apart
 from qjoule.servers.procfs import Process
 from qjoule.servers.registered import runtimes, supported
 from qjoule.servers.types import Server
@@ -63,7 +64,8 @@ def discover(
     running = fair(running, lambda server: server.uid, asking_user())
     seen = {process.exe_id for process in named}
     installed = _installed(host, seen, unreadable)
-    servers = [replace(s, id=i) for i, s in enumerate([*running, *installed], start=1)]
+    every = told_apart([*running, *installed])
+    servers = [replace(server, id=number) for number, server in enumerate(every, start=1)]
     return Discovery(tuple(servers), listed.hidden, tuple(unreadable))
 
 
@@ -71,6 +73,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
     """The server that the first of these processes was found to be, with its family."""
     assert found.flavour is not None
     main = members[0]
+    container, unit = place_of(main.directory) if main.pid else ("", "")
     return Server(
         id=0,
         flavour=found.flavour,
@@ -92,6 +95,8 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
         handle=found.handle,
         resolution=found.resolution,
         uid=main.uid,
+        container=container,
+        unit=unit,
     )
 
 

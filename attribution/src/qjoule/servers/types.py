@@ -69,6 +69,9 @@ class Server:
     handle: int = 0  #: the root part's number for the executable; 0: none
     resolution: Resolution | None = None  #: what can be attached to, as found by examining it
     uid: int = 0  #: the user of these processes
+    container: str = ""  #: that it runs in: its id or name
+    unit: str = ""  #: of systemd, without `.service`
+    apart: str = ""  #: what tells it from servers with the same name (`place.told_apart`)
 
     @property
     def kind(self) -> int:
@@ -86,7 +89,13 @@ class Server:
 
     @property
     def label(self) -> str:
-        """A short name for people: `mariadb:3306`, `java:7000,7199,9042`."""
+        """A short name for people: `mariadb:3306`, `redis:6379@3f2a9c1b7d20`,
+        `java:7000,7199,9042`.
+        """
+        return f"{self._label}@{self.apart}" if self.apart else self._label
+
+    @property
+    def _label(self) -> str:
         name = self.name or self.flavour
         ports = self.ports or self.udp_ports
         if ports and self.flavour == NO_PROTOCOL:

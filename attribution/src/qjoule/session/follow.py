@@ -22,10 +22,11 @@ from qjoule.root_part.bound import who_is
 from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, Refused, ask
-from qjoule.servers.direct_access import DELETED, read_bytes
+from qjoule.servers.direct_access import DELETED
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.place import told_apart
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
 from qjoule.servers.procfs import Process
 from qjoule.servers.registry import c_name
@@ -101,14 +102,12 @@ class Following:
         if before is None:
             if len(self._places) >= SERVERS_MAX:
                 raise QjouleError(f"at most {SERVERS_MAX} servers at a time")
-            before = _Place.of(replace(planned, server=replace(planned.server, id=self._next)))
+            known = [place.planned.server for place in self._places]
+            server = replace(told_apart([*known, planned.server])[-1], id=len(known) + 1)
+            before = _Place.of(replace(planned, server=server))
             self._places.append(before)
         before.now = planned.server
         return before
-
-    @property
-    def _next(self) -> int:
-        return len(self._places) + 1
 
     def _attach(self, root: socket.socket, planned: PlannedServer, place: _Place) -> None:
         resolution = planned.server.resolution
@@ -132,14 +131,13 @@ class _Place:
 
     planned: PlannedServer  #: when it was first met
     now: Server
-    cgroup: str
     started: int  #: of its main process; -1: it does not run
 
     @staticmethod
     def of(planned: PlannedServer) -> _Place:
         server = planned.server
         pid = server.tgids[0] if server.tgids else 0
-        return _Place(planned, server, cgroup_of(pid), _started(pid))
+        return _Place(planned, server, _started(pid))
 
     @property
     def id(self) -> int:
@@ -160,7 +158,7 @@ class _Place:
             bool(set(mine.ports) & set(server.ports))
             or bool(set(mine.sockets) & set(server.sockets))
             or mine.exe_name == server.exe_name
-            or cgroup_of(server.tgids[0]) == self.cgroup != ""
+            or (mine.container, mine.unit) == (server.container, server.unit) != ("", "")
         )
 
     def known(self, planned: PlannedServer) -> Known:
@@ -176,13 +174,6 @@ class _Place:
             rung=planned.choice.rung.name.lower(),
             reason=planned.choice.why,
         )
-
-
-def cgroup_of(pid: int) -> str:
-    """Its control group, if that belongs to a unit or a container; else empty."""
-    lines = read_bytes(_PROC / str(pid) / "cgroup").decode(errors="replace").splitlines()
-    name = next((line[3:] for line in lines if line.startswith("0::")), "")
-    return name if name.endswith(".service") or ".scope" in name or "docker" in name else ""
 
 
 def _started(pid: int) -> int:
