@@ -37,13 +37,8 @@ def server(pid: int, port: int = 6379, **fields: str) -> Server:
         (f"0::/x{ID}", "", ""),
     ],
 )
-def test_where_a_process_runs(tmp_path: Path, text: str, container: str, unit: str) -> None:
-    (tmp_path / "cgroup").write_text(text)
-    assert place_of(tmp_path) == (container, unit)
-
-
-def test_a_process_without_control_groups(tmp_path: Path) -> None:
-    assert place_of(tmp_path) == ("", "")
+def test_where_a_process_runs(text: str, container: str, unit: str) -> None:
+    assert place_of(text) == (container, unit)
 
 
 def labels(*servers: Server) -> list[str]:

@@ -61,6 +61,11 @@ def is_process(proc: Path, pid: int) -> bool:
     return (proc / str(pid)).exists()
 
 
+def control_groups(directory: Path) -> str:
+    """A process' control groups, one line per hierarchy (cgroups(7)); everybody may read them."""
+    return read_bytes(directory / "cgroup").decode(errors="replace")
+
+
 def port_range(proc: Path) -> tuple[int, int]:
     """The ports that the kernel gives to clients (ip(7), ip_local_port_range)."""
     with suppress(ValueError):

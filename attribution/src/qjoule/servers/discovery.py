@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qjoule.servers.direct_access import control_groups
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.order import EXAMINED_MAX, asking_user, fair, is_service
@@ -73,7 +74,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
     """The server that the first of these processes was found to be, with its family."""
     assert found.flavour is not None
     main = members[0]
-    container, unit = place_of(main.directory) if main.pid else ("", "")
+    container, unit = place_of(control_groups(main.directory)) if main.pid else ("", "")
     return Server(
         id=0,
         flavour=found.flavour,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.direct_access import DirectAccess
+from qjoule.servers.direct_access import DirectAccess, is_process
 from qjoule.servers.discovery import is_named_like_a_server
 from qjoule.servers.registered import runtimes, supported
 from qjoule.servers.support import ServerSupport
@@ -30,10 +30,9 @@ class ProcLookout:
 
     def serves(self, pid: int, comm: str) -> bool:
         """Never raises: a process may end or hide itself at any time."""
-        directory = self.proc / str(pid)
-        if not directory.exists():
+        if not is_process(self.proc, pid):
             return False
-        candidate = Candidate(DirectAccess(directory, None), comm, pid)
+        candidate = Candidate(DirectAccess(self.proc / str(pid), None), comm, pid)
         return any(_is_server(support, candidate) for support in supported())
 
 

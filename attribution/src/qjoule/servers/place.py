@@ -11,9 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from qjoule.servers.direct_access import read_bytes
 from qjoule.servers.types import Server
 
 _CONTAINER = re.compile(r"[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
@@ -25,14 +23,13 @@ _ID = 12  #: digits of a container's id, as `docker ps` shows it
 _LINES_MAX = 64
 
 
-def place_of(directory: Path) -> tuple[str, str]:
-    """The container and the unit of a process, by its directory in /proc; empty: none.
+def place_of(control_groups: str) -> tuple[str, str]:
+    """The container and the unit of a process, by its /proc/pid/cgroup; empty: none.
 
-    Everybody may read them (cgroups(7), /proc/pid/cgroup). Container managers name the control
-    group after the container's id or its name, systemd after the unit. The innermost counts.
+    Container managers name the control group after the container's id or its name, systemd after
+    the unit. The innermost counts.
     """
-    text = read_bytes(directory / "cgroup").decode(errors="replace")
-    paths = [line.split(":", 2)[-1] for line in text.splitlines()[:_LINES_MAX]]
+    paths = [line.split(":", 2)[-1] for line in control_groups.splitlines()[:_LINES_MAX]]
     found = "\n".join(paths)
     ids, named, units = (pattern.findall(found) for pattern in (_CONTAINER, _NAMED, _UNIT))
     container = ids[-1][:_ID] if ids else named[-1] if named else ""
