@@ -219,6 +219,8 @@ int candidate_open(struct peer *peer, const struct rp_request *request, struct a
 			    answer);
 	case RP_WHAT_CWD:
 		return link_target(peer->proc_fd, "cwd", answer->reply.text);
+	case RP_WHAT_ROOT:
+		return link_target(peer->proc_fd, "root", answer->reply.text);
 	case RP_WHAT_NETWORK:
 		return link_target(peer->proc_fd, "ns/net", answer->reply.text);
 	case RP_WHAT_PROC:

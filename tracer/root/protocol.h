@@ -81,6 +81,7 @@ enum rp_what {
 	RP_WHAT_PROC,	 /* text: a file of /proc/PID, one of a fixed list */
 	RP_WHAT_NETWORK, /* its network namespace, in text */
 	RP_WHAT_KEPT,	 /* offset: n; the handle of the n-th file opened for it, from 0 */
+	RP_WHAT_ROOT,	 /* its root directory, in text */
 };
 
 /* A file that was opened and checked; all zero if there is none. */

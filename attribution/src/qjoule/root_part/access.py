@@ -17,6 +17,7 @@ from qjoule.servers.access import (
     Opened,
     ProcFile,
     Unreadable,
+    below_root,
 )
 
 _LIST_BYTES_MAX = 8 << 20  #: 100,000 sockets, or file names of 255 bytes
@@ -76,7 +77,7 @@ class SocketAccess:
         return opened_of(self._ask(What.MAPPED, offset=start, size=end - start))
 
     def working_directory(self) -> str:
-        return self._text(What.CWD)
+        return below_root(self._text(What.CWD), self._text(What.ROOT))
 
     def file_id(self, path: str) -> tuple[int, int] | None:
         try:

@@ -66,6 +66,7 @@ class What(IntEnum):
     PROC = 10
     NETWORK = 11
     KEPT = 12
+    ROOT = 13
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,16 @@ class Unreadable(QjouleError):
     """
 
 
+def below_root(path: str, root: str) -> str:
+    """A path of a process as the process itself sees it.
+
+    The kernel shows links of /proc from where the reader's root is: in a chroot below that.
+    """
+    if root and (path == root or path.startswith(root.rstrip("/") + "/")):
+        return "/" + path[len(root.rstrip("/")) :].lstrip("/")
+    return path
+
+
 class ProcFile(StrEnum):
     """Files of /proc/PID, by their names there."""
 

@@ -24,6 +24,7 @@ from qjoule.servers.access import (
     Opened,
     ProcFile,
     Unreadable,
+    below_root,
 )
 from qjoule.servers.listening import PORT_RANGE_DEFAULT
 from qjoule.servers.procfs import Process
@@ -134,7 +135,8 @@ class DirectAccess:
 
     def working_directory(self) -> str:
         try:
-            return str((self.directory / "cwd").readlink())
+            cwd, root = (str((self.directory / name).readlink()) for name in ("cwd", "root"))
+            return below_root(cwd, root)
         except OSError:
             return ""
 

@@ -15,6 +15,8 @@ _MARIADB_NAME = b"MariaDB"
 _MARIADB = re.compile(rb"\0(" + NUMBER + rb")-(?:[0-9A-Za-z.+~-]*)\Z")
 _MYSQL_NAMES = (b"mysql-", b"MySQL ", b"percona-server-")
 _MYSQL = re.compile(rb"(" + NUMBER + rb")[^\d.]")
+_GROUP = b"\0mysqld-"
+_SERIES = re.compile(rb"(\d{1,2}\.\d{1,2})\0")
 _DISPATCH = "_Z16dispatch_command"
 _PLUGIN = b"mysql_native_password"  #: clients of MySQL mention it too
 
@@ -29,10 +31,33 @@ def identify(executable: Executable) -> Identified | None:
         if match:
             return Identified("mariadb", match[1].decode())
     if executable.names_with_prefix(_DISPATCH) or _PLUGIN in strings:
-        # File names and banners contain the same version; an upgrade message may contain another.
-        versions = Counter(_mysql_versions(strings)).most_common(1)
-        return Identified("mysql", versions[0][0].decode() if versions else "", certain=False)
+        return Identified("mysql", _mysql_version(strings).decode(), certain=False)
     return None
+
+
+def _mysql_version(strings: bytes) -> bytes:
+    """Help texts name other versions, too. So only one of the server's own series counts, if that
+    is known; without it, the one that file names and banners name most often.
+    """
+    series = _mysql_series(strings)
+    versions = Counter(
+        version
+        for version in _mysql_versions(strings)
+        if not series or version.startswith(series + b".")
+    ).most_common(1)
+    return versions[0][0] if versions else series
+
+
+def _mysql_series(strings: bytes) -> bytes:
+    """From the name of the option group that the server reads for its own series, as in
+    `mysqld-9.7` (MYSQL_BASE_VERSION of its build); empty if there is not exactly one.
+    """
+    found = set()
+    for position in places(strings, _GROUP):
+        begins = position + len(_GROUP)
+        if match := _SERIES.match(strings, begins, begins + AFTER):
+            found.add(match[1])
+    return found.pop() if len(found) == 1 else b""
 
 
 def _mysql_versions(strings: bytes) -> Iterator[bytes]:

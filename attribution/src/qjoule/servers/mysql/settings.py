@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads how a MySQL or MariaDB is configured: option files, then the command line; the last one
-wins.
+"""Reads how a MySQL or MariaDB is configured: option files, then the command line, then what
+MySQL's SET PERSIST has stored; the last one wins.
 
 MySQL manual, "Using Option Files" and "Program Option Modifiers"; MariaDB knowledge base,
 "Configuring MariaDB with Option Files".
@@ -8,13 +8,15 @@ MySQL manual, "Using Option Files" and "Program Option Modifiers"; MariaDB knowl
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from qjoule.servers.access import Unreadable
+from qjoule.servers.access import FILE_BYTES_MAX, Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_text import ConfigFiles
+from qjoule.servers.strict_json import Untrue, parse
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
@@ -28,8 +30,11 @@ _WATCHED = (
     "thread-handling",
     "plugin-load",
     "plugin-load-add",
+    "persisted-globals-load",
 )
 _CERTIFICATES = ("ssl-cert", "ssl-key", "ssl-ca", "ssl-capath")
+_PERSISTED = "mysqld-auto.cnf"
+_SECTIONS_DEEP = 3
 _NUMBER = re.compile(r"[0-9]{1,4}")
 _FALSE = ("0", "off", "false")
 
@@ -95,7 +100,31 @@ def read_options(candidate: Candidate, flavour: str, version: str) -> Options:
     for argument in arguments:
         if argument.startswith("--"):
             options.set(argument.removeprefix("--"), "command line")
+    if flavour == "mysql" and not options.switched_off("persisted-globals-load"):
+        _add_persisted(options, candidate)
     return options
+
+
+def _add_persisted(options: Options, candidate: Candidate) -> None:
+    """Variables that SET PERSIST has stored, which a start applies after all others (MySQL manual,
+    "Persisted System Variables"). The server works in its data directory.
+    """
+    path = posixpath.join(candidate.working_directory or "/", _PERSISTED)
+    try:
+        content = candidate.access.file(path)
+        for name, value in _persisted(parse(content, FILE_BYTES_MAX)) if content else ():
+            options.set(f"{name}={value}", path)
+    except (Unreadable, Untrue) as reason:
+        options.problem = options.problem or f"{_PERSISTED}: {reason}"
+
+
+def _persisted(document: object, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Names and values, whatever sections this version has them in."""
+    for name, entry in document.items() if isinstance(document, dict) else ():
+        if isinstance(entry, dict) and isinstance(value := entry.get("Value"), str):
+            yield name, value
+        elif depth < _SECTIONS_DEEP:
+            yield from _persisted(entry, depth + 1)
 
 
 def _encryption(options: Options, flavour: str, version: tuple[int, ...]) -> Fact:
