@@ -39,7 +39,10 @@ def test_the_page_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("row", "end"),
     [
-        ("| MariaDB | 10.11, 11.8 | plain text | socket | exact | ", "socket, exact | not traced |"),
+        (
+            "| MariaDB | 10.11, 11.8 | plain text | socket | exact | ",
+            "socket, exact | not traced |",
+        ),
         ("| MySQL | 8.0.15, 9.7 | thread pool | symbol | exact | ", "not traced | not traced |"),
         ("| PostgreSQL | 15, 17, 18 | TLS possible | symbol | exact |", "not exact | not traced |"),
         ("| Redis | 7.0, 8.0 | plain text | socket | exact |", "not traced |"),

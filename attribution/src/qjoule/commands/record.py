@@ -22,6 +22,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters import changes
+from qjoule.reporters.alarm import alarm_of
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.shapes import fingerprint
@@ -294,6 +295,8 @@ def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
     )
     for change in server_changes(written):
         say(changes.said(change))
+    if words := alarm_of(written.loss, rows.get("queries", 0)):
+        say(f"ALARM: {words}")
     if job.meter is not None:
         say(job.meter.summary)
     if tags is not None and tags.applications:

@@ -21,6 +21,7 @@ from qjoule.report.gather import Detail, Gathered
 from qjoule.report.icicle import tree
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, provenance
+from qjoule.reporters.alarm import alarm
 from qjoule.reporters.labels import fingerprint, fixed_label, query_label
 from qjoule.reporters.power import factor
 from qjoule.shapes.safe_text import sanitise
@@ -64,6 +65,7 @@ def about(name: str, found: Attribution) -> dict[str, Any]:
         "idle": found.policy.get("idle", ""),
         "idle_text": provenance.IDLE_POLICIES.get(found.policy.get("idle", ""), ""),
         "loss": missing.loss(found),
+        "alarm": alarm(found),
         "complete": found.trace.complete,
         "calibrated": found.model.calibrated,
         "coverage": fmt.share(found.coverage) if found.rows else "",

@@ -10,6 +10,7 @@ from typing import Any
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
+from qjoule.reporters.alarm import alarm
 
 #: What a formula begins with.
 _FORMULA = ("=", "+", "-", "@")
@@ -100,6 +101,7 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     record["idle_policy"] = attribution.policy["idle"]
     loss = sorted(attribution.trace.loss.items())
     record["loss"] = " ".join(f"{cause.lower()}={count}" for cause, count in loss)
+    record["alarm"] = alarm(attribution)
     record["complete"] = "yes" if attribution.trace.complete else "no"
     record["servers_not_seen"] = "; ".join(changes.lines(attribution))
     if "where" in attribution.policy:

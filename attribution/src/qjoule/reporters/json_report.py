@@ -16,6 +16,7 @@ from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
 from qjoule.reporters import changes, impact
+from qjoule.reporters.alarm import alarm
 from qjoule.reporters.missing import lost
 from qjoule.reporters.power import unavailable
 
@@ -75,6 +76,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "complete": trace.complete,
             "loss": trace.loss,
             "lost_cpu_ns": trace.lost_cpu_ns,
+            "alarm": alarm(attribution),
             "windows": attribution.windows,
             "unattributed_windows": attribution.unattributed_windows,
             "window_causes": attribution.window_causes,

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from qjoule.model.result import Attribution
 from qjoule.reporters import changes, missing
 from qjoule.reporters import format as fmt
+from qjoule.reporters.alarm import alarm
 from qjoule.reporters.live_frame import Line, Span, flow, place
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.provenance import has_energy, rungs
@@ -91,9 +92,10 @@ def _provenance(attribution: Attribution, width: int) -> Line:
 
 
 def _rungs(attribution: Attribution, width: int) -> Line:
-    """What no rung sees comes first, so that it is shown on narrow screens too."""
-    untraced = ", ".join(changes.untraced(attribution))
-    return flow([(untraced, "bad"), (f"rung {rungs(attribution)}", "dim")], width)
+    """What goes wrong comes first, so that no width hides it: loss, then what no rung sees."""
+    words, untraced = alarm(attribution), ", ".join(changes.untraced(attribution))
+    items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
+    return flow([*items, (f"rung {rungs(attribution)}", "dim")], width)
 
 
 def _fits(items: list[tuple[str, str]], width: int) -> bool:

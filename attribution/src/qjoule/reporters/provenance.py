@@ -9,6 +9,7 @@ from qjoule.model.labels import BY_THREAD, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage, TracePart
 from qjoule.reporters import changes, missing, power
 from qjoule.reporters import format as fmt
+from qjoule.reporters.alarm import alarm
 
 #: The effect of each idle policy, for people.
 IDLE_POLICIES = {
@@ -47,6 +48,8 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
     lines.append(("idle", f"{idle}: {IDLE_POLICIES.get(idle, 'unknown policy')}"))
     if where := attribution.policy.get("where"):
         lines.append(("where", where))
+    if words := alarm(attribution):
+        lines.append(("ALARM", words))
     return [(name, fmt.one_line(text)) for name, text in lines]
 
 

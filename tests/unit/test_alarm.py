@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More than 1 % of requests or CPU time missing is an alarm, on every screen and in every file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fake_attribution import attribution, query_row, typical
+from qjoule.model.result import Attribution
+from qjoule.report.page_data import about
+from qjoule.reporters.alarm import alarm, alarm_of
+from qjoule.reporters.csv_report import to_csv
+from qjoule.reporters.json_report import document
+from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
+from qjoule.reporters.parquet_report import to_table
+from qjoule.reporters.table import render
+from qjoule.snapshots import Snapshot
+
+
+@pytest.mark.parametrize(
+    ("loss", "counted", "begins"),
+    [
+        ({"framing": 42_139}, 0, "100.0 % of requests were lost (42,139, 0 seen)"),
+        ({"framing": 5, "query": 6}, 989, "1.1 % of requests were lost (11, 989 seen)"),
+        ({"opaque_session": 3}, 0, "no request was seen, and 3 sessions are hidden"),
+    ],
+)
+def test_lost_requests(loss: dict[str, int], counted: int, begins: str) -> None:
+    assert alarm_of(loss, counted).startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("loss", "counted"),
+    [
+        ({}, 0),
+        ({"framing": 1, "query": 9}, 990),
+        ({"opaque_session": 3}, 1),
+        ({"switch": 1000, "multiplexed": 1000, "text": 10, "prepared": 5}, 10),
+    ],
+)
+def test_what_is_no_alarm(loss: dict[str, int], counted: int) -> None:
+    assert alarm_of(loss, counted) == ""
+
+
+def test_lost_cpu_time() -> None:
+    assert alarm_of({}, 10, lost_cpu_ns=2, cpu_ns=98).startswith("2.0 % of CPU time was lost")
+    assert alarm_of({}, 10, lost_cpu_ns=1, cpu_ns=99) == ""
+
+
+def _screen(of: Attribution) -> str:
+    state = ViewState()
+    state.accept(Snapshot(of, of, 2.0, ended=True))
+    return "\n".join(line.plain() for line in compose(state, 60, 24))
+
+
+OUTPUTS: dict[str, Callable[[Attribution], str]] = {
+    "table": lambda of: render(of, width=120),
+    "json": lambda of: json.dumps(document(of)),
+    "csv": to_csv,
+    "parquet": lambda of: str(to_table(of).to_pylist()),
+    "top": _screen,
+    "report": lambda of: str(about("trace", of)),
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_an_alarm_is_in_every_output(output: str) -> None:
+    calm = typical(loss={})
+    calls = sum(row.calls for row in calm.rows)
+    bad = replace(calm, trace=replace(calm.trace, loss={"framing": calls}))
+    assert alarm(bad).startswith("50.0 % of requests were lost")
+    assert "50.0 % of requests" in OUTPUTS[output](bad)
+    assert "of requests were lost" not in OUTPUTS[output](calm)
+    assert "ALARM" not in OUTPUTS[output](calm)
+
+
+def test_rows_of_one_trace_are_added_up() -> None:
+    rows = (query_row(10**8, calls=495), query_row(10**8, "SELECT a", calls=495))
+    made = attribution(rows, {})
+    for lost, is_alarm in ((10, False), (11, True)):
+        assert bool(alarm(replace(made, trace=replace(made.trace, loss={"framing": lost})))) is (
+            is_alarm
+        )
