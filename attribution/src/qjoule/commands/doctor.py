@@ -8,17 +8,18 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from qjoule.commands import doctor_generic, doctor_rights, physical_options
+from qjoule.commands import doctor_generic, doctor_rights, doctor_traffic, physical_options
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.servers.types import Server
+from qjoule.session.traffic import Traffic
 from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.doctor/1"
@@ -43,6 +44,7 @@ class Findings:
     discovery: Discovery
     generic: tuple[Server, ...] = ()  #: other listening servers, of unknown protocol
     rights: tuple[doctor_rights.Rights, ...] = ()  #: of each process of a recording
+    traffic: Traffic | None = None  #: what a moment of tracing saw; None: not measured
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -81,6 +83,7 @@ measures. With --full, 0: all runs were done, whatever they show.
     help="A powercap-like tree of energy counters given by the hypervisor.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@doctor_traffic.option
 @physical_options.physical_options
 @click.pass_context
 def command(
@@ -89,6 +92,7 @@ def command(
     *,
     host_root: Path | None,
     as_json: bool,
+    traffic: float,
     physical: bool,
     full: bool,
     **of_physical: Any,
@@ -96,16 +100,17 @@ def command(
     """Say what can be traced on this machine, and how to mend what is missing.
 
     Looks at kernel, privileges, counters, energy sources and the database servers that run or are
-    installed; changes nothing.
+    installed, and as root traces them for a second; changes nothing.
     """
     physical_options.check(context, physical=physical, full=full)
     if physical:
         context.exit(_test(of_physical, full=full, as_json=as_json))
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, _WIDTH_MIN), _WIDTH_MAX)
     findings = examine(host_root)
+    findings = replace(findings, traffic=doctor_traffic.measure(findings.plan, traffic))
     if as_json:
         click.echo(json.dumps(to_json(findings), indent=2))
     else:
-        width = min(max(shutil.get_terminal_size((80, 24)).columns, _WIDTH_MIN), _WIDTH_MAX)
         # click leaves colour out where standard output is no terminal.
         colour = False if os.environ.get("NO_COLOR") else None
         for line in render(findings, width):
@@ -174,7 +179,11 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "checks": [asdict(check) for check in findings.checks],
         "rights": [asdict(one) for one in findings.rights],
         "estimated_power": findings.power,
-        "servers": [planned.summary() for planned in findings.plan.servers],
+        "servers": [
+            planned.summary() | doctor_traffic.of_server(findings.traffic, planned)
+            for planned in findings.plan.servers
+        ],
+        **doctor_traffic.to_json(findings.traffic),
         "generic_servers": [doctor_generic.to_json(server) for server in findings.generic],
         "hidden_processes": findings.discovery.hidden,
         "unreadable_executables": list(findings.discovery.unreadable),
@@ -197,7 +206,7 @@ def render(findings: Findings, width: int) -> Iterator[str]:
         yield ""
     yield click.style("Database servers", bold=True)
     for planned in findings.plan.servers:
-        yield from _server(planned, width)
+        yield from _server(planned, findings.traffic, width)
     if not findings.plan.servers:
         yield "  none found, neither running nor installed where packages put them"
     for line in findings.discovery.unreadable:
@@ -205,6 +214,8 @@ def render(findings: Findings, width: int) -> Iterator[str]:
     if findings.discovery.hidden and not _is_root(findings):
         hidden = findings.discovery.hidden
         yield from _wrap(f"  {hidden} processes of other users are hidden: run as root", width, 4)
+    for line in doctor_traffic.alarm(findings.traffic):
+        yield click.style("  ALARM", fg="red") + _wrap(f": {line}", width - 7, 4)[0]
     yield ""
     if findings.generic:
         yield click.style("Other servers", bold=True)
@@ -229,7 +240,7 @@ def _check(check: Check, width: int) -> Iterator[str]:
         yield from _wrap(" " * _INDENT + f"fix: {check.fix}", width, _INDENT + 5)
 
 
-def _server(planned: PlannedServer, width: int) -> Iterator[str]:
+def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iterator[str]:
     server, choice = planned.server, planned.choice
     state = f"pid {server.tgids[0]}" if server.running else "not running"
     if len(server.tgids) > 1:
@@ -241,6 +252,7 @@ def _server(planned: PlannedServer, width: int) -> Iterator[str]:
     word = choice.rung.name.lower()
     how = f"{word}{'' if choice.exact else ', not exact'}" if planned.traced else "cannot be traced"
     rows = [("rung", f"{how}: {choice.why}"), ("", choice.other)]
+    rows.append(("seen", doctor_traffic.words(traffic, planned)))
     if planned.boundary_cost_ns:
         rows.append(("cost", f"about {planned.boundary_cost_ns / 1000:.1f} us a query for probes"))
     for probe in planned.probes:

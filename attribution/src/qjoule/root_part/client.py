@@ -58,6 +58,7 @@ class RootPart:
 
     def __init__(self, connection: socket.socket | None) -> None:
         self.connection = connection
+        self._tracer: socket.socket | None = None
 
     def need(self, doing: str) -> socket.socket:
         """The connection. Raises `QjouleError` if there is none: `doing` needs root."""
@@ -77,10 +78,14 @@ class RootPart:
         return ask(connection, Kind.DIRECTORY, text=text, flags=flags, number=number).fd
 
     def sensors(self) -> Sensors | None:
-        """Only once, and only before there is a tracer: it uses the tracer's socket."""
-        if self.connection is None:
-            return None
-        return Sensors(socket.socket(fileno=ask(self.connection, Kind.TRACER).fd))
+        """Only before there is a tracer: it uses the tracer's socket."""
+        return None if self.connection is None else Sensors(self.tracer_socket())
+
+    def tracer_socket(self) -> socket.socket:
+        """The tracer's own socket to the root part, which hands out one. Raises `Refused`."""
+        if self._tracer is None:
+            self._tracer = socket.socket(fileno=ask(self.need("tracing"), Kind.TRACER).fd)
+        return self._tracer
 
     def tag_socket(self) -> socket.socket:
         """The listening socket that applications connect to. Raises `Refused`."""

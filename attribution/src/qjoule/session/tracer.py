@@ -144,8 +144,7 @@ def start_tracer(
         QjouleError: there is no root part, it refuses, or the tracer is not installed.
     """
     program = str(installed_program("qjoule-tracer"))
-    asked = ask(connection or root_part().need("tracing"), Kind.TRACER)
-    with socket.socket(fileno=asked.fd) as root:
+    with _tracer_socket(connection) as root:
         sensors = Sensors(root)
         more = more_counters(settings.more_counters, sensors.try_event)
         read_end, write_end = os.pipe()
@@ -153,7 +152,7 @@ def start_tracer(
             program,
             *_arguments(settings, read_end, sensors),
             *(word for event in more.events for word in ("--counter", event.option)),
-            *("--root", str(asked.fd)),
+            *("--root", str(root.fileno())),
             *plan.arguments(),
         ]
         if pids:
@@ -164,7 +163,7 @@ def start_tracer(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read_end, asked.fd),
+                pass_fds=(read_end, root.fileno()),
                 # so that Ctrl-C reaches only us, and the trace ends in order
                 start_new_session=True,
             )
@@ -175,6 +174,12 @@ def start_tracer(
             os.close(read_end)
     _widen(process)
     return Tracer(process, write_end, (agents or {}).values(), more)
+
+
+def _tracer_socket(connection: socket.socket | None) -> socket.socket:
+    if connection is None:
+        return root_part().tracer_socket()
+    return socket.socket(fileno=ask(connection, Kind.TRACER).fd)
 
 
 def _widen(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule doctor --traffic`: a moment of tracing, before a rung is called exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.reporters.alarm import alarm_of
+from qjoule.reporters.missing import lost
+from qjoule.root_part.client import root_part
+from qjoule.servers.plan import AttachPlan, PlannedServer
+from qjoule.session.traffic import Traffic, measure_traffic
+
+option = click.option(
+    "--traffic",
+    type=click.FloatRange(0, 60),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="As root, trace the running servers for so long, to see whether their requests are seen; "
+    "0: do not.",
+)
+
+
+def measure(plan: AttachPlan, seconds: float) -> Traffic | None:
+    """What a moment of tracing sees; None without root, time, or a running server with queries."""
+    if not seconds or root_part().connection is None or not any(map(_is_measured, plan.traced)):
+        return None
+    try:
+        return measure_traffic(plan, seconds)
+    except QjouleError as why:
+        return Traffic(seconds, problem=str(why))
+
+
+def words(traffic: Traffic | None, planned: PlannedServer) -> str:
+    """One line about a server; empty if nothing was measured."""
+    if traffic is None or not _is_measured(planned):
+        return ""
+    if traffic.problem:
+        return f"not measured: {traffic.problem}"
+    requests = traffic.requests.get(planned.server.id, 0)
+    hidden = traffic.hidden.get(planned.server.id, 0)
+    if not requests and not hidden:
+        return f"no request in {traffic.seconds:g} s, so this is not proven"
+    said = f"{requests:,} requests in {traffic.seconds:g} s"
+    rungs = traffic.rungs.get(planned.server.id, frozenset())
+    if others := rungs - {planned.choice.rung.name.lower()}:
+        said += f", some on another rung: {', '.join(sorted(others))}"
+    if hidden:
+        said += f", and {hidden:,} sessions that are hidden"
+    return f"{said}; lost, of all servers: {lost(traffic.loss) or 'nothing'}"
+
+
+def alarm(traffic: Traffic | None) -> Iterator[str]:
+    """That too much was lost to call anything exact."""
+    if traffic is not None and (said := _alarm(traffic)):
+        yield said
+
+
+def of_server(traffic: Traffic | None, planned: PlannedServer) -> dict[str, Any]:
+    """What the JSON adds to a server."""
+    if traffic is None or traffic.problem or not _is_measured(planned):
+        return {}
+    number = planned.server.id
+    requests, hidden = traffic.requests.get(number, 0), traffic.hidden.get(number, 0)
+    proven = planned.choice.exact and requests > 0 and not hidden and not _alarm(traffic)
+    rungs = sorted(traffic.rungs.get(number, frozenset()))
+    return {
+        "traffic": {"requests": requests, "hidden": hidden, "rungs": rungs, "proven_exact": proven}
+    }
+
+
+def to_json(traffic: Traffic | None) -> dict[str, Any]:
+    """What the JSON says of all servers together."""
+    if traffic is None:
+        return {}
+    return {
+        "traffic": {
+            "seconds": traffic.seconds,
+            "problem": traffic.problem,
+            "loss": dict(traffic.loss),
+            "alarm": _alarm(traffic),
+        }
+    }
+
+
+def _is_measured(planned: PlannedServer) -> bool:
+    return planned.traced and planned.server.running and planned.choice.rung is not Rung.NONE
+
+
+def _alarm(traffic: Traffic) -> str:
+    return alarm_of(traffic.loss, sum(traffic.requests.values()))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces for a moment, to see whether a plan does in fact see the servers' requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from qjoule.contract import Block, Mode, SessionEvent
+from qjoule.servers.plan import AttachPlan
+from qjoule.session.signals import stopping
+from qjoule.session.targets import Targets
+from qjoule.session.tracer import Settings, Tracer
+from qjoule.session.tracing import tracing
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.losses import Losses, known_causes
+from qjoule.trace.schema import RUNGS
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What was seen of the servers' requests. Numbers of servers are those of the plan."""
+
+    seconds: float
+    requests: Mapping[int, int] = field(default_factory=dict)  #: counted, by server
+    rungs: Mapping[int, frozenset[str]] = field(default_factory=dict)  #: how, by server
+    hidden: Mapping[int, int] = field(default_factory=dict)  #: encrypted sessions, by server
+    loss: Mapping[str, int] = field(default_factory=dict)  #: by cause, of all servers together
+    problem: str = ""  #: why nothing was measured
+
+
+def measure_traffic(plan: AttachPlan, seconds: float) -> Traffic:
+    """Traces the plan's servers for so long, without energy or counters. Keeps no text.
+
+    Afterwards this process can neither attach again nor open files (see `tracing`).
+
+    Raises:
+        QjouleError: there is no root part, or the tracer failed, with its message.
+    """
+    settings = Settings(Mode.RECORD, energy="none", counters=False)
+    with ExitStack() as stopped_by:
+
+        def attached(tracer: Tracer) -> None:
+            stopped_by.enter_context(stopping(tracer.stop, seconds))
+
+        with tracing(Targets(plan), settings, attached=attached) as running:
+            seen = sum_up(running.stream, seconds)
+            stopped_by.close()
+            running.tracer.close()
+    return seen
+
+
+def sum_up(stream: Stream, seconds: float) -> Traffic:
+    """Reads a stream to its end."""
+    losses = Losses()
+    requests: Counter[int] = Counter()
+    rungs: dict[int, set[str]] = {}
+    hidden: Counter[int] = Counter()
+    for frame in stream:
+        if frame.kind is Block.QUERY:
+            _add_requests(frame, requests, rungs)
+        elif frame.kind is Block.SESSION and frame.records["event"][0] == SessionEvent.OPAQUE:
+            hidden[int(frame.records["server"][0])] += 1
+        elif frame.kind is Block.LOSS:
+            losses.add(frame.records[known_causes(frame.records)])
+    names = {server: frozenset(some) for server, some in rungs.items()}
+    return Traffic(seconds, dict(requests), names, dict(hidden), losses.counts())
+
+
+def _add_requests(frame: Frame, requests: Counter[int], rungs: dict[int, set[str]]) -> None:
+    for server, rung, executions in frame.records[["server", "rung", "executions"]].tolist():
+        if executions:
+            requests[server] += executions
+            rungs.setdefault(server, set()).add(RUNGS[rung] if rung < len(RUNGS) else "")
