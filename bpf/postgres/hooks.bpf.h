@@ -10,6 +10,19 @@ static __always_inline void postgres_connected(struct thread_state *thread)
 {
 }
 
+/* An io worker that has slept since its last request works for no query. */
+static __always_inline void postgres_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
+					      struct thread_state *thread)
+{
+	if (!thread->postgres.io_worker || thread->postgres.sleeps == task->nvcsw)
+		return;
+	thread->query = 0;
+	thread->shape = 0;
+	thread->tags = 0;
+	thread->session = 0;
+	thread->begin_ns = 0;
+}
+
 /*
  * Finds a backend's reply buffer: PqSendBuffer, a variable at a known distance from the start of
  * its data. The backend sets it before it first reads.

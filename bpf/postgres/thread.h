@@ -22,11 +22,13 @@ struct postgres_thread {
 	__u64 portal_shape; /* of the unnamed portal ... */
 	__u64 portal_tags;  /* ... and its tags */
 	__u64 send_buffer;  /* address of PqSendBuffer's bytes; 0: not known */
+	__u64 sleeps;	    /* of an io worker, when it took up its last request */
 	__u8 sets;	    /* the statement sets or resets a parameter */
 	__u8 ran;	    /* rung symbol: a portal was run since the query began ... */
 	__u8 reported;	    /* ... and a text was reported after that */
 	__u8 asks_gss;	    /* the client asks for GSSAPI encryption */
 	__u8 dumps;	    /* the backend sends the log to a replica */
+	__u8 io_worker;	    /* reads on behalf of backends: io.bpf.c */
 };
 
 #endif

@@ -10,7 +10,7 @@ import pytest
 from qjoule.servers.elf import open_executable
 from qjoule.servers.mysql.signatures import Role, boundary_functions
 from qjoule.servers.postgres import signatures as postgres
-from qjoule.servers.postgres.signatures import backend_states, parallel_functions
+from qjoule.servers.postgres.signatures import backend_states, io_functions, parallel_functions
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import (
     MARIADB_10_5,
@@ -89,6 +89,27 @@ def test_postgres(tmp_path: Path) -> None:
         postgres.Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
         postgres.Role.JOIN_LEADER: "BecomeLockGroupMember",
     }
+
+
+IO_WORKERS = ("pgaio_io_prepare_submit", "pgaio_io_reopen")
+
+
+def test_postgres_joins_io_workers_where_it_has_any(tmp_path: Path) -> None:
+    before_18 = open_executable(toy_server(tmp_path / "17", POSTGRES))
+    assert io_functions(before_18) == {}
+    with_workers = open_executable(toy_server(tmp_path / "18", [*POSTGRES, *IO_WORKERS]))
+    assert {role: symbol.name for role, symbol in io_functions(with_workers).items()} == {
+        postgres.Role.IO_SUBMIT: "pgaio_io_prepare_submit",
+        postgres.Role.IO_BEGIN: "pgaio_io_reopen",
+    }
+
+
+@pytest.mark.parametrize("missing", IO_WORKERS)
+def test_postgres_does_not_join_io_workers_by_half(tmp_path: Path, missing: str) -> None:
+    names = [name for name in (*POSTGRES, *IO_WORKERS) if name != missing]
+    executable = open_executable(toy_server(tmp_path / "toy", names))
+    with pytest.raises(CannotResolve, match=f"no {missing} in"):
+        io_functions(executable)
 
 
 @pytest.mark.parametrize("missing", POSTGRES)

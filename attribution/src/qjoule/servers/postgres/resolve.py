@@ -16,6 +16,7 @@ from qjoule.servers.postgres.signatures import (
     Role,
     backend_states,
     boundary_functions,
+    io_functions,
     parallel_functions,
 )
 from qjoule.servers.probe_site import SiteCost
@@ -62,7 +63,10 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
         parallel, why = probes_or_why(executable, parallel_functions)
         if why:
             notes = (*notes, f"parallel workers count as server background: {why}")
-        resolution = replace(resolution, parallel=parallel, notes=notes)
+        readers, why = probes_or_why(executable, io_functions)
+        if why:
+            notes = (*notes, f"io workers count as server background: {why}")
+        resolution = replace(resolution, parallel=parallel + readers, notes=notes)
         boundary = probes_of(executable, boundary_functions(executable))
         states = backend_states(major_of(version)).facts()
     except QjouleError as error:

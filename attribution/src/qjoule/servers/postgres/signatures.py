@@ -18,6 +18,8 @@ class Role(StrEnum):
     FAILED = "postgres-failed"  # (); called only when a client's statement has failed
     LAUNCH_WORKERS = "postgres-launch-workers"  # (ParallelContext *), in the leader
     JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
+    IO_SUBMIT = "postgres-io-submit"  # (PgAioHandle *), in the backend
+    IO_BEGIN = "postgres-io-begin"  # (PgAioHandle *), in the io worker
 
 
 #: C functions have no types in their names; the arguments read are the same from 13 to 18
@@ -31,6 +33,11 @@ FUNCTIONS = {
 PARALLEL = {
     Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
     Role.JOIN_LEADER: "BecomeLockGroupMember",
+}
+#: From 18 on: src/include/storage/aio_internal.h.
+IO = {
+    Role.IO_SUBMIT: "pgaio_io_prepare_submit",
+    Role.IO_BEGIN: "pgaio_io_reopen",
 }
 MAJORS = range(13, 19)
 
@@ -80,3 +87,16 @@ def parallel_functions(executable: Executable) -> dict[str, Symbol]:
         CannotResolve: as `boundary_functions`.
     """
     return {role: the_one(executable, name) for role, name in PARALLEL.items()}
+
+
+def io_functions(executable: Executable) -> dict[str, Symbol]:
+    """PostgreSQL's functions that join an io worker to the backend it reads for, by role.
+
+    None before 18, which has no io workers.
+
+    Raises:
+        CannotResolve: as `boundary_functions`, or one of the two is missing.
+    """
+    if not any(executable.functions(name) for name in IO.values()):
+        return {}
+    return {role: the_one(executable, name) for role, name in IO.items()}
