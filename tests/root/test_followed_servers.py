@@ -248,9 +248,11 @@ def mariadbd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An executable of a test's own, which MariaDBs are started from."""
     find = mysql._executable
     copy = tmp_path / "mariadbd"
-    shutil.copy2(find("mariadbd"), copy)
+    shutil.copy2(find("mariadbd", None), copy)
     monkeypatch.setattr(
-        mysql, "_executable", lambda name: str(copy) if name == "mariadbd" else find(name)
+        mysql,
+        "_executable",
+        lambda name, programs: str(copy) if name == "mariadbd" else find(name, programs),
     )
     return copy
 

@@ -54,9 +54,8 @@ class Both:
 def _record_both(directory: Path, server: DatabaseServer, work: Any) -> Both:
     bpf, perf = directory / "bpf", directory / "perf"
     # The perf recording has CPU time alone, so that is what both runs are weighed by.
-    options = ("--pid", str(server.pid), "--rung", "symbol", "--no-counters")
-    options += ("--ring-mb", "64", "--energy", ENERGY)
-    recorder = Recorder(bpf, *options)
+    options = ("--rung", "symbol", "--no-counters", "--ring-mb", "64", "--energy", ENERGY)
+    recorder = Recorder(bpf, "--pid", str(server.pid), *options)
     try:
         recorder.attached()
         with perf_recording(directory, server.pid) as recorded:
