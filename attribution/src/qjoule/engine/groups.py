@@ -74,6 +74,8 @@ def group_owners(
 
     A query's thread without a query record (lost, or waiting for its next request) is background.
     """
+    from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - all servers' texts, with it
+
     columns = ["owner", "kind", "server", "role", "comm", "process_comm"]
     rows = sorted(owners.select(columns).to_pylist(), key=lambda row: int(row["owner"]))
     groups, of_server = [], []
@@ -83,8 +85,11 @@ def group_owners(
         of_server.append(kind in ("query", "server") and not without_queries)
         if kind in ("query", "server"):
             role = row["role"] or row["comm"] or _UNKNOWN_PROCESS
-            rung = BY_THREAD if without_queries else ""
-            label = background(server_name(row["server"]), role, rung)
+            name = server_name(row["server"])
+            if without_queries:
+                label = background(name, role, BY_THREAD)
+            else:
+                label = background(name, role, flags=causes_of(role))
         elif kind == "kernel":
             label = KERNEL
         elif kind == "tracer":

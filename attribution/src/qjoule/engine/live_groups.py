@@ -36,6 +36,7 @@ from qjoule.model.labels import (
     process,
 )
 from qjoule.model.renumbering import Renumbering
+from qjoule.servers.decoding import causes_of
 from qjoule.trace.roles import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
@@ -219,7 +220,9 @@ class LiveGroups:
             name = self.names.server(server)
             role = thread_role(self.names.thread(pid), self.names.process(tgid))
             rung = self.names.rung(name)
-            return self.index.number(background(name, role, rung if rung == BY_THREAD else ""))
+            if rung == BY_THREAD:
+                return self.index.number(background(name, role, rung))
+            return self.index.number(background(name, role, flags=causes_of(role)))
         if kind == OwnerKind.KERNEL:
             return self.index.number(KERNEL)
         if kind == OwnerKind.TRACER:

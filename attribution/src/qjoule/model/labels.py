@@ -99,9 +99,10 @@ class LabelIndex:
         self._numbers = {label.identity: number for number, label in enumerate(self.labels)}
 
 
-def background(server: str, role: str, rung: str = "") -> GroupLabel:
+def background(server: str, role: str, rung: str = "", flags: tuple[str, ...] = ()) -> GroupLabel:
     """`rung`: `BY_THREAD` if the server has no queries, otherwise empty."""
-    return GroupLabel("background", (("server", server), ("role", role)), role, server, rung)
+    keys = (("server", server), ("role", role))
+    return GroupLabel("background", keys, role, server, rung, flags)
 
 
 def process(name: str) -> GroupLabel:

@@ -8,6 +8,7 @@ module, because a recorder cannot open files once it is confined.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -43,6 +44,14 @@ TAG_READERS: Mapping[int, Callable[[bytes], Tags]] = {
 }
 #: Prefixes of the names of threads that work for requests, of all servers.
 SERVING_THREADS = tuple(name for one in _BY_NAME.values() for name in one.serving_threads)
+#: Causes of background threads' work by prefixes of their roles, of all servers.
+_CAUSES = {prefix: cause for one in _BY_NAME.values() for prefix, cause in one.causes.items()}
+
+
+@cache
+def causes_of(role: str) -> tuple[str, ...]:
+    """The flags of a background row: what of queries causes this role's work, if it is known."""
+    return tuple(cause for prefix, cause in _CAUSES.items() if role.startswith(prefix))
 
 
 def decoding_of(kind: int) -> Decoding:

@@ -55,6 +55,13 @@ class References(Protocol):
         """The text with its references filled in, and the dialect to read the result by."""
 
 
+#: Flags of background rows (docs/model.md). Their joules belong to no query: which of several
+#: queries caused them, or how much later, cannot be told.
+SERVES_QUERIES = "serves_queries"  # it reads, writes or computes for requests
+CAUSED_BY_READS = "caused_by_reads"
+CAUSED_BY_WRITES = "caused_by_writes"  # writes what queries changed, or removes what they left
+
+
 @dataclass(frozen=True)
 class Titles:
     """How to read from a process's command line what it does and for whom."""
@@ -86,3 +93,6 @@ class Decoding:
     titles: Titles | None = None
     #: Prefixes of names of threads that work for requests (15 bytes of each name are known).
     serving_threads: tuple[str, ...] = ()
+    #: What of queries causes the work of background threads that no query owns: a CAUSE by the
+    #: prefix of the thread's role.
+    causes: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes PostgreSQL's data."""
 
-from qjoule.servers.decoding_types import Decoding, Titles
+from qjoule.servers.decoding_types import CAUSED_BY_READS, CAUSED_BY_WRITES, Decoding, Titles
 from qjoule.servers.postgres.dialect import LANGUAGE
 from qjoule.servers.postgres.startup import (
     application_set,
@@ -18,5 +18,12 @@ DECODING = Decoding(
     change=names_of_title,
     application_set=application_set,
     application=renamed,
+    causes={
+        "io worker": CAUSED_BY_READS,  # what it does between two requests
+        "walwriter": CAUSED_BY_WRITES,
+        "bgwriter": CAUSED_BY_WRITES,
+        "checkpointer": CAUSED_BY_WRITES,
+        "autovac worker": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left
+    },
     titles=Titles(role_of_title, session_of_title, WITH_CLIENT),
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes Redis' data."""
 
-from qjoule.servers.decoding_types import Decoding
+from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding
 from qjoule.servers.redis.dialect import LANGUAGE
 from qjoule.servers.redis.startup import connection_name
 from qjoule.servers.registry import dialect
@@ -10,4 +10,10 @@ DECODING = Decoding(
     languages={dialect("redis"): LANGUAGE},
     application=connection_name,
     serving_threads=("redis-server", "io_thd_"),  # the main thread, and its io-threads
+    causes={
+        "io_thd_": SERVES_QUERIES,
+        "bio_lazy_free": CAUSED_BY_WRITES,  # frees what UNLINK, FLUSHALL and evictions removed
+        "bio_aof": CAUSED_BY_WRITES,  # syncs the log
+        "redis-fork": CAUSED_BY_WRITES,  # writes a snapshot or a new log
+    },
 )
