@@ -132,6 +132,26 @@ def test_sessions_with_tls_are_loss(release: Release, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
+def test_a_restart_with_io_threads_is_counted(release: Release, tmp_path: Path) -> None:
+    """The plan was made for one thread. The kernel side sees that io-threads read."""
+    key = f"{release.name.replace('-', '_')}:again:__rand_int__"
+    with running(release) as server, recording(tmp_path / "t", "--ring-mb", "64"):
+        assert planned(server).choice.rung is Rung.SOCKET
+        server.stop()
+        server.argv += ["--io-threads", "3"]
+        server.start()
+        day.benchmark(server, "-n", str(COMMANDS), "-r", "1000", "set", key, "x")
+        at_once = day.ask_at_once(server)
+    run = Run(tmp_path / "t")
+    mine = run.having(key.partition(":")[0])
+    assert mine["executions"].sum() == COMMANDS
+    assert run.executions()["GET x:?"] >= at_once  # of all servers on this machine
+    assert run.loss.get("framing", 0) == 0
+    if release.server == "redis":  # Valkey's start to read only under load
+        assert "statistical" in set(mine["rung"])
+
+
+@pytest.mark.parametrize("release", RELEASES)
 def test_a_restart_is_followed(release: Release, tmp_path: Path) -> None:
     name = release.name.replace("-", "_")
     with running(release) as server, recording(tmp_path / "t"):
