@@ -220,9 +220,8 @@ class LiveGroups:
             name = self.names.server(server)
             role = thread_role(self.names.thread(pid), self.names.process(tgid))
             rung = self.names.rung(name)
-            if rung == BY_THREAD:
-                return self.index.number(background(name, role, rung))
-            return self.index.number(background(name, role, flags=causes_of(role)))
+            known = (rung, ()) if rung == BY_THREAD else ("", causes_of(role))
+            return self.index.number(background(name, role, *known))
         if kind == OwnerKind.KERNEL:
             return self.index.number(KERNEL)
         if kind == OwnerKind.TRACER:
