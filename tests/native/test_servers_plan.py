@@ -275,7 +275,7 @@ def test_costs_follow_the_site(toys: dict[str, Path]) -> None:
 def test_sessions_that_no_probe_sees_are_named(toys: dict[str, Path]) -> None:
     server = replace(describe(1, "mysql", toys["mysql"]), ports=(3306, 33060))
     (planned,) = build_plan([server], KERNEL).servers
-    assert "X Protocol" in planned.notes[0]
+    assert "X Protocol" in planned.choice.why
 
 
 def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:

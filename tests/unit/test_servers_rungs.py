@@ -137,6 +137,33 @@ def test_only_who_is_traced_by_its_sends_needs_their_tracepoint() -> None:
     assert choose_rung(redis(), NO_SENDS, "").why.endswith("sock_send_length (6.3)")
 
 
+def mysql(*ports: int, sockets: tuple[str, ...] = ()) -> Server:
+    return replace(server(), flavour="mysql", ports=ports, sockets=sockets)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        mysql(3306, 33060),
+        mysql(3306, 4444),
+        mysql(3306, sockets=("/run/mysqld/mysqld.sock", "/run/mysqld/mysqlx.sock")),
+    ],
+)
+def test_the_x_protocol_is_not_claimed_exact_on_the_socket_rung(one: Server) -> None:
+    assert choose_rung(one, NEW, "").rung is Rung.SYMBOL
+    for choice in (choose_rung(one, NEW, STRIPPED), choose_rung(one, NEW, "", Rung.SOCKET)):
+        assert (choice.rung, choice.exact) == (Rung.SOCKET, False)
+        assert "sessions of the X Protocol" in choice.why
+        assert choice.unseen in choice.why
+    assert choose_rung(one, NEW, "", Rung.SYMBOL).exact
+
+
+def test_ports_of_the_classic_protocol_stay_exact() -> None:
+    for one in (mysql(3306), mysql(3306, 33062), replace(mysql(3306, 33060), flavour="mariadb")):
+        choice = choose_rung(one, NEW, "")
+        assert (choice.rung, choice.exact, choice.unseen) == (Rung.SOCKET, True, "")
+
+
 def redis(encryption: bool | None = False, pool: bool | None = False) -> Server:
     return replace(server(encryption, pool), flavour="redis", ports=(6379,))
 

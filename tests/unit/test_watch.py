@@ -194,6 +194,14 @@ def test_why_a_server_is_not_followed_is_told() -> None:
     assert [one.why for one in watch.changes] == ["no symbols"]
 
 
+def test_sessions_that_a_rung_misses_are_told() -> None:
+    watch = watched(unseen={"shop:3306": "sessions of the Y Protocol"})
+    assert [(one.what, one.name, one.why) for one in watch.changes] == [
+        ("unseen", "shop:3306", "sessions of the Y Protocol")
+    ]
+    assert told(watch) == [("unseen", "shop:3306", None, None)]
+
+
 def test_hostile_processes_are_bounded() -> None:
     watch = watched()
     for number in range(3 * MAX_CHANGES):

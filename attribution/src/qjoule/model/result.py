@@ -141,7 +141,7 @@ class ServerChange:
     the name of its row among the other processes, which has its joules.
     """
 
-    what: str  #: exited, untraced, or followed
+    what: str  #: exited, untraced, followed, or unseen (only some of its sessions)
     name: str
     since: str = ""
     until: str = ""

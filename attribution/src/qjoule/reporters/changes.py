@@ -9,7 +9,7 @@ from typing import Any
 from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
 
-UNTRACED, FOLLOWED = "untraced", "followed"
+UNTRACED, FOLLOWED, UNSEEN = "untraced", "followed", "unseen"
 
 
 def lines(attribution: Attribution) -> list[str]:
@@ -21,7 +21,9 @@ def untraced(attribution: Attribution) -> list[str]:
     """The same in as few words as possible, of servers that still hide something."""
     words = []
     for one, row, known in _all(attribution):
-        if one.what != UNTRACED:
+        if one.what == UNSEEN:
+            words.append(fmt.one_line(f"{one.name} hides {one.why}"))
+        elif one.what != UNTRACED:
             if one.what != FOLLOWED and not one.until:
                 words.append(fmt.one_line(f"{one.name} exited"))
         elif row is not None or not one.until:
@@ -54,6 +56,8 @@ def documents(attribution: Attribution) -> list[dict[str, Any]]:
 def said(change: ServerChange, row: Row | None = None, *, energy: bool = False) -> str:
     """One line. `row`: what its processes used; `energy`: whether the row's joules are known."""
     since = f" since {fmt.moment(change.since)}" if change.since else ""
+    if change.what == UNSEEN:
+        return fmt.one_line(f"{change.name}: {change.why} are not seen: they count as background")
     if change.what == FOLLOWED:
         as_what = f" ({change.why})" if change.why else ""
         return fmt.one_line(f"{change.name} followed as process {change.pid}{as_what}{since}")

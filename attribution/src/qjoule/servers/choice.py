@@ -8,7 +8,7 @@ own functions are used (the symbol rung), which cost more per query.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
@@ -27,6 +27,7 @@ class Choice:
     why: str
     other: str = ""
     exact: bool = True
+    unseen: str = ""  #: sessions that this rung misses without a loss being counted, one line
     by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
 
     @property
@@ -62,18 +63,30 @@ class Case:
         return self.symbol_problem or "the kernel has no uprobes"
 
 
-def rung_by_connection(case: Case, worker: str = "thread") -> Choice:
+def rung_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") -> Choice:
     """For a server with one worker per connection, unless it is configured to pool.
+
+    Args:
+        unseen: which of its sessions the socket rung cannot read although they are plain text.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.
     """
+    choice = _rung_by_connection(case, worker, unseen)
+    if choice.rung is not Rung.SOCKET or not unseen:
+        return choice
+    return replace(choice, exact=False, unseen=unseen, why=f"{choice.why}; not seen: {unseen}")
+
+
+def _rung_by_connection(case: Case, worker: str, unseen: str) -> Choice:
     server, missing, symbol_problem = case.server, case.no_recv, case.no_probes
     hidden = _what_hides_queries(server)
     moves = _what_moves_queries(server)
     if case.wanted is not None:
         return as_wanted(case, symbol_problem, missing or moves, hidden)
     blocked = missing or moves or hidden or case.shared_executable
+    if unseen and not blocked and not symbol_problem:
+        return Choice(Rung.SYMBOL, f"the socket rung misses {unseen}")
     if not blocked:
         why = f"one {worker} per connection, plain text ({server.encryption.source})"
         return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem))

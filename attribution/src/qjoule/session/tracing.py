@@ -112,10 +112,16 @@ def _watch(meta: Meta, targets: Targets) -> Watch:
         for planned in targets.plan.servers
         if planned.server.running and not planned.traced
     }
+    unseen = {
+        planned.server.label: planned.choice.unseen
+        for planned in targets.plan.traced
+        if planned.choice.unseen
+    }
     return Watch(
         meta.servers,
         ProcLookout(),
         chosen=bool(targets.pids),
         reasons=reasons,
+        unseen=unseen,
         follower=targets.keeper,
     )

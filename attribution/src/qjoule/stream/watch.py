@@ -20,7 +20,7 @@ from qjoule.stream.following import Followed, Follower, NoFollower
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Server
 
-EXITED, UNTRACED, FOLLOWED = "exited", "untraced", "followed"
+EXITED, UNTRACED, FOLLOWED, UNSEEN = "exited", "untraced", "followed", "unseen"
 #: A server lives longer; `mariadbd --version` does not.
 CONFIRM_NS = 1_000_000_000
 #: Any user may name a program like a server, and start it again and again.
@@ -75,6 +75,7 @@ class Watch:
         chosen: the user chose processes (`--pid`). Other servers are then left out on purpose, so
             only one that may have succeeded a traced one is told.
         reasons: why a process is not traced, where that is known.
+        unseen: sessions that a traced server's rung misses, by its name.
         follower: has servers followed that run untraced.
 
     `learnt` is called with each server that is followed.
@@ -87,6 +88,7 @@ class Watch:
         *,
         chosen: bool = False,
         reasons: Mapping[int, str] | None = None,
+        unseen: Mapping[str, str] | None = None,
         follower: Follower | None = None,
     ) -> None:
         self._traced = {server.id: _Traced(server.name) for server in servers}
@@ -100,7 +102,8 @@ class Watch:
         self._follower = follower or NoFollower()
         self._followed: list[Change] = []
         self.learnt: list[Callable[[Server], object]] = []
-        self.changes: tuple[Change, ...] = ()
+        self._unseen = [Change(UNSEEN, name, why=why) for name, why in (unseen or {}).items()]
+        self.changes: tuple[Change, ...] = tuple(self._unseen)
         self.news = 0  #: how often more than CPU time has changed
 
     def tasks(self, records: Array) -> None:
@@ -204,7 +207,8 @@ class Watch:
             self.news += 1
 
     def _told(self) -> Iterable[Change]:
-        found = [
+        found = [*self._unseen]
+        found += [
             Change(EXITED, traced.name, t_ns, until_ns)
             for traced in self._traced.values()
             for t_ns, until_ns in traced.exited_ns

@@ -3,20 +3,35 @@
 
 from __future__ import annotations
 
-from qjoule.servers.choice import rung_by_connection
+from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.mysql.identify import identify
 from qjoule.servers.mysql.resolve import FACTS, boundary_cost_ns, resolve
 from qjoule.servers.mysql.settings import settings
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
 
-_X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
+#: MySQL manual, "X Plugin Options and System Variables", "Administrative Connection Management"
+_X_PORT, _ADMIN_PORT = 33060, 33062
+_X_SOCKET = "mysqlx"  #: how the name of its unix socket begins
 
 
-def _blind_spots(server: Server) -> tuple[str, ...]:
-    if server.flavour == "mysql" and _X_PROTOCOL_PORT in server.ports:
-        return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
-    return ()
+def _x_protocol(server: Server) -> str:
+    """The sessions that do not speak MySQL's classic protocol; empty: there are none.
+
+    Any further port may be the X Plugin's, which an option can move.
+    """
+    others = [port for port in server.ports[1:] if port != _ADMIN_PORT]
+    ports = [_X_PORT] if _X_PORT in server.ports else others
+    named = any(path.rpartition("/")[2].startswith(_X_SOCKET) for path in server.sockets)
+    if server.flavour != "mysql" or not (ports or named):
+        return ""
+    where = f"port {', '.join(map(str, ports))}" if ports else "a unix socket"
+    return f"sessions of the X Protocol ({where})"
+
+
+def _choose_rung(case: Case) -> Choice:
+    """The X Plugin hands its statements to the function that the symbol rung probes."""
+    return rung_by_connection(case, unseen=_x_protocol(case.server))
 
 
 SUPPORT = ServerSupport(
@@ -33,7 +48,6 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=resolve,
     resolved=FACTS,
-    choose_rung=rung_by_connection,
+    choose_rung=_choose_rung,
     boundary_cost_ns=boundary_cost_ns,
-    blind_spots=_blind_spots,
 )
