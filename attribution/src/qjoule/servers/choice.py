@@ -85,7 +85,7 @@ def _rung_by_connection(case: Case, worker: str, unseen: str) -> Choice:
     if case.wanted is not None:
         return as_wanted(case, symbol_problem, missing or moves, hidden)
     blocked = missing or moves or hidden or case.shared_executable
-    if unseen and not blocked and not symbol_problem:
+    if unseen and not symbol_problem and blocked in ("", case.shared_executable):
         return Choice(Rung.SYMBOL, f"the socket rung misses {unseen}")
     if not blocked:
         why = f"one {worker} per connection, plain text ({server.encryption.source})"
