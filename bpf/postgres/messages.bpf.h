@@ -6,6 +6,7 @@
 #ifndef QJOULE_POSTGRES_MESSAGES_BPF_H
 #define QJOULE_POSTGRES_MESSAGES_BPF_H
 
+#include "prepared.bpf.h"
 #include "text.bpf.h"
 
 #define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */
@@ -107,9 +108,10 @@ static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here
 
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
 		prepared_recall(thread, name);
+		if (!thread->shape)
+			postgres_find_prepared(walk->cpu, thread, addr + portal, name);
+		thread->postgres.unknown = thread->shape ? 0 : name;
 		postgres_open_portal(thread, portal, portal_name);
-		/* Of two portals that wait, it is not known which one the server executes last. */
-		thread->postgres.unknown = thread->shape || thread->postgres.bound ? 0 : name;
 	} else {
 		thread->postgres.unknown = 0;
 		count_loss(walk->cpu, QJ_LOSS_TEXT);
@@ -165,7 +167,6 @@ static __always_inline void postgres_execute(struct postgres_walk *walk, __u32 h
 	struct thread_state *thread = walk->thread;
 
 	if (!thread->postgres.bound) {
-		thread->postgres.unknown = 0;
 		postgres_fetch(walk, here);
 		return;
 	}

@@ -20,12 +20,9 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
 				word == 0x65736572 || word == 0x63736964; /* rese, disc */
 }
 
-/*
- * Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived.
- * `whole`: the server has cut texts of this length; 0: it cuts none.
- */
-static __always_inline __u32 postgres_text_of(struct qj_cpu_state *cpu, struct thread_state *thread,
-					      __u64 addr, __u32 bytes, __u32 whole)
+/* Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived. */
+static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes)
 {
 	struct statement_walk walk = {
 	    .thread = thread,
@@ -49,18 +46,8 @@ static __always_inline __u32 postgres_text_of(struct qj_cpu_state *cpu, struct t
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	}
 	thread->statement_bytes = walk.taken;
-	if (whole && walk.taken >= whole) {
-		thread->flags |= QJ_QUERY_TRUNCATED;
-		thread->statement_bytes++; /* it was longer, by how much is not known */
-	}
 	statement_done(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
 	return walk.taken;
-}
-
-static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 addr, __u32 bytes)
-{
-	return postgres_text_of(cpu, thread, addr, bytes, 0);
 }
 
 #endif

@@ -12,7 +12,6 @@
 #include "join.bpf.h"
 #include "messages.bpf.h"
 #include "reply.bpf.h"
-#include "slot.bpf.h"
 #include "stream.bpf.h"
 
 static __always_inline bool postgres_is_data(__u8 type)
@@ -24,9 +23,8 @@ static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread
 					 __u64 end_ns)
 {
 	postgres_answered(thread);
-	if (thread->postgres.unknown && thread->postgres.requests == 1)
-		postgres_find_text(cpu, thread);
-	if (thread->postgres.unknown && thread->executions == 1 && !thread->shape)
+	if (thread->postgres.unknown && thread->executions == 1 && !thread->shape &&
+	    !(thread->flags & QJ_QUERY_ERROR)) /* there may be no such statement */
 		statement_unseen(cpu, thread, thread->postgres.unknown);
 	thread->postgres.last_shape = thread->shape;
 	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)

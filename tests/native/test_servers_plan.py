@@ -205,7 +205,7 @@ def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) 
         "postgres-launch-workers",
         "postgres-join-leader",
     ]
-    assert set(planned.facts) == {"send-buffer", "entry", "entry-bytes", "entry-text"}
+    assert set(planned.facts) == {"send-buffer", "statements", "last-bucket", "plan", "plan-text"}
     assert planned.boundary_cost_ns == 0
 
 
@@ -215,10 +215,11 @@ def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
     (planned,) = build_plan([server], KERNEL).servers
     roles = [probe.role for probe in planned.probes]
     assert roles == ["postgres-activity", "postgres-portal-run", "postgres-failed"]
-    replies, workers, tags, portals = planned.notes
+    replies, prepared, workers, tags, portals = planned.notes
+    assert "statements prepared before tracing have no text" in prepared
     assert "have no tags: no MyProcPort" in tags
     assert "each part that is fetched of a portal counts" in portals
-    assert "errors and rows of its queries, and texts from before tracing, are not" in replies
+    assert "errors and rows of its queries are not known" in replies
     assert "parallel workers count as server background" in workers
 
 

@@ -20,6 +20,7 @@ from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined
 from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
 from qjoule.servers.postgres.memory import BackendMemory
+from qjoule.servers.postgres.prepared import PreparedStatements
 from qjoule.servers.postgres.signatures import BackendStates
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
@@ -55,6 +56,7 @@ POSTGRES = Examined(
             **BackendStates(1, 2, 3, 4, 5).facts(),
             "send-buffer": 0x100,
             **BackendMemory(1, 2, 3).facts(),
+            **PreparedStatements(1, 2, 3, 4).facts(),
         },
         symbol_notes=("a",),
         notes=("b", "c"),

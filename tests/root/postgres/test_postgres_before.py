@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,9 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 STATEMENTS, SESSIONS, TURNS = 12, 4, 3
-LONG = b"select 1 as m_long" + b", 1 as m_column" * 100  #: longer than track_activity_query_size
+LONG = b"select 1 as m_long" + b", 1 as m_column" * 100
+LONG_NAME = b"n" * 63  #: as long as the server keeps
+POOL, POOL_STATEMENTS = 40, 600
 
 
 def _name(number: int) -> bytes:
@@ -94,65 +95,73 @@ def test_a_name_that_is_used_again_has_its_new_text(
         "select ? as m_new": 1,
         "select ? as m_newer": 1,
         'deallocate "S_1"': 1,
-        **{text: 1 for text in run.executions() if "prepared before tracing" in text},
+        "?": 2,  # those that do not exist
     }
     failed = run.queries[run.queries["status"] == "error"]
     assert not failed["text"].astype("string").str.contains("m_before", na=False).any()
 
 
-def test_a_pipeline_has_no_text_but_teaches_its_last_one(
-    postgres: DatabaseServer, tmp_path: Path
-) -> None:
-    with _clients(postgres) as (one, *_), recording(tmp_path / "t", *_options(postgres)):
-        _run(one, _name(0), _name(1))
-        _run(one, _name(1))
-        _run(one, _name(0))
-        client_portals = [wire.bind(_name(2), b"a"), wire.bind(_name(3), b"b")]
-        one.exchange(*client_portals, wire.execute(0, b"a"), wire.execute(0, b"b"), wire.SYNC)
-        _run(one, _name(3))
-    run = Run(tmp_path / "t")
-    assert {text: n for text, n in run.executions().items() if "m_before" in text} == {
-        _shape(0): 1,
-        _shape(1): 1,
-        _shape(3): 1,
-    }
-
-
-def test_a_text_that_the_server_has_cut_says_so(postgres: DatabaseServer, tmp_path: Path) -> None:
+def test_pipelines_portals_and_long_texts(postgres: DatabaseServer, tmp_path: Path) -> None:
+    """A pipeline of different statements has no text, but both are known from then on."""
     with _clients(postgres) as (one, *_):
         _prepare(one, b"m", LONG)
+        _prepare(one, LONG_NAME, b"select 1 as m_long_name")
         with recording(tmp_path / "t", *_options(postgres)):
+            _run(one, _name(0), _name(1))
+            _run(one, _name(1))
+            _run(one, _name(2), _name(2))
+            portals = [wire.bind(_name(3), b"a"), wire.bind(_name(3), b"b")]
+            one.exchange(*portals, wire.execute(0, b"b"), wire.SYNC)
             _run(one, b"m")
+            _run(one, LONG_NAME)
     run = Run(tmp_path / "t")
-    (text,) = run.executions()
-    assert text.startswith("select ? as m_long, ? as m_column")
-    assert text.endswith("…")
-    assert not run.flagged(QueryFlag.TRUNCATED).empty
+    assert run.executions() == {
+        "?": 2,
+        _shape(1): 1,
+        _shape(2): 2,
+        _shape(3): 1,
+        LONG.replace(b"1", b"?").decode(): 1,
+        "select ? as m_long_name": 1,
+    }
+    assert run.flagged(QueryFlag.TRUNCATED).empty
 
 
-def test_without_the_servers_list_nothing_is_made_up(
-    postgres: DatabaseServer, tmp_path: Path
-) -> None:
-    with _clients(postgres) as (one, other, *_):
-        for client in (one, other):
-            client.exchange(wire.query(b"set track_activities = off"))
+def test_what_stays_unknown_is_a_row_of_its_own(postgres: DatabaseServer, tmp_path: Path) -> None:
+    """The unnamed statement is not in a backend's table."""
+    with _clients(postgres) as clients:
+        for client in clients:
+            _prepare(client, b"", b"select 1 as m_unnamed")
         with recording(tmp_path / "t", *_options(postgres)):
-            for client in (one, other):
-                for number in (0, 1, 1):
-                    _run(client, _name(number))
+            for client in clients:
+                _run(client, b"")
+                _run(client, b"")
     run = Run(tmp_path / "t")
-    assert run.having("m_before").empty
-    assert sorted(run.executions().values()) == [1, 1, 2, 2]  # a row per session and statement
     sessions = {str(session) for session in run.queries["session"]}
-    for text in run.executions():
-        said = re.fullmatch(
-            r"\(prepared before tracing began: statement 0x\w{16} of session (\d+)\)", text
-        )
-        assert said is not None, text
-        assert said[1] in sessions
+    assert len(sessions) == SESSIONS
+    words = "(prepared before tracing began: the unnamed statement of session "
+    assert run.executions() == {f"{words}{session})": 2 for session in sessions}
     document = attribute(tmp_path / "t")
-    assert sum(row["calls"] for row in document["rows"] if "of session" in row["shape"]) == 6
+    assert sum(row["calls"] for row in document["rows"] if "of session" in row["shape"]) == 8
     assert document["coverage"] == 0
+
+
+def test_a_large_pool(postgres: DatabaseServer, tmp_path: Path) -> None:
+    """More statements than the first segment of the server's table has buckets."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(postgres_client(postgres.port)) for _ in range(POOL)]
+        for client in clients:
+            names = [b"%d_%s" % (n, b"n" * (n % 61)) for n in range(POOL_STATEMENTS)]
+            client.exchange(
+                *(wire.parse(_statement(n), name) for n, name in enumerate(names)), wire.SYNC
+            )
+        with recording(tmp_path / "t", *_options(postgres), "--ring-mb", "64"):
+            for client in clients:
+                for name in names:
+                    _run(client, name)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert run.executions() == Counter({_shape(n): POOL for n in range(POOL_STATEMENTS)})
+    assert run.flagged(QueryFlag.NO_TEXT).empty
 
 
 def _options(server: DatabaseServer) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity, Opened
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, Segment
-from qjoule.servers.elf_symbols import OBJECT, occurrences, symbol_tables
+from qjoule.servers.elf_symbols import OBJECT, THREAD_LOCAL, occurrences, symbol_tables
 
 _CONSTANTS_BYTES_MAX = 128 << 20
 _READ_BYTES_MAX = 1 << 20  #: of code, at a time
@@ -51,6 +51,7 @@ class Executable:
         self.is_fixed = elf.is_fixed  #: it is always loaded at the same addresses
         self.build_id = _build_id(elf)
         self._segments = tuple(elf.segments())
+        self._thread_bytes = elf.thread_bytes()
         self._tables = tuple(symbol_tables(elf))
         self._constants = elf.section(".rodata")
 
@@ -76,6 +77,16 @@ class Executable:
                 for symbol in table.at(position, OBJECT):
                     return Symbol(name, int(symbol["value"]), int(symbol["size"]), table.name)
         return None
+
+    def below_thread_pointer(self, name: str) -> int:
+        """How far below the thread pointer its thread-local variable of this name is; 0: it has
+        none with a symbol.
+        """
+        for table in self._tables:
+            for position in occurrences(table.strings, name.encode() + b"\0"):
+                for symbol in table.at(position, THREAD_LOCAL):
+                    return max(self._thread_bytes - int(symbol["value"]), 0)
+        return 0
 
     def names_with_prefix(self, prefix: str) -> tuple[str, ...]:
         """Function names with this prefix: clones of a function, or variants of a signature."""

@@ -34,7 +34,7 @@ _SEGMENT = np.dtype(
     ]
 )
 _MAGIC, _ET_EXEC = b"\x7fELF", 2
-_SHT_PROGBITS, _SHT_NOBITS, _PT_LOAD, _PF_X = 1, 8, 1, 1
+_SHT_PROGBITS, _SHT_NOBITS, _PT_LOAD, _PT_TLS, _PF_X = 1, 8, 1, 7, 1
 _MACHINES = {3: "x86", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x64", 183: "AArch64"}
 _MACHINES |= {243: "RISC-V", 258: "LoongArch"}
 
@@ -182,6 +182,16 @@ class ElfFile:
                     int(row[name]) for name in ("vaddr", "offset", "size", "memory")
                 )
                 yield Segment(vaddr, offset, size, memory, bool(row["flags"] & _PF_X))
+
+    def thread_bytes(self) -> int:
+        """Size of the block of thread-local variables below the thread pointer (ELF TLS, variant
+        II); 0: it has none.
+        """
+        for row in self._headers(_SEGMENT, self._phoff, self._phnum, self._phsize):
+            if row["type"] == _PT_TLS:
+                memory, align = int(row["memory"]), max(int(row["align"]), 1)
+                return -(-memory // align) * align
+        return 0
 
     def debug_data(self) -> ElfFile | None:
         """MiniDebugInfo: an ELF file of its own, compressed. Its addresses are the outer file's.

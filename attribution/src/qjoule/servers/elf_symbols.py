@@ -27,7 +27,7 @@ _SYMBOL = np.dtype(
         ("size", "<u8"),
     ]
 )
-OBJECT, FUNCTION = 1, 2  #: STT_OBJECT, STT_FUNC
+OBJECT, FUNCTION, THREAD_LOCAL = 1, 2, 6  #: STT_OBJECT, STT_FUNC, STT_TLS
 _TABLES_BYTES_MAX = 160 << 20  #: of one file's symbols and their names
 #: Occurrences of one name in a string table. A linker leaves one, and each costs a search.
 _OCCURRENCES_MAX = 1000

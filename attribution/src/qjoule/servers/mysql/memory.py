@@ -18,6 +18,7 @@ from qjoule.servers.mysql import memory_code as code
 from qjoule.servers.signatures import CannotResolve
 
 _CODE_BYTES = 512
+_VARIABLE = "current_thd"  #: MySQL exports it
 
 #: MariaDB: sql/sql_class.cc and sql/sql_prepare.cc.
 _MARIADB_CURRENT, _MARIADB_CLOSE = "_current_thd", "_Z17mysqld_stmt_closeP3THDPc"
@@ -32,6 +33,7 @@ _MYSQL_EXECUTE = "_Z19mysqld_stmt_executeP3THDP18Prepared_statementbmP8PS_PARAM"
 _MYSQL_PROFILE = "_ZN9PROFILING16set_query_sourceEPKcm"
 _MYSQL_SECURITY = "_Z24thd_get_security_contextP3THDPP16Security_context"
 _MYSQL_USER = "_ZN16Security_context12user_matchesEPS_"
+_MYSQL_USER_NAME = "_ZNK16Security_context4userEv"  #: not in 8.0
 _MYSQL_DATABASE = "_ZN3THD6set_dbERK17MYSQL_LEX_CSTRING"
 
 
@@ -64,7 +66,9 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
     )
     try:
         current = _MARIADB_CURRENT if is_mariadb else _MYSQL_CURRENT
-        found = replace(found, session=code.below_thread_pointer(_code(executable, current)))
+        session = executable.below_thread_pointer(_VARIABLE)
+        session = session or code.below_thread_pointer(_code(executable, current))
+        found = replace(found, session=session)
     except CannotResolve as error:
         return found, tuple(f"{lacks}: {error}" for _, lacks in parts)
     for part, lacks in parts:
@@ -76,9 +80,9 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
 
 
 def _mariadb_statements(executable: Executable, found: SessionMemory) -> SessionMemory:
-    """`find_prepared_statement()` is static: it is one of the functions that a close calls."""
+    """`find_prepared_statement()` is static: a close calls it, or contains it."""
     close = the_function(executable, _MARIADB_CLOSE)
-    pairs = set()
+    pairs = code.found_by_id(_code(executable, _MARIADB_CLOSE), in_packet=True)
     for vaddr in code.calls(_code(executable, _MARIADB_CLOSE), close.vaddr):
         called = Symbol(f"a call in {_MARIADB_CLOSE}", vaddr, 0, close.table)
         _, its_code = code_of(executable, called, _CODE_BYTES)
@@ -123,7 +127,10 @@ def _mysql_statements(executable: Executable, found: SessionMemory) -> SessionMe
 
 def _mysql_names(executable: Executable, found: SessionMemory) -> SessionMemory:
     security = code.returned_member(_code(executable, _MYSQL_SECURITY))
-    user = code.compared_members(_code(executable, _MYSQL_USER))
+    if executable.functions(_MYSQL_USER_NAME):
+        user = code.returned_string(_code(executable, _MYSQL_USER_NAME))
+    else:
+        user = code.compared_members(_code(executable, _MYSQL_USER))
     database = code.compared_string(_code(executable, _MYSQL_DATABASE))
     return replace(found, security=security, user=user, database=database)
 

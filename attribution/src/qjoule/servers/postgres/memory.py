@@ -6,10 +6,6 @@ are global variables, which every executable exports to its extensions. `atStart
 PortalData (src/include/utils/portal.h), whose layout differs between versions. Its offset is read
 from the code of `CreatePortal()`, which initialises the end of the struct. From 13 to 18 that is
 atStart and atEnd in one word, portalPos, creation_time and visible, with the flags set to true.
-
-A backend's last statement is in its entry of the list of backends: `MyBEEntry`, also a global
-variable, points to a PgBackendStatus (src/include/utils/backend_status.h). Its st_activity_raw is
-the only pointer through which `pgstat_report_activity()` ends a string.
 """
 
 from __future__ import annotations
@@ -21,8 +17,6 @@ from qjoule.servers.function_code import code_of, instructions, the_function
 from qjoule.servers.signatures import CannotResolve
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"
-_ENTRY, _ENTRY_BYTES = "MyBEEntry", "pgstat_track_activity_query_size"
-_REPORT = "pgstat_report_activity"
 _CREATE = "CreatePortal"
 _CODE_BYTES = 1024  #: the function has some 400
 _FLAGS_TO_VISIBLE = 24
@@ -40,36 +34,6 @@ class BackendMemory:
     def facts(self) -> dict[str, int]:
         """The offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
-
-
-@dataclass(frozen=True)
-class LastText:
-    """Where a backend's last statement is, in bytes; 0: unknown."""
-
-    entry: int = 0  #: of MyBEEntry, from the start of the executable's data
-    entry_bytes: int = 0  #: of the variable with the length at which texts are cut, likewise
-    entry_text: int = 0  #: of st_activity_raw in a PgBackendStatus
-
-    def facts(self) -> dict[str, int]:
-        """The offsets by their names in the registry."""
-        return {name.replace("_", "-"): number for name, number in asdict(self).items()}
-
-
-def last_text(executable: Executable) -> LastText:
-    """
-    Raises:
-        CannotResolve: something is not as expected; the message describes what.
-    """
-    _, code = code_of(executable, the_function(executable, _REPORT), _CODE_BYTES)
-    texts = _ended_strings(code)
-    if len(texts) != 1:
-        raise CannotResolve(f"{_REPORT} ends {len(texts)} strings instead of one")
-    found = LastText(
-        _distance(executable, _ENTRY), _distance(executable, _ENTRY_BYTES), texts.pop()
-    )
-    if not found.entry or not found.entry_bytes:
-        raise CannotResolve(f"no {_ENTRY} or {_ENTRY_BYTES} in the executable")
-    return found
 
 
 def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:
@@ -132,25 +96,3 @@ def _stores(code: bytes) -> tuple[set[int], set[int]]:
             pairs.add(int(to.mem.disp))
     pairs |= {at for at in flags if at + 1 in flags}
     return flags, pairs
-
-
-def _ended_strings(code: bytes) -> set[int]:
-    """Offsets of pointers through which the code stores a NUL byte directly after loading them."""
-    from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
-
-    found: set[int] = set()
-    pointer = offset = 0
-    for instruction in instructions(code):
-        if len(instruction.operands) != 2:
-            pointer = 0
-            continue
-        to, of = instruction.operands
-        is_move = instruction.id == x86.X86_INS_MOV
-        ends = is_move and to.type == x86.X86_OP_MEM and to.size == 1 and of.type == x86.X86_OP_IMM
-        if ends and not of.imm and to.mem.base == pointer != 0:
-            found.add(offset)
-        pointer = 0
-        loads = is_move and to.type == x86.X86_OP_REG and of.type == x86.X86_OP_MEM
-        if loads and to.size == 8 and of.mem.base != x86.X86_REG_RIP:
-            pointer, offset = to.reg, int(of.mem.disp)
-    return {at for at in found if 0 < at < _STRUCT_BYTES_MAX}

@@ -9,7 +9,8 @@ from dataclasses import replace
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable
-from qjoule.servers.postgres.memory import BackendMemory, LastText, backend_memory, last_text
+from qjoule.servers.postgres.memory import BackendMemory, backend_memory
+from qjoule.servers.postgres.prepared import PreparedStatements, prepared_statements
 from qjoule.servers.postgres.replies import send_buffer
 from qjoule.servers.postgres.signatures import (
     BackendStates,
@@ -35,7 +36,7 @@ _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
 #: Facts found here, by their names in the registry. Without the symbol rung its replies are enough.
 SYMBOL_FACTS = (*_UNKNOWN_STATES.facts(), *BackendMemory().facts())
-FACTS = (SEND_BUFFER, *LastText().facts(), *SYMBOL_FACTS)
+FACTS = (SEND_BUFFER, *PreparedStatements().facts(), *SYMBOL_FACTS)
 
 
 def resolve(candidate: Candidate, version: str) -> Resolution:
@@ -50,12 +51,16 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
         try:
             buffer = send_buffer(executable)
         except QjouleError as error:
-            lacks = "errors and rows of its queries, and texts from before tracing, are not known"
-            notes = (f"{lacks}: {error}",)
-        text, without_text = _last_text(executable, buffer)
+            notes = (f"errors and rows of its queries are not known: {error}",)
+        prepared, without_text = _prepared(executable)
         notes = (*notes, *without_text)
         memory, missing = backend_memory(executable)
-        facts = {SEND_BUFFER: buffer, **text.facts(), **_UNKNOWN_STATES.facts(), **memory.facts()}
+        facts = {
+            SEND_BUFFER: buffer,
+            **prepared.facts(),
+            **_UNKNOWN_STATES.facts(),
+            **memory.facts(),
+        }
         resolution = replace(
             resolution, facts=within_bounds(_NAME, facts), notes=notes, symbol_notes=missing
         )
@@ -74,15 +79,12 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
     return replace(resolution, boundary=boundary, facts={**resolution.facts, **states})
 
 
-def _last_text(executable: Executable, buffer: int) -> tuple[LastText, tuple[str, ...]]:
-    """Whether the request that a text belongs to was refused is known from its reply only."""
-    lacks = "on the socket rung, statements prepared before tracing have no text"
-    if not buffer:  # then there is a note already
-        return LastText(), ()
+def _prepared(executable: Executable) -> tuple[PreparedStatements, tuple[str, ...]]:
     try:
-        return last_text(executable), ()
+        return prepared_statements(executable), ()
     except QjouleError as error:
-        return LastText(), (f"{lacks}: {error}",)
+        lacks = "on the socket rung, statements prepared before tracing have no text"
+        return PreparedStatements(), (f"{lacks}: {error}",)
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds where a PostgreSQL backend keeps its prepared statements, for bpf/postgres/prepared.bpf.c.
+
+`prepared_queries` (src/backend/commands/prepare.c) is a static variable, so it has no symbol. It is
+what `FetchPreparedStatement()` hands to `hash_search()`. `pg_prepared_statement()`, behind the view
+pg_prepared_statements, follows its entries to the texts. `hash_seq_search()` walks over any such
+table (src/backend/utils/hash/dynahash.c). All three are exported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from qjoule.servers.code_steps import Step, steps
+from qjoule.servers.elf import Executable
+from qjoule.servers.function_code import code_of, the_function
+from qjoule.servers.signatures import CannotResolve
+
+_FETCH, _SEARCH = "FetchPreparedStatement", "hash_search"
+_VIEW, _TEXT = "pg_prepared_statement", "cstring_to_text"
+_WALK = "hash_seq_search"
+_CODE_BYTES = 1024
+#: dir, ssize and sshift of an HTAB, the same from 13 to 18.
+_TABLE_MEMBERS = {8, 0x50, 0x58}
+_FREE_LISTS = 0x100  #: a HASHHDR begins with lists of free entries that are longer than this
+_FIRST = "rdi"
+
+
+@dataclass(frozen=True)
+class PreparedStatements:
+    """Offsets in bytes; 0: unknown."""
+
+    statements: int = 0  #: of prepared_queries, from the start of the executable's data
+    last_bucket: int = 0  #: of max_bucket in a HASHHDR; high_mask and low_mask follow it
+    plan: int = 0  #: of plansource in a PreparedStatement
+    plan_text: int = 0  #: of query_string in a CachedPlanSource
+
+    def facts(self) -> dict[str, int]:
+        """The offsets by their names in the registry."""
+        return {name.replace("_", "-"): number for name, number in asdict(self).items()}
+
+
+def prepared_statements(executable: Executable) -> PreparedStatements:
+    """
+    Raises:
+        CannotResolve: some code is not as expected; the message names it.
+    """
+    search = the_function(executable, _SEARCH).vaddr
+    table = _searched(_steps(executable, _FETCH), search)
+    distance = table - executable.data_vaddr
+    if not 0 < distance < executable.data_size:
+        raise CannotResolve(f"{_FETCH} searches no table in the data")
+    text = the_function(executable, _TEXT).vaddr
+    plan, plan_text = _followed(_steps(executable, _VIEW), text)
+    return PreparedStatements(distance, _last_bucket(_steps(executable, _WALK)), plan, plan_text)
+
+
+def _searched(code: list[Step], search: int) -> int:
+    """The address of the variable that is the first argument of the first call, of `search`."""
+    holds: dict[str, int] = {}
+    for step in code:
+        if step.name == "call":
+            if step.target == search and _FIRST in holds:
+                return holds[_FIRST]
+            break
+        if not isinstance(step.to, str) or not step.writes(step.to):
+            continue
+        value = holds.get(step.source, 0) if isinstance(step.source, str) else 0
+        loaded = step.loads()
+        if loaded is not None and loaded[1].base == "rip":
+            value = loaded[1].distance
+        holds.pop(step.to, None)
+        if value and step.name == "mov":
+            holds[step.to] = value
+    raise CannotResolve(f"{_FETCH} does not search a table as expected")
+
+
+def _followed(code: list[Step], text: int) -> tuple[int, int]:
+    """(member of an entry, member of what it points to) of the one string that `text` gets so."""
+    found: set[tuple[int, int]] = set()
+    members: dict[str, int] = {}
+    argument = 0, 0
+    for step in code:
+        if step.name == "call":
+            if step.target == text and all(argument):
+                found.add(argument)
+            members.clear()
+            argument = 0, 0
+        loaded = step.loads()
+        if loaded is None:
+            if isinstance(step.to, str) and step.writes(step.to):
+                members.pop(step.to, None)
+                argument = (0, 0) if step.to == _FIRST else argument
+            continue
+        register, place = loaded
+        if register == _FIRST:
+            argument = members.get(place.base, 0), place.distance
+        member = place.distance if place.is_member and place.base not in ("rbp", "rsp") else 0
+        members[register] = member
+    if len(found) != 1:
+        raise CannotResolve(f"{_VIEW} does not show texts as expected")
+    return found.pop()
+
+
+def _last_bucket(code: list[Step]) -> int:
+    loaded = [part for step in code if (part := step.loads()) is not None]
+    compared = [both for step in code if (both := step.compares()) is not None]
+    words = [*loaded, *((register, place) for place, register in compared)]
+    members = {place.distance for _, place in loaded if place.is_member}
+    far = {
+        place.distance
+        for register, place in words
+        if _is_32_bits(register) and place.is_member and place.distance > _FREE_LISTS
+    }
+    if len(far) != 1 or not members >= _TABLE_MEMBERS:
+        raise CannotResolve(f"{_WALK} does not walk over a table as expected")
+    return far.pop()
+
+
+def _is_32_bits(register: str) -> bool:
+    return register.startswith("e") or register.endswith("d")
+
+
+def _steps(executable: Executable, name: str) -> list[Step]:
+    function = the_function(executable, name)
+    return list(steps(code_of(executable, function, _CODE_BYTES)[1], function.vaddr))
