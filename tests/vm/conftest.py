@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import MORE_COUNTERS
+from qjoule.contract import MORE_COUNTERS, Rung
 from vm.support import machine
 from vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
 from vm.support.mariadb import copy_server, plan_arguments, statements_text
@@ -47,8 +47,22 @@ def mariadb_vm(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     executable = copy_server(directory / "server")
     (directory / "statements").write_text(statements_text())
     rapl = module_parameters(IDLE_MW, CPU_MW)
-    variables = {"RAPL": rapl, "PLAN": plan_arguments(executable)}
+    variables = {"RAPL": rapl, "PLAN": plan_arguments(executable, Rung.SYMBOL)}
     return machine.run("amd64", HERE / "guest" / "mariadb.sh", directory, variables)
+
+
+@pytest.fixture(scope="session", params=machine.SUITES)
+def kernel_vm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> machine.Run:
+    """A machine with another release's kernel, and the MariaDB in it after `guest/kernels.sh`."""
+    machine.build(request.param)
+    directory = tmp_path_factory.mktemp(request.param)
+    executable = copy_server(directory / "server")
+    (directory / "statements").write_text(statements_text())
+    socket = plan_arguments(executable, Rung.SOCKET) if request.param != "bullseye" else ""
+    variables = {"SYMBOL": plan_arguments(executable, Rung.SYMBOL), "SOCKET": socket}
+    return machine.run(request.param, HERE / "guest" / "kernels.sh", directory, variables)
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,13 @@ ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/incl
                    -isystem $(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
                    -L$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
 
-.PHONY: amd64 arm64
+# Kernels beside this machine's release: Linux 5.10, 6.12, and Debian's newest.
+SUITES := bullseye trixie sid
+
+.PHONY: amd64 arm64 $(SUITES)
 amd64: $(VM)/amd64/initramfs
 arm64: $(VM)/arm64/initramfs
+$(SUITES): %: $(VM)/%/initramfs
 
 $(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
                        $(VM)/amd64/counted_load $(VM)/amd64/fake_rapl/fake_rapl.ko $(HERE)/initramfs $(HERE)/guest/init
@@ -32,6 +36,14 @@ $(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer build/q
 $(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64/qjoule-root \
                        $(VM)/arm64/traced $(VM)/arm64/counted_load $(HERE)/initramfs $(HERE)/guest/init
 	$(HERE)/initramfs $(ARM64_ROOT) $@ $(filter %tracer $(VM)/arm64/qjoule-root %traced %load,$^)
+
+$(SUITES:%=$(VM)/%/initramfs): $(VM)/%/initramfs: $(VM)/%/fetched build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
+                       $(HERE)/initramfs $(HERE)/guest/init
+	$(HERE)/initramfs $(VM)/$*/root $@ $(filter build/%tracer build/%root %traced,$^)
+
+$(SUITES:%=$(VM)/%/fetched): $(VM)/%/fetched: $(HERE)/fetch
+	$(HERE)/fetch --suite $* amd64 $(@D) linux-image-amd64 busybox-static
+	touch $@
 
 $(VM)/amd64/fetched-$(KERNEL): $(HERE)/fetch
 	$(HERE)/fetch amd64 $(@D) linux-image-$(KERNEL) busybox-static

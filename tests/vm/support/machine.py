@@ -31,7 +31,13 @@ ARM64 = (
     *("-machine", "virt", "-accel", "tcg", "-cpu", "max"),
     *("-smp", "1", "-icount", "shift=0,sleep=off"),
 )
-EMULATORS = {"amd64": (AMD64, "ttyS0"), "arm64": (ARM64, "ttyAMA0")}
+#: Suites of Debian with other kernels than this one: guests.mk has the same list.
+SUITES = ("bullseye", "trixie", "sid")
+EMULATORS = {
+    "amd64": (AMD64, "ttyS0"),
+    "arm64": (ARM64, "ttyAMA0"),
+    **dict.fromkeys(SUITES, (AMD64, "ttyS0")),
+}
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,13 @@ class Run:
         return (self.out / name).read_text()
 
 
-def build(architecture: str) -> None:
-    """Brings kernel and initramfs up to date. Skips the test if apt lacks the packages."""
+def build(machine: str) -> None:
+    """Brings a machine of `EMULATORS` up to date: its kernel and initramfs. Skips the test if apt
+    lacks the packages.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
-        ["make", "-f", "tests/vm/guests.mk", architecture],
+        ["make", "-f", "tests/vm/guests.mk", machine],
         cwd=TREE,
         env=environment,
         stdout=subprocess.PIPE,
@@ -58,35 +66,37 @@ def build(architecture: str) -> None:
         check=False,
         timeout=BUILD_TIMEOUT_S,
     )
-    unavailable = BUILT / architecture / "unavailable"
+    unavailable = BUILT / machine / "unavailable"
     if done.returncode and unavailable.exists():
         pytest.skip(unavailable.read_text().strip())
     assert done.returncode == 0, done.stdout
 
 
-def run(architecture: str, script: Path, directory: Path, variables: Mapping[str, str]) -> Run:
-    """Boots a machine, runs `guest/lib.sh` and `script` in it as root, and waits for its end.
+def run(machine: str, script: Path, directory: Path, variables: Mapping[str, str]) -> Run:
+    """Boots a machine, runs the functions of `guest/` and `script` in it as root, and waits for its
+    end.
 
     `directory` is /share in the machine. The script stops at its first failing command, which
     fails the test, as does a machine that does not end by itself.
     """
     (directory / "out").mkdir()
     assignments = "".join(f"{name}='{value}'\n" for name, value in variables.items())
-    parts = (assignments, (HERE / "guest" / "lib.sh").read_text(), script.read_text())
-    (directory / "run").write_text("".join(parts))
+    parts = [HERE / "guest" / "lib.sh", HERE / "guest" / "server.sh", script]
+    text = "".join(part.read_text() for part in parts)
+    (directory / "run").write_text(assignments + text)
     # The tracing processes there are not root, so the modes of these files matter to them.
     subprocess.run(["chmod", "-R", "go+rX", str(directory)], check=True)
     found = Run(directory / "out", directory / "console")
-    _emulate(architecture, directory, found.console)
+    _emulate(machine, directory, found.console)
     status = found.out / "status"
     assert status.exists(), f"the machine died:\n{found.console.read_text(errors='replace')}"
     assert status.read_text() == "0\n", found.text("log") + _complaints(found.out)
     return found
 
 
-def _emulate(architecture: str, share: Path, console: Path) -> None:
-    emulator, terminal = EMULATORS[architecture]
-    built = BUILT / architecture
+def _emulate(machine: str, share: Path, console: Path) -> None:
+    emulator, terminal = EMULATORS[machine]
+    built = BUILT / machine
     (kernel,) = (built / "root" / "boot").glob("vmlinuz-*")
     command = [
         # Whatever happens to us, the emulator must not outlive us.

@@ -48,8 +48,9 @@ def copy_server(directory: Path) -> Path:
     return directory / PROGRAMS[0]
 
 
-def plan_arguments(executable: Path) -> str:
-    """The attach plan of a server that will start in the machine, for its kernel's features.
+def plan_arguments(executable: Path, rung: Rung) -> str:
+    """The attach plan of a server that will start in the machine, for a kernel where `rung` is the
+    cheapest.
 
     DEVICE:INODE stands for what is only known in the machine.
     """
@@ -68,9 +69,9 @@ def plan_arguments(executable: Path) -> str:
         thread_pool=Fact(False, "its options"),
         handle=1,
     )
-    plan = build_plan(
-        [examined(server)], KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
-    )
-    assert [planned.choice.rung for planned in plan.servers] == [Rung.SYMBOL]
+    sockets = rung is Rung.SOCKET
+    facts = KernelFacts(recv_tracepoint=sockets, send_tracepoint=sockets, uprobes=True)
+    plan = build_plan([examined(server)], facts)
+    assert [planned.choice.rung for planned in plan.servers] == [rung]
     identity = f"{status.st_dev}:{status.st_ino}"
     return " ".join(plan.arguments()).replace(identity, "DEVICE:INODE")
