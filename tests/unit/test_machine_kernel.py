@@ -60,6 +60,7 @@ def test_btf(tmp_path: Path) -> None:
     missing = kernel.btf(tmp_path)
     assert missing.ok is False
     assert "CONFIG_DEBUG_INFO_BTF" in missing.fix
+    assert "out of qjoule's scope" in missing.fix
     write_btf(tmp_path, b"")
     assert kernel.btf(tmp_path).ok is True
     write(tmp_path / "sys/kernel/btf/vmlinux", "ELF")
@@ -85,8 +86,16 @@ def test_uprobes(tmp_path: Path) -> None:
     ("text", "ok", "detail"),
     [
         ("[none] integrity confidentiality", True, "none"),
-        ("none [integrity] confidentiality", True, "integrity"),
-        ("none integrity [confidentiality]", False, "confidentiality"),
+        (
+            "none [integrity] confidentiality",
+            True,
+            "integrity: nothing that qjoule uses is refused",
+        ),
+        (
+            "none integrity [confidentiality]",
+            False,
+            "confidentiality: BPF may not read kernel memory, so nothing can be traced",
+        ),
     ],
 )
 def test_lockdown(tmp_path: Path, text: str, ok: bool, detail: str) -> None:
@@ -94,6 +103,58 @@ def test_lockdown(tmp_path: Path, text: str, ok: bool, detail: str) -> None:
     write(tmp_path / "sys/kernel/security/lockdown", text + "\n")
     check = kernel.lockdown(tmp_path)
     assert (check.ok, check.detail) == (ok, detail)
+    assert ("lockdown=integrity" in check.fix) is not ok
+
+
+@pytest.mark.parametrize(
+    ("level", "bits", "ok"),
+    [
+        ("-1", "0", True),
+        ("2", "0", True),
+        ("3", "0", False),
+        ("4", "0", False),
+        ("4", "0000000000200000", True),  # CAP_SYS_ADMIN
+        ("", "0", None),
+        ("x", "0", None),
+    ],
+)
+def test_perf_event_paranoid(tmp_path: Path, level: str, bits: str, ok: bool | None) -> None:
+    write(tmp_path / "proc/self/status", f"CapEff:\t{bits}\n")
+    write(tmp_path / "proc/sys/kernel/perf_event_paranoid", level)
+    check = kernel.perf_event_paranoid(tmp_path)
+    assert check.ok is ok
+    assert ("sysctl kernel.perf_event_paranoid=2" in check.fix) is (ok is False)
+
+
+def test_without_tracefs_only_kernels_without_the_uprobe_pmu_lack_something(tmp_path: Path) -> None:
+    missing = kernel.tracefs(tmp_path)
+    assert missing.ok is False
+    assert missing.fix == "mount -t tracefs none /sys/kernel/tracing"
+    write(tmp_path / "sys/bus/event_source/devices/uprobe/type", "7\n")
+    assert kernel.tracefs(tmp_path) == Check("tracefs", True, "not mounted, and not needed")
+    write(tmp_path / "sys/kernel/debug/tracing/trace", "")
+    assert kernel.tracefs(tmp_path).detail == "mounted at /sys/kernel/debug/tracing"
+
+
+def test_cgroups(tmp_path: Path) -> None:
+    assert kernel.cgroups(tmp_path).ok is None
+    write(tmp_path / "sys/fs/cgroup/cpu/tasks", "")
+    first = kernel.cgroups(tmp_path)
+    assert (first.ok, first.detail.partition(",")[0]) == (True, "version 1")
+    assert "systemd.unified_cgroup_hierarchy=1" in first.detail
+    write(tmp_path / "sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
+    assert kernel.cgroups(tmp_path) == Check("cgroups", True, "version 2")
+
+
+def test_without_bpf_loop_it_says_what_is_not_traced(tmp_path: Path) -> None:
+    assert kernel.bpf_loop(tmp_path).ok is None
+    write_btf(tmp_path, b"\0BPF_FUNC_loopy\0")
+    absent = kernel.bpf_loop(tmp_path)
+    assert absent.ok is False
+    assert "MongoDB" in absent.detail
+    assert "5.17" in absent.fix
+    write(tmp_path / "sys/kernel/btf/vmlinux", "\0BPF_FUNC_loop\0")
+    assert kernel.bpf_loop(tmp_path).ok is True
 
 
 @pytest.mark.parametrize(("text", "ok"), [("0", False), ("1", True), ("2", True), ("", None)])

@@ -125,11 +125,11 @@ def test_kernel_facts_tell_the_tracepoints_apart(tmp_path: Path) -> None:
     btf = tmp_path / "sys/kernel/btf/vmlinux"
     btf.parent.mkdir(parents=True)
     both = b"\x9f\xeb\0btf_trace_sock_recv_length\0btf_trace_sock_send_length\0"
-    assert read_kernel_facts(tmp_path) == KernelFacts(False, False, False)
+    assert read_kernel_facts(tmp_path) == KernelFacts(False, False, False, False)
     btf.write_bytes(both)
-    assert read_kernel_facts(tmp_path) == KernelFacts(True, True, False)
-    btf.write_bytes(both.replace(b"send_length", b"send_lengthy"))
-    assert read_kernel_facts(tmp_path) == KernelFacts(True, False, False)
+    assert read_kernel_facts(tmp_path) == KernelFacts(True, True, False, False)
+    btf.write_bytes(both.replace(b"send_length", b"send_lengthy") + b"BPF_FUNC_loop\0")
+    assert read_kernel_facts(tmp_path) == KernelFacts(True, False, False, True)
 
 
 def test_only_who_is_traced_by_its_sends_needs_their_tracepoint() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import bson
@@ -149,6 +150,15 @@ def test_the_rung_of_a_ferretdb() -> None:
     assert choose_rung(ferret, before, "").rung is Rung.NONE
     with pytest.raises(QjouleError, match="goroutines"):
         choose_rung(ferret, TODAY, "", Rung.SYMBOL)
+
+
+def test_an_early_kernel_cannot_follow_its_messages() -> None:
+    before = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+    mongod = server("mongodb", False, Fact(False, ""))
+    assert choose_rung(mongod, before, "").rung is Rung.SYMBOL
+    choice = choose_rung(mongod, replace(before, loops=False), "")
+    assert choice.rung is Rung.NONE
+    assert "bpf_loop() (5.17)" in choice.why
 
 
 @pytest.mark.parametrize("name", [name for _, name in SIGNATURES])

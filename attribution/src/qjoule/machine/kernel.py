@@ -30,6 +30,10 @@ TRACEPOINTS = {
     "sock_send_length": "kernel 6.3 or later has it; Redis is not traced without it",
 }
 
+#: Of kernel.perf_event_paranoid: only privileged processes may open events (3 and 4 are patches of
+#: Debian and Ubuntu; Documentation/admin-guide/sysctl/kernel.rst).
+PARANOID_CLOSED = 3
+
 
 def check_machine(
     root: Path = ROOT,
@@ -51,8 +55,12 @@ def check_machine(
         privileges(root, privileged),
         btf(root),
         *tracepoints(root),
+        bpf_loop(root),
         uprobes(root),
+        tracefs(root),
         lockdown(root),
+        perf_event_paranoid(root, privileged),
+        cgroups(root),
         bpf_jit(root),
         unprivileged_bpf(root),
         *hardware_counters(try_one),
@@ -92,7 +100,10 @@ def btf(root: Path = ROOT) -> Check:
         with path.open("rb") as file:
             good = file.read(2) == BTF_MAGIC
     except FileNotFoundError:
-        fix = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions' kernels are"
+        fix = (
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions' kernels are; "
+            "kernels without BTF are out of qjoule's scope"
+        )
         return Check("btf", False, f"no {path}", fix)
     except OSError as error:
         return Check("btf", None, f"{path}: {error.strerror}")
@@ -101,9 +112,8 @@ def btf(root: Path = ROOT) -> Check:
 
 def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
     """Looks for the types ``btf_trace_NAME`` in the strings of the kernel's BTF."""
-    try:
-        strings = (root / "sys/kernel/btf/vmlinux").read_bytes()
-    except OSError:
+    strings = _btf_strings(root)
+    if strings is None:
         return tuple(
             Check(f"tracepoint {name}", None, "cannot be told without BTF") for name in TRACEPOINTS
         )
@@ -112,6 +122,26 @@ def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
         if b"\0btf_trace_" + name.encode() + b"\0" in strings
         else Check(f"tracepoint {name}", False, "absent", fix)
         for name, fix in TRACEPOINTS.items()
+    )
+
+
+def _btf_strings(root: Path) -> bytes | None:
+    try:
+        return (root / "sys/kernel/btf/vmlinux").read_bytes()
+    except OSError:
+        return None
+
+
+def bpf_loop(root: Path = ROOT) -> Check:
+    """Without this helper the tracer loads its programs for early kernels, which lack some."""
+    strings = _btf_strings(root)
+    if strings is None:
+        return Check("bpf_loop", None, "cannot be told without BTF")
+    if b"\0BPF_FUNC_loop\0" in strings:
+        return Check("bpf_loop", True, "present")
+    detail = "absent: hardware counters, MongoDB and the tags that clients send are not traced"
+    return Check(
+        "bpf_loop", False, detail, "kernel 5.17 or later has it; 5.19 has all that is used"
     )
 
 
@@ -129,8 +159,48 @@ def lockdown(root: Path = ROOT) -> Check:
         fix = "mount -t securityfs none /sys/kernel/security shows it"
         return Check("lockdown", None, "securityfs is not mounted", fix)
     mode = text.partition("[")[2].partition("]")[0] or text
-    ok = mode != "confidentiality"
-    return Check("lockdown", ok, mode, "" if ok else "boot with lockdown=integrity or none")
+    if mode == "confidentiality":
+        detail = "confidentiality: BPF may not read kernel memory, so nothing can be traced"
+        return Check("lockdown", False, detail, "boot with lockdown=integrity or lockdown=none")
+    if mode == "integrity":
+        return Check("lockdown", True, "integrity: nothing that qjoule uses is refused")
+    return Check("lockdown", True, mode)
+
+
+def tracefs(root: Path = ROOT) -> Check:
+    """Probes are made by perf_event_open(2), tracepoints by BTF: neither needs tracefs."""
+    for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
+        if (root / path / "trace").exists():
+            return Check("tracefs", True, f"mounted at /{path}")
+    if uprobes(root).ok:
+        return Check("tracefs", True, "not mounted, and not needed")
+    fix = "mount -t tracefs none /sys/kernel/tracing"
+    return Check("tracefs", False, "not mounted, and this kernel makes no probe without it", fix)
+
+
+def perf_event_paranoid(root: Path = ROOT, process: int | None = None) -> Check:
+    """Hardware counters and uprobes are perf events. The privileged may open them at any level."""
+    name = "perf_event_paranoid"
+    level = read_text(root / f"proc/sys/kernel/{name}")
+    if not level.lstrip("-").isdigit():
+        return Check(name, None, f"no kernel.{name}")
+    if int(level) < PARANOID_CLOSED:
+        return Check(name, True, level)
+    if privileges(root, process).ok:
+        return Check(name, True, f"{level}: only root may open events, which qjoule starts as")
+    detail = f"{level}: without privileges neither counters nor probes can be opened"
+    return Check(name, False, detail, f"run it with sudo, or sysctl kernel.{name}=2")
+
+
+def cgroups(root: Path = ROOT) -> Check:
+    """Processes are told apart by their executables and threads, on either version."""
+    top = root / "sys/fs/cgroup"
+    if (top / "cgroup.controllers").exists():
+        return Check("cgroups", True, "version 2")
+    if not any(top.glob("*/tasks")):
+        return Check("cgroups", None, "not mounted at /sys/fs/cgroup")
+    change = "systemd.unified_cgroup_hierarchy=1 on the kernel's command line gives version 2"
+    return Check("cgroups", True, f"version 1, with which nothing is missing; {change}")
 
 
 def bpf_jit(root: Path = ROOT) -> Check:

@@ -98,6 +98,7 @@ class ServerSupport:
     configured: tuple[str, ...] = ()  #: facts of the registry that `settings` finds
     resolved: tuple[str, ...] = ()  #: facts of the registry that `resolve` finds, all or none
     has_library: bool = False  #: its probes may be in another file than its executable
+    symbol_loops: bool = False  #: its programs on the symbol rung need bpf_loop() (Linux 5.17)
     symbol_only: tuple[str, ...] = ()  #: those of `resolved` that only the symbol rung needs
     #: Total cost in ns of the probes that a query passes, from the cost of each role's probe.
     boundary_cost_ns: Callable[[Mapping[str, SiteCost]], int] = lambda _costs: 0

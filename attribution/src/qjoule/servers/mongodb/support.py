@@ -29,6 +29,7 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=resolve,
     choose_rung=rung_by_connection,
+    symbol_loops=True,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
 )
