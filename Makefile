@@ -21,6 +21,10 @@ BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
                 -Wno-unused-parameter -Werror -I$(BUILD)/bpf -Ibpf
 SKELETON     := $(BUILD)/bpf/qjoule.skel.h
+# The same for early kernels: see bpf/core/early.bpf.h.
+EARLY_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.early.o)
+EARLY_SKELETON := $(BUILD)/bpf/qjoule_early.skel.h
+SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
 TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
@@ -87,25 +91,36 @@ $(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h
 	@mkdir -p $(@D)
 	$(CLANG) $(BPF_FLAGS) -c $< -o $@
 
+$(BUILD)/bpf/%.early.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h
+	@mkdir -p $(@D)
+	$(CLANG) $(BPF_FLAGS) -DQJ_EARLY -fvisibility=hidden -c $< -o $@
+
 $(BUILD)/bpf/qjoule.bpf.o: $(BPF_OBJECTS)
 	bpftool gen object $@ $^
+
+$(BUILD)/bpf/qjoule_early.bpf.o: $(EARLY_OBJECTS)
+	bpftool gen object $@ $^
+
+$(EARLY_SKELETON): $(BUILD)/bpf/qjoule_early.bpf.o
+	bpftool gen skeleton $< name qjoule_early_bpf > $@.new
+	mv $@.new $@
 
 $(SKELETON): $(BUILD)/bpf/qjoule.bpf.o
 	bpftool gen skeleton $< name qjoule_bpf > $@.new
 	mv $@.new $@
 
-$(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETON)
+$(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(TRACER_FLAGS) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The same tracer under AddressSanitizer and UndefinedBehaviorSanitizer, for the tests.
-$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETON)
+$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The only part that runs with root's rights.
-$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETON)
+$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(ROOT_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
-$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETON)
+$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(ROOT_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
 # What `qjoule calibrate` keeps the CPUs busy with.

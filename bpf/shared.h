@@ -104,10 +104,11 @@ struct qj_cpu_state {
 	__u32 tgid;
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid;	/* counters that were readable at t0_ns */
-	__u8 has_ended; /* the running thread has a query record to send with its segment */
-	__u8 woke;	/* enum qj_woke: idle times that the open slice ended */
-	__u16 reserved;
+	__u8 valid;	 /* counters that were readable at t0_ns */
+	__u8 has_ended;	 /* the running thread has a query record to send with its segment */
+	__u8 woke;	 /* enum qj_woke: idle times that the open slice ended */
+	__u8 exchanging; /* early kernels: a program is taking the slice over */
+	__u8 reserved;
 	__u32 loss[QJ_LOSS_SLOTS];
 } __attribute__((aligned(128)));
 
@@ -207,6 +208,24 @@ struct qj_ring_session {
 	struct qj_ring_head head;
 	struct qj_session session;
 	__u8 bytes[QJ_STARTUP_BYTES];
+};
+
+/*
+ * Early kernels: what the live view adds to a row, for the tracer to add. `calls` is 0 for CPU
+ * time; otherwise they took `latency_ns` together.
+ */
+#define QJ_RING_SUM 65 /* a value beside enum qj_block_kind */
+
+struct qj_ring_sum {
+	struct qj_ring_head head;
+	struct qj_sums_key key;
+	__u64 cpu_ns;
+	__u64 overlap_ns;
+	__u64 latency_ns;
+	__u32 epoch;
+	__u32 calls;
+	__u32 bucket; /* of the latency */
+	__u32 reserved;
 };
 
 /*

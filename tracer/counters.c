@@ -58,10 +58,11 @@ static void open_on_all(struct counters *counters, unsigned i, const struct coun
 }
 
 struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
-			       unsigned cpu_count)
+			       unsigned cpu_count, bool early)
 {
 	size_t bytes = ALL * cpu_count * sizeof(int);
 	struct counters *counters = calloc(1, sizeof(*counters) + bytes);
+	bool asked = false;
 
 	if (!counters)
 		return NULL;
@@ -69,8 +70,15 @@ struct counters *counters_open(const struct options *options, const struct qj_cp
 	counters->cpu_count = cpu_count;
 	memset(counters->fds, 0xff, bytes);
 	for (unsigned i = 0; i < ALL; i++)
-		if (options->counters[i].type != UINT32_MAX) /* this counter was requested */
-			open_on_all(counters, i, &options->counters[i]);
+		if (options->counters[i].type != UINT32_MAX) { /* this counter was requested */
+			if (!early)
+				open_on_all(counters, i, &options->counters[i]);
+			asked = true;
+		}
+	if (early && asked)
+		fputs("qjoule-tracer: no counter is available: this kernel lets only root give "
+		      "them to BPF programs (Linux 5.19)\n",
+		      stderr);
 	return counters;
 }
 

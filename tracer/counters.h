@@ -26,7 +26,7 @@ struct qjoule_bpf;
  * counters_mask(). NULL: no memory.
  */
 struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
-			       unsigned cpu_count);
+			       unsigned cpu_count, bool early);
 void counters_close(struct counters *counters);
 
 /* Bit i: counter i is read on at least some CPUs. The further counters follow the others. */

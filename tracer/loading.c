@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "root_part.h"
+#include "variant.h"
 
 unsigned loading_number(const struct qjoule_bpf *skeleton, const struct bpf_program *program)
 {
@@ -39,9 +40,9 @@ static int fill(struct rp_load *load, const struct qjoule_bpf *skeleton)
 }
 
 /* Sent in a memfd, because it is larger than a request. */
-static int ask(const struct rp_load *load, bool verbose)
+static int ask(const struct rp_load *load, uint32_t flags)
 {
-	struct rp_request request = {.kind = RP_LOAD, .flags = verbose ? RP_LOAD_VERBOSE : 0};
+	struct rp_request request = {.kind = RP_LOAD, .flags = flags};
 	int fd = memfd_create("qjoule load", MFD_CLOEXEC);
 	int err;
 
@@ -54,7 +55,8 @@ static int ask(const struct rp_load *load, bool verbose)
 	return err;
 }
 
-static int take_map(struct qjoule_bpf *skeleton, struct bpf_map *map)
+/* Returns a descriptor of the loaded map, or a negative errno. */
+static int take_map(const struct qjoule_bpf *skeleton, const struct bpf_map *map)
 {
 	const struct bpf_object_skeleton *all = skeleton->skeleton;
 	struct rp_request request = {.kind = RP_MAP};
@@ -63,38 +65,58 @@ static int take_map(struct qjoule_bpf *skeleton, struct bpf_map *map)
 	while (*all->maps[request.number].map != map)
 		request.number++;
 	err = root_part_ask(&request, -1, &fd);
-	if (err)
-		return err;
+	return err ?: fd;
+}
+
+/* Maps that are used by bpf(2). */
+static int reuse_map(const struct qjoule_bpf *skeleton, struct bpf_map *map)
+{
+	int fd = take_map(skeleton, map), err;
+
+	if (fd < 0)
+		return fd;
 	err = bpf_map__reuse_fd(map, fd);
 	close(fd); /* the skeleton has its own descriptor */
-	return err == -EPERM ? -EOPNOTSUPP : err;
+	return err;
 }
 
 /* Maps it over the memory that libbpf allocated, which libbpf frees with the skeleton. */
 static int share_bss(struct qjoule_bpf *skeleton)
 {
+	int fd = take_map(skeleton, skeleton->maps.bss);
 	size_t page = sysconf(_SC_PAGESIZE);
 	size_t bytes = (sizeof(*skeleton->bss) + page - 1) / page * page;
-	void *at = mmap(skeleton->bss, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-			bpf_map__fd(skeleton->maps.bss), 0);
+	void *at;
+	int err;
 
-	return at == MAP_FAILED ? -errno : 0;
+	if (fd < 0)
+		return fd;
+	at = mmap(skeleton->bss, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	err = at == MAP_FAILED ? -errno : 0;
+	close(fd);
+	return err;
 }
 
-int loading_load(struct qjoule_bpf *skeleton, bool verbose)
+int loading_load(struct probes *probes, bool verbose)
 {
-	struct bpf_map *maps[] = {
-	    skeleton->maps.batches,    skeleton->maps.cycles,	     skeleton->maps.instructions,
-	    skeleton->maps.llc_misses, skeleton->maps.sums_even,     skeleton->maps.sums_odd,
-	    skeleton->maps.bss,	       skeleton->maps.more_counters, skeleton->maps.idles,
-	};
+	struct qjoule_bpf *skeleton = probes->skeleton;
+	struct bpf_map *maps[] = TRACER_MAPS(skeleton);
 	struct rp_load *load = calloc(1, sizeof(*load));
 	int err = load ? fill(load, skeleton) : -ENOMEM;
 
 	if (!err)
-		err = ask(load, verbose);
+		err = ask(load,
+			  (verbose ? RP_LOAD_VERBOSE : 0) | (probes->early ? RP_LOAD_EARLY : 0));
 	free(load);
-	for (unsigned i = 0; !err && i < sizeof(maps) / sizeof(maps[0]); i++)
-		err = take_map(skeleton, maps[i]);
-	return err ?: share_bss(skeleton);
+	if (!err)
+		err = share_bss(skeleton);
+	if (err)
+		return err;
+	probes->batches_fd = take_map(skeleton, skeleton->maps.batches);
+	if (probes->batches_fd < 0)
+		return probes->batches_fd;
+	/* The first two of them have just been mapped, which is all that early kernels allow. */
+	for (unsigned i = 2; !err && !probes->early && i < sizeof(maps) / sizeof(maps[0]); i++)
+		err = reuse_map(skeleton, maps[i]);
+	return err;
 }

@@ -5,17 +5,14 @@
 
 #include <stdbool.h>
 
-#include "shared.h"
-
-#include "qjoule.skel.h"
+#include "probes.h"
 
 /*
- * Has the programs loaded as `skeleton`, opened but not loaded, is configured. The maps that the
- * tracer works with, including `bss`, then refer to the loaded ones. Returns 0 or a negative errno;
- * -EOPNOTSUPP: before Linux 5.19 (commit c8644cd0efe7), only root may use open maps in bpf(2) if
- * kernel.unprivileged_bpf_disabled is set.
+ * Has the programs loaded as `probes->skeleton`, opened but not loaded, is configured. Its `bss`
+ * and `probes->batches_fd` then are the loaded ones, and so are the other maps that the tracer
+ * works with, except on early kernels. Returns 0 or a negative errno.
  */
-int loading_load(struct qjoule_bpf *skeleton, bool verbose);
+int loading_load(struct probes *probes, bool verbose);
 
 /* The number by which the root part identifies this program. */
 unsigned loading_number(const struct qjoule_bpf *skeleton, const struct bpf_program *program);

@@ -180,7 +180,7 @@ int main(int argc, char **argv)
 	if (stream)
 		pump = pump_new(&probes, energy, stream, &options, cpus, cpu_count);
 	if (pump)
-		err = privileges_confine(options.mode == QJ_MODE_LIVE);
+		err = privileges_confine(options.mode == QJ_MODE_LIVE && !probes.early);
 	if (!err)
 		err = pump_hello(pump, why);
 	if (!err)

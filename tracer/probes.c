@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "counters.h"
+#include "early.h"
 #include "loading.h"
 #include "programs.h"
 #include "root_part.h"
@@ -42,7 +43,7 @@ static int make_rings(struct probes *probes, const struct options *options)
 	/* A ring's size must be a power of two pages. */
 	while (bytes * 2 <= options->ring_mb * 1048576u / probes->ring_count)
 		bytes *= 2;
-	request.size = bytes;
+	request.size = probes->ring_bytes = bytes;
 	for (; request.number < probes->ring_count; request.number++) {
 		int err = root_part_ask(&request, -1, &probes->ring_fds[request.number]);
 
@@ -142,6 +143,8 @@ static int attach_all(struct probes *probes, const struct options *options)
 
 	for (unsigned i = 0; !err && i < sizeof(tasks) / sizeof(tasks[0]); i++)
 		err = attach_program(probes, tasks[i]);
+	if (!err && bpf_program__autoload(s->progs.on_freed))
+		err = attach_program(probes, s->progs.on_freed);
 	if (!err)
 		err = adopt_running(probes);
 	for (unsigned i = 0; !err && i < options->probe_count; i++)
@@ -169,11 +172,12 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 	}
 	memset(probes, 0, sizeof(*probes));
 	memset(probes->ring_fds, 0xff, sizeof(probes->ring_fds));
-	probes->stop_fd = -1;
+	probes->stop_fd = probes->batches_fd = -1;
+	probes->early = early_kernel();
 	probes->cpu_count = cpu_count;
 	probes->cpu_limit = limit_of(cpus, cpu_count);
 	probes->ring_count = rings_for(cpu_count);
-	probes->counters = counters_open(options, cpus, cpu_count);
+	probes->counters = counters_open(options, cpus, cpu_count, probes->early);
 	err = probes->counters ? 0 : programs_complain("cannot open the counters", -ENOMEM);
 	if (!err)
 		err = programs_load(probes, options, cpus);
@@ -192,7 +196,9 @@ void probes_detach(struct probes *probes)
 {
 	if (probes->skeleton && probes->stop_fd >= 0)
 		close(probes->stop_fd);
-	probes->stop_fd = -1;
+	if (probes->skeleton && probes->batches_fd >= 0)
+		close(probes->batches_fd);
+	probes->stop_fd = probes->batches_fd = -1;
 	for (int i = 0; i < QJ_MAX_RINGS; i++) {
 		if (probes->ring_fds[i] >= 0)
 			close(probes->ring_fds[i]);

@@ -14,7 +14,10 @@ struct probes {
 	struct counters *counters;
 	unsigned cpu_count;
 	unsigned cpu_limit; /* all CPU numbers are below this, including offline CPUs */
+	bool early;	    /* the programs are those of early kernels (early.h) */
 	unsigned ring_count;
+	unsigned ring_bytes; /* of each */
+	int batches_fd;
 	int ring_fds[QJ_MAX_RINGS];
 	int stop_fd; /* task iterator of on_stop */
 };

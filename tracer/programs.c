@@ -11,8 +11,7 @@
 #include "counters.h"
 #include "loading.h"
 #include "topology.h"
-
-#define KERNEL_BTF "/sys/kernel/btf/vmlinux"
+#include "variant.h"
 
 int programs_complain(const char *what, int err)
 {
@@ -43,8 +42,12 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	if (getrandom(&plan->seed, sizeof(plan->seed), 0) != sizeof(plan->seed))
 		return programs_complain("no random numbers", -errno);
 	plan->mode = options->mode;
-	plan->tags = options->tags;
-	plan->effects = options->effects;
+	plan->tags = options->tags && !probes->early;
+	if (options->tags && probes->early)
+		fputs("qjoule-tracer: tags that clients send to servers are not read: this "
+		      "kernel lacks bpf_loop() (Linux 5.17)\n",
+		      stderr);
+	plan->effects = options->effects && !probes->early;
 	plan->packages_at = probes->cpu_limit;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
 	plan->rings = probes->ring_count;
@@ -170,7 +173,7 @@ int programs_load(struct probes *probes, const struct options *options, const st
 		      stderr);
 		return -ENOENT;
 	}
-	probes->skeleton = qjoule_bpf__open();
+	probes->skeleton = variant_open(probes->early);
 	if (!probes->skeleton)
 		return programs_complain("cannot open the BPF programs", -errno);
 	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus, probes->cpu_count);
@@ -179,15 +182,11 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	choose_programs(probes->skeleton, options);
 	size_maps(probes->skeleton, options, probes->cpu_limit);
 	choose_maps(probes->skeleton, probes->cpu_limit);
-	err = loading_load(probes->skeleton, options->verbose);
+	bpf_program__set_autoload(probes->skeleton->progs.on_freed, probes->early);
+	err = loading_load(probes, options->verbose);
 	if (err == -ESRCH && loads_servers_programs(probes->skeleton)) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
 		      "sock_recv_length); use the symbol rung\n",
-		      stderr);
-		return err;
-	}
-	if (err == -EOPNOTSUPP) {
-		fputs("qjoule-tracer: reading BPF maps without being root needs Linux 5.19\n",
 		      stderr);
 		return err;
 	}

@@ -5,6 +5,8 @@
 
 #include "probes.h"
 
+#define KERNEL_BTF "/sys/kernel/btf/vmlinux"
+
 /*
  * Makes probes->skeleton, for probes->counters, CPUs and rings. Returns 0, or a negative errno
  * after one line on stderr.

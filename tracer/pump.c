@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "pump.h"
 
-#include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "batches.h"
 #include "counters.h"
 #include "cpu_books.h"
+#include "rings.h"
 #include "sums.h"
 
 #define MS 1000000ull
@@ -32,7 +32,7 @@ struct pump {
 	const struct options *options;
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
-	struct ring_buffer *rings;
+	struct rings *rings;
 	uint64_t flushed_ns;
 	uint64_t window_ns; /* when the last window ended */
 	uint64_t lag_ns;    /* how long before its reading a window of sums ends */
@@ -74,6 +74,10 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_BLOCK_SEGMENT_MORE:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment_more));
 		break;
+	case QJ_RING_SUM:
+		if (pump->sums)
+			sums_received(pump->sums, data);
+		break;
 	case QJ_RING_BATCH:
 		batches_received(pump->batches, data);
 		break;
@@ -103,12 +107,12 @@ static int take_records(struct pump *pump, uint64_t t_ns)
 {
 	int err;
 
-	while ((err = ring_buffer__consume(pump->rings)) == -ENOBUFS) {
+	while ((err = rings_consume(pump->rings)) == -ENOBUFS) {
 		err = stream_write(pump->stream, t_ns, 0, false);
 		if (err)
 			return err;
 	}
-	return err < 0 ? err : 0;
+	return err;
 }
 
 /*
@@ -151,21 +155,13 @@ struct pump *pump_new(struct probes *probes, struct energy_source *energy, struc
 	pump->cpus = cpus;
 	pump->cpu_count = cpu_count;
 	pump->lag_ns = lag_of(energy, options->window_ms * MS);
-	for (unsigned i = 0; i < probes->ring_count; i++) {
-		if (!pump->rings)
-			pump->rings =
-			    ring_buffer__new(probes->ring_fds[i], take_record, pump, NULL);
-		else if (ring_buffer__add(pump->rings, probes->ring_fds[i], take_record, pump))
-			goto fail;
-		if (!pump->rings)
-			goto fail;
-	}
-	pump->batches = batches_new(bpf_map__fd(probes->skeleton->maps.batches),
-				    bpf_map__max_entries(probes->skeleton->maps.batches), stream);
-	if (!pump->batches)
+	pump->rings =
+	    rings_new(probes->ring_fds, probes->ring_count, probes->ring_bytes, take_record, pump);
+	pump->batches = batches_new(probes->batches_fd, probes->cpu_limit, stream);
+	if (!pump->rings || !pump->batches)
 		goto fail;
 	if (options->mode == QJ_MODE_LIVE) {
-		pump->sums = sums_new(probes->skeleton, stream, cpus, cpu_count);
+		pump->sums = sums_new(probes, stream, cpus, cpu_count);
 		if (!pump->sums)
 			goto fail;
 	}
@@ -181,7 +177,7 @@ void pump_free(struct pump *pump)
 		return;
 	sums_free(pump->sums);
 	batches_free(pump->batches);
-	ring_buffer__free(pump->rings);
+	rings_free(pump->rings);
 	free(pump);
 }
 
@@ -270,6 +266,14 @@ static int flush(struct pump *pump, uint64_t t_ns)
 	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
 }
 
+/* On early kernels the sums themselves come through the rings. */
+static int drain_sums(struct pump *pump, uint64_t t_ns)
+{
+	int err = pump->probes->early ? take_records(pump, t_ns) : 0;
+
+	return err ?: sums_drain(pump->sums, pump->window_ns, t_ns);
+}
+
 /* Ends the window of sums, then reads the energy drawn until then as soon as counters show it. */
 static int sum_window(struct pump *pump, uint64_t *t_ns)
 {
@@ -281,7 +285,7 @@ static int sum_window(struct pump *pump, uint64_t *t_ns)
 	}
 	if (pump->lag_ns < TICKS_NS)
 		sleep_ns(TICKS_NS - pump->lag_ns);
-	return sums_drain(pump->sums, pump->window_ns, *t_ns);
+	return drain_sums(pump, *t_ns);
 }
 
 int pump_window(struct pump *pump)
@@ -319,7 +323,7 @@ int pump_finish(struct pump *pump, int reason)
 	pump->probes->skeleton->bss->control.close_all = 1;
 	sleep_ns(TICKS_NS);
 	if (pump->sums)
-		err = sums_drain(pump->sums, pump->window_ns, end.t_ns);
+		err = drain_sums(pump, end.t_ns);
 	else
 		probes_tell_open_queries(pump->probes);
 	batches_take(pump->batches);

@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "early_sums.h"
 #include "idle_times.h"
 
 struct sums {
 	struct qjoule_bpf *skeleton;
 	struct stream *stream;
 	struct idle_times *idle_times; /* NULL: effects are not summed */
+	struct early_sums *early;      /* NULL: the kernel's maps have the rows */
 	unsigned counters;
 	unsigned package_count;
 	uint16_t packages[QJ_MAX_CPUS];
@@ -56,9 +58,21 @@ static void note_package(struct sums *sums, uint16_t package)
 	sums->packages[sums->package_count++] = package;
 }
 
-struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const struct qj_cpu *cpus,
+/* Creates the rows of both maps, or early kernels' own table. */
+static bool make_rows(struct sums *sums, bool early)
+{
+	sums->keys = calloc(QJ_SUMS_ROWS, sizeof(*sums->keys));
+	sums->rows = calloc(QJ_SUMS_ROWS, sizeof(*sums->rows));
+	if (early)
+		sums->early = early_sums_new();
+	return sums->keys && sums->rows &&
+	       (early ? !!sums->early : !make_others(sums, 0) && !make_others(sums, 1));
+}
+
+struct sums *sums_new(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
 		      unsigned cpu_count)
 {
+	struct qjoule_bpf *skeleton = probes->skeleton;
 	struct sums *sums = calloc(1, sizeof(*sums));
 
 	if (!sums)
@@ -66,14 +80,12 @@ struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const 
 	sums->skeleton = skeleton;
 	sums->stream = stream;
 	sums->counters = skeleton->rodata->plan.counters;
-	sums->keys = calloc(QJ_SUMS_ROWS, sizeof(*sums->keys));
-	sums->rows = calloc(QJ_SUMS_ROWS, sizeof(*sums->rows));
 	for (unsigned i = 0; i < cpu_count; i++)
 		note_package(sums, cpus[i].package);
 	if (skeleton->rodata->plan.effects)
 		sums->idle_times = idle_times_new(skeleton, stream, cpus, cpu_count);
-	if (!sums->keys || !sums->rows || (skeleton->rodata->plan.effects && !sums->idle_times) ||
-	    make_others(sums, 0) || make_others(sums, 1)) {
+	if ((skeleton->rodata->plan.effects && !sums->idle_times) ||
+	    !make_rows(sums, probes->early)) {
 		sums_free(sums);
 		return NULL;
 	}
@@ -85,6 +97,7 @@ void sums_free(struct sums *sums)
 	if (!sums)
 		return;
 	idle_times_free(sums->idle_times);
+	early_sums_free(sums->early);
 	free(sums->keys);
 	free(sums->rows);
 	free(sums);
@@ -135,6 +148,25 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	stream_add(sums->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 }
 
+void sums_received(struct sums *sums, const struct qj_ring_sum *record)
+{
+	uint32_t *lost = &sums->skeleton->bss->cpus[0].loss[QJ_LOSS_AGGREGATE];
+
+	if (!early_sums_add(sums->early, record))
+		__atomic_fetch_add(lost, 1, __ATOMIC_RELAXED); /* the programs count there too */
+}
+
+static int drain_early(struct sums *sums, uint32_t epoch, uint64_t t0_ns, uint64_t t1_ns)
+{
+	const struct qj_sums_key *key;
+	const struct qj_sums *row;
+	unsigned at = 0;
+
+	while ((row = early_sums_next(sums->early, epoch, &at, &key)))
+		add_row(sums, key, row, t0_ns, t1_ns);
+	return 0;
+}
+
 int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns)
 {
 	LIBBPF_OPTS(bpf_map_batch_opts, opts);
@@ -143,6 +175,8 @@ int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns)
 	bool first = true;
 	int err = 0;
 
+	if (sums->early)
+		return drain_early(sums, before, t0_ns, t1_ns);
 	/* First: a program may meanwhile move its sums to rows, which are then still drained. */
 	if (sums->idle_times)
 		idle_times_drain(sums->idle_times, before, t0_ns, t1_ns);

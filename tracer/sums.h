@@ -5,14 +5,17 @@
 
 #include "shared.h"
 
-#include "qjoule.skel.h"
+#include "probes.h"
 #include "stream.h"
 
 struct sums;
 
-struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const struct qj_cpu *cpus,
+struct sums *sums_new(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
 		      unsigned cpu_count);
 void sums_free(struct sums *sums);
+
+/* Early kernels: adds what a program sent. Call it for all of a window's before sums_drain(). */
+void sums_received(struct sums *sums, const struct qj_ring_sum *record);
 
 /* The first window begins at t_ns. */
 void sums_begin(struct sums *sums, uint64_t t_ns);

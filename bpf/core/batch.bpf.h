@@ -21,7 +21,7 @@ struct batches_map {
 extern struct batches_map batches SEC(".maps");
 
 /* Makes stores visible in this order to a reader on another CPU. */
-#if defined(__TARGET_ARCH_x86)
+#if defined(__TARGET_ARCH_x86) || defined(QJ_EARLY)
 #define store_barrier() barrier() /* x86 stores in program order */
 #else
 static __always_inline void store_barrier(void)

@@ -6,6 +6,7 @@
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+#include "early.bpf.h"
 
 #define S_IFMT	 0170000 /* include/uapi/linux/stat.h */
 #define S_IFSOCK 0140000

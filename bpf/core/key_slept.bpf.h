@@ -12,9 +12,9 @@
 static __always_inline void key_forget_if_slept(struct thread_state *thread, struct key_turn *turn,
 						struct task_struct *task)
 {
-	if (turn->sleeps == task->nvcsw)
+	if (turn->sleeps == TASK_FIELD(task, nvcsw))
 		return;
-	turn->sleeps = task->nvcsw;
+	turn->sleeps = TASK_FIELD(task, nvcsw);
 	turn->unanswered = 0;
 	thread->query = 0;
 	thread->shape = 0;

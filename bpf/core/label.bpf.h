@@ -10,20 +10,21 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 					__u64 now)
 {
 	struct thread_state *thread;
+	__u32 pid = TASK_FIELD(task, pid);
 
-	if (!task->pid != !(cpu->busy_clock & QJ_CLOCK_RUNS)) {
-		cpu->busy_clock = qj_busy_set(cpu->busy_clock, !!task->pid, now);
-		if (sums_effects() && task->pid)
+	if (!pid != !(cpu->busy_clock & QJ_CLOCK_RUNS)) {
+		cpu->busy_clock = qj_busy_set(cpu->busy_clock, !!pid, now);
+		if (sums_effects() && pid)
 			end_idle(cpu, now);
 		else if (sums_effects())
 			begin_idle(cpu, now);
 	}
-	cpu->pid = task->pid;
-	cpu->tgid = task->tgid;
+	cpu->pid = pid;
+	cpu->tgid = TASK_FIELD(task, tgid);
 	cpu->server = 0;
 	cpu->query = 0;
 	cpu->shape = 0;
-	if (!task->pid) {
+	if (!pid) {
 		cpu->owner_kind = QJ_OWNER_IDLE;
 		return;
 	}
@@ -40,7 +41,7 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 			cpu->owner_kind = QJ_OWNER_SERVER;
 		else
 			cpu->owner_kind = QJ_OWNER_QUERY;
-	} else if (task->flags & PF_KTHREAD) {
+	} else if (TASK_FIELD(task, flags) & PF_KTHREAD) {
 		cpu->owner_kind = QJ_OWNER_KERNEL;
 	} else if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid ||
 		   cpu->tgid == plan.root_tgid) {

@@ -9,11 +9,11 @@
 #include "more_counters.bpf.h"
 #include "task_budget.bpf.h"
 
-const volatile struct qj_plan plan = {};
-struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers") = {};
-struct qj_running followed SEC(".data.servers") = {};
-struct qj_control control = {};
-struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
+QJ_VISIBLE const volatile struct qj_plan plan = {};
+QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers") = {};
+QJ_VISIBLE struct qj_running followed SEC(".data.servers") = {};
+QJ_VISIBLE struct qj_control control = {};
+QJ_VISIBLE struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
 __u64 tasks_used_ns = 0, tasks_alive = 0;
 
 struct threads_map threads SEC(".maps");

@@ -47,6 +47,16 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 	key.package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
 	key.server = thread->server;
 	key.owner_kind = QJ_OWNER_QUERY;
+	if (IS_EARLY) {
+		struct qj_ring_sum sum = {.key = key,
+					  .epoch = control.epoch,
+					  .latency_ns = latency_ns,
+					  .calls = thread->executions,
+					  .bucket = latency_bucket(latency_ns)};
+
+		send_sum(cpu, &sum, QJ_LOSS_QUERY);
+		return;
+	}
 	row = sums_of(cpu, &key, control.epoch);
 	if (!row) {
 		count_loss(cpu, QJ_LOSS_QUERY);
@@ -205,10 +215,10 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 	} else {
 		send_ended(cpu, thread);
 		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
-		if (plan.counters || plan.more)
-			send_ended(cpu, thread);
-		else
+		if (in_batches())
 			cpu->has_ended = 1;
+		else
+			send_ended(cpu, thread);
 	}
 	return query_reset(cpu, thread);
 }

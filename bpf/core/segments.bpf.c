@@ -6,12 +6,6 @@
 #include "batch.bpf.h"
 #include "label.bpf.h"
 
-/* Recording without counters: the common case, and the only one in which batches are used. */
-static __always_inline bool in_batches(void)
-{
-	return plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
-}
-
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -47,6 +41,8 @@ int BPF_PROG(on_tick)
 	__u64 t0 = cpu->t0_ns;
 	__u64 now = bpf_ktime_get_ns();
 
+	if (IS_EARLY && cpu->exchanging)
+		return 0;
 	if (!t0) {
 		label_slice(cpu, bpf_get_current_task_btf(), now);
 		restart_slice_alone(cpu, now);

@@ -45,9 +45,9 @@ int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread, const struc
 	__builtin_memset(r, 0, sizeof(*r));
 	r->head.block = QJ_BLOCK_TASK;
 	r->task.t_ns = bpf_ktime_get_ns();
-	r->task.pid = task->pid;
-	r->task.tgid = task->tgid;
-	r->task.parent_tgid = task->real_parent->tgid;
+	r->task.pid = TASK_FIELD(task, pid);
+	r->task.tgid = TASK_FIELD(task, tgid);
+	r->task.parent_tgid = BPF_CORE_READ(task, real_parent, tgid);
 	r->task.server = thread->server;
 	r->task.event = QJ_TASK_ROLE;
 	r->task.owner_kind = QJ_OWNER_SERVER;

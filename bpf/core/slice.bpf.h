@@ -106,6 +106,16 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 	struct qj_sums_key key = {};
 	struct qj_sums *row;
 
+	if (IS_EARLY) {
+		struct qj_ring_sum sum = {.epoch = epoch, .cpu_ns = ns};
+
+		fill_key(cpu, &sum.key);
+		if (m->overlap_ns)
+			sum.overlap_ns = qj_scaled(m->overlap_ns, ns, whole);
+		if (!send_sum(cpu, &sum, QJ_LOSS_SEGMENT))
+			__sync_fetch_and_add(&cpu->lost_ns, ns);
+		return;
+	}
 	fill_key(cpu, &key);
 	row = sums_of(cpu, &key, epoch);
 	if (!row) {
@@ -259,11 +269,30 @@ static __always_inline void account_slice(struct qj_cpu_state *cpu, __u64 t0, __
 		emit_segment(cpu, t0, now, &m);
 }
 
+#ifdef QJ_EARLY
+/* Without an atomic exchange. Only the tick interrupts, and leaves the slice alone meanwhile. */
+static __always_inline __u64 exchange_start(struct qj_cpu_state *cpu, __u64 now)
+{
+	__u64 t0;
+
+	*(volatile __u8 *)&cpu->exchanging = 1;
+	t0 = *(volatile __u64 *)&cpu->t0_ns;
+	*(volatile __u64 *)&cpu->t0_ns = now;
+	*(volatile __u8 *)&cpu->exchanging = 0;
+	return t0;
+}
+#else
+static __always_inline __u64 exchange_start(struct qj_cpu_state *cpu, __u64 now)
+{
+	return __sync_lock_test_and_set(&cpu->t0_ns, now);
+}
+#endif
+
 /* Starts the next slice at `now` under the same label. Returns when the last slice began. */
 static __always_inline __u64 restart_slice(struct qj_cpu_state *cpu, __u64 now)
 {
-	/* A tick may interrupt here: one atomic exchange decides who accounts for the time. */
-	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
+	/* A tick may interrupt here: one exchange decides who accounts for the time. */
+	__u64 t0 = exchange_start(cpu, now);
 
 	/* A tick after `now` was read has already accounted for the time up to the tick. */
 	if (t0 > now)

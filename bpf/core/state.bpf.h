@@ -16,6 +16,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include "early.bpf.h"
 #include "qjoule.h"
 #include "server_threads.h"
 #include "shared.h"
@@ -34,7 +35,7 @@ extern const volatile struct qj_plan plan;
  * The servers of the plan. The root part changes an entry while programs run, when it follows a
  * server to another executable.
  */
-extern struct qj_server_plan server_plans[QJ_MAX_SERVERS];
+extern QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS];
 
 /* Changed by the tracer while programs run. */
 extern struct qj_control control;
@@ -135,11 +136,24 @@ struct thread_state {
 QJ_THREADS(X)
 #undef X
 
+/* By thread id. An entry is its task's as long as the address is: ids are used again. */
+struct early_thread {
+	__u64 task;
+	struct thread_state state;
+};
+
 struct threads_map {
+#ifdef QJ_EARLY
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, struct early_thread);
+#else
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct thread_state);
+#endif
 };
 extern struct threads_map threads SEC(".maps");
 
@@ -157,9 +171,23 @@ static __always_inline void count_loss(struct qj_cpu_state *cpu, enum qj_loss ca
 /* Unique in a trace: the CPU's number above a counter whose values no two callers share. */
 static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 {
+#ifdef QJ_EARLY
+	/* Nothing that makes ids interrupts something else that does. */
+	__u64 n = ++cpu->ids;
+#else
 	__u64 n = __sync_fetch_and_add(&cpu->ids, 1) + 1;
+#endif
 
 	return ((__u64)bpf_get_smp_processor_id() << 44) | (n & ((1ULL << 44) - 1));
+}
+
+/*
+ * Recording without counters: the common case, and the only one in which batches are used. Early
+ * kernels' verifier cannot follow the loop over a batch that found no room.
+ */
+static __always_inline bool in_batches(void)
+{
+	return !IS_EARLY && plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
 }
 
 /* Whether a server of this kind (with this rung) is planned: constant when programs are loaded. */
@@ -195,6 +223,39 @@ static __always_inline __u64 at_most(__u64 n, __u64 max)
 	return n;
 }
 
+#ifdef QJ_EARLY
+static const struct early_thread no_thread = {};
+
+static __always_inline struct thread_state *thread_of(struct task_struct *task)
+{
+	__u32 pid = TASK_FIELD(task, pid);
+	struct early_thread *thread = bpf_map_lookup_elem(&threads, &pid);
+
+	return thread && thread->task == (__u64)task ? &thread->state : 0;
+}
+
+/* The state of this task, which is made if there is none; 0: there is no room. */
+static __always_inline struct thread_state *thread_made(struct task_struct *task)
+{
+	__u32 pid = TASK_FIELD(task, pid);
+	struct early_thread *thread;
+
+	bpf_map_update_elem(&threads, &pid, &no_thread, BPF_ANY);
+	thread = bpf_map_lookup_elem(&threads, &pid);
+	if (!thread)
+		return 0;
+	thread->task = (__u64)task;
+	return &thread->state;
+}
+
+static __always_inline void thread_forget(struct task_struct *task)
+{
+	__u32 pid = TASK_FIELD(task, pid);
+
+	if (thread_of(task))
+		bpf_map_delete_elem(&threads, &pid);
+}
+#else
 static __always_inline struct thread_state *thread_of(struct task_struct *task)
 {
 	/* Most tasks of a machine have no storage at all: one load replaces a call. */
@@ -202,5 +263,16 @@ static __always_inline struct thread_state *thread_of(struct task_struct *task)
 		return 0;
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
+
+static __always_inline struct thread_state *thread_made(struct task_struct *task)
+{
+	return bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline void thread_forget(struct task_struct *task)
+{
+	bpf_task_storage_delete(&threads, task);
+}
+#endif
 
 #endif

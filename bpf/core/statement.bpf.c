@@ -9,6 +9,15 @@ int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 by
 	return 0;
 }
 
+#ifdef QJ_EARLY
+int current_piece(__u64 addr, __u32 left, __u32 string)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+
+	return thread ? statement_piece(thread, addr, left, string) : -1;
+}
+#endif
+
 /* The cache entry of a statement. The cache is cleared when the thread gets another session. */
 static __always_inline struct recent_statement *recent_of(struct thread_state *thread,
 							  __u64 statement)

@@ -58,6 +58,10 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 
 /* In statement.bpf.c, so that the verifier checks each once. These return 0 ... */
 extern int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes);
+#ifdef QJ_EARLY
+/* statement_piece() of the current thread. */
+extern QJ_VISIBLE int current_piece(__u64 addr, __u32 left, __u32 string);
+#endif
 extern int prepared_learn(struct thread_state *thread, __u64 statement);
 extern int prepared_recall(struct thread_state *thread, __u64 statement);
 /* An execution whose text stays unknown gets a shape of its own: one per session and statement. */
@@ -74,34 +78,56 @@ struct statement_walk {
 	__u8 ended;
 };
 
-static long statement_chunk(__u32 i, struct statement_walk *walk)
-{
-	struct thread_state *thread = walk->thread;
-	__u64 bytes;
+#define PIECE_ENDS 0x10000 /* the text's NUL byte follows */
 
-	if (!walk->left)
-		return 1;
-	if (walk->string) {
+/*
+ * Hashes the thread's next bytes, at most `left`; `string`: up to a NUL byte. Returns how many,
+ * with PIECE_ENDS, or a negative number if they cannot be read.
+ */
+static __always_inline long statement_piece(struct thread_state *thread, __u64 addr, __u32 left,
+					    bool string)
+{
+	__u64 bytes, ends = 0;
+
+	if (string) {
 		/* The helper counts the NUL that it appends. */
-		__u64 room = at_most((__u64)walk->left + 1, QJ_SHAPE_CHUNK);
-		long got =
-		    bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)walk->addr);
+		__u64 room = at_most((__u64)left + 1, QJ_SHAPE_CHUNK);
+		long got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
 
 		if (got <= 0)
-			return 1;
-		walk->ended = (__u64)got < room;
+			return -1;
+		ends = (__u64)got < room ? PIECE_ENDS : 0;
 		bytes = at_most(got - 1, QJ_SHAPE_CHUNK - 1);
 	} else {
-		bytes = at_most(walk->left, QJ_SHAPE_CHUNK);
-		if (bpf_probe_read_user(thread->chunk.bytes, bytes, (const void *)walk->addr))
-			return 1;
+		bytes = at_most(left, QJ_SHAPE_CHUNK);
+		if (bpf_probe_read_user(thread->chunk.bytes, bytes, (const void *)addr))
+			return -1;
 	}
 	if (bytes)
 		feed_shape(&thread->text, &thread->chunk, bytes);
+	return bytes | ends;
+}
+
+static long statement_chunk(__u32 i, struct statement_walk *walk)
+{
+	long piece;
+	__u32 bytes;
+
+	if (!walk->left)
+		return 1;
+#ifdef QJ_EARLY
+	piece = current_piece(walk->addr, walk->left, walk->string);
+#else
+	piece = statement_piece(walk->thread, walk->addr, walk->left, walk->string);
+#endif
+	if (piece < 0)
+		return 1;
+	bytes = piece & (PIECE_ENDS - 1);
 	walk->addr += bytes;
 	walk->left -= bytes;
 	walk->taken += bytes;
-	return walk->ended ? 1 : 0;
+	walk->ended = !!(piece & PIECE_ENDS);
+	return walk->ended;
 }
 
 static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u64 addr,

@@ -7,7 +7,7 @@
 #ifndef QJOULE_SUMS_BPF_H
 #define QJOULE_SUMS_BPF_H
 
-#include "state.bpf.h"
+#include "emit.bpf.h"
 
 struct sums_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -85,8 +85,10 @@ static __always_inline struct qj_sums *new_row(void *map, const struct qj_sums_k
  */
 static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sums_key *key)
 {
+#ifndef QJ_EARLY /* there the tracer has the rows */
 	if (!(key->tags | key->naming) || __sync_fetch_and_add(&control.tagged, 1) < QJ_SUMS_TAGGED)
 		return;
+#endif
 	count_loss(cpu, QJ_LOSS_AGGREGATE);
 	key->tags = key->naming = QJ_SAID_UNKNOWN;
 }
@@ -120,6 +122,25 @@ static __always_inline struct qj_sums *sums_of(struct qj_cpu_state *cpu, struct 
 	if (epoch & 1)
 		return sums_row_or_other(cpu, &sums_odd, key);
 	return sums_row_or_other(cpu, &sums_even, key);
+}
+
+/*
+ * Early kernels: sends what would be added to a row. Returns false, with the loss counted, if there
+ * is no room.
+ */
+static __always_inline bool send_sum(struct qj_cpu_state *cpu, const struct qj_ring_sum *sum,
+				     enum qj_loss cause)
+{
+	struct qj_ring_sum *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(cpu, cause);
+		return false;
+	}
+	*r = *sum;
+	r->head.block = QJ_RING_SUM;
+	submit(r);
+	return true;
 }
 
 /* Half octaves from 1 us: bucket = 2 * log2(latency / 1 us), from the two top bits. */

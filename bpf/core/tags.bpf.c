@@ -14,8 +14,14 @@
 
 static __always_inline struct tags_room *room_of(void)
 {
+#ifdef QJ_EARLY
+	__u32 only = 0;
+
+	return bpf_map_lookup_elem(&tags_room, &only);
+#else
 	return bpf_task_storage_get(&tags_room, bpf_get_current_task_btf(), 0,
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+#endif
 }
 
 /* Clients choose these bytes, so the hash's initial state is secret. */

@@ -18,9 +18,15 @@ struct tags_room {
 };
 
 struct tags_room_map {
+#ifdef QJ_EARLY /* no program that uses it is preempted there */
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+#else
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
+#endif
 	__type(value, struct tags_room);
 };
 extern struct tags_room_map tags_room SEC(".maps");

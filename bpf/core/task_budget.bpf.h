@@ -48,7 +48,11 @@ static __always_inline bool within_budget(volatile __u64 *used_ns, __u64 now, __
 	__u64 used = *used_ns, least = now - BUDGET_BURST_NS;
 
 	if (used < least)
+#ifdef QJ_EARLY
+		*used_ns = least; /* an event of another CPU may go uncounted */
+#else
 		__sync_val_compare_and_swap(used_ns, used, least);
+#endif
 	if (*used_ns > now)
 		return false;
 	__sync_fetch_and_add(used_ns, NS_PER_S / per_s);
@@ -69,14 +73,23 @@ static __always_inline bool user_may(__u32 uid, __u8 owner_kind, __u64 now, __u6
 	return used && within_budget(used, now, per_s);
 }
 
+/* How many came before. */
+static __always_inline __u64 count_alive(void)
+{
+#ifdef QJ_EARLY
+	return tasks_alive++; /* one process reads the iterator */
+#else
+	return __sync_fetch_and_add(&tasks_alive, 1);
+#endif
+}
+
 static __always_inline bool may_emit_task(struct task_struct *task, __u8 event, __u8 owner_kind)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u32 uid;
 
 	if (event == QJ_TASK_ALIVE) /* sent once each, when tracing begins */
-		return owner_kind == QJ_OWNER_SERVER ||
-		       __sync_fetch_and_add(&tasks_alive, 1) < ALIVE_MAX;
+		return owner_kind == QJ_OWNER_SERVER || count_alive() < ALIVE_MAX;
 	uid = BPF_CORE_READ(task, real_cred, uid.val);
 	if (owner_kind == QJ_OWNER_SERVER)
 		return user_may(uid, owner_kind, now, SERVER_TASKS_PER_S);

@@ -5,7 +5,7 @@
 #include "task_budget.bpf.h"
 
 /* The server that the root part follows now, and the process that it runs as. */
-extern struct qj_running followed;
+extern QJ_VISIBLE struct qj_running followed;
 
 struct file_id {
 	__u64 inode;
@@ -94,8 +94,7 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 
 static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
 {
-	struct thread_state *thread =
-	    bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct thread_state *thread = thread_made(task);
 
 	if (!thread) {
 		count_loss(this_cpu(), QJ_LOSS_STATE);
@@ -189,7 +188,7 @@ int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 	if (server)
 		adopt(task, server, PHASE_STARTUP);
 	else
-		bpf_task_storage_delete(&threads, task);
+		thread_forget(task);
 	label_slice(cpu, task, now);
 	emit_task(task, QJ_TASK_EXEC, server, task->comm);
 	return 0;
@@ -238,6 +237,14 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	return 0;
 }
 
+/* Task storage goes with its task; a hash map's entry does not. */
+SEC("?tp_btf/sched_process_free")
+int BPF_PROG(on_freed, struct task_struct *task)
+{
+	thread_forget(task);
+	return 0;
+}
+
 SEC("iter/task")
 int on_alive(struct bpf_iter__task *ctx)
 {
@@ -281,7 +288,7 @@ int on_stop(struct bpf_iter__task *ctx)
 
 	if (!task)
 		return 0;
-	thread = bpf_task_storage_get(&threads, task, 0, 0);
+	thread = thread_of(task);
 	if (thread)
 		query_open(this_cpu(), thread, (__u64)task->tgid << 32 | (__u32)task->pid);
 	return 0;

@@ -25,8 +25,10 @@ struct mongodb_read {
 /* Threads that serve clients are named conn1, conn2, … (transport/service_executor_utils.cpp). */
 static __always_inline bool serves_client(const struct task_struct *task)
 {
-	return task->comm[0] == 'c' && task->comm[1] == 'o' && task->comm[2] == 'n' &&
-	       task->comm[3] == 'n';
+	char comm[4] = {};
+
+	bpf_probe_read_kernel(comm, sizeof(comm), task->comm);
+	return comm[0] == 'c' && comm[1] == 'o' && comm[2] == 'n' && comm[3] == 'n';
 }
 
 static __always_inline struct thread_state *mongodb_client_thread(void)

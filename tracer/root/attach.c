@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "root.h"
-#include "qjoule.skel.h"
+#include "variant.h"
 
 #define MAX_LINKS      320	    /* also of servers that are followed */
 #define RING_BYTES_MAX (1ull << 30) /* all rings together */
@@ -125,7 +125,7 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 		return -EINVAL;
 	if (!(request->flags & RP_LOAD_VERBOSE))
 		libbpf_set_print(NULL);
-	skeleton = qjoule_bpf__open();
+	skeleton = variant_open(request->flags & RP_LOAD_EARLY);
 	return skeleton ? configure(&plan) ?: qjoule_bpf__load(skeleton) : -errno;
 }
 
@@ -152,11 +152,7 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	if (!skeleton || request->number >= (uint32_t)skeleton->skeleton->map_cnt)
 		return -EINVAL;
 
-	const struct bpf_map *maps[] = {
-	    skeleton->maps.batches,    skeleton->maps.cycles,	     skeleton->maps.instructions,
-	    skeleton->maps.llc_misses, skeleton->maps.sums_even,     skeleton->maps.sums_odd,
-	    skeleton->maps.bss,	       skeleton->maps.more_counters, skeleton->maps.idles,
-	};
+	const struct bpf_map *maps[] = TRACER_MAPS(skeleton);
 
 	for (unsigned i = 0; answer->fd < 0 && i < sizeof(maps) / sizeof(maps[0]); i++)
 		if (maps[i] == *skeleton->skeleton->maps[request->number].map)

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The two variants of the BPF programs, and what the root part gives the tracer of them. */
+#ifndef QJ_VARIANT_H
+#define QJ_VARIANT_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "shared.h"
+
+#include "qjoule.skel.h"
+#include "qjoule_early.skel.h"
+
+/* The maps that the tracer reads or writes itself. */
+#define TRACER_MAPS(s)                                                                             \
+	{                                                                                          \
+		(s)->maps.batches, (s)->maps.bss, (s)->maps.cycles, (s)->maps.sums_even,           \
+		    (s)->maps.sums_odd, (s)->maps.instructions, (s)->maps.llc_misses,              \
+		    (s)->maps.idles, (s)->maps.more_counters,                                      \
+	}
+
+/*
+ * Opens the programs; `early`: those of bpf/core/early.bpf.h, which have the same maps, programs
+ * and variables. Returns NULL and sets errno on failure.
+ */
+static inline struct qjoule_bpf *variant_open(bool early)
+{
+	struct qjoule_bpf *s = calloc(1, sizeof(*s));
+	int err = s ? qjoule_bpf__create_skeleton(s) : -ENOMEM;
+
+	if (!err && early)
+		s->skeleton->data = (void *)qjoule_early_bpf__elf_bytes(&s->skeleton->data_sz);
+	err = err ?: bpf_object__open_skeleton(s->skeleton, NULL);
+	if (!err)
+		return s;
+	qjoule_bpf__destroy(s);
+	errno = -err;
+	return NULL;
+}
+
+#endif /* QJ_VARIANT_H */
