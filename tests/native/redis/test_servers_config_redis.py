@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_io_threads_of_a_redis_without_the_option_read(start: Callable[..., Cand
     ],
 )
 def test_io_threads_are_taken_to_read_where_options_have_another_form(
-    start: Callable[..., Candidate], odd: dict[str, int], why: str
+    start: Callable[..., Candidate], odd: dict[str, Any], why: str
 ) -> None:
     process = start("options")
     have_threads(process, "io_thd_1")
