@@ -35,11 +35,11 @@ def _client(server: DatabaseServer, number: int, ready: threading.Barrier) -> No
     ready.wait(TIMEOUT_S)
     marker = b"m_client_%d" % number
     prepared = client.prepare(b"select ? + 1 as " + marker)
-    other = client.prepare(b"set @" + marker + b" = ?")
+    other = client.prepare(b"set @last = (select ? as " + marker + b")")
     for value in range(ROUNDS):
         client.query(b"select %d as %s" % (value, marker))
         client.execute(prepared, value)
-        client.query(b"set @%s = %d" % (marker, value))
+        client.query(b"set @last = (select %d as %s)" % (value, marker))
         client.execute(other, value)
     client.quit()
 
