@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -33,6 +34,7 @@ _PROCESS = struct.Struct("=i")
 _ANSWER_BYTES = 1 << 14
 _ROOT, _COMMAND = 3, 4  #: the keeper's descriptors
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
+_END_TRIES, _END_PAUSE_S = 100, 0.01
 
 #: Follows a process: yields what is known, the final answer last. Its argument is the root part.
 Follow = Callable[[socket.socket, int], Iterable[Followed]]
@@ -41,9 +43,9 @@ Follow = Callable[[socket.socket, int], Iterable[Followed]]
 class Keeper:
     """The command's end: a `stream.following.Follower`."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, pid: int) -> None:
         connection.setblocking(False)
-        self._connection = connection
+        self._connection, self._pid = connection, pid
 
     def ask(self, pid: int) -> None:
         """Asks for a process to be followed. A keeper that has too much to do ignores it."""
@@ -59,8 +61,15 @@ class Keeper:
         return found
 
     def close(self) -> None:
-        """The keeper ends by itself, or with this process."""
+        """Waits shortly for the keeper's end. One that is following a server ends with this
+        process.
+        """
         self._connection.close()
+        with suppress(ChildProcessError):
+            for _ in range(_END_TRIES):
+                if os.waitpid(self._pid, os.WNOHANG)[0]:
+                    break
+                time.sleep(_END_PAUSE_S)
 
 
 def start_keeper(follow: Follow) -> Keeper | None:
@@ -73,7 +82,8 @@ def start_keeper(follow: Follow) -> Keeper | None:
     parent = os.getpid()
     gc.freeze()
     try:
-        if not os.fork():
+        pid = os.fork()
+        if not pid:
             _keep(follow, to_root, theirs.fileno(), parent)
     except OSError as error:
         raise QjouleError(f"no process can be started: {error.strerror}") from None
@@ -81,7 +91,7 @@ def start_keeper(follow: Follow) -> Keeper | None:
         gc.unfreeze()
     os.close(to_root)
     theirs.close()
-    return Keeper(ours)
+    return Keeper(ours, pid)
 
 
 def _keep(follow: Follow, to_root: int, command: int, parent: int) -> NoReturn:
