@@ -135,7 +135,8 @@ def _close(out: list[Token], group: _Group) -> None:
     inside = group.opened + 1
     if len(out) == inside:
         return
-    _element_ends(out, group, len(out))
+    if group.element < len(out):  # not after a comma at which the statement is cut
+        _element_ends(out, group, len(out))
     if group.plain:
         out[inside:] = [MANY]
     elif group.use is _Use.LIST and group.alike and group.elements > 1:

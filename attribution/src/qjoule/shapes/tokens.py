@@ -61,7 +61,6 @@ _STANDARD = re.compile(
 )
 
 _ELLIPSIS_BYTES = ELLIPSIS.encode().decode("latin-1")
-_LITERAL = re.compile(rf"[{NUMBER}{STRING}]")
 
 
 def strip_ellipsis(reduced: str) -> tuple[str, bool]:
@@ -77,16 +76,16 @@ def strip_ellipsis(reduced: str) -> tuple[str, bool]:
 
 def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
     """A statement that is cut, or whose literals cannot be told from its structure, ends at its
-    first literal.
+    first string.
 
-    How much follows it before the cut depends on the lengths of literals, and one statement must
-    not have a shape per length. Returns the statement, and whether it is truncated.
+    How much follows it before the cut depends on the lengths of strings, and one statement must not
+    have a shape per length. Returns the statement, and whether it is truncated.
     """
     unsure = reduced.find(UNSURE)
     if unsure >= 0:
         reduced, truncated = reduced[:unsure], True
-    if truncated and (first := _LITERAL.search(reduced)):
-        reduced = reduced[: first.end()]
+    if truncated and STRING in reduced:
+        reduced = reduced[: reduced.index(STRING) + 1]
     return reduced, truncated
 
 
