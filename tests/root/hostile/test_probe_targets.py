@@ -175,7 +175,7 @@ def test_a_program_that_is_not_loaded(target: Target) -> None:
 
 
 def test_more_probes_than_there_is_room(target: Target) -> None:
-    for _ in range(160):  # MAX_LINKS
+    for _ in range(320):  # MAX_LINKS
         target.attach()
     with refused(errno.ENOSPC):
         target.attach()
