@@ -44,6 +44,29 @@ void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64
 	return map == &tags_room ? (void *)&room : &thread;
 }
 
+long bpf_task_storage_delete(void *map, struct task_struct *of)
+{
+	return 0; /* a test's thread lives as long as the test */
+}
+
+/* Here is no server, so nothing is found in its memory: mysql/memory.bpf.h,
+ * postgres/prepared.bpf.h. */
+int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *of)
+{
+	return 0;
+}
+
+int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *of)
+{
+	return 0;
+}
+
+int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *of, __u64 addr,
+			   __u64 name)
+{
+	return 0;
+}
+
 /* ---- a connection ------------------------------------------------------------------------- */
 
 static void forget(void)
