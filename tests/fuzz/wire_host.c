@@ -44,11 +44,6 @@ void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64
 	return map == &tags_room ? (void *)&room : &thread;
 }
 
-long bpf_task_storage_delete(void *map, struct task_struct *of)
-{
-	return 0; /* a test's thread lives as long as the test */
-}
-
 /* Here is no server, so nothing is found in its memory: mysql/memory.bpf.h,
  * postgres/prepared.bpf.h. */
 int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *of)

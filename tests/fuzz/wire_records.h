@@ -85,7 +85,8 @@ struct wire_record {
 	__u8 record[];
 };
 
-void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags)
+/* Its caller does not see the size: a record may be shorter than the struct that it begins. */
+__attribute__((noinline)) void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags)
 {
 	struct wire_record *r = malloc(sizeof(*r) + bytes);
 

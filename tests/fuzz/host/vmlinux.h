@@ -11,6 +11,7 @@ typedef int pid_t;
 struct task_struct {
 	void *bpf_storage;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
 	unsigned long nvcsw;
 	unsigned int flags;
 	pid_t pid;
