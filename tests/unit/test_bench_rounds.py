@@ -76,7 +76,7 @@ def test_empty_programs_stand_on_the_hooks_of_the_real_ones() -> None:
         name
         for path in (ROOT / "bpf").glob("*/*.bpf.c")
         for name in section.findall(path.read_text())
-    }
+    } - {"sched_process_free"}  # of the variant for early kernels alone
     assert real == {*empty.ALWAYS, empty.SOCKET, empty.REDIS_SEND}
     assert set(section.findall((empty.HERE / "empty.bpf.c").read_text())) == real
 
