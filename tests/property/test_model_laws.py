@@ -218,7 +218,7 @@ def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> Non
 def test_law6_numbers_carry_their_unit_in_their_name() -> None:
     plain = {
         # counts, ids, indices and ratios
-        *("calls", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
+        *("calls", "pid", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
         *("timed", "drift"),
         *("raw", "seen"),
         *("alpha", "weight_error", "package", "packages", "range", "first", "unknown", "a", "b"),

@@ -90,14 +90,16 @@ def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
 
 
 def text_of(characters: str) -> str:
-    """Safe text from characters that are bytes; what is not UTF-8 is read as Latin-1."""
+    """Safe text from characters that are bytes; what is not UTF-8 is read as Latin-1, or as its
+    superset that servers mean by it.
+    """
     if characters.isascii():
         return sanitise(characters)
     text = characters.encode("latin-1")
     try:
         return sanitise(text.decode())
     except UnicodeDecodeError:
-        return sanitise(characters)
+        return sanitise(text.decode("cp1252", "replace"))
 
 
 def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> list[Token]:
