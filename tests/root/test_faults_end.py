@@ -273,3 +273,30 @@ def _only_line(words: str) -> str:
 def _last_line(words: str) -> str:
     assert "Traceback" not in words
     return words.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["top", "record"])
+def test_a_signal_ends_what_a_script_started_in_the_background(
+    command: str, number: signal.Signals, mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    """A shell without job control has background commands ignore SIGINT."""
+    how = {"top": ["-b", "--csv", "-d", "0.5"], "record": ["-o", str(tmp_path / "t")]}[command]
+    with subprocess.Popen(
+        ["env", "--ignore-signal=INT", QJOULE, command, *how, "--pid", str(mariadb.pid)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            said = process.stdout if command == "top" else process.stderr
+            assert said is not None
+            assert said.readline()
+            ids = bpf_ids(process.pid)
+            process.send_signal(number)
+            _, words = process.communicate(timeout=WAIT_S)
+            assert process.returncode == 0, words
+        finally:
+            process.kill()
+    nothing_is_attached(ids)

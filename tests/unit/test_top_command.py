@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -153,3 +154,23 @@ def test_export_goes_elsewhere_where_the_directory_cannot_be_written(
     monkeypatch.setattr(tempfile, "tempdir", "/proc/sys")
     with pytest.raises(QjouleError, match="/proc/sys/qjoule-top-"):
         export(ViewState())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_where_a_script_started_it_in_the_background(
+    trace: Path, number: signal.Signals
+) -> None:
+    """A shell without job control has background commands ignore SIGINT."""
+    command = [sys.executable, "-m", "qjoule", "top", "--replay", str(trace), "-b"]
+    with subprocess.Popen(
+        ["env", "--ignore-signal=INT", *command, "-d", "0.1", "--speed", "0.1", "--csv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("elapsed_s,")
+        process.send_signal(number)
+        assert process.wait(10) == 0, process.stderr.read()
+        assert process.stderr.read() == ""

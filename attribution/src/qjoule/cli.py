@@ -7,6 +7,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from types import TracebackType
 
@@ -31,7 +32,7 @@ COMMANDS = {
     "import": "import_",
 }
 
-_FOR_ANOTHER = "run"  #: the user's umask applies to its program
+_FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 
 #: Errors that mean that there is no room for standard output.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -77,6 +78,7 @@ def main() -> None:
     named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if named != _FOR_ANOTHER:
         os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
+        _obey_interrupts()
     _lack_no_character()
     try:
         if "QJOULE_ROOT_PART" in os.environ:
@@ -107,6 +109,16 @@ def main() -> None:
         _say(f"cannot write: {error.strerror}")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _obey_interrupts() -> None:
+    """`kill -INT` ends a command also where a shell started it in the background.
+
+    A shell without job control, such as a script's, has its background commands ignore SIGINT, to
+    keep Ctrl-C from them. Python then leaves it ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _lack_no_character() -> None:

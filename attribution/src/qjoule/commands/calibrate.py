@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, BinaryIO
 
 import click
@@ -20,6 +18,7 @@ import click
 from qjoule.commands import calibrate_quick, options
 from qjoule.commands.calibrate_quick import Quick
 from qjoule.commands.calibrated_run import InUse, busy_share, check_source, summarise
+from qjoule.commands.ending import terminable
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
@@ -96,7 +95,7 @@ def command(
     machine, path = this_machine(), output or file.MACHINE_FILE
     known = calibrate_quick.known_before(quick, machine) if quick else None
     with (
-        _interruptible(),
+        terminable(),
         # Opened before the measurement, so that an unwritable file is reported at once.
         _published(path) as document,
         nullcontext(keep) if keep else _scratch() as directory,
@@ -174,20 +173,6 @@ def check_quiet(done: Done, allowed: bool) -> None:
             f"this machine is not idle: other programs keep {share:.0%} of it busy; stop them, or "
             "calibrate all the same with --busy, with less certain idle power"
         )
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends it like Ctrl-C: everything is cleaned up."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _render(result: Calibration) -> str:

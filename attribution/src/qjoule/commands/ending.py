@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a command that has started other processes end cleanly when it gets a signal."""
+"""Makes commands end cleanly when they get a signal."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def ending_in_order() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     before = [signal.signal(each, stop) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM and a closed terminal (unless nohup) end the block like Ctrl-C: by
+    `KeyboardInterrupt`.
+    """
+    signals = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    before = [signal.signal(each, signal.default_int_handler) for each in signals]
     try:
         yield
     finally:

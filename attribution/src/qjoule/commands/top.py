@@ -13,6 +13,7 @@ from typing import cast
 import click
 
 from qjoule.commands import options
+from qjoule.commands.ending import terminable
 from qjoule.contract import Rung
 from qjoule.engine.groups import check_keys
 from qjoule.engine.live_groups import GROUPS, TAG
@@ -242,7 +243,7 @@ def _print(
     as_csv: bool,
     limit: int,
 ) -> None:
-    """Snapshots on standard output, each flushed, until the last one or Ctrl-C."""
+    """Snapshots on standard output, each flushed, until the last one or a signal to end."""
     if as_json:
         texts = json_lines(source, controls, snapshots)
     elif as_csv:
@@ -253,7 +254,7 @@ def _print(
             render(snapshot.interval, color=color, limit=limit) + "\n"
             for snapshot in first(source, controls, snapshots)
         )
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), terminable():
         for text in texts:
             sys.stdout.write(text)
             sys.stdout.flush()
