@@ -11,7 +11,6 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
-from qjoule.reporters.missing import lost
 
 if TYPE_CHECKING:
     from qjoule.imports.perf.build import Request
@@ -129,18 +128,16 @@ def perf(
 
 
 def _import(request: Request, directory: Path) -> None:
+    from qjoule.commands.written import what_was_written  # noqa: PLC0415 (not for --help)
+    from qjoule.engine.calls import count_calls  # noqa: PLC0415
     from qjoule.imports.perf.build import import_perf  # noqa: PLC0415
+    from qjoule.trace.reader import Trace  # noqa: PLC0415
 
     done = import_perf(request, directory)
     meta = done.meta
     for note in done.notes:
         say(note)
-    words = lost(meta.loss, meta.lost_cpu_ns)
-    say(
-        f"{directory}: {meta.rows.get('queries', 0):,} queries, "
-        f"{meta.rows.get('segments', 0):,} segments, energy {meta.energy.source} "
-        f"({meta.energy.grade}), {f'lost: {words}' if words else 'nothing lost'}"
-    )
+    say(what_was_written(directory, meta, count_calls(Trace(directory))))
 
 
 def _counters(folder: Path = Path("/sys/bus/event_source/devices/power/events")) -> list[str]:

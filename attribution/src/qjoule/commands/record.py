@@ -7,27 +7,24 @@ import grp
 import os
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import click
 
 from qjoule.commands import options
+from qjoule.commands.record_job import Job, servers
 from qjoule.commands.say import say
 from qjoule.commands.taken_along import TakenAlong
 from qjoule.contract import Mode, Rung
-from qjoule.engine.recorded import server_changes
+from qjoule.engine.calls import count_calls
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
-from qjoule.model.labels import BY_THREAD
-from qjoule.reporters import changes
-from qjoule.reporters.alarm import alarm_of
-from qjoule.reporters.missing import lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.directory import inside
-from qjoule.session.meter import Meter, start_meter
+from qjoule.session.meter import start_meter
 from qjoule.session.program import Running, start
 from qjoule.session.signals import stopping
 from qjoule.session.targets import Targets, find_targets
@@ -35,9 +32,9 @@ from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
 from qjoule.stream.recording import record
-from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter
 
 
@@ -205,33 +202,14 @@ def command(
     along = TakenAlong.of(calibration, memory)
     for words in along.notes:
         say(words)
-    job = _Job(directory, duration, program, capture_literals, along, outside, rest_s)
+    job = Job(directory, duration, program, capture_literals, along, outside, rest_s)
     if group is not None:
         os.umask(0o027)
     with inside(directory, group):
         return _record(targets, settings, job)
 
 
-_NOTHING = TakenAlong()
-
-
-@dataclass(frozen=True)
-class _Job:
-    directory: Path
-    duration: float | None
-    program: tuple[str, ...]
-    literals: bool
-    along: TakenAlong = _NOTHING
-    meter: Meter | None = None
-    rest_s: float | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        """How long to record; None: until it is stopped."""
-        return None if self.duration is None else self.duration + (self.rest_s or 0.0)
-
-
-def _record(targets: Targets, settings: Settings, job: _Job) -> int:
+def _record(targets: Targets, settings: Settings, job: Job) -> int:
     """Records into the working directory; returns the exit code."""
     leave_pandas_out()
     child: Running | None = None
@@ -249,7 +227,7 @@ def _record(targets: Targets, settings: Settings, job: _Job) -> int:
 
         traced = tracing(targets, settings, applications=Applications.UNSEEN, attached=attached)
         with traced as running:
-            say(f"tracing {_servers(running.meta)}; {_until(job)}")
+            say(f"tracing {servers(running.meta)}; {job.until}")
             if running.unheard:
                 say(running.unheard)
             written = _written(running, job, client_tags=settings.client_tags)
@@ -257,7 +235,8 @@ def _record(targets: Targets, settings: Settings, job: _Job) -> int:
                 child.cancel()
             stopped_by.close()
             running.tracer.close()
-            _say_written(written, job, running.tags)
+            for words in job.summary(written, count_calls(Trace(".")), running.tags):
+                say(words)
     if child is None:
         return 0 if written.complete else 1
     if (code := child.exit_code()) is None:
@@ -266,7 +245,7 @@ def _record(targets: Targets, settings: Settings, job: _Job) -> int:
     return code
 
 
-def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
+def _written(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
     """Writes the trace until it ends; returns its metadata."""
     try:
         writer = TraceWriter(".")
@@ -283,49 +262,3 @@ def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
         )
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
-
-
-def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
-    rows = written.rows
-    say(
-        f"{job.directory}: {_some(rows.get('queries', 0), 'query', 'queries')}, "
-        f"{_some(rows.get('segments', 0), 'segment', 'segments')}, "
-        f"energy {written.energy.source} ({written.energy.grade}), {job.along.said}, "
-        f"{_lost(written)}"
-    )
-    for change in server_changes(written):
-        say(changes.said(change))
-    if words := alarm_of(written.loss, rows.get("queries", 0)):
-        say(f"ALARM: {words}")
-    if job.meter is not None:
-        say(job.meter.summary)
-    if tags is not None and tags.applications:
-        say(
-            f"tagged: {_some(tags.joined, 'query', 'queries')}, "
-            f"by {_some(tags.applications, 'process', 'processes')}"
-        )
-
-
-def _servers(meta: Meta) -> str:
-    return ", ".join(
-        f"{server.name} ({'by thread' if server.rung == BY_THREAD else server.rung})"
-        for server in meta.servers
-    )
-
-
-def _until(job: _Job) -> str:
-    rest = "" if job.rest_s is None else f", with {job.rest_s:g} s of rest first"
-    if job.program:
-        return f"until {Path(job.program[0]).name} ends{rest}"
-    if job.duration is None:
-        return f"Ctrl-C stops{rest}"
-    return f"for {job.duration:g} s{rest}, Ctrl-C stops"
-
-
-def _some(number: int, one: str, more: str) -> str:
-    return f"{number:,} {one if number == 1 else more}"
-
-
-def _lost(meta: Meta) -> str:
-    words = lost(meta.loss, meta.lost_cpu_ns)
-    return f"lost: {words}" if words else "nothing lost"

@@ -11,14 +11,13 @@ not have recorded in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import QueryFlag
-from qjoule.engine.columns import coded
+from qjoule.engine.calls import CALL_COLUMNS, Calls, calls_of
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels, Wanted
 from qjoule.engine.transactions import KEY, Transactions
 from qjoule.model import id_runs
@@ -32,7 +31,6 @@ from qjoule.trace.views import view
 #: Records whose variants are held, 4 bytes each.
 HELD_ROWS = 1 << 22
 _ONE = np.uint64(1)
-_CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
 
 
 class Part(Protocol):
@@ -40,24 +38,6 @@ class Part(Protocol):
 
     def read(self, columns: Sequence[str]) -> pa.Table | None:
         """The part's records; None, or none, if they cannot be read."""
-
-
-@dataclass(frozen=True)
-class Calls:
-    """Queries that ended as calls do: group, end time, latency, executions; (n,) each.
-
-    A latency below 0 is not known: the end of the query was not seen.
-    """
-
-    group: I64
-    end_ns: I64
-    latency_ns: I64
-    executions: I64
-
-    def take(self, rows: Bool) -> Calls:
-        return Calls(
-            self.group[rows], self.end_ns[rows], self.latency_ns[rows], self.executions[rows]
-        )
 
 
 class QueryGroups:
@@ -81,7 +61,7 @@ class QueryGroups:
         self._labels = QueryLabels(shapes, server_name, by, where, told=transactions)
         self._transactions = transactions
         own = () if transactions is None else ("query", KEY)
-        self._columns = list(dict.fromkeys([*self._labels.columns, *_CALL_COLUMNS, *own]))
+        self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *own]))
         self._commits = Latencies()
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
@@ -168,7 +148,7 @@ class QueryGroups:
         table = self._parts[part].read(self._columns)
         if table is None:
             return Calls(*np.zeros((4, 0), np.int64))
-        calls = _calls(self._labels.variants(table), table, self._called, self._transactions)
+        calls = calls_of(self._labels.variants(table), table, self._called, self._transactions)
         calls = calls.take(calls.group >= 0)
         return replace(calls, group=self._labels.group[calls.group])
 
@@ -178,7 +158,7 @@ class QueryGroups:
             self.ends_ns.append(None)
             return None
         variants = self._labels.variants(table)
-        calls = _calls(variants, table, self._called, self._transactions)
+        calls = calls_of(variants, table, self._called, self._transactions)
         if self._transactions is not None:
             commit_ns = self._transactions.ended_by(table)[3]
             rows = np.flatnonzero(commit_ns >= 0)
@@ -238,31 +218,3 @@ def _by_id(table: pa.Table) -> tuple[U64, I64 | slice]:
     ids = ids[order]
     once = np.append(True, ids[1:] != ids[:-1])
     return ids[once], order[once]
-
-
-def _calls(
-    variants: I32, table: pa.Table, commands: Sequence[str], transactions: Transactions | None
-) -> Calls:
-    """Calls by variant. Children count only if queries are grouped by child. The time of a
-    PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
-    that is recorded elsewhere. With `transactions`, the query that ends one is its one call."""
-    end_ns = view(table.column("end_ns"))
-    begin_ns = view(table.column("begin_ns"))
-    command = coded(table.column("command"), "query")
-    called = command.among(commands)
-    unfinished = coded(table.column("status"), "").among(("unfinished",))
-    flags = view(table.column("flags"), 0)
-    executions = view(table.column("executions"), 1).astype(np.int64)
-    child = command.among(("child",))
-    if child.any():
-        executions = np.where(child, 1, executions)
-    if transactions is not None:
-        is_in_one, ended, first_ns, _ = transactions.ended_by(table)
-        executions = np.where(is_in_one & ~child, ended, executions)
-        begin_ns = np.where(ended & ~child, first_ns, begin_ns)
-    lasted_ns = end_ns - begin_ns
-    counts = called & ~unfinished & (lasted_ns >= 0) & (executions > 0)
-    if flags.any():
-        lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
-    calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions)
-    return calls if counts.all() else calls.take(counts)

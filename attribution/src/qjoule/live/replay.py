@@ -14,9 +14,10 @@ import numpy as np
 
 from qjoule.engine import recorded, tables
 from qjoule.engine.accounts import Accounts, total_errors
+from qjoule.engine.calls import Calls
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
-from qjoule.engine.query_groups import Calls, CallsByEnd
+from qjoule.engine.query_groups import CallsByEnd
 from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books

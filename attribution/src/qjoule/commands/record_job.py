@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording as the user asked for it, and what `qjoule record` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.commands.taken_along import TakenAlong
+from qjoule.commands.written import some, what_was_written
+from qjoule.engine.calls import CallCount
+from qjoule.engine.recorded import server_changes
+from qjoule.model.labels import BY_THREAD
+from qjoule.reporters import changes
+from qjoule.reporters.alarm import alarm_of
+from qjoule.session.meter import Meter
+from qjoule.tags.tagging import TagSource
+from qjoule.trace.meta import Meta
+
+_NOTHING = TakenAlong()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to record, and where to."""
+
+    directory: Path
+    duration: float | None
+    program: tuple[str, ...]
+    literals: bool
+    along: TakenAlong = _NOTHING
+    meter: Meter | None = None
+    rest_s: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long to record; None: until it is stopped."""
+        return None if self.duration is None else self.duration + (self.rest_s or 0.0)
+
+    @property
+    def until(self) -> str:
+        """When it ends, in words."""
+        rest = "" if self.rest_s is None else f", with {self.rest_s:g} s of rest first"
+        if self.program:
+            return f"until {Path(self.program[0]).name} ends{rest}"
+        if self.duration is None:
+            return f"Ctrl-C stops{rest}"
+        return f"for {self.duration:g} s{rest}, Ctrl-C stops"
+
+    def summary(self, written: Meta, counted: CallCount, tags: TagSource | None) -> Iterator[str]:
+        """What was written, line by line."""
+        yield what_was_written(self.directory, written, counted, self.along.said)
+        for change in server_changes(written):
+            yield changes.said(change)
+        if words := alarm_of(written.loss, counted.calls):
+            yield f"ALARM: {words}"
+        if self.meter is not None:
+            yield self.meter.summary
+        if tags is not None and tags.applications:
+            yield (
+                f"tagged: {some(tags.joined, 'query', 'queries')}, "
+                f"by {some(tags.applications, 'process', 'processes')}"
+            )
+
+
+def servers(meta: Meta) -> str:
+    """The servers that are traced, each with its rung."""
+    return ", ".join(
+        f"{server.name} ({'by thread' if server.rung == BY_THREAD else server.rung})"
+        for server in meta.servers
+    )
