@@ -22,14 +22,6 @@ struct mysql_name {
 	__u64 length;
 };
 
-struct mysql_met_map {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64); /* session */
-	__type(value, __u8);
-};
-extern struct mysql_met_map mysql_met SEC(".maps");
-
 /* In memory.bpf.c, so that the verifier checks each once. They return 0. */
 extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Reports user and database of the thread's session, whose login was not seen. */
@@ -44,17 +36,6 @@ static __always_inline void mysql_executed(struct qj_cpu_state *cpu, struct thre
 	if (!thread->shape)
 		statement_unseen(cpu, thread, thread->mysql.unknown);
 	label_query(cpu, thread);
-}
-
-/* Rung symbol: notes that a session's names are known. Returns whether they were. */
-static __always_inline bool mysql_meet(__u64 session)
-{
-	static const __u8 yes = 1;
-
-	if (bpf_map_lookup_elem(&mysql_met, &session))
-		return true;
-	bpf_map_update_elem(&mysql_met, &session, &yes, BPF_ANY);
-	return false;
 }
 
 #endif

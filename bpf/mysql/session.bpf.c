@@ -15,6 +15,7 @@
  */
 #include "core/descriptor.bpf.h"
 #include "command.bpf.h"
+#include "sessions.bpf.h"
 
 #define LOGIN_FORMAT_BYTES 6
 
@@ -73,16 +74,20 @@ int BPF_KPROBE(mysql_client, __u64 vio)
 static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 {
 	struct thread_state *thread = symbol_thread();
+	__u64 session;
 
 	if (!thread || !is_login(format))
 		return;
-	if (thread->socket && !changes_user(thread))
-		emit_of(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
-	mysql_meet(session_of(thd));
-	thread->socket = 0; /* the thread's next login has another socket */
-	if (changes_user(thread))
+	if (changes_user(thread)) {
+		session = mysql_session(thread, thd);
 		thread->mysql.changes = 1;
-	emit_of(thread, session_of(thd), QJ_SESSION_USER, user,
+	} else {
+		session = mysql_logs_in(this_cpu(), thread, thd);
+		if (thread->socket)
+			emit_of(thread, session, QJ_SESSION_MET, 0, 0);
+	}
+	thread->socket = 0; /* the thread's next login has another socket */
+	emit_of(thread, session, QJ_SESSION_USER, user,
 		string_bytes(thread, user, sizeof(thread->scratch)));
 }
 
@@ -113,7 +118,7 @@ int BPF_KPROBE(mysql_database, __u64 thd, __u64 lex_string)
 	if (!thread)
 		return 0;
 	bpf_probe_read_user(&name, sizeof(name), (const void *)lex_string);
-	thread->mysql.changing = session_of(thd);
+	thread->mysql.changing = mysql_session(thread, thd);
 	emit_of(thread, thread->mysql.changing, QJ_SESSION_DATABASE, name.text,
 		at_most(name.length, QJ_STARTUP_BYTES));
 	return 0;

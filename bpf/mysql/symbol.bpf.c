@@ -4,6 +4,7 @@
  * whatever the transport, and returns when its reply was sent.
  */
 #include "command.bpf.h"
+#include "sessions.bpf.h"
 #include "suspended.bpf.h"
 
 #define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
@@ -23,11 +24,6 @@ struct mysql_com_execute {
 	__u64 parameters; /* from 8.0.23 on, like their count: an array of struct PS_PARAM */
 	__u64 count;
 };
-
-static __always_inline bool is_pool(const struct thread_state *thread)
-{
-	return facts_of(thread)[QJ_MYSQL_POOL];
-}
 
 /* Resumes a suspended command, which may have begun on another thread. */
 static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
@@ -69,23 +65,36 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	query_release(cpu, thread, now);
 }
 
+/* The thread works for the session with this object. */
+static __always_inline void serve(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 thd)
+{
+	__u64 number = mysql_number(thread, thd), session, *known;
+
+	if (mysql_serves(thread, number))
+		return;
+	known = bpf_map_lookup_elem(&mysql_sessions, &number);
+	session = known ? *known : number;
+	if (thread->session != session)
+		thread->query = 0; /* since its last command the thread may have handled a login */
+	thread->session = session;
+	thread->mysql.number = number;
+	if (known)
+		return;
+	bpf_map_update_elem(&mysql_sessions, &number, &session, BPF_ANY);
+	mysql_find_names(cpu, thread);
+}
+
 static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state **cpu,
 						  bool *resumed)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
-	__u64 now, session;
+	__u64 now;
 
 	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
 		return 0;
 	now = bpf_ktime_get_ns();
 	*cpu = this_cpu();
-	session = session_of(thd);
-	if (thread->session != session) {
-		thread->query = 0; /* since its last command the thread may have handled a login */
-		thread->session = session;
-		if (!mysql_meet(session))
-			mysql_find_names(*cpu, thread);
-	}
+	serve(*cpu, thread, thd);
 	*resumed = is_pool(thread) && resume(*cpu, thread, now);
 	if (!*resumed)
 		query_begin(*cpu, thread, now);

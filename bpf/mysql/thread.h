@@ -33,6 +33,7 @@ struct mysql_thread {
 			__u32 unknown; /* id of a prepared statement whose text is unknown */
 		};
 	};
+	__u64 number;	   /* rung symbol: the session object that it served last */
 	__u64 changing;	   /* rung symbol: the session whose database may change; 0: none */
 	__u64 child_stack; /* stack pointer at the beginning of a procedure's statement */
 	__u32 length;	   /* length of the current packet */

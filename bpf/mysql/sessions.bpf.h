@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Sessions on the rung `symbol`, where functions get a session's object (class THD). A server gives
+ * the object of a connection that has ended to the next one, so a login begins a session of its
+ * own: a session's id is that of its login. A session that was open before is known by its object.
+ */
+#ifndef QJOULE_MYSQL_SESSIONS_BPF_H
+#define QJOULE_MYSQL_SESSIONS_BPF_H
+
+#include "core/query.bpf.h"
+
+#define MYSQL_ADDRESS_BITS 48
+
+struct mysql_sessions_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);   /* as mysql_number() returns it */
+	__type(value, __u64); /* the session whose object it is, and whose names are known */
+};
+extern struct mysql_sessions_map mysql_sessions SEC(".maps");
+
+static __always_inline bool is_pool(const struct thread_state *thread)
+{
+	return facts_of(thread)[QJ_MYSQL_POOL];
+}
+
+/* A session object, told apart from those of other servers. */
+static __always_inline __u64 mysql_number(const struct thread_state *thread, __u64 thd)
+{
+	return session_of(thd ^ (__u64)thread->server << MYSQL_ADDRESS_BITS);
+}
+
+/* Whether the thread served this object last. In a pool another thread may have ended it since. */
+static __always_inline bool mysql_serves(const struct thread_state *thread, __u64 number)
+{
+	return thread->mysql.number == number && !is_pool(thread);
+}
+
+/* The session of an object. */
+static __always_inline __u64 mysql_session(const struct thread_state *thread, __u64 thd)
+{
+	__u64 number = mysql_number(thread, thd), *known;
+
+	if (mysql_serves(thread, number))
+		return thread->session;
+	known = bpf_map_lookup_elem(&mysql_sessions, &number);
+	return known ? *known : number;
+}
+
+/* A client logs in: another client may have had the object before. */
+static __always_inline __u64 mysql_logs_in(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 thd)
+{
+	__u64 number = mysql_number(thread, thd), session = new_id(cpu);
+
+	bpf_map_update_elem(&mysql_sessions, &number, &session, BPF_ANY);
+	thread->mysql.number = 0;
+	return session;
+}
+
+#endif
