@@ -181,4 +181,7 @@ def test_a_redis_is_known_by_its_file_whatever_that_is_called(
     for pid, title in titles.items():
         entry = fake.add(pid, str(exe), comm="redis-sentinel" if pid == 404 else "redis-server")
         (entry / "cmdline").write_text(title + "\0" * 20)
-    assert [server.tgids for server in running(fake)] == [(400,), (403,)]
+    found = running(fake)
+    assert [server.tgids for server in found] == [(400,), (403,)]
+    assert {server.program for server in found} == {str(exe.with_name("redis-server"))}
+    assert {server.exe_name for server in found} == {str(exe)}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ ID = "3f2a9c1b7d20" + "e" * 52
 NO = Fact(False, "")
 
 
-def server(pid: int, port: int = 6379, **fields: str) -> Server:
+def server(pid: int, port: int = 6379, **fields: Any) -> Server:
     tgids, ports = ((pid,), (port,)) if pid else ((), ())
     one = Server(0, "redis", "7", Path("/r"), "/usr/bin/r", (1, 2), tgids, ports, (), NO, NO)
     return Server(**{**vars(one), **fields})
@@ -53,6 +54,15 @@ def test_a_container_is_always_in_the_name() -> None:
     assert labels(server(1, container="aaa")) == ["redis:6379@aaa"]
     both = labels(server(1, container="aaa"), server(2, container="bbb"), server(3))
     assert both == ["redis:6379@aaa", "redis:6379@bbb", "redis:6379"]
+
+
+def test_a_containers_paths_are_in_no_name() -> None:
+    """Every container of an image has the same ones."""
+    inside: dict[str, Any] = {"sockets": ("/run/redis/redis.sock",), "container": "aaa"}
+    assert labels(server(1, **inside), server(2, ports=(), **inside)) == [
+        "redis:6379@aaa",
+        "redis:pid-2@aaa",
+    ]
 
 
 def test_units_tell_servers_apart() -> None:

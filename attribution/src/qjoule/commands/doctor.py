@@ -246,7 +246,7 @@ def _server(planned: PlannedServer, traffic: Traffic | None, width: int) -> Iter
     if len(server.tgids) > 1:
         state += f" and {len(server.tgids) - 1} more"
     where = [f"port {port}" for port in server.ports] + list(server.sockets)
-    facts = [f"{server.flavour} {server.version}".strip(), state, *where, str(server.exe_path)]
+    facts = [f"{server.flavour} {server.version}".strip(), state, *where, server.program]
     number = f"{server.id}." if planned.traced else "-"
     yield from _wrap(f"  {number:<2} {', '.join(facts)}", width, 5)
     word = choice.rung.name.lower()

@@ -81,6 +81,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
         version=found.version,
         exe_path=Path(found.exe_path or main.exe_name),
         exe_name=main.exe_name,
+        runs_as=found.runs_as,
         exe_id=main.exe_id,
         tgids=tuple(member.pid for member in members),
         ports=found.ports,

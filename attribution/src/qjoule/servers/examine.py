@@ -28,7 +28,7 @@ from qjoule.servers.one_line import one_line
 from qjoule.servers.registered import runtimes, support_of, supported
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
-from qjoule.servers.support import Identified, Running
+from qjoule.servers.support import Identified, Running, ServerSupport
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 from qjoule.shapes.safe_text import sanitise
 
@@ -100,8 +100,20 @@ def _running(candidate: Candidate, known: Identified, tables: SocketTables) -> E
         # Other programs run in the same runtime, but with other arguments.
         restart=restart_of(candidate) if support.runtime else Restart("executable"),
         facts=settings.facts,
+        runs_as=_runs_as(candidate, support),
     )
     return _listening_on(listening, found, settings.first_port)
+
+
+def _runs_as(candidate: Candidate, support: ServerSupport) -> str:
+    """The server's name that it was started under, if its file has another one.
+
+    Redis and its tools are one file, which any of their names may belong to.
+    """
+    name = candidate.name
+    if candidate.base_name.startswith(name) or not support.may_be_named(name):
+        return ""
+    return name
 
 
 def _installed(known: Identified) -> Examined:

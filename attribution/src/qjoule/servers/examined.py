@@ -58,6 +58,7 @@ class Examined:
     exe: FileIdentity | None = None  #: None: it could not be opened
     handle: int = 0
     exe_path: str = ""
+    runs_as: str = ""  #: the name of a server that its file has another name than
     ports: tuple[int, ...] = ()
     sockets: tuple[str, ...] = ()
     udp_ports: tuple[int, ...] = ()

@@ -207,6 +207,7 @@ _EXAMINED = struct(
     exe=or_none(_IDENTITY),
     handle=number(0, _U32),
     exe_path=text(PATH_MAX),
+    runs_as=text(64, one=True),
     ports=_PORTS,
     sockets=many(text(SOCKET_PATH_MAX), SOCKETS_MAX),
     udp_ports=_PORTS,

@@ -71,12 +71,19 @@ class Server:
     uid: int = 0  #: the user of these processes
     container: str = ""  #: that it runs in: its id or name
     unit: str = ""  #: of systemd, without `.service`
+    runs_as: str = ""  #: the name that it was started under, if its file has another one
     apart: str = ""  #: what tells it from servers with the same name (`place.told_apart`)
 
     @property
     def kind(self) -> int:
         """Its number for the tracer. Products with the same wire protocol share one."""
         return server_of(self.flavour).kind
+
+    @property
+    def program(self) -> str:
+        """Its executable's path as it sees it, under the name that it was started under."""
+        folder, _, name = self.exe_name.rpartition("/")
+        return f"{folder}/{self.runs_as or name}"
 
     @property
     def running(self) -> bool:

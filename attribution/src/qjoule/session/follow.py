@@ -170,7 +170,7 @@ class _Place:
             name=self.planned.server.label,
             kind=str(server.flavour),
             version=server.version,
-            exe=server.exe_name,
+            exe=server.program,
             rung=planned.choice.rung.name.lower(),
             reason=planned.choice.why,
         )

@@ -19,7 +19,7 @@ def trace_meta(plan: AttachPlan) -> Meta:
             name=planned.server.label,
             kind=str(planned.server.flavour),
             version=planned.server.version,
-            exe=planned.server.exe_name,
+            exe=planned.server.program,
             rung=planned.choice.rung.name.lower(),
             reason=planned.choice.why,
         )
