@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 9
+#define QJ_CONTRACT_VERSION 10
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -126,8 +126,9 @@ enum qj_session_event {
 	QJ_SESSION_USER = 3,	 /* another user: the command that changes it follows */
 	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
 	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
-	QJ_SESSION_MET = 6,  /* a connection that was already logged in, or that never logs in */
-	QJ_SESSION_SETS = 7, /* a statement that sets or resets a parameter follows */
+	QJ_SESSION_MET = 6,	 /* a connection that was already logged in, or that never logs in;
+				    its process's title may follow */
+	QJ_SESSION_SETS = 7,	 /* a statement that sets or resets a parameter follows */
 	QJ_SESSION_APPLICATION = 8, /* the application's name for itself follows */
 };
 

@@ -3,6 +3,7 @@
 #ifndef QJOULE_POSTGRES_HOOKS_BPF_H
 #define QJOULE_POSTGRES_HOOKS_BPF_H
 
+#include "session.bpf.h"
 #include "wire.bpf.h"
 
 /* A backend has one client: if we attached later, that client has already logged in. */
@@ -43,12 +44,16 @@ static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct t
 					      struct thread_state *thread, __u64 addr, int got)
 {
 	__u64 now = bpf_ktime_get_ns();
+	bool unknown = thread->phase == PHASE_UNKNOWN;
 
 	postgres_find_replies(thread, task);
-	if (got > 0)
-		postgres_read(cpu, thread, addr, got, now);
-	else
+	if (got <= 0) {
 		postgres_wait(cpu, thread, now);
+		return;
+	}
+	postgres_read(cpu, thread, addr, got, now);
+	if (unknown && thread->phase == PHASE_READY) /* its login was not seen */
+		postgres_named(cpu, thread);
 }
 
 #endif

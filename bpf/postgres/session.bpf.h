@@ -33,6 +33,19 @@ static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thre
 }
 
 /*
+ * The title that the backend has written over its arguments names user and database (ps_status.c).
+ * It is sent along: a short session has ended before the reader could look into /proc.
+ */
+static __always_inline void postgres_titled(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 title = BPF_CORE_READ(task, mm, arg_start);
+
+	emit_session(cpu, thread, QJ_SESSION_MET, title,
+		     string_bytes(thread, title, sizeof(thread->scratch)));
+}
+
+/*
  * Reports the session of a client at its first statement. False: the process has no client, so it
  * runs the server's own statements (autovacuum, replication).
  *
@@ -50,7 +63,7 @@ static __always_inline bool postgres_met(struct qj_cpu_state *cpu, struct thread
 	if (port && !bpf_probe_read_user(&fd, sizeof(fd), (const void *)port))
 		thread->socket = socket_of(fd);
 	thread->session = new_id(cpu);
-	emit_session(cpu, thread, QJ_SESSION_MET, 0, 0);
+	postgres_titled(cpu, thread);
 	postgres_named(cpu, thread);
 	return true;
 }

@@ -99,13 +99,27 @@ static __always_inline bool is_at_start(const struct thread_state *thread, __u64
 	return at_start;
 }
 
+/* The next statement of a pipeline, whose text has the last one's address. */
+static __always_inline void next_of_pipeline(struct thread_state *thread)
+{
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 now = bpf_ktime_get_ns(), text = thread->text_addr;
+
+	ended(cpu, thread, now);
+	begun(cpu, thread, text, now);
+	thread->executions = 1;
+}
+
+static __always_inline bool is_next_of_pipeline(const struct thread_state *thread)
+{
+	return thread->executions && thread->postgres.reported;
+}
+
 /* PortalRun(Portal portal, long count, bool isTopLevel, ...) */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
-	struct qj_cpu_state *cpu;
-	__u64 now, text;
 
 	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns)
 		return 0;
@@ -114,14 +128,8 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 	if (!is_at_start(thread, portal)) {
 		if (!thread->executions)
 			thread->command = QJ_COMMAND_EXECUTE;
-	} else if (thread->executions && thread->postgres.reported) {
-		/* A pipeline's next statement, whose text has the last one's address. */
-		cpu = this_cpu();
-		now = bpf_ktime_get_ns();
-		text = thread->text_addr;
-		ended(cpu, thread, now);
-		begun(cpu, thread, text, now);
-		thread->executions = 1;
+	} else if (is_next_of_pipeline(thread)) {
+		next_of_pipeline(thread);
 	} else {
 		thread->executions = 1;
 	}
@@ -130,14 +138,23 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 	return 0;
 }
 
-/* Called only where a statement has failed: PostgresMain(). */
+/*
+ * Called only where a statement has failed: PostgresMain(). One that was refused before it ran
+ * (syntax error, unknown table, aborted transaction) is a call too. Rows that a later request
+ * fetches from a portal are none.
+ */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_failed)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	if (thread && thread->rung == QJ_RUNG_SYMBOL && thread->begin_ns && !thread->borrowed)
-		thread->flags |= QJ_QUERY_ERROR;
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns || thread->borrowed)
+		return 0;
+	if (is_next_of_pipeline(thread))
+		next_of_pipeline(thread);
+	else if (!thread->postgres.ran)
+		thread->executions = 1;
+	thread->flags |= QJ_QUERY_ERROR;
 	return 0;
 }
 

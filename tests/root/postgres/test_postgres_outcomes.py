@@ -6,6 +6,7 @@ clients' view.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from root.support.postgres_client import FLUSH, SYNC, bind, execute, parse, postgres_client, query
-from root.support.recording import Run, recording
+from root.support.recording import Run, both_rungs, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -173,3 +174,41 @@ def test_nothing_is_said_where_replies_are_not_seen(
         connection.execute("select 1 as m_silent")
     (row,) = Run(tmp_path / "t").having("m_silent").to_dict("records")
     assert not row["flags"] & (QueryFlag.OK | QueryFlag.ERROR | QueryFlag.ROWS)
+
+
+REFUSED = ("selec 1 as m_refused", "select m_refused from m_no_such_table")
+REFUSED_EACH = 25
+
+
+def test_refused_statements_are_calls_on_both_rungs(
+    postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    """Text, calls and errors; the server counts a transaction rolled back for each."""
+    with closing(postgres.connect()) as observer:
+        before = _rolled_back(observer)
+        with both_rungs(tmp_path, postgres.pid), postgres_client(postgres.port) as client:
+            for statement in REFUSED:
+                for _ in range(REFUSED_EACH):
+                    assert client.exchange(query(statement.encode()))["E"]
+                    at_once = parse(statement.encode()), bind(), execute(), SYNC
+                    assert client.exchange(*at_once)["E"]
+            client.exchange(query(b"begin"))
+            client.exchange(query(b"select 1 / 0 as m_refused_zero"))
+            assert client.exchange(query(b"select 1 as m_refused_aborted"))["E"]
+            client.exchange(query(b"rollback"))
+        refused = len(REFUSED) * 2 * REFUSED_EACH
+        assert _rolled_back(observer) - before == refused + 1
+    shapes = {"selec ? as m_refused": 50, "select m_refused from m_no_such_table": 50}
+    shapes |= {"select ? / ? as m_refused_zero": 1, "select ? as m_refused_aborted": 1}
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        assert run.executions(status="error") == shapes, rung
+        assert run.loss == {}, rung
+
+
+def _rolled_back(observer: Any) -> int:
+    """Of all databases. A backend reports its own within a second, or when it ends."""
+    time.sleep(1.5)
+    observer.execute("select pg_stat_clear_snapshot()")
+    (row,) = observer.execute("select sum(xact_rollback) from pg_stat_database").fetchall()
+    return int(row[0])

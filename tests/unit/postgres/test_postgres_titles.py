@@ -198,3 +198,14 @@ def test_a_session_whose_login_was_not_seen() -> None:
     assert session_frames(opened, 1, title) == [(opened, b"")]
     assert session_frames(met, 1, "") == [(met, b"")]
     assert session_frames(met, 1, "postgres: b s [local] c [local]") == [(met, b"")]
+
+
+def test_a_title_that_its_event_carries() -> None:
+    """The process may have gone, and another may have its number."""
+    record = {"session": 1, "tgid": 7, "event": SessionEvent.MET, "server": 1, "text_bytes": 33}
+    text = b"postgres: bob shop [local] SELECT"
+    block = encode_block(Block.SESSION, ft.records(Block.SESSION, [record]), text=text, t_ns=6)
+    asked = "postgres: eve games [local] SELECT"
+    stream = TitledStream(io.BytesIO(ft.head() + block), SERVERS, lambda _pid: asked)
+    frames = [frame.text for frame in stream if frame.kind is Block.SESSION]
+    assert frames == [text, b"bob\0shop\0"]

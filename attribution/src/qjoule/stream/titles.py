@@ -90,15 +90,16 @@ class TitledStream(Stream):
             yield _renamed(announced, role, frame.t_ns)
 
     def _met(self, frame: Frame) -> Iterator[Frame]:
-        """Reads the title at a MET event: the client just sent a request, so the title is up to
-        date.
+        """Reads the title at a MET event, which may carry it. The client just sent a request, so
+        the title is up to date.
         """
         met = frame.records[0]
         if met["event"] != SessionEvent.MET:
             return
         if (titles := self._servers.get(int(met["server"]))) is None:
             return
-        whose = titles.session(self._title_of(int(met["tgid"])))
+        title = frame.text.rstrip(b"\0").decode("utf-8", "replace")
+        whose = titles.session(title or self._title_of(int(met["tgid"])))
         if whose is None:
             return
         text = b"".join(name.encode("utf-8", "replace") + b"\0" for name in whose)
