@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 10
+#define QJ_CONTRACT_VERSION 11
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -222,7 +222,8 @@ struct qj_text {
 	__u16 server;
 	__u8 dialect;
 	__u8 single; /* the shape of one query alone, even if others have the same text */
-	__u8 reserved[4];
+	__u8 rules;  /* the session's settings: qjoule.shapes.rules; 0: none is known */
+	__u8 reserved[3];
 };
 
 /* The text of a QJ_DIALECT_UNSEEN. */

@@ -4,7 +4,8 @@
  *
  * The statement runs through a lexical automaton, and the automaton's output is hashed. Its tables
  * (shape_tables.h) come from the same definition as the Python normaliser qjoule.shapes. Each byte
- * costs three table loads and one multiplication, with no branch on the data. The result does not
+ * costs three table loads and one multiplication, with no branch on the data but for names that
+ * begin with digits. The result does not
  * depend on how the statement is split into chunks. Equal hashes imply equal shapes (up to chance,
  * 2^-64): the normaliser computes shapes from the automaton's output alone.
  *
@@ -13,7 +14,7 @@
  *
  * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and on the host:
  *
- *     qj_shape_begin(&s, seed, QJ_DIALECT_...);
+ *     qj_shape_begin(&s, seed, QJ_DIALECT_..., rules);
  *     for each chunk: qj_shape_feed(&s, chunk, bytes);
  *     s.truncated = statement_bytes > bytes_fed;
  *     shape = qj_shape_end(&s);
@@ -31,9 +32,10 @@
 #include "shape_tables.h"
 
 #define QJ_SHAPE_CHUNK	 64
-#define QJ_SHAPE_STATE	 0x07e0 /* bits of an entry: the next state */
-#define QJ_SHAPE_SYMBOL	 0xf81f /* the other bits: what is emitted */
-#define QJ_SHAPE_DIALECT 0x0800 /* the second half of the table */
+#define QJ_SHAPE_STATE	 0x0fe0 /* bits of an entry: the next state */
+#define QJ_SHAPE_SYMBOL	 0xf01f /* the other bits: what is emitted */
+#define QJ_SHAPE_DIALECT 0x1000 /* the second half of the table */
+#define QJ_SHAPE_STATES	 128
 /* The dialect of the table's first half; the second half serves all other dialects. */
 #define QJ_SHAPE_FIRST	    1
 #define QJ_SHAPE_BYTE_SHIFT 14
@@ -42,13 +44,15 @@
 struct qj_shape_state {
 	__u64 hash;
 	__u64 key;    /* odd */
-	__u32 bytes;  /* fed so far */
+	__u64 recent; /* last bytes of the chunk before; the lowest is the last */
 	__u16 entry;  /* last transition */
 	__u8 dialect; /* enum qj_dialect */
+	__u8 rules;   /* of the session: qjoule.shapes.rules; 0: none is known */
 	__u8
 	    truncated; /* set before qj_shape_end if the statement continues after the last chunk */
+	__u8 reserved[3];
 };
-_Static_assert(sizeof(struct qj_shape_state) == 24, "kept in task storage");
+_Static_assert(sizeof(struct qj_shape_state) == 32, "kept in task storage");
 
 /* Stafford's mix 13 (the finaliser of splitmix64): every input bit reaches every output bit. */
 static __always_inline __u64 qj_shape_mix(__u64 x)
@@ -64,20 +68,76 @@ static __always_inline __u64 qj_shape_step(__u64 hash, __u64 symbol, __u64 key)
 	return hash ^ (hash >> 32);
 }
 
-static __always_inline void qj_shape_begin(struct qj_shape_state *s, __u64 seed, __u8 dialect)
+static __always_inline void qj_shape_begin(struct qj_shape_state *s, __u64 seed, __u8 dialect,
+					   __u8 rules)
 {
 	s->key = qj_shape_mix(seed + 0x9e3779b97f4a7c15ULL) | 1;
 	s->hash = qj_shape_mix(seed ^ s->key ^ dialect);
-	s->bytes = 0;
+	s->recent = 0;
 	s->entry = 0;
 	s->dialect = dialect;
+	s->rules = rules;
 	s->truncated = 0;
+}
+
+/* The table of classes for the session's rules. */
+static __always_inline const __u8 *qj_shape_classes_of(const struct qj_shape_state *s)
+{
+	__u32 rules = s->rules;
+
+	if (s->dialect == QJ_SHAPE_FIRST)
+		rules = rules < QJ_SHAPE_RULES_FIRST ? rules : 0;
+	else
+		rules = QJ_SHAPE_RULES_FIRST + (rules < QJ_SHAPE_RULES_SECOND ? rules : 0);
+	return qj_shape_classes + rules * 256;
+}
+
+/* The digits before byte i of a chunk, which turned out to begin a name. */
+static __always_inline __u64 qj_shape_digits(const struct qj_shape_state *s, const __u8 *chunk,
+					     __u32 i)
+{
+	__u64 digits = 0, recent = s->recent;
+
+#ifdef __clang__
+#pragma clang loop unroll(disable)
+#endif
+	for (__u32 k = 0; k < QJ_SHAPE_DIGITS_MAX; k++) {
+		__u32 at = i - 1 - k;
+		__u64 byte;
+
+		if (at < QJ_SHAPE_CHUNK) {
+			byte = chunk[at];
+		} else { /* wrapped around: in the chunk before */
+			byte = recent & 0xff;
+			recent >>= 8;
+		}
+		if (byte < '0' || byte > '9')
+			break;
+		digits |= byte << 8 * k;
+	}
+	return digits;
+}
+
+/* The last bytes of a chunk's n, after those of the chunk before. */
+static __always_inline __u64 qj_shape_recent(__u64 recent, const __u8 *chunk, __u32 n)
+{
+#ifdef __clang__
+#pragma clang loop unroll(disable)
+#endif
+	for (__u32 k = 0; k < QJ_SHAPE_DIGITS_MAX; k++) {
+		__u32 at = n - QJ_SHAPE_DIGITS_MAX + k;
+
+		if (at < QJ_SHAPE_CHUNK)
+			recent = recent << 8 | chunk[at];
+	}
+	return recent;
 }
 
 /* Feeds the first n bytes of a chunk; n above QJ_SHAPE_CHUNK counts as QJ_SHAPE_CHUNK. */
 static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *chunk, __u32 n)
 {
 	const __u16 *moves = qj_shape_moves + (s->dialect == QJ_SHAPE_FIRST ? 0 : QJ_SHAPE_DIALECT);
+	const __u8 *classes = qj_shape_classes_of(s);
 	const __u64 key = s->key;
 	__u64 hash = s->hash;
 	__u64 entry = s->entry;
@@ -96,8 +156,10 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 		 * The two have no bit in common, so an OR would do. A sum and a mask are used
 		 * because before Linux 6.10 the verifier cannot bound an OR of two variables.
 		 */
-		entry = (entry & QJ_SHAPE_STATE) + qj_shape_classes[byte];
+		entry = (entry & QJ_SHAPE_STATE) + classes[byte];
 		entry = moves[entry & (QJ_SHAPE_DIALECT - 1)];
+		if ((entry & QJ_SHAPE_SYMBOL) == QJ_SHAPE_DIGITS_EMISSION)
+			hash = qj_shape_step(hash, qj_shape_digits(s, chunk, i), key);
 		emits = 0 - (entry >> QJ_SHAPE_EMIT_SHIFT);
 		byte &= 0 - ((entry >> QJ_SHAPE_BYTE_SHIFT) & 1);
 		moved = qj_shape_step(hash, (entry & QJ_SHAPE_SYMBOL) << 8 | byte, key);
@@ -105,13 +167,13 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	}
 	s->hash = hash;
 	s->entry = entry;
-	s->bytes += n;
+	s->recent = qj_shape_recent(s->recent, chunk, n);
 }
 
 /* The hash of all that was fed: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
-	const __u8 *finals = qj_shape_finals + (s->dialect == QJ_SHAPE_FIRST ? 0 : 64);
+	const __u8 *finals = qj_shape_finals + (s->dialect == QJ_SHAPE_FIRST ? 0 : QJ_SHAPE_STATES);
 	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5;
 	__u64 last = finals[state] | (s->truncated ? 0x100 : 0);
 	__u64 hash = qj_shape_mix(qj_shape_step(s->hash, last, s->key));

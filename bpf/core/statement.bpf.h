@@ -50,6 +50,7 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 		return false;
 	}
 	fill_text(r, thread->shape, bytes, thread->statement_bytes, thread->server, dialect);
+	r->text.rules = thread->text.rules;
 	submit(r);
 	/* Set only after sending: a lost text is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
@@ -130,10 +131,11 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	return walk->ended;
 }
 
-static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u64 addr,
-					    __u32 bytes)
+/* `rules`: the session's settings, as far as they are known (shape_hash.h). */
+static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u8 rules,
+					    __u64 addr, __u32 bytes)
 {
-	qj_shape_begin(&thread->text, plan.seed, dialect);
+	qj_shape_begin(&thread->text, plan.seed, dialect, rules);
 	thread->statement_bytes = bytes;
 	thread->text_addr = addr;
 	thread->text_left = bytes;

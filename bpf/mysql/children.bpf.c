@@ -60,7 +60,7 @@ int BPF_KPROBE(mysql_child_text, __u64 thd, __u64 text, __u64 length)
 	    length > 0xffffffff)
 		return 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
-	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
+	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, text, length);
 	statement_feed(cpu, thread, text, length);
 	label_query(cpu, thread);
 	return 0;

@@ -56,7 +56,7 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 	tags = thread->tags;
 	thread->tags = 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
-	statement_begin(thread, QJ_DIALECT_MYSQL, text.text, text.length);
+	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, text.text, text.length);
 	statement_feed(cpu, thread, text.text, text.length);
 	if (thread->shape)
 		prepared_learn(thread, thread->mysql.unknown);

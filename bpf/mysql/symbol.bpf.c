@@ -106,7 +106,7 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 {
 	thread->command = command == MYSQL_QUERY ? QJ_COMMAND_QUERY : QJ_COMMAND_PREPARE;
 	thread->executions = command == MYSQL_QUERY;
-	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
+	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, text, length);
 	statement_feed(cpu, thread, text, length);
 	label_query(cpu, thread);
 }

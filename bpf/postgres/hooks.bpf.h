@@ -3,6 +3,7 @@
 #ifndef QJOULE_POSTGRES_HOOKS_BPF_H
 #define QJOULE_POSTGRES_HOOKS_BPF_H
 
+#include "data.bpf.h"
 #include "session.bpf.h"
 #include "wire.bpf.h"
 
@@ -28,16 +29,12 @@ static __always_inline void postgres_labelled(struct qj_cpu_state *cpu, struct t
  * Finds a backend's reply buffer: PqSendBuffer, a variable at a known distance from the start of
  * its data. The backend sets it before it first reads.
  */
-static __always_inline void postgres_find_replies(struct thread_state *thread,
-						  struct task_struct *task)
+static __always_inline void postgres_find_replies(struct thread_state *thread)
 {
-	__u64 data, at = facts_of(thread)[QJ_POSTGRES_SEND_BUFFER];
-
-	if (thread->postgres.send_buffer || !at)
-		return;
-	data = BPF_CORE_READ(task, mm, start_data);
-	bpf_probe_read_user(&thread->postgres.send_buffer, sizeof(thread->postgres.send_buffer),
-			    (const void *)(data + at));
+	if (!thread->postgres.send_buffer)
+		postgres_variable(&thread->postgres.send_buffer,
+				  sizeof(thread->postgres.send_buffer),
+				  facts_of(thread)[QJ_POSTGRES_SEND_BUFFER]);
 }
 
 static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct task_struct *task,
@@ -46,7 +43,7 @@ static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct t
 	__u64 now = bpf_ktime_get_ns();
 	bool unknown = thread->phase == PHASE_UNKNOWN;
 
-	postgres_find_replies(thread, task);
+	postgres_find_replies(thread);
 	if (got <= 0) {
 		postgres_wait(cpu, thread, now);
 		return;

@@ -76,7 +76,8 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
 	/* With a cut-off name there is no statement: an older text could pass for this one. */
-	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0);
+	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0,
+		      postgres_rules(thread));
 	prepared_learn(thread, name);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */
 		postgres_sets(walk, addr + length);
@@ -133,7 +134,7 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 	thread->postgres.unknown = 0;
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
-	postgres_text(walk->cpu, thread, walk->addr, here);
+	postgres_text(walk->cpu, thread, walk->addr, here, postgres_rules(thread));
 	postgres_sets(walk, walk->addr);
 	postgres_settle(thread, &before);
 	thread->executions++;

@@ -184,7 +184,9 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
 	if (mark != PLAN_MARK || !text)
 		return 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
-	if (postgres_text(cpu, thread, text, QJ_TEXT_BYTES))
+	/* The session may have had other settings when it prepared this. */
+	if (postgres_text(cpu, thread, text, QJ_TEXT_BYTES,
+			  QJ_SHAPE_BACKSLASH_UNKNOWN + QJ_SHAPE_BACKSLASH_SAFE))
 		prepared_learn(thread, name);
 	return 0;
 }

@@ -9,16 +9,14 @@
 
 #include "core/descriptor.bpf.h"
 #include "core/query.bpf.h"
+#include "data.bpf.h"
 
 /* A pointer at this distance from the start of the backend's data; 0: unknown, or null. */
 static __always_inline __u64 postgres_pointer(__u32 distance)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 value = 0;
 
-	if (distance)
-		bpf_probe_read_user(&value, sizeof(value),
-				    (const void *)(BPF_CORE_READ(task, mm, start_data) + distance));
+	postgres_variable(&value, sizeof(value), distance);
 	return value;
 }
 

@@ -4,6 +4,7 @@
 #define QJOULE_POSTGRES_TEXT_BPF_H
 
 #include "core/statement.bpf.h"
+#include "data.bpf.h"
 
 /*
  * After the first reply to a COPY the client sends data, and the query continues. SET, RESET and
@@ -20,9 +21,24 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
 				word == 0x65736572 || word == 0x63736964; /* rese, disc */
 }
 
+/*
+ * The session's rules for strings. The server keeps the parameter standard_conforming_strings in a
+ * global variable. On sockets the text is in the client's character set, whose second bytes may be
+ * backslashes; elsewhere it is in the server's, where none is.
+ */
+static __always_inline __u8 postgres_rules(const struct thread_state *thread)
+{
+	__u8 safe = thread->rung == QJ_RUNG_SYMBOL ? QJ_SHAPE_BACKSLASH_SAFE : 0, conforms = 0;
+
+	if (postgres_variable(&conforms, sizeof(conforms),
+			      facts_of(thread)[QJ_POSTGRES_CONFORMING]))
+		return safe + QJ_SHAPE_BACKSLASH_UNKNOWN;
+	return safe + (conforms ? QJ_SHAPE_BACKSLASH_PLAIN : QJ_SHAPE_BACKSLASH_ESCAPES);
+}
+
 /* Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived. */
 static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 addr, __u32 bytes)
+					   __u64 addr, __u32 bytes, __u8 rules)
 {
 	struct statement_walk walk = {
 	    .thread = thread,
@@ -32,7 +48,7 @@ static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thre
 	};
 
 	thread->tags = 0;
-	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
+	statement_begin(thread, QJ_DIALECT_POSTGRES, rules, addr, 0);
 	postgres_first_word(thread, addr);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	if (!walk.ended) {

@@ -81,7 +81,8 @@ static __always_inline bool hash_statement(struct thread_state *thread,
 	struct statement_walk walk = {.thread = thread, .addr = address_of(thread, text)};
 	__u32 whole;
 
-	statement_begin(thread, QJ_DIALECT_POSTGRES, walk.addr, text->found.bytes);
+	statement_begin(thread, QJ_DIALECT_POSTGRES, QJ_SHAPE_STANDARD, walk.addr,
+			text->found.bytes);
 	if (text->found.elements > 1)
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	whole = walk.left = thread->text_left;
@@ -120,6 +121,7 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 	/* A length above the actual one marks that the text continues. */
 	fill_text(r, thread->shape, bytes, bytes + (thread->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
 		  thread->server, dialect);
+	r->text.rules = thread->text.rules;
 	submit(r);
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
 	return true;

@@ -8,6 +8,7 @@
 #define QJOULE_WIRE_KERNEL_H
 
 const volatile struct qj_plan plan = {.seed = 1, .mode = QJ_MODE_RECORD, .rings = 1, .tags = 1};
+struct qj_server_plan server_plans[QJ_MAX_SERVERS];
 struct qj_control control;
 struct qj_cpu_state cpus[QJ_MAX_CPUS];
 struct threads_map threads;
@@ -22,7 +23,9 @@ struct prepared_map prepared;
 struct seen_tags_map seen_tags;
 struct tags_room_map tags_room;
 
-static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
+static struct mm_struct memory;
+static struct task_struct task = {
+    .mm = &memory, .real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
 static struct thread_state thread;
 static __u64 now_ns;
 

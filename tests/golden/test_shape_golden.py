@@ -13,6 +13,7 @@ from qjoule.servers import registry
 from qjoule.servers.mysql.other_tools import other_ids
 from qjoule.servers.mysql.percona import percona_checksum
 from qjoule.servers.shapes import fingerprint, summary
+from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
 
 TABLE = Path(__file__).with_name("shape_statements.txt")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
@@ -189,3 +190,63 @@ def test_a_summary_is_cut_between_words() -> None:
     found = summary(fingerprint(statement.encode(), registry.dialect("postgres")))
     assert 230 < len(found) <= 255
     assert found.split()[-1].removeprefix("table_number_").isdigit()
+
+
+_MODES = {
+    "default": backtick_rules(Quoting.STRINGS, Charset.SAFE),
+    "unknown": 0,
+    "ansi": backtick_rules(Quoting.NAMES, Charset.SAFE),
+    "plain": backtick_rules(Quoting.PLAIN, Charset.SAFE),
+    "sjis": backtick_rules(Quoting.STRINGS, Charset.SJIS),
+    "gbk": backtick_rules(Quoting.STRINGS, Charset.GBK),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "statement", "shape"),
+    [
+        ("ansi", b'SELECT "a" FROM "t1" WHERE b = \'x\'', "select a from t1 where b = ?"),
+        ("ansi", b'select "a""b\\" from t', 'select `a"b\\` from t'),
+        ("default", b'SELECT "a" FROM t1', "select ? from t1"),
+        ("unknown", b"SELECT \"a\" FROM t1 WHERE b = 'it''s'", "select ? from t1 where b = ?"),
+        ("unknown", b"select 'a\\\\', b from t", "select ?, b from t"),
+        ("unknown", b"select a, 'it\\'s', b from t", "select a, ?…"),
+        ("unknown", b'select a, "x\\"y", b from t', "select a, ?…"),
+        ("plain", b"select 'a\\', b, 'c' from t", "select ?, b, ? from t"),
+        ("default", b"select 'a\\', b, ' from t", "select ? from t"),
+        ("sjis", b"select '\x95\x5c', b, 'c' from t", "select ?, b, ? from t"),
+        ("sjis", b"select \x95\x5c, '\x95\x5c' from t", "select •\\, ? from t"),
+        ("gbk", b"select `\xb1\x60`, '\xb1\x5c' from t", "select `±```, ? from t"),
+        ("default", b"select 2020_sales.a from 2020_sales", "select 2020_sales.a from 2020_sales"),
+        (
+            "default",
+            b"select a from t where b=1 or 2021_x",
+            "select a from t where b = ? or 2021_x",
+        ),
+        ("default", b"select caf\xe9 from t", "select caf\xe9 from t"),
+        ("default", b"select _utf8mb4'x', _utf8mb4 'y', _latin1\"z\"", "select ?, ?, ?"),
+    ],
+)
+def test_a_shape_follows_the_sessions_settings(mode: str, statement: bytes, shape: str) -> None:
+    found = fingerprint(statement, registry.dialect("mysql"), rules=_MODES[mode]).text
+    assert found == shape
+
+
+@pytest.mark.parametrize(
+    ("rules", "statement", "shape"),
+    [
+        (None, b"select E'a'\n-- c\n'b\\' secret', x", "select ? ?, x"),
+        (None, b"select E'a' -- c\n  'b\\' secret', x", "select ? ?, x"),
+        (None, b"select E'a' - 5, E'b' -x", "select ? - ?, ? - x"),
+        (None, b"select 0x_dead_beef, 0b_10_0101, 0o_17, x", "select ?, ?, ?, x"),
+        (None, b"select 'a'\n'b\\', x", "select ? ?, x"),
+        (standard_rules(Backslash.ESCAPES, safe=True), b"select 'a\\'b', x", "select ?, x"),
+        (standard_rules(Backslash.PLAIN, safe=True), b"select 'a\\', x", "select ?, x"),
+        (0, b"select a, 'b\\'c', x", "select a, ?…"),
+        (0, b"select a, 'b\\c', x", "select a, ?, x"),
+    ],
+)
+def test_a_postgres_shape_follows_the_sessions_settings(
+    rules: int | None, statement: bytes, shape: str
+) -> None:
+    assert fingerprint(statement, registry.dialect("postgres"), rules=rules).text == shape

@@ -96,8 +96,9 @@ def test_a_deep_comment_and_a_tagged_string_are_resolved_exactly() -> None:
 
 
 def test_hostile_bytes_are_visible_and_harmless() -> None:
-    shape = fingerprint(b"select \x1b[2J\x00\xff\xe2\x80\xae `a\nb\x9b` ", MYSQL)
+    shape = fingerprint(b"select \x1b[2J\x01\xff\xe2\x80\xae `a\nb\x9b` ", MYSQL)
     assert shape.text == "select \ufffd[? j\ufffdÿâ€® `a b\u203a`"
+    assert fingerprint(b"select a\0b from t", MYSQL).text == "select a…"  # no server takes it
     assert sanitise("a\x1b[31mb\r\n\u202ec") == "a\ufffd[31mb  \ufffdc"
 
 

@@ -17,6 +17,7 @@ from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.mysql.other_tools import other_ids
 from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
 from qjoule.shapes import sanitise
+from qjoule.shapes.rules import COUNTS
 
 dialects = st.sampled_from(SQL_DIALECTS)
 #: Pieces that change the lexer's state, and bytes that should not matter to it.
@@ -30,11 +31,22 @@ PIECES = [
 ]
 hostile = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
 texts = st.one_of(hostile, st.binary(max_size=200))
+#: Settings of a session; 0: none is known. Numbers that a family does not have count as 0.
+any_rules = st.integers(0, 29)
 
 
-def ids(text: bytes, dialect: int, truncated: bool = False) -> tuple[object, ...]:
+def rules_in(dialect: int, number: int) -> int:
+    """The number of rules that the dialect has."""
+    lexis = LANGUAGES[dialect].lexis
+    assert lexis is not None
+    return number if number < COUNTS[lexis].rules else 0
+
+
+def ids(
+    text: bytes, dialect: int, truncated: bool = False, rules: int | None = None
+) -> tuple[object, ...]:
     """Everything that is derived from a statement."""
-    shape = fingerprint(text, dialect, truncated)
+    shape = fingerprint(text, dialect, truncated, rules=rules)
     others = other_ids(text, truncated) if dialect == registry.dialect("mysql") else None
     return shape.fingerprint, shape.text, summary(shape), others
 
@@ -48,12 +60,14 @@ def shown_texts(text: bytes, dialect: int, truncated: bool, length: int = TEXT_L
     return shown
 
 
-@given(texts, dialects, st.integers(0, 2**64 - 1), st.booleans())
+@given(texts, dialects, st.integers(0, 2**64 - 1), st.booleans(), any_rules)
+@example(b"select a from 2020_sales, x" + b" " * 37 + b"12345678901_t", 1, 0, False, 6)
 def test_the_kernels_hash_is_the_hash_of_what_the_python_automaton_emits(
-    text: bytes, dialect: int, seed: int, truncated: bool
+    text: bytes, dialect: int, seed: int, truncated: bool, number: int
 ) -> None:
-    expected = python_hash(text, dialect, seed=seed, truncated=truncated)
-    assert c_hash(text, dialect, seed=seed, truncated=truncated) == expected
+    rules = rules_in(dialect, number)
+    expected = python_hash(text, dialect, seed=seed, truncated=truncated, rules=rules)
+    assert c_hash(text, dialect, seed=seed, truncated=truncated, rules=number) == expected
 
 
 @given(texts, dialects, st.integers(1, 64))
@@ -65,7 +79,10 @@ def test_the_hash_does_not_depend_on_the_split(text: bytes, dialect: int, step: 
 colliding = st.lists(
     st.lists(
         st.sampled_from(
-            [b"'", b"\\", b"1", b"0", b"e", b"-", b" ", b"/*", b"*/", b"a", b".", b"$"]
+            [
+                *(b"'", b"\\", b"1", b"0", b"e", b"-", b" ", b"/*", b"*/", b"a", b".", b"$"),
+                *(b'"', b"`", b"\x95", b"\xa5", b"_", b"\n", b"--"),
+            ]
         ),
         max_size=7,
     ).map(b"".join),
@@ -74,15 +91,18 @@ colliding = st.lists(
 )
 
 
-@given(colliding, dialects, st.booleans())
-@settings(max_examples=60, deadline=None)
+@given(colliding, dialects, st.booleans(), any_rules, any_rules)
+@settings(max_examples=80, deadline=None)
 def test_equal_hash_implies_equal_shape(
-    statements: list[bytes], dialect: int, truncated: bool
+    statements: list[bytes], dialect: int, truncated: bool, one: int, other: int
 ) -> None:
+    """Also of statements that are read by different rules."""
     shapes_by_hash: dict[int, set[tuple[object, ...]]] = defaultdict(set)
-    for text in statements:
-        found = ids(text, dialect, truncated)
-        shapes_by_hash[c_hash(text, dialect, truncated=truncated)].add(found)
+    for number, text in enumerate(statements):
+        rules = rules_in(dialect, other if number % 2 else one)
+        shape = fingerprint(text, dialect, truncated, rules=rules)
+        key = c_hash(text, dialect, truncated=truncated, rules=rules)
+        shapes_by_hash[key].add((shape.fingerprint, shape.text))
     assert all(len(shapes) == 1 for shapes in shapes_by_hash.values())
 
 

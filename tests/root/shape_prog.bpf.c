@@ -43,7 +43,7 @@ int hash_job(void *unused)
 	(void)unused;
 	if (!job)
 		return 0;
-	qj_shape_begin(&job->state, job->seed, job->dialect);
+	qj_shape_begin(&job->state, job->seed, job->dialect & 0xff, job->dialect >> 8);
 	bpf_loop(CHUNKS, feed, &job, 0);
 	job->shape = qj_shape_end(&job->state);
 	return 0;

@@ -2,7 +2,8 @@
 /*
  * Runs the BPF program of shape_prog.bpf.c on jobs from stdin and prints one line per job:
  * the kernel's hash, the host's hash, and ns per run (mean over `repeat` runs).
- * A job: seed (u64), bytes (u32), dialect (u32), text. Usage: shape_runner OBJECT REPEAT
+ * A job: seed (u64), bytes (u32), dialect and rules (u32: rules << 8), text. Usage: shape_runner
+ * OBJECT REPEAT
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static __u64 host_shape(const struct shape_job *job)
 {
 	struct qj_shape_state s;
 
-	qj_shape_begin(&s, job->seed, job->dialect);
+	qj_shape_begin(&s, job->seed, job->dialect & 0xff, job->dialect >> 8);
 	for (__u32 at = 0; at < job->bytes; at += QJ_SHAPE_CHUNK)
 		qj_shape_feed(&s, job->text + at, job->bytes - at);
 	return qj_shape_end(&s);

@@ -55,19 +55,20 @@ def _statements() -> list[bytes]:
 
 def test_the_kernel_computes_the_hosts_hash(runner: list[str]) -> None:
     jobs = [
-        (seed, dialect, text[:TEXT_BYTES])
+        (seed, dialect, seed % 30, text[:TEXT_BYTES])
         for seed, text in enumerate(_statements())
         for dialect in SQL_DIALECTS
     ]
     stream = b"".join(
-        struct.pack("<QII", seed, len(text), dialect) + text for seed, dialect, text in jobs
+        struct.pack("<QII", seed, len(text), dialect | rules << 8) + text
+        for seed, dialect, rules, text in jobs
     )
     done = subprocess.run([*runner, "1"], input=stream, capture_output=True, check=True)
     lines = done.stdout.decode().splitlines()
     assert len(lines) == len(jobs)
-    for line, (seed, dialect, text) in zip(lines, jobs, strict=True):
+    for line, (seed, dialect, rules, text) in zip(lines, jobs, strict=True):
         kernel, host, _ns = line.split()
-        assert int(kernel) == int(host) == c_hash(text, dialect, seed=seed)
+        assert int(kernel) == int(host) == c_hash(text, dialect, seed=seed, rules=rules)
 
 
 def test_a_malformed_job_is_refused(runner: list[str]) -> None:

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 10
+CONTRACT_VERSION = 11
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
@@ -227,7 +227,8 @@ TEXT = np.dtype(
         ("server", "<u2"),
         ("dialect", "u1"),
         ("single", "u1"),
-        ("reserved", "u1", (4,)),
+        ("rules", "u1"),
+        ("reserved", "u1", (3,)),
     ]
 )
 #: The text of the dialect `unseen`.

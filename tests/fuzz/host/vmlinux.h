@@ -8,8 +8,13 @@
 
 typedef int pid_t;
 
+struct mm_struct {
+	unsigned long start_data;
+};
+
 struct task_struct {
 	void *bpf_storage;
+	struct mm_struct *mm;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	unsigned long nvcsw;

@@ -28,12 +28,14 @@ class Language:
 
     #: (statement, whether it was cut) to the whole text of its shape, which is safe to print, and
     #: whether that is truncated.
-    shape: Callable[[bytes, bool], tuple[str, bool]]
+    shape: Callable[..., tuple[str, bool]]
     #: A shape's text to OpenTelemetry's `db.query.summary`, at most 255 characters.
     summary: Callable[[str], str]
     #: A shape's text to the new default database; None: the statement does not change it.
     database: Callable[[str], DatabaseChange | None] = _changes_none
     lexis: Lexis | None = None  #: the lexical rules; None: it is not SQL
+    #: `shape` takes `rules`: the session's settings that came with the text (qjoule.shapes.rules).
+    follows_rules: bool = False
 
 
 class References(Protocol):

@@ -14,19 +14,24 @@ _CACHED_BYTES = 16384  #: longer statements are not kept in the cache
 
 
 def fingerprint(
-    text: bytes, dialect: int, truncated: bool = False, length: int = TEXT_LENGTH
+    text: bytes,
+    dialect: int,
+    truncated: bool = False,
+    length: int = TEXT_LENGTH,
+    rules: int | None = None,
 ) -> Shape:
     """The shape of a statement.
 
     `text` may be any bytes. `truncated`: the statement continued after them; the shape then ends in
-    an ellipsis. `length` bounds the text in characters; the id is of the whole text. If a
-    statement's structure alone is longer than REDUCED_MAX characters, it counts as truncated there.
-    Takes time linear in the length of the text. Raises KeyError for a number that belongs to no
-    language.
+    an ellipsis. `rules`: the number of the session's settings (`qjoule.shapes.rules`); None: what
+    the server has by default. `length` bounds the text in characters; the id is of the whole text.
+    If a statement's structure alone is longer than REDUCED_MAX characters, it counts as truncated
+    there. Takes time linear in the length of the text. Raises KeyError for a number that belongs to
+    no language.
     """
     if len(text) > _CACHED_BYTES:
-        return _shape(text, dialect, truncated, length)
-    return _cached_shape(text, dialect, truncated, length)
+        return _shape(text, dialect, truncated, length, rules)
+    return _cached_shape(text, dialect, truncated, length, rules)
 
 
 def summary(shape: Shape) -> str:
@@ -34,8 +39,12 @@ def summary(shape: Shape) -> str:
     return LANGUAGES[shape.dialect].summary(shape.text)
 
 
-def _shape(text: bytes, dialect: int, truncated: bool, length: int) -> Shape:
-    whole, truncated = LANGUAGES[dialect].shape(text, truncated)
+def _shape(text: bytes, dialect: int, truncated: bool, length: int, rules: int | None) -> Shape:
+    language = LANGUAGES[dialect]
+    if language.follows_rules:
+        whole, truncated = language.shape(text, truncated, rules=rules)
+    else:
+        whole, truncated = language.shape(text, truncated)
     return shape_of(whole, truncated, dialect, length)
 
 

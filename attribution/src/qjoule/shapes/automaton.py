@@ -23,6 +23,10 @@ NUMBER, STRING, PARAMETER = "\ue000", "\ue001", "\ue002"
 RAW_TAG, RAW_COMMENT, RAW_STAR = "\ue003", "\ue004", "\ue005"
 #: Whether what follows is a literal depends on a setting that is not known.
 UNSURE = "\ue006"
+#: The digits before belong to a name; the last of them follow.
+DIGITS_OF_NAME = "\ue007"
+NAME_DIGITS_MAX = 8
+SECOND = "\ue008"  #: the byte that follows is the second of a character in a word
 
 COMMENT_DEPTH_MAX = 3  #: nested deeper, a comment is emitted raw
 
@@ -59,6 +63,14 @@ class C(IntEnum):
     M = auto()
     UNDERSCORE = auto()
     LETTER = auto()
+    TRAIL = auto()  #: like OTHER, but may also be the second byte of a character
+    # What a byte is depends on settings of the session: qjoule.shapes.rules.
+    BACKSLASH_ALWAYS = auto()  #: STANDARD: escapes in every string
+    BACKSLASH_MAYBE = auto()  #: escapes in every string, or only where it always does
+    DOUBLE_NAME = auto()  #: BACKTICK: a double quote around names
+    DOUBLE_MAYBE = auto()  #: BACKTICK: a double quote around names or strings
+    LEAD = auto()  #: first byte of a character of two
+    LEAD_MAYBE = auto()  #: a letter, or the first byte of a character of two
 
 
 _LISTED = {
@@ -87,6 +99,7 @@ _LISTED = {
     C.O: "oO",
     C.HEX: "acdfACDF",
     C.M: "M",
+    C.TRAIL: "[]^{|}~",
     C.UNDERSCORE: "_",
 }
 _CLASS_OF_CHARACTER = {c: cls for cls, characters in _LISTED.items() for c in characters}
@@ -96,6 +109,7 @@ DIGITS = {C.ZERO, C.DIGIT}
 HEX_DIGITS = DIGITS | {C.E, C.B, C.HEX}
 #: Control bytes are not valid in SQL outside quotes; as word characters they stay harmless.
 WORD_START = {C.NUL, C.CONTROL, C.E, C.X, C.B, C.O, C.HEX, C.M, C.UNDERSCORE, C.LETTER}
+WORD_START |= {C.LEAD, C.LEAD_MAYBE}
 WORD = WORD_START | DIGITS | {C.DOLLAR}
 
 
@@ -127,20 +141,23 @@ class Mode(Enum):
     DIGITS = auto()  #: of a binary or octal number
     PARAMETER = auto()  #: $1
     SINGLE = auto()
-    SINGLE_ESCAPE = auto()
     SINGLE_END = auto()
     DOUBLE = auto()
-    DOUBLE_ESCAPE = auto()
     DOUBLE_END = auto()
+    EITHER = auto()  #: "...", a string or a name
+    EITHER_END = auto()
     ESCAPE = auto()  #: E'...'
-    ESCAPE_ESCAPE = auto()
     ESCAPE_END = auto()
     ESCAPE_SPACE = auto()  #: E'...' continues in a following '...'
+    ESCAPE_DASH = auto()  #: ... also after a comment
+    ESCAPE_LINE = auto()
     DOLLAR = auto()  #: $$...$$
     DOLLAR_DOLLAR = auto()
     TAG = auto()  #: $tag
     NAME = auto()  #: quoted identifier
     NAME_END = auto()
+    DOUBLE_NAME = auto()  #: BACKTICK: quoted identifier in double quotes
+    DOUBLE_NAME_END = auto()
     LINE = auto()  #: comment to the end of the line
     BLOCK_OPEN = auto()  #: BACKTICK: after /*, which may still turn out to begin code
     BLOCK_OPEN_M = auto()
@@ -153,12 +170,25 @@ class Mode(Enum):
     STAR = auto()  #: BACKTICK: a * that may close /*! ... */
     STAR_SLASH = auto()
     RAW = auto()
+    SWALLOW = auto()  #: nothing is emitted any more
+
+
+class Inside(Enum):
+    """Where in a quoted text or a word the last byte leaves off, by all readings of the text."""
+
+    PLAIN = auto()
+    ESCAPED = auto()  #: after a backslash that escapes
+    LEAD = auto()  #: after the first byte of a character of two
+    LEAD_OR_PLAIN = auto()
+    ESCAPED_OR_PLAIN = auto()  #: after a backslash that escapes or does not
+    EITHER = auto()  #: likewise; and one more backslash leaves it undecided
 
 
 class State(NamedTuple):
     mode: Mode
     held: str = ""
     depth: int = 0  #: of nested comments
+    inside: Inside = Inside.PLAIN
 
 
 class Move(NamedTuple):
@@ -173,6 +203,7 @@ BEGIN = State(Mode.SPACE)
 SPACE = State(Mode.SPACE, " ")
 START = State(Mode.START)
 RAW = State(Mode.RAW)
+SWALLOW = State(Mode.SWALLOW)
 
 
 def emit(mode: Mode, before: str = "") -> Move:

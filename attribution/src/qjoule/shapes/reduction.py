@@ -17,6 +17,8 @@ from functools import cache
 
 from qjoule.shapes.automaton import (
     COMMENT_DEPTH_MAX,
+    DIGITS_OF_NAME,
+    NAME_DIGITS_MAX,
     RAW_COMMENT,
     RAW_TAG,
     SPACE,
@@ -25,52 +27,66 @@ from qjoule.shapes.automaton import (
     State,
 )
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.tables import Tables, tables
+from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.tables import Tables, classes, tables
 
 #: characters kept of a reduced statement: eight times what the kernel side reads
 REDUCED_MAX = 32768
+_LAST_DIGITS = re.compile(rb"[0-9]*\Z")
 _COMMENT_EDGE = re.compile(rb"/\*|\*/")
 
 
-def symbols(text: bytes, lexis: Lexis) -> list[tuple[int, int | None]]:
+def symbols(text: bytes, lexis: Lexis, rules: int | None = None) -> list[tuple[int, int | None]]:
     """What the kernel side hashes: (emission, byte or None) per emitting byte, then the final one.
 
-    For tests that compare the two sides; :func:`reduce_statement` is the fast way.
+    Before a name's first byte beyond its digits, the digits: (-1, their bytes as one number). For
+    tests that compare the two sides; :func:`reduce_statement` is the fast way.
     """
-    table = tables(lexis)
-    state, out = 0, []
-    for byte in text:
-        emission, emits_byte, state = table.rows[state][table.classes[byte]]
+    table, column = tables(lexis), classes(lexis, _known(lexis, rules))
+    state, out = 0, list[tuple[int, int | None]]()
+    for at, byte in enumerate(text):
+        emission, emits_byte, state = table.rows[state][column[byte]]
+        if table.emissions[emission] == DIGITS_OF_NAME:
+            out.append((-1, int.from_bytes(_digits_before(text, at))))
         if emission or emits_byte:
             out.append((emission, byte if emits_byte else None))
     return [*out, (table.final[state], None)]
 
 
-def reduce_statement(text: bytes, lexis: Lexis) -> tuple[str, bool]:
+def _known(lexis: Lexis, rules: int | None) -> int:
+    return COUNTS[lexis].default if rules is None else rules
+
+
+def _digits_before(text: bytes, at: int) -> bytes:
+    """The digits before a place that the kernel side still has."""
+    found = _LAST_DIGITS.search(text[max(at - NAME_DIGITS_MAX, 0) : at])
+    return found[0] if found else b""
+
+
+def reduce_statement(text: bytes, lexis: Lexis, rules: int | None = None) -> tuple[str, bool]:
     """The statement without literals and comments, and whether it was cut at REDUCED_MAX.
 
     Characters below U+0100 are the statement's bytes, literals are the marks of
     :mod:`qjoule.shapes.automaton`; runs of whitespace and comments are one blank, or nothing at
-    either end.
+    either end. `rules`: number of the session's rules (:mod:`qjoule.shapes.rules`); None: those of
+    a server by default.
     """
-    reduced = _Reduction(text, lexis).run()
+    reduced = _Reduction(text, lexis, _known(lexis, rules)).run()
     return reduced[:REDUCED_MAX], len(reduced) > REDUCED_MAX
 
 
 @cache
-def _runs(lexis: Lexis) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]:
+def _runs(lexis: Lexis, rules: int) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]:
     """By state: the bytes that keep it, and whether they are emitted unchanged."""
-    table = tables(lexis)
+    table, column = tables(lexis), classes(lexis, rules)
     runs: list[tuple[re.Pattern[bytes], bool] | None] = []
     for number, row in enumerate(table.rows):
         found = None
         for emitted in (True, False):
-            members = [
-                byte for byte in range(256) if row[table.classes[byte]] == (0, emitted, number)
-            ]
+            members = [byte for byte in range(256) if row[column[byte]] == (0, emitted, number)]
             if members and found is None:
-                classes = b"".join(b"\\x%02x" % byte for byte in members)
-                found = (re.compile(b"[" + classes + b"]++"), emitted)
+                listed = b"".join(b"\\x%02x" % byte for byte in members)
+                found = (re.compile(b"[" + listed + b"]++"), emitted)
         runs.append(found)
     return tuple(runs)
 
@@ -91,10 +107,11 @@ def _special(lexis: Lexis) -> frozenset[int]:
 
 
 class _Reduction:
-    def __init__(self, text: bytes, lexis: Lexis) -> None:
+    def __init__(self, text: bytes, lexis: Lexis, rules: int) -> None:
         self.text = text
         self.table: Tables = tables(lexis)
-        self.runs = _runs(lexis)
+        self.columns = classes(lexis, rules)
+        self.runs = _runs(lexis, rules)
         self.numbers = _numbers(lexis)
         self.special = _special(lexis)
         self.out: list[str] = []  # pieces that are not empty
@@ -102,6 +119,7 @@ class _Reduction:
 
     def run(self) -> str:
         text, table, runs, out = self.text, self.table, self.runs, self.out
+        columns = self.columns
         special = self.special
         state, at, end = 0, 0, len(text)
         while at < end and len(out) <= REDUCED_MAX:
@@ -113,7 +131,7 @@ class _Reduction:
                 if at == end:
                     break
             byte = text[at]
-            emission, emits_byte, following = table.rows[state][table.classes[byte]]
+            emission, emits_byte, following = table.rows[state][columns[byte]]
             if following in special or state in special:
                 if self.table.states[following].mode is Mode.RAW:
                     following, at = self._resolve(table.emissions[emission], at)
@@ -121,7 +139,10 @@ class _Reduction:
                     continue
                 self._note_version_comment(state, following)
             if emission:
-                out.append(table.emissions[emission])
+                emitted = table.emissions[emission]
+                out.append(emitted)
+                if emitted == DIGITS_OF_NAME:
+                    out.append(_digits_before(text, at).decode())
             if emits_byte:
                 out.append(chr(byte))
             state = following

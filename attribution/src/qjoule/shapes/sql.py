@@ -22,7 +22,11 @@ from qjoule.shapes.tokens import closed_early, strip_ellipsis, tokens
 
 
 def sql_shape(
-    text: bytes, truncated: bool, lexis: Lexis, fold: Callable[[str], str] = str
+    text: bytes,
+    truncated: bool,
+    lexis: Lexis,
+    fold: Callable[[str], str] = str,
+    rules: int | None = None,
 ) -> tuple[str, bool]:
     """The whole shape of a statement, and whether it is truncated.
 
@@ -31,16 +35,21 @@ def sql_shape(
         truncated: the statement went on after them.
         lexis: the lexical rules.
         fold: what else the language takes for literals, on the reduced statement.
+        rules: number of the session's rules; None: those of a server by default.
     """
-    reduced, truncated = reduced_sql(text, truncated, lexis, fold)
+    reduced, truncated = reduced_sql(text, truncated, lexis, fold, rules)
     folded = generated_names_masked(values_folded(tokens(reduced, lexis), lexis))
     return ended(render(lists_collapsed(folded, truncated), lexis), truncated), truncated
 
 
 def reduced_sql(
-    text: bytes, truncated: bool, lexis: Lexis, fold: Callable[[str], str] = str
+    text: bytes,
+    truncated: bool,
+    lexis: Lexis,
+    fold: Callable[[str], str] = str,
+    rules: int | None = None,
 ) -> tuple[str, bool]:
     """The statement without literals and comments, and whether it is truncated: see `sql_shape`."""
-    reduced, cut = reduce_statement(text, lexis)
+    reduced, cut = reduce_statement(text, lexis, rules)
     reduced, stripped = strip_ellipsis(fold(reduced))
     return closed_early(reduced, truncated or cut or stripped)

@@ -6,16 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from qjoule.shapes.automaton import BEGIN, C, State, class_of
+from qjoule.shapes.automaton import BEGIN, DIGITS_OF_NAME, C, State
 from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import class_by_rules
 from qjoule.shapes.transitions import final_text, step
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The automaton of one `Lexis`. `rows[state][class]` is (emission, byte, next state)."""
+    """The automaton of one `Lexis`. `rows[state][column]` is (emission, byte, next state); classes
+    of bytes that do the same in every state share a column.
+    """
 
-    classes: bytes  #: class of each byte value
+    columns: tuple[int, ...]  #: column by class
     states: tuple[State, ...]
     emissions: tuple[str, ...]  #: text by emission number; number 0 is the empty text
     rows: tuple[tuple[tuple[int, bool, int], ...], ...]
@@ -26,7 +29,7 @@ class Tables:
 def tables(lexis: Lexis) -> Tables:
     """Flatten the automaton: every state reachable from the beginning, breadth first."""
     states: dict[State, int] = {BEGIN: 0}
-    emissions: dict[str, int] = {"": 0}
+    emissions: dict[str, int] = {"": 0, DIGITS_OF_NAME: 1}  # the same in every family
     rows = []
     queue = [BEGIN]
     for state in queue:
@@ -41,10 +44,19 @@ def tables(lexis: Lexis) -> Tables:
             )
         rows.append(tuple(row))
     final = tuple(emissions.setdefault(final_text(state), len(emissions)) for state in states)
+    columns = list(zip(*rows, strict=True))
+    distinct = {column: number for number, column in enumerate(dict.fromkeys(columns))}
     return Tables(
-        bytes(class_of(byte) for byte in range(256)),
+        tuple(distinct[column] for column in columns),
         tuple(states),
         tuple(emissions),
-        tuple(rows),
+        tuple(zip(*distinct, strict=True)),
         final,
     )
+
+
+@cache
+def classes(lexis: Lexis, rules: int) -> bytes:
+    """The column of each byte value under these rules."""
+    columns = tables(lexis).columns
+    return bytes(columns[class_by_rules(lexis, rules, byte)] for byte in range(256))

@@ -8,7 +8,14 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
-from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING, UNSURE
+from qjoule.shapes.automaton import (
+    DIGITS_OF_NAME,
+    NUMBER,
+    PARAMETER,
+    SECOND,
+    STRING,
+    UNSURE,
+)
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise
@@ -37,17 +44,20 @@ _token = lru_cache(maxsize=_TOKENS_CACHED)(Token)
 # Possessive only on single characters: on groups, Python before 3.11.5 matches wrongly
 # (gh-106052). The groups here are followed by what may be empty, so they never backtrack.
 _WORD = r"[A-Za-z0-9_$\x80-\xff\x00-\x08\x0e-\x1f\x7f]++"
+#: Of two bytes a character, the second may be any sign.
+_WIDE_WORD = rf"{_WORD}(?:{SECOND}.(?:{_WORD})?)*"
 _VALUE = rf"[{NUMBER}{STRING}{PARAMETER}]|\?(?:\+(?=[)\]]|\Z))?"
 _SHARED_SIGNS = r"<=|>=|<>|!=|:=|->>|->|\|\||&&|<<|>>"
 _NAME_IN = r"{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*(?:{0})?"
 
 _BACKTICK = re.compile(
     rf"""(?P<space>[ ]++)
+    |(?P<numbered>{NUMBER}{DIGITS_OF_NAME}{_WIDE_WORD})
     |(?P<value>(?:[nNxXbB]|_[A-Za-z0-9]++){STRING}|{_VALUE})
     |(?P<name>{_NAME_IN.format("`")}|{_NAME_IN.format('"')})
     |(?P<hint>/\*\+[^*]*+(?:\*(?!/)[^*]*+)*(?:\*/)?)
     |(?P<version>/\*M?![0-9]*+)
-    |(?P<word>{_WORD})
+    |(?P<word>{_WIDE_WORD})
     |(?P<sign><=>|{_SHARED_SIGNS}|.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -116,6 +126,8 @@ def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> list[Token]:
             continue
         if group == "word":
             out.append(_word(found, spaced))
+        elif group == "numbered":
+            out.append(_word(found[2:], spaced))
         elif group == "value":
             out.append(_token(Kind.VALUE, "?", spaced))
         elif group == "name":
@@ -149,7 +161,7 @@ _UPPER_TO_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 @lru_cache(maxsize=_TOKENS_CACHED)
 def _word(found: str, spaced: bool) -> Token:
     """Lower case of ASCII only: case folding of the rest differs between servers."""
-    return Token(Kind.WORD, text_of(found).translate(_UPPER_TO_LOWER), spaced)
+    return Token(Kind.WORD, text_of(found.replace(SECOND, "")).translate(_UPPER_TO_LOWER), spaced)
 
 
 @lru_cache(maxsize=_TOKENS_CACHED)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from qjoule.shapes.automaton import (
     COMMENT_DEPTH_MAX,
     DIGITS,
+    DIGITS_OF_NAME,
     HEX_DIGITS,
     NUMBER,
     PARAMETER,
@@ -13,12 +14,16 @@ from qjoule.shapes.automaton import (
     RAW_COMMENT,
     RAW_STAR,
     RAW_TAG,
+    SECOND,
     SPACE,
     SPACES,
     STRING,
+    SWALLOW,
+    UNSURE,
     WORD,
     WORD_START,
     C,
+    Inside,
     Mode,
     Move,
     State,
@@ -26,6 +31,7 @@ from qjoule.shapes.automaton import (
     skip,
 )
 from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.quoting import LEADS, NAMES, STRINGS, TRAILS, quoted, quotes_of
 
 BACKTICK, STANDARD = Lexis.BACKTICK, Lexis.STANDARD
 
@@ -35,15 +41,24 @@ _SIGN = {C.PLUS: "+", C.MINUS: "-"}
 _NUMBER_MODES = {Mode.ZERO, Mode.NUMBER, Mode.FRACTION, Mode.EXPONENT, Mode.HEX, Mode.DIGITS}
 _MARK_MODES = {Mode.EXPONENT_MARK, Mode.EXPONENT_SIGN, Mode.RADIX_MARK}
 _COMMENT_MODES = {Mode.BLOCK, Mode.BLOCK_STAR, Mode.BLOCK_SLASH}
+#: No statement has these bytes between quotes; text in UTF-16 does, and is not read further.
+_NEVER = {BACKTICK: {C.NUL}, STANDARD: set[C]()}
+_BETWEEN = {Mode.START, Mode.SPACE, Mode.WORD, Mode.WORD_DOT, Mode.AT}
 
 
-def step(lexis: Lexis, state: State, c: C) -> Move:
+def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """What a byte of class `c` does in `state`."""
     mode = state.mode
+    if mode is Mode.SWALLOW:
+        return skip(Mode.SWALLOW)
+    if c in _NEVER[lexis] and mode in _BETWEEN:
+        return Move(UNSURE, False, SWALLOW)
     if mode in _NUMBER_MODES or mode in _MARK_MODES or mode is Mode.PARAMETER:
         return _number(lexis, state, c)
-    if mode in _QUOTED or mode in _ENDS:
-        return _quoted(lexis, state, c)
+    if mode in STRINGS or mode in NAMES:
+        return quoted(lexis, state, c)
+    if mode in _ENDS:
+        return _after_quotes(lexis, state, c)
     if mode in (Mode.SPACE, Mode.HELD, Mode.STAR_SLASH):
         return _held(lexis, state, c)
     if mode in _COMMENT_MODES or mode in (Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M, Mode.LINE):
@@ -55,6 +70,8 @@ def final_text(state: State) -> str:
     """What the end of the statement emits: held text that turned out to be just itself."""
     if state.mode in (Mode.SPACE, Mode.ESCAPE_SPACE, Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M):
         return ""
+    if state.mode is Mode.ESCAPE_DASH:
+        return state.held + "-"
     return "" if state.held.strip() == "--" else state.held
 
 
@@ -71,6 +88,8 @@ def _begin(lexis: Lexis, c: C) -> Move:
     if lexis is BACKTICK:
         special = {
             C.DOUBLE: skip(Mode.DOUBLE, text=STRING),
+            C.DOUBLE_MAYBE: skip(Mode.EITHER, text=STRING),
+            C.DOUBLE_NAME: emit(Mode.DOUBLE_NAME),
             C.BACKTICK: emit(Mode.NAME),
             C.HASH: skip(Mode.LINE),
             C.DOLLAR: emit(Mode.WORD),
@@ -83,14 +102,19 @@ def _begin(lexis: Lexis, c: C) -> Move:
             C.DOLLAR: skip(Mode.HELD, "$"),
             C.E: emit(Mode.WORD_E),
         }
-    return special.get(c) or emit(Mode.WORD if c in WORD_START else Mode.START)
+    return special.get(c) or (_word(c) if c in WORD_START else emit(Mode.START))
+
+
+def _word(c: C) -> Move:
+    """A byte of a word."""
+    return Move("", True, State(Mode.WORD, inside=LEADS.get(c, Inside.PLAIN)))
 
 
 def _after(before: str, move: Move) -> Move:
     return move._replace(text=before + move.text)
 
 
-def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, PLR0912
     mode = state.mode
     if mode is Mode.RAW:
         return Move("", True, RAW)
@@ -109,8 +133,12 @@ def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     if mode is Mode.TAG and c is C.DOLLAR:
         return Move(RAW_TAG, True, RAW)
     if mode in (Mode.WORD, Mode.WORD_E, Mode.TAG):
+        if state.inside is Inside.LEAD and c in TRAILS:
+            return emit(Mode.WORD, "" if c in WORD else SECOND)
+        if state.inside is Inside.LEAD_OR_PLAIN and c is C.BACKTICK and lexis is BACKTICK:
+            return Move(UNSURE, False, SWALLOW)
         if c in WORD:
-            return emit(Mode.TAG if mode is Mode.TAG else Mode.WORD)
+            return emit(Mode.TAG) if mode is Mode.TAG else _word(c)
         if c is C.DOT:
             return emit(Mode.WORD_DOT)
     return _begin(lexis, c)
@@ -133,15 +161,19 @@ def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
         return skip(Mode.FRACTION)
     if mode in (Mode.ZERO, Mode.NUMBER, Mode.FRACTION) and c is C.E:
         return skip(Mode.EXPONENT_MARK, "e")
+    if lexis is BACKTICK and c is C.UNDERSCORE and mode in (Mode.ZERO, Mode.NUMBER):
+        return emit(Mode.WORD, DIGITS_OF_NAME)
     names = WORD if lexis is BACKTICK else WORD_START  # 1$$a$$ quotes after a number
-    return emit(Mode.WORD) if c in names else _begin(lexis, c)
+    return _word(c) if c in names else _begin(lexis, c)
 
 
 def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """After `1e`, `1e-`, `0x`, `0b`: a digit completes the number, else the letter was a name."""
     mode, held = state.mode, state.held
     if mode is Mode.RADIX_MARK:
-        if c in (HEX_DIGITS if held == "x" else DIGITS):
+        if c in (HEX_DIGITS if held == "x" else DIGITS) or (
+            c is C.UNDERSCORE and lexis is STANDARD
+        ):
             return skip(Mode.HEX if held == "x" else Mode.DIGITS)
     elif c in DIGITS:
         return skip(Mode.EXPONENT)
@@ -152,7 +184,7 @@ def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     if mode is Mode.EXPONENT_MARK and c in _SIGN:
         return skip(Mode.EXPONENT_SIGN, held + _SIGN[c])
     if c in WORD or c is C.DOT:
-        return emit(Mode.WORD if c in WORD else Mode.WORD_DOT, held)
+        return _after(held, _word(c)) if c in WORD else emit(Mode.WORD_DOT, held)
     return _after(held, _begin(lexis, c))
 
 
@@ -194,59 +226,53 @@ def _space(lexis: Lexis, state: State, c: C) -> Move:
     return move if move.state.mode is Mode.LINE else _after(state.held, move)
 
 
-#: Quoted text by mode: its quote, the modes after the quote and after a backslash (None: no
-#: escapes), and whether it is emitted (names) or swallowed (literals).
-_QUOTED: dict[Mode, tuple[C | None, Mode, Mode | None, bool]] = {
-    Mode.SINGLE: (C.SINGLE, Mode.SINGLE_END, Mode.SINGLE_ESCAPE, False),
-    Mode.DOUBLE: (C.DOUBLE, Mode.DOUBLE_END, Mode.DOUBLE_ESCAPE, False),
-    Mode.ESCAPE: (C.SINGLE, Mode.ESCAPE_END, Mode.ESCAPE_ESCAPE, False),
-    Mode.DOLLAR: (C.DOLLAR, Mode.DOLLAR_DOLLAR, None, False),
-    Mode.NAME: (None, Mode.NAME_END, None, True),
-}
-_ESCAPES = {
-    Mode.SINGLE_ESCAPE: Mode.SINGLE,
-    Mode.DOUBLE_ESCAPE: Mode.DOUBLE,
-    Mode.ESCAPE_ESCAPE: Mode.ESCAPE,
-}
 _REOPENS = {
     Mode.SINGLE_END: Mode.SINGLE,
     Mode.DOUBLE_END: Mode.DOUBLE,
+    Mode.EITHER_END: Mode.EITHER,
     Mode.ESCAPE_END: Mode.ESCAPE,
     Mode.NAME_END: Mode.NAME,
+    Mode.DOUBLE_NAME_END: Mode.DOUBLE_NAME,
 }
-_ENDS = {*_ESCAPES, *_REOPENS, Mode.ESCAPE_SPACE, Mode.DOLLAR_DOLLAR}
+_CONTINUED = {Mode.ESCAPE_SPACE, Mode.ESCAPE_DASH, Mode.ESCAPE_LINE}
+_ENDS = {*_REOPENS, *_CONTINUED, Mode.DOLLAR, Mode.DOLLAR_DOLLAR}
 
 
-def _quoted(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+def _after_quotes(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+    """After a closing quote, which may be doubled; and text between dollars."""
     mode = state.mode
-    name_quote = C.BACKTICK if lexis is BACKTICK else C.DOUBLE
-    if mode in _QUOTED:
-        quote, end, escape, emitted = _QUOTED[mode]
-        following = mode
-        if c is (quote or name_quote):
-            following = end
-        elif c is C.BACKSLASH and escape and (lexis is BACKTICK or mode is Mode.ESCAPE):
-            following = escape
-        return Move("", emitted, State(following))
-    if mode in _ESCAPES:
-        return skip(_ESCAPES[mode])
+    if mode is Mode.DOLLAR:
+        return skip(Mode.DOLLAR_DOLLAR if c is C.DOLLAR else Mode.DOLLAR)
     if mode is Mode.DOLLAR_DOLLAR:
         return skip(Mode.START if c is C.DOLLAR else Mode.DOLLAR)
-    if mode is Mode.ESCAPE_SPACE:
-        if c in SPACES:
-            return Move("", False, state)
-        if c is C.SINGLE:
-            return skip(Mode.ESCAPE, text=state.held + STRING)
-        return _space(lexis, SPACE, c)
+    if mode in _CONTINUED:
+        return _continued(lexis, state, c)
     again = _REOPENS[mode]
-    quote = name_quote if again is Mode.NAME else _QUOTED[again][0]
-    if c is quote:
-        return Move("", again is Mode.NAME, State(again))
-    if mode is Mode.NAME_END and c is C.DOT:
+    if c in quotes_of(lexis, again):
+        return Move("", again in NAMES, State(again))
+    if again in NAMES and c is C.DOT:
         return emit(Mode.WORD_DOT)
     if mode is Mode.ESCAPE_END and c in SPACES:
         return skip(Mode.ESCAPE_SPACE, " ")
     return _begin(lexis, c)
+
+
+def _continued(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+    """Blanks and comments after E'...': the string goes on in a quote that follows."""
+    mode, held = state.mode, state.held
+    if mode is Mode.ESCAPE_LINE:
+        return skip(Mode.ESCAPE_SPACE if c in (C.LF, C.CR) else mode, held)
+    if mode is Mode.ESCAPE_DASH:
+        if c is C.MINUS:
+            return skip(Mode.ESCAPE_LINE, held)
+        return _held(lexis, State(Mode.HELD, held + "-"), c)
+    if c in SPACES:
+        return Move("", False, state)
+    if c is C.MINUS:
+        return skip(Mode.ESCAPE_DASH, held)
+    if c is C.SINGLE:
+        return skip(Mode.ESCAPE, text=held + STRING)
+    return _space(lexis, SPACE, c)
 
 
 def _comment(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911

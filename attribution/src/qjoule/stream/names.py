@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from qjoule.contract import TaskEvent
 from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.stream.blocks import Frame
-from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated
+from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated, rules_of
 from qjoule.trace.meta import Server
 
 #: Threads remembered, for servers and for others separately. The one named longest ago is
@@ -72,7 +72,7 @@ class Names:
     def _name(self, shape: int, frame: Frame) -> None:
         dialect = dialect_of(frame)
         text, read_as = self._references.statement(frame.text, dialect)
-        named = self._fingerprint(text, read_as, is_truncated(frame))
+        named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
         self._references.learn(shape, dialect, named.text)
         self._by_hash[shape] = (named.fingerprint, named.text)
         self._text_bytes += len(named.text)

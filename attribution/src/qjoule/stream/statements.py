@@ -5,7 +5,6 @@ shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -41,13 +40,22 @@ class Shape(Protocol):
     def text(self) -> str: ...
 
 
-#: (statement, dialect, whether it was cut) to its shape; see `qjoule.servers.shapes.fingerprint`.
-Fingerprint = Callable[[bytes, int, bool], Shape]
+class Fingerprint(Protocol):
+    """Makes a statement's shape: `qjoule.servers.shapes.fingerprint`."""
+
+    def __call__(
+        self, text: bytes, dialect: int, truncated: bool, *, rules: int | None
+    ) -> Shape: ...
 
 
 def dialect_of(frame: Frame) -> int:
     """Number of a TEXT block's dialect. This version may not know it."""
     return int(frame.records[0]["dialect"])
+
+
+def rules_of(frame: Frame) -> int:
+    """Number of the session's settings that a TEXT block's statement is read by."""
+    return int(frame.records[0]["rules"])
 
 
 def is_truncated(frame: Frame) -> bool:
@@ -105,7 +113,7 @@ class Statements:
         """Takes the text of a single query. The first query of a fingerprint lends its hash to
         all.
         """
-        named = self._fingerprint(frame.text, dialect, is_truncated(frame))
+        named = self._fingerprint(frame.text, dialect, is_truncated(frame), rules=rules_of(frame))
         known = self._first.get(named.fingerprint)
         if known is None and len(self._first) < self._max_shapes:
             self._first[named.fingerprint] = shape
@@ -146,7 +154,7 @@ class Statements:
                 return
         truncated = is_truncated(frame)
         text, read_as = self._references.statement(frame.text, dialect)
-        named = self._fingerprint(text, read_as, truncated)
+        named = self._fingerprint(text, read_as, truncated, rules=rules_of(frame))
         self._references.learn(shape, dialect, named.text)
         code = self._code(named.fingerprint, named.text)
         self._by_hash[shape] = code

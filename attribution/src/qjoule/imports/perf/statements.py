@@ -26,19 +26,20 @@ class Shapes:
 
     def shape_of(self, text: bytes, statement_bytes: int, dialect: int, server: int) -> int:
         """The shape's number; its text is sent before any query that has it."""
+        # The settings of the session are not known: 0.
         is_cut = statement_bytes > len(text)
-        reduced, _ = reduce_statement(text, LANGUAGES[dialect].lexis or Lexis.STANDARD)
+        reduced, _ = reduce_statement(text, LANGUAGES[dialect].lexis or Lexis.STANDARD, 0)
         key = dialect, reduced + ("…" if is_cut else "")
         known = self._shape_of.get(key)
         if known is not None:
             return known
         if len(self._shape_of) >= _REDUCED_MAX:
             return SHAPE_OTHER
-        shape = int(fingerprint(text, dialect, is_cut).fingerprint, 16) or 1
+        shape = int(fingerprint(text, dialect, is_cut, rules=0).fingerprint, 16) or 1
         self._shape_of[key] = shape
         if shape not in self._told:
             self._told.add(shape)
-            row = (shape, statement_bytes, len(text), server, dialect, 0, (0, 0, 0, 0))
+            row = (shape, statement_bytes, len(text), server, dialect, 0, 0, (0, 0, 0))
             self._frames.append(Frame(Block.TEXT, 0, np.array([row], TEXT), text))
         return shape
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statements of MySQL and MariaDB.
 
-Lexical rules: MySQL sql/sql_lex.cc (lex_one_token), with the defaults: no ANSI_QUOTES, no
-NO_BACKSLASH_ESCAPES.
+Lexical rules: MySQL sql/sql_lex.cc (lex_one_token), by the session's sql_mode and character set.
 """
 
 from __future__ import annotations
@@ -38,4 +37,5 @@ LANGUAGE = Language(
     summary=partial(sql_summary, lexis=LEXIS),
     database=database_change,
     lexis=LEXIS,
+    follows_rules=True,
 )

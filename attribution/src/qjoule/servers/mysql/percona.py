@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 import re
 
-from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING
+from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, STRING
 from qjoule.shapes.tokens import text_of
 
 _MYSQLDUMP = "SELECT /*!40001 SQL_NO_CACHE */ * FROM `"
 _CALL = re.compile(r"(call\s++[^\s(]++)\(", re.IGNORECASE)
 _USE = re.compile(r"use \S++\Z", re.IGNORECASE)
 _HINT = re.compile(r"/\*\+[^*]*+(?:\*(?!/)[^*]*+)*(?:\*/)?")
-_NUMBERS = re.compile(rf"[0-9+\-{NUMBER}][0-9a-f.xb+\-{NUMBER}]*+")
+_NUMBERS = re.compile(rf"[0-9+\-{NUMBER}][0-9a-f.xb+\-{NUMBER}{DIGITS_OF_NAME}]*+")
 _LEFTOVERS = re.compile(r"[xb.+-]\?")
 _MARKS = str.maketrans({STRING: "?", PARAMETER: "?"})
 _CONSTANTS = re.compile(r"\b(?:null|true|false)\b")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statements of PostgreSQL.
 
-Lexical rules: PostgreSQL src/backend/parser/scan.l, with standard_conforming_strings on.
+Lexical rules: PostgreSQL src/backend/parser/scan.l, by the session's standard_conforming_strings.
 """
 
 from __future__ import annotations
@@ -17,4 +17,5 @@ LANGUAGE = Language(
     shape=partial(sql_shape, lexis=Lexis.STANDARD),
     summary=partial(sql_summary, lexis=Lexis.STANDARD),
     lexis=Lexis.STANDARD,
+    follows_rules=True,
 )

@@ -17,6 +17,7 @@ from qjoule.servers.function_code import code_of, instructions, the_function
 from qjoule.servers.signatures import CannotResolve
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"
+_CONFORMING = "standard_conforming_strings"  # src/include/parser/gramparse.h
 _CREATE = "CreatePortal"
 _CODE_BYTES = 1024  #: the function has some 400
 _FLAGS_TO_VISIBLE = 24
@@ -65,6 +66,11 @@ def portal_start_offset(executable: Executable) -> int:
     if len(found) != 1:
         raise CannotResolve(f"{_CREATE} does not set a portal's flags as expected")
     return found.pop()
+
+
+def conforming_strings(executable: Executable) -> int:
+    """The distance of standard_conforming_strings from the start of the data; 0: unknown."""
+    return _distance(executable, _CONFORMING)
 
 
 def _distance(executable: Executable, name: str) -> int:

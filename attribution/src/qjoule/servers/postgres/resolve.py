@@ -9,7 +9,7 @@ from dataclasses import replace
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable
-from qjoule.servers.postgres.memory import backend_memory
+from qjoule.servers.postgres.memory import backend_memory, conforming_strings
 from qjoule.servers.postgres.prepared import PreparedStatements, prepared_statements
 from qjoule.servers.postgres.replies import send_buffer
 from qjoule.servers.postgres.signatures import (
@@ -32,11 +32,12 @@ from qjoule.servers.resolution import Resolution
 from qjoule.servers.types import major_of
 
 SEND_BUFFER = "send-buffer"
+CONFORMING = "conforming"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
 #: Facts found here, by their names in the registry, and those that only the symbol rung needs.
 SYMBOL_FACTS = (*_UNKNOWN_STATES.facts(), "client", "portal-start")
-FACTS = (SEND_BUFFER, *PreparedStatements().facts(), "application", *SYMBOL_FACTS)
+FACTS = (SEND_BUFFER, CONFORMING, *PreparedStatements().facts(), "application", *SYMBOL_FACTS)
 
 
 def resolve(candidate: Candidate, version: str) -> Resolution:
@@ -57,6 +58,7 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
         memory, missing = backend_memory(executable)
         facts = {
             SEND_BUFFER: buffer,
+            CONFORMING: conforming_strings(executable),
             **prepared.facts(),
             **_UNKNOWN_STATES.facts(),
             **memory.facts(),

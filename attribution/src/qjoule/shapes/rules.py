@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a session that decide what its statements' bytes mean.
+
+The kernel side follows them where it sees them and stores their number beside each text. Zero: none
+is known, and a text is read so that no possible reading shows a literal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from qjoule.shapes.automaton import C, class_of
+from qjoule.shapes.lexis import Lexis
+
+
+class Quoting(IntEnum):
+    """BACKTICK: whether a backslash escapes, and what double quotes are for."""
+
+    UNKNOWN = 0
+    STRINGS = 1  #: the default: backslashes escape, double quotes are for strings
+    NAMES = 2  #: double quotes are for names
+    ESCAPES = 3  #: backslashes escape, double quotes are unknown
+    PLAIN = 4  #: backslashes do not escape; a double quote is for strings, or unknown
+    PLAIN_NAMES = 5
+
+
+class Charset(IntEnum):
+    """BACKTICK: which bytes begin a character whose second byte may be a quote or a backslash."""
+
+    UNKNOWN = 0
+    SAFE = 1  #: none
+    SJIS = 2
+    GBK = 3
+    BIG5 = 4
+
+
+class Backslash(IntEnum):
+    """STANDARD: whether a backslash escapes in strings without E."""
+
+    UNKNOWN = 0
+    ESCAPES = 1
+    PLAIN = 2  #: the default
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many rules a family has, and what the server has by default."""
+
+    rules: int
+    default: int
+
+
+def backtick_rules(quoting: Quoting, charset: Charset) -> int:
+    """The number of these rules."""
+    return quoting * len(Charset) + charset
+
+
+def standard_rules(backslash: Backslash, *, safe: bool) -> int:
+    """The number of these rules; `safe`: no second byte of a character is a backslash."""
+    return backslash * 2 + safe
+
+
+COUNTS = {
+    Lexis.BACKTICK: Count(
+        len(Quoting) * len(Charset), backtick_rules(Quoting.STRINGS, Charset.SAFE)
+    ),
+    Lexis.STANDARD: Count(len(Backslash) * 2, standard_rules(Backslash.PLAIN, safe=True)),
+}
+
+_HIGH = range(0x80, 0x100)
+#: First bytes of two: MySQL strings/ctype-sjis.c, ctype-gbk.c, ctype-gb18030.c, ctype-big5.c. Big5
+#: leaves some bytes undefined; whether a client means a character by them is not known.
+_LEADS = {
+    Charset.SJIS: {*range(0x81, 0xA0), *range(0xE0, 0xFD)},
+    Charset.GBK: set(range(0x81, 0xFF)),
+    Charset.BIG5: set(range(0xA1, 0xFA)),
+}
+#: TRAIL: a sign like any other.
+_BACKSLASH = {
+    Quoting.UNKNOWN: C.BACKSLASH_MAYBE,
+    Quoting.PLAIN: C.TRAIL,
+    Quoting.PLAIN_NAMES: C.TRAIL,
+}
+_DOUBLE = {
+    Quoting.UNKNOWN: C.DOUBLE_MAYBE,
+    Quoting.ESCAPES: C.DOUBLE_MAYBE,
+    Quoting.NAMES: C.DOUBLE_NAME,
+    Quoting.PLAIN_NAMES: C.DOUBLE_NAME,
+}
+
+
+def class_by_rules(lexis: Lexis, rules: int, byte: int) -> C:  # noqa: PLR0911
+    """The class of a byte under the rules with this number."""
+    cls = class_of(byte)
+    if lexis is Lexis.STANDARD:
+        backslash, safe = Backslash(rules // 2), rules % 2
+        if cls is C.BACKSLASH:
+            always, maybe = C.BACKSLASH_ALWAYS, C.BACKSLASH_MAYBE
+            return {Backslash.ESCAPES: always, Backslash.UNKNOWN: maybe}.get(backslash, cls)
+        return C.LEAD_MAYBE if byte in _HIGH and not safe else cls
+    quoting, charset = Quoting(rules // len(Charset)), Charset(rules % len(Charset))
+    if cls is C.BACKSLASH:
+        return _BACKSLASH.get(quoting, cls)
+    if cls is C.DOUBLE:
+        return _DOUBLE.get(quoting, cls)
+    if byte not in _HIGH or charset is Charset.SAFE:
+        return cls
+    if charset is Charset.UNKNOWN:
+        return C.LEAD_MAYBE
+    if byte in _LEADS[charset]:
+        return C.LEAD
+    return C.LEAD_MAYBE if charset is Charset.BIG5 else cls
