@@ -3,56 +3,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from root.support.mysql_story import prepare_server, sysbench
 from root.support.recording import Run, recording
+from root.support.task_clock import needs_perf, task_clock
 from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.server,
-    pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed (linux-perf)"),
+    needs_perf,
 ]
-
-
-@contextmanager
-def task_clock(pid: int) -> Iterator[list[int]]:
-    """Appends the ns that the process was on a CPU during the block, as perf counts it.
-
-    It does not use schedstat, whose sum over a process omits threads that have exited.
-    """
-    orders, answers = os.pipe(), os.pipe()
-    control = ("--delay", "-1", "--control", f"fd:{orders[0]},{answers[1]}")
-    command = ["perf", "stat", *control, "-x", ",", "-e", "task-clock", "-p", str(pid)]
-    perf = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, pass_fds=(orders[0], answers[1])
-    )
-    os.close(orders[0])
-    os.close(answers[1])
-    counted: list[int] = []
-    try:
-        os.write(orders[1], b"enable\n")
-        assert os.read(answers[0], 16).startswith(b"ack\n"), "perf did not attach"
-        yield counted
-        perf.send_signal(signal.SIGINT)
-        assert perf.stderr is not None
-        (line,) = (line for line in perf.stderr if "task-clock" in line)
-        counted.append(round(float(line.split(",")[0]) * 1e6))
-    finally:
-        perf.kill()
-        perf.wait()
-        os.close(orders[1])
-        os.close(answers[0])
 
 
 @pytest.fixture(scope="module")
