@@ -6,6 +6,7 @@ Every query that it executes once it is followed counts, on both rungs and in th
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -280,3 +281,69 @@ def _select(server: DatabaseServer, name: str) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         for number in range(500):
             cursor.execute(f"SELECT {number} AS `{name}`")
+
+
+# ---- restarts ------------------------------------------------------------------------------------
+
+
+def test_a_chosen_server_that_restarts_unchanged(
+    program: Path, tmp_path: Path, ending: ExitStack
+) -> None:
+    """`--pid` names a process; its server goes on in another one."""
+    trace = tmp_path / "trace"
+    with serving(program, tmp_path / "a") as server:
+        ending.enter_context(recorded(trace, server.pid))
+        work(server, "first")
+        server.stop()
+        server.start()
+        until_followed(trace, "the restarted server")
+        work(server, "second")
+        ending.close()
+    run = Run(trace)
+    counts = run.executions()
+    assert (counts["SET first:?"], counts["SET second:?"]) == (COMMANDS, COMMANDS)
+    assert run.queries["server"].nunique() == 1
+    changes = attribute(trace)["trace"]["changes"]
+    (untraced,) = (one for one in changes if one["what"] == "untraced")
+    assert untraced["cpu_ns"] > 0, "what it did until then"
+
+
+def test_several_restarts_in_quick_succession(
+    program: Path, tmp_path: Path, ending: ExitStack
+) -> None:
+    """Upgraded each time, as by a manager that tries version after version."""
+    trace = tmp_path / "trace"
+    with serving(program, tmp_path / "a") as server:
+        ending.enter_context(recorded(trace, server.pid))
+        for _ in range(4):
+            upgrade(program)
+            server.stop()
+            server.start()
+        pid, deadline = server.pid, time.monotonic() + 3 * FOLLOWED_S
+        while f'"pid": {pid}' not in _followed(trace):
+            assert time.monotonic() < deadline, "the last one was not followed"
+            time.sleep(0.1)
+        work(server, "last")
+        ending.close()
+    assert Run(trace).executions()["SET last:?"] == COMMANDS
+    exited = [one for one in attribute(trace)["trace"]["changes"] if one["what"] == "exited"]
+    assert exited
+
+
+def _followed(trace: Path) -> str:
+    """The changes of meta.json that say that a server is followed."""
+    changes = json.loads((trace / "meta.json").read_text())["changes"]
+    return json.dumps([one for one in changes if one["what"] == "followed"])
+
+
+def test_another_server_of_the_chosen_ones_executable(program: Path, tmp_path: Path) -> None:
+    """It began later, and is no restart: the chosen server still runs."""
+    trace = tmp_path / "trace"
+    with serving(program, tmp_path / "a") as chosen, recorded(trace, chosen.pid):
+        work(chosen, "mine")
+        with serving(program, tmp_path / "b") as other:
+            work(other, "others")
+    run = Run(trace)
+    counts = run.executions()
+    assert counts["SET mine:?"] == COMMANDS
+    assert counts["SET others:?"] == 0
