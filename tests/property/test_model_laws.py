@@ -18,7 +18,8 @@ import qjoule.engine
 import qjoule.model
 from model_cases import Case, cases
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
+from qjoule.engine.live_groups import LiveGroups
+from qjoule.engine.live_records import LiveNames, identities
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import LostTime
 from qjoule.model.coefficients import EFFECT_TERMS, Coefficients

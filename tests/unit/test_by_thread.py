@@ -13,7 +13,8 @@ import attribute_trace as hand
 from attribute_trace import MS
 from qjoule.contract import AGGREGATE, SEGMENT, TASK, Block, OwnerKind, TaskEvent
 from qjoule.engine.attribute import attribute
-from qjoule.engine.live_groups import LiveGroups, identities
+from qjoule.engine.live_groups import LiveGroups
+from qjoule.engine.live_records import identities
 from qjoule.live.replay import ReplaySource
 from qjoule.live.stream_session import live_names
 from qjoule.reporters.live_screen import compose

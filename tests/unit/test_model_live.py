@@ -9,7 +9,8 @@ import pytest
 from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, PACKAGE_TIME, SHAPE_OTHER, OwnerKind
 from qjoule.engine.live import LiveCalls, from_aggregates
-from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
+from qjoule.engine.live_groups import LiveGroups
+from qjoule.engine.live_records import LiveNames, identities
 from qjoule.live.package_times import UNKNOWN, PackageTimes
 from qjoule.model import latency
 from qjoule.model.arrays import EFFECTS, Anomalies

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, OwnerKind
 from qjoule.engine.live_effects import FIELDS, limited, with_traffic
-from qjoule.engine.live_groups import Records
+from qjoule.engine.live_records import Records
 from qjoule.engine.requests import summed
 from qjoule.model import latency
 from qjoule.model.arrays import (

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from qjoule.engine.live import LiveCalls
-from qjoule.engine.live_groups import TAG, Identity, LiveGroups, LiveNames, Records, Tagged
+from qjoule.engine.live_groups import TAG, LiveGroups
+from qjoule.engine.live_records import Identity, LiveNames, Records, Tagged
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books
 from qjoule.live.recent import Recent

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qjoule.engine.live_groups import Records
+from qjoule.engine.live_records import Records
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import GroupLabel

@@ -12,7 +12,8 @@ from qjoule.contract import Block
 from qjoule.engine import tables
 from qjoule.engine.accounts import Accounts, lag_ns, total_errors
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import GROUPS, TAG, LiveNames, identities
+from qjoule.engine.live_groups import GROUPS, TAG
+from qjoule.engine.live_records import LiveNames, identities
 from qjoule.engine.recorded import server_changes
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
-from qjoule.engine.live_groups import Tagged
+from qjoule.engine.live_records import Tagged
 from qjoule.live.rounds import Records
 from qjoule.model.energy import I64, Bool
 from qjoule.stream.blocks import Frame

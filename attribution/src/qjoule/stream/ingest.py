@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import Block, QueryFlag, Rung
+from qjoule.contract import Block
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
@@ -21,12 +21,13 @@ from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import Metering, with_meter
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
-from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall, call_rows
+from qjoule.stream.queries import Queries, Span
+from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.stream.watch import Watch
-from qjoule.trace.columns import Array, looked_up
+from qjoule.trace.columns import Array
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.schema import INVALID_CAUSE, METER, METER_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
@@ -71,19 +72,26 @@ class Ingest:
         self._batch_ns = batch_ns
         self._reports = reports
         self._meter = meter
-        self._client_tags = client_tags
         self._statements = Statements(
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
         )
         self._sent_tags = ClientTags()
         self._sessions = Sessions()
         self._transactions = Transactions(self._statements.named)
-        self._calls = CallShapes(max_shapes)
         self._ending = False
-        self._reported = 0  #: number of calls that only their clients report
-        self._waiting: list[ReportedCall] = []  #: calls that lie ahead of the stream's clock
         self._owners = Owners() if watch is None else Owners(untraced=watch.process_of)
         self._pending = Pending()
+        self._queries = Queries(
+            self._pending,
+            statements=self._statements,
+            sessions=self._sessions,
+            sent_tags=self._sent_tags,
+            transactions=self._transactions,
+            keep=self._keep,
+            max_shapes=max_shapes,
+            reports=reports,
+            client_tags=client_tags,
+        )
         self._clock_ns = 0  #: latest time in the stream
         self._sent_ns = 0  #: every segment that began before this has been sent
         self._flushed_ns = 0
@@ -151,8 +159,10 @@ class Ingest:
     def flush(self, *, everything: bool = False) -> None:
         """Hands over pending records: segments up to the last FLUSH block, or `everything`."""
         self._look_around()
+        begin_ns = self.meta.begin_ns or 0
+        span = Span(begin_ns, self._sent_ns, self._clock_ns, everything, self._ending)
         tables = {
-            "queries": pa.concat_tables([self._take_queries(everything), self._take_calls()]),
+            "queries": self._queries.take(span),
             "segments": self._take_segments(everything),
             "energy": self._take_energy(),
             "meter": self._take_meter(),
@@ -161,7 +171,9 @@ class Ingest:
             "owners": self._owners.take_changes(),
             "sessions": self._sessions.take_rows(),
             "transactions": self._transactions.take_rows(),
-            "shapes": pa.concat_tables([self._statements.take_shapes(), self._calls.take_rows()]),
+            "shapes": pa.concat_tables(
+                [self._statements.take_shapes(), self._queries.take_shapes()]
+            ),
             "statements": self._statements.take_statements(),
         }
         self._owners.forget(self._sent_ns)
@@ -219,97 +231,6 @@ class Ingest:
         if more is not None and self.meta.more_counters:
             further = rows.more_rows(more[valid], len(self.meta.more_counters))
         return rows.segment_rows(segments, counters, owners, self._announced.packages, further)
-
-    def _take_queries(self, everything: bool) -> pa.Table:
-        """Queries that ended before the last FLUSH: all events of their sessions have arrived by
-        now.
-        """
-        queries = self._take_ended(Block.QUERY, everything)
-        shapes = queries["shape"]
-        settled = self._statements.settled(shapes)
-        if settled is not shapes:
-            queries = queries.copy()
-            queries["shape"] = settled
-        self._follow_databases(queries)
-        transactions = self._transactions.assign(queries)
-        table = self._query_rows(queries, transactions)
-        children = self._take_ended(Block.CHILD, everything)
-        if children.size:
-            running = self._transactions.of_running(children["session"])
-            theirs = looked_up(children["query"], queries["query"], transactions, running)
-            executed = self._statements.fingerprints(children["shape"])
-            parts = children["query"], executed
-            table = pa.concat_tables(
-                [table, self._query_rows(rows.as_queries(children), theirs, parts)]
-            )
-        self._sessions.settle(self._sent_ns)
-        return table
-
-    def _take_ended(self, kind: Block, everything: bool) -> Array:
-        ended = self._pending.take(kind)
-        ended = self._keep(ended, rows.forward(ended["begin_ns"], ended["end_ns"]))
-        if not everything:
-            sent = ended["end_ns"] < self._sent_ns
-            self._pending.add(kind, chosen(ended, ~sent))
-            ended = chosen(ended, sent)
-        return ended
-
-    def _query_rows(
-        self,
-        queries: Array,
-        transactions: Array,
-        children: tuple[Array, pa.DictionaryArray] | None = None,
-    ) -> pa.Table:
-        fingerprints = self._statements.fingerprints(queries["shape"])
-        whose = self._sessions.names_of(queries["session"], queries["end_ns"])
-        return rows.query_rows(
-            queries,
-            fingerprints,
-            whose,
-            tags=self._tags(queries, whose[2]),
-            transactions=transactions,
-            children=children,
-        )
-
-    def _tags(self, queries: Array, applications: pa.DictionaryArray) -> pa.Array | None:
-        tags = None if self._reports is None else self._tags_of_calls(self._reports, queries)
-        connections = None
-        if self._client_tags:
-            whose = queries["session"], queries["end_ns"]
-            connections = self._sessions.tags_of(*whose, applications)
-        return self._sent_tags.fill(tags, queries["query"], queries["tags"], connections)
-
-    def _tags_of_calls(self, reports: CallReports, queries: Array) -> pa.MapArray:
-        begins_ns = queries["begin_ns"].astype(np.int64)
-        codes, connections = self._sessions.connections(queries["session"], begins_ns)
-        streams = queries["stream"].astype(np.int64)
-        return reports.tags_of(connections, codes, streams, begins_ns)
-
-    def _take_calls(self) -> pa.Table:
-        """Calls that only clients report, up to the stream's time; at the end also open ones."""
-        if self._reports is not None:
-            calls = self._reports.reported(self._sessions.opaque, everything=self._ending)
-            self._waiting += [call for call in calls if call.begin_ns >= (self.meta.begin_ns or 0)]
-        calls = [call for call in self._waiting if call.begin_ns <= self._clock_ns]
-        self._waiting = [call for call in self._waiting if call.begin_ns > self._clock_ns]
-        self._reported += len(calls)
-        return call_rows(calls, self._reported - len(calls), self._calls)
-
-    def _follow_databases(self, queries: Array) -> None:
-        """Follows a session's default database: a `USE` that succeeded changes it.
-
-        On the symbol rung a later connection may reuse a session's id, so nothing is remembered
-        there.
-        """
-        databases = self._statements.databases
-        if not databases:
-            return
-        changes = np.isin(queries["shape"], np.fromiter(databases, np.uint64))
-        changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (queries["rung"] == Rung.SOCKET)
-        for one in queries[changes]:
-            done = int(one["flags"]) & QueryFlag.OK
-            name = databases[int(one["shape"])] if done else None
-            self._sessions.use(int(one["session"]), int(one["end_ns"]) + 1, name)
 
     def _take_energy(self) -> pa.Table:
         readings = self._take_timed(Block.ENERGY)

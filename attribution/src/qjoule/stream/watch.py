@@ -10,13 +10,14 @@ Recordings and the live view both feed their task events and read `changes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from qjoule.contract import OwnerKind, TaskEvent
 from qjoule.stream.following import Followed, Follower, NoFollower
+from qjoule.stream.watched import Candidate, Traced
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Server
 
@@ -36,35 +37,6 @@ class Lookout(Protocol):
 
     def serves(self, pid: int, comm: str) -> bool:
         """Whether this process is a known server, not a tool with a server's name."""
-
-
-@dataclass
-class _Candidate:
-    """A process that may be an untraced server, with those that it forks."""
-
-    pid: int
-    comm: str
-    since_ns: int | None  #: None: before the trace
-    parent: int
-    until_ns: int | None = None
-    is_server: bool = False
-    cpu_ns: int = 0
-    why: str = ""  #: it is not traced
-    tgids: set[int] = field(default_factory=set)
-
-    @property
-    def process(self) -> str:
-        return f"{self.comm} (untraced, pid {self.pid})"
-
-
-@dataclass
-class _Traced:
-    """The processes of one traced server, with their begin (None: before the trace)."""
-
-    name: str
-    alive: dict[int, int | None] = field(default_factory=dict)
-    comms: set[str] = field(default_factory=set)
-    exited_ns: list[tuple[int, int | None]] = field(default_factory=list)  #: and when it was back
 
 
 class Watch:
@@ -91,13 +63,13 @@ class Watch:
         unseen: Mapping[str, str] | None = None,
         follower: Follower | None = None,
     ) -> None:
-        self._traced = {server.id: _Traced(server.name) for server in servers}
+        self._traced = {server.id: Traced(server.name) for server in servers}
         self._lookout = lookout
         self._chosen = chosen
         self._reasons = dict(reasons or {})
-        self._candidates: dict[int, _Candidate] = {}  #: by the pid of their first process
-        self._of: dict[int, _Candidate] = {}  #: by tgid, also of processes that have ended
-        self._confirmed: list[_Candidate] = []
+        self._candidates: dict[int, Candidate] = {}  #: by the pid of their first process
+        self._of: dict[int, Candidate] = {}  #: by tgid, also of processes that have ended
+        self._confirmed: list[Candidate] = []
         self._beyond = False
         self._follower = follower or NoFollower()
         self._followed: list[Change] = []
@@ -166,18 +138,18 @@ class Watch:
         self.changes = tuple(self._told())
         return newly
 
-    def _concerns(self, one: _Candidate) -> bool:
+    def _concerns(self, one: Candidate) -> bool:
         """With chosen processes: whether it may have succeeded one of them."""
         gone = (traced.comms for traced in self._traced.values() if traced.exited_ns)
         return not self._chosen or any(one.comm in comms for comms in gone)
 
-    def _join(self, above: _Candidate, one: _Candidate) -> None:
+    def _join(self, above: Candidate, one: Candidate) -> None:
         above.tgids |= one.tgids
         above.cpu_ns += one.cpu_ns
         for tgid in one.tgids:
             self._of[tgid] = above
 
-    def _confirm(self, one: _Candidate) -> None:
+    def _confirm(self, one: Candidate) -> None:
         if len(self._confirmed) < MAX_CHANGES:
             self._confirmed.append(one)
             self.news += 1
@@ -196,7 +168,7 @@ class Watch:
                 one.why = answer.why
                 self.news += 1
             return
-        name = self._traced.setdefault(server.id, _Traced(server.name)).name
+        name = self._traced.setdefault(server.id, Traced(server.name)).name
         for learn in () if answer.attached else self.learnt:
             learn(replace(server, name=name))
         one = self._of.get(answer.pid)
@@ -229,7 +201,7 @@ class Watch:
     # ---- events -------------------------------------------------------------------------------
 
     def _of_traced(self, t_ns: int, pid: int, server: int, event: int, comm: str) -> None:
-        traced = self._traced.setdefault(server, _Traced(f"server {server}"))
+        traced = self._traced.setdefault(server, Traced(f"server {server}"))
         if event == TaskEvent.EXIT:
             self._left(t_ns, pid, event)
         elif event in (TaskEvent.FORK, TaskEvent.EXEC, TaskEvent.ALIVE):
@@ -277,7 +249,7 @@ class Watch:
             known = self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES
             if known:
                 since_ns = t_ns if event == TaskEvent.EXEC else None
-                one = _Candidate(pid, comm, since_ns, parent, tgids={pid})
+                one = Candidate(pid, comm, since_ns, parent, tgids={pid})
                 self._candidates[pid] = self._of[pid] = one
 
     def _ended(self, t_ns: int, pid: int) -> None:
@@ -291,7 +263,7 @@ class Watch:
             if self._candidates.pop(one.pid, None):
                 self._drop(one)
 
-    def _drop(self, one: _Candidate) -> None:
+    def _drop(self, one: Candidate) -> None:
         """It was no server."""
         self._of = {tgid: other for tgid, other in self._of.items() if other is not one}
 

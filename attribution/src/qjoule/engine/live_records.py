@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of the kernel side's sums: their distinct owners, and where the names come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.model.energy import I64
+
+Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
+
+_IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
+
+#: The fields of `_IDENTITY`, and for queries the index of their record's tags.
+Identity = tuple[int, int, int, int, int, int]
+#: Tags by key; None if it is not known what clients sent.
+Tagged = Mapping[str, str] | None
+
+
+def _no_rung(_server: str) -> str:
+    return ""
+
+
+def _no_tags(_shape: int) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class LiveNames:
+    """Functions that give a live view the names of what the kernel side counts by number."""
+
+    statement: Callable[[int], tuple[str, str] | None]
+    """Shape hash to (fingerprint, text); None as long as its text has not come."""
+    server: Callable[[int], str]
+    process: Callable[[int], str]  #: by tgid
+    thread: Callable[[int], str]  #: by pid
+    rung: Callable[[str], str] = _no_rung  #: by the server's name
+    tags: Callable[[int], Mapping[str, str] | None] = _no_tags
+    """Shape hash to the tags of such calls; None if it is a statement's."""
+
+
+def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identity], I64]:
+    """The distinct owners of some records, and the index of each record's owner.
+
+    `tagged`: (n,) index of each record's tags; None: tags are not needed.
+    """
+    places = np.zeros(len(records), np.int64) if tagged is None else tagged
+    columns = [*(records[name].astype(np.uint64) for name in _IDENTITY), places.astype(np.uint64)]
+    # Column by column, each as codes: rows of several fields take several times as long.
+    codes = np.zeros(len(records), np.int64)
+    for column in columns:
+        values, which = np.unique(column, return_inverse=True)
+        codes = np.unique(codes * len(values) + which.reshape(-1), return_inverse=True)[1]
+        codes = codes.reshape(-1).astype(np.int64)
+    first = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    first[codes[::-1]] = np.arange(len(records) - 1, -1, -1)
+    found: Any = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(found), codes
