@@ -192,7 +192,7 @@ def phases_and_windows(
 
 def attribute(
     recording: Recording,
-    coefficients: Coefficients,
+    coefficients: Coefficients | None,
     *,
     refit: bool,
     group: I64 | None = None,
@@ -201,8 +201,9 @@ def attribute(
 ) -> Ledger:
     """The engine's ledger of a recording, divided as `qjoule attribute` divides a trace.
 
-    `group` (n,) replaces the groups that segments are charged to; `labels` names them. Raises
-    `NotConserved` unless the ledger's parts add up to the measured energy, in whole nanojoules.
+    `coefficients` None: the defaults. `group` (n,) replaces the groups that segments are charged
+    to; `labels` names them. Raises `NotConserved` unless the ledger's parts add up to the measured
+    energy, in whole nanojoules.
     """
     windows, segments = windows_of(recording), recording.segments
     if group is not None:
@@ -216,12 +217,22 @@ def attribute(
     return ledger
 
 
-def remembering(recording: Recording, cells: Sequence[Cell]) -> Remembering:
-    """The memory that a recording is attributed with."""
-    when_s = BOOTED_S + recording.begin_ns * 1e-9
+def remembering(
+    recording: Recording,
+    cells: Sequence[Cell],
+    now: Now | None = None,
+    source: int | None = None,
+) -> Remembering:
+    """The memory that a recording is attributed with.
+
+    `now`: its day, where that is not what its machine's clock shows. `source`: a number of the
+    recording, where the clock's time does not tell it from others.
+    """
+    begin_s = recording.begin_ns * 1e-9
+    now = now or Now(BOOTED_S + begin_s, CONDITIONS)
     keys = ClassKeys(shape_labels(recording.groups), {})
-    now = Now(when_s, CONDITIONS)
-    return Remembering(cells, keys, recording.begin_ns & _SOURCE_BITS, now, round(BOOTED_S * 1e9))
+    source = (recording.begin_ns if source is None else source) & _SOURCE_BITS
+    return Remembering(cells, keys, source, now, round((now.when_s - begin_s) * 1e9))
 
 
 def meta_of(recording: Recording) -> Meta:

@@ -13,14 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from bench.accuracy import mixes
 from bench.accuracy.activity import Activity
-from bench.accuracy.harness import (
-    CONDITIONS,
-    META,
-    check_conserved,
-    measured_nj,
-    shape_labels,
-    windows_of,
-)
+from bench.accuracy.harness import CONDITIONS, attribute, remembering
 from bench.accuracy.machine import PhysicalMachine, Topology, another_day, draw_climate
 from bench.accuracy.machine import draw_machine as drawn
 from bench.accuracy.physics import simulate
@@ -29,10 +22,6 @@ from bench.accuracy.recording import Recording, Truth
 from bench.accuracy.tracer import Tracer, draw_tracer, record, truth
 from bench.accuracy.workload import Source, run
 
-from qjoule.engine.accounts import Accounts, divided
-from qjoule.engine.class_keys import ClassKeys
-from qjoule.engine.remembering import Remembering
-from qjoule.model.classes import classes
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.fit.cells import Cell, Conditions, union
 from qjoule.model.fit.remembered import Now
@@ -128,22 +117,8 @@ def attributed(
     run: Run, day: Day, cells: Sequence[Cell], coefficients: Coefficients | None = None
 ) -> tuple[Ledger, tuple[Cell, ...]]:
     """The ledger of a run under a memory, and the memory with what the run told."""
-    recording = run.recording
-    windows = windows_of(recording)
-    energy, labels = windows.energy, shape_labels(recording.groups)
-    accounts = Accounts.of(
-        META, energy.series, recording.machine.packages, "separate", coefficients
-    )
-    begin_s = recording.begin_ns * 1e-9
-    memory = Remembering(
-        cells,
-        ClassKeys(labels, {}),
-        hash((day.when_s, len(cells))) & 0x7FFFFFFF,
-        Now(day.when_s, day.conditions),
-        round((day.when_s - begin_s) * 1e9),
-    )
-    account = accounts.new(class_of=classes(labels), memory=memory)
-    ledger = divided(account, windows, [recording.segments])
-    check_conserved(ledger, measured_nj(energy))
+    recording, now = run.recording, Now(day.when_s, day.conditions)
+    memory = remembering(recording, cells, now, hash((day.when_s, len(cells))))
+    ledger = attribute(recording, coefficients, refit=True, memory=memory)
     ledger.grow(len(recording.groups))
     return ledger, union([*cells, *memory.take()])
