@@ -112,7 +112,7 @@ def test_a_server_that_is_not_there() -> None:
 def test_each_statement_alone_and_together(target: Target) -> None:
     options: dict[str, Value] = {"statements": json.dumps(STATEMENTS), "seconds": 8.0}
     begin_s = time.monotonic()
-    outcome = Replay().run(target, {**options, "rise": 100.0, "waiting": 10_000.0})
+    outcome = Replay().run(target, {**options, "more_statements": 9900.0, "waiting": 10_000.0})
     assert time.monotonic() - begin_s < 30.0
     assert outcome.errors == 0
     assert set(outcome.commands) == {"0", "1", "2", ALL}
@@ -169,7 +169,7 @@ def trace(target: Target, rapl: AnimatedRapl, tmp_path_factory: pytest.TempPathF
 def learn(trace: Path, target: Target, rapl: AnimatedRapl, *more: str, **options: Any) -> Any:
     where = ("--port", str(target.port), "--user", "root", "--database", "learn")
     given = ("--shapes", str(trace), "--energy", rapl.option, *where, "--waiting", "9999")
-    return qjoule("learn", str(target.pid), *given, "--rise", "100", *more, **options)
+    return qjoule("learn", str(target.pid), *given, "--more-statements", "9900", *more, **options)
 
 
 def test_it_learns_from_a_trace(

@@ -13,6 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from qjoule.commands import options as shared
 from qjoule.commands.calibrated_run import InUse
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
@@ -47,30 +48,14 @@ _OPTIONS = (
         is_flag=True,
         help="On a machine in use: 60 seconds beside its load, on at most half of the idle cores.",
     ),
-    click.option(
-        "--seconds",
-        type=click.FloatRange(15, 600),
-        default=60.0,
-        show_default=True,
-        metavar="S",
-        help="Of --quick: how long it may take.",
-    ),
-    click.option(
+    shared.seconds(15, 600, 60.0, "Of --quick: how long it may take."),
+    shared.more_than_before(
         "--rise",
-        type=click.FloatRange(1, 100),
-        default=15.0,
-        show_default=True,
-        metavar="PCT",
-        help="Of --quick: stop if other programs use so much more of the CPUs than at the start.",
+        100,
+        15.0,
+        "Of --quick: stop if other programs use so much more of the CPUs than at the start.",
     ),
-    click.option(
-        "--waiting",
-        type=click.FloatRange(0.5, 10_000),
-        default=2.0,
-        show_default=True,
-        metavar="N",
-        help="Of --quick: stop if so many more threads wait for a CPU than at the start.",
-    ),
+    shared.waiting("Of --quick: stop"),
     click.option(
         "--most-cores",
         type=click.IntRange(min=1),

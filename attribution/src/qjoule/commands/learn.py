@@ -68,14 +68,7 @@ Exit code 1: nothing was learned.
     metavar="DIR",
     help="The trace that is recorded.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(10, 3600),
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="How long the statements are repeated in all.",
-)
+@options.seconds(10, 3600, 60.0, "How long the statements are repeated in all.")
 @click.option(
     "--statement-seconds",
     type=click.FloatRange(0.1, 60),
@@ -84,22 +77,13 @@ Exit code 1: nothing was learned.
     metavar="S",
     help="The server ends a statement after this.",
 )
-@click.option(
-    "--rise",
-    type=click.FloatRange(1, 100),
-    default=1.5,
-    show_default=True,
-    metavar="X",
-    help="Stop if others ask for X times as many statements as at the start.",
+@options.more_than_before(
+    "--more-statements",
+    100_000,
+    50.0,
+    "Stop if others ask for so many more statements than at the start.",
 )
-@click.option(
-    "--waiting",
-    type=click.FloatRange(0.5, 10_000),
-    default=2.0,
-    show_default=True,
-    metavar="N",
-    help="Stop if so many more threads wait for a CPU than at the start.",
-)
+@options.waiting("Stop")
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -129,7 +113,7 @@ def command(
     output: Path,
     seconds: float,
     statement_seconds: float,
-    rise: float,
+    more_statements: float,
     waiting: float,
     host: str,
     port: int,
@@ -171,7 +155,7 @@ def command(
         "statements": json.dumps([one.sql for one in plan.statements]),
         "seconds": seconds,
         "statement_s": statement_seconds,
-        "rise": rise,
+        "more_statements": more_statements,
         "waiting": waiting,
         "seed": 1,
     }

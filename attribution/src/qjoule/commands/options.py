@@ -135,6 +135,46 @@ def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     )
 
 
+def seconds(
+    least: float, most: float, default: float, what: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option for how long a command's work takes; `what` is its help text."""
+    return click.option(
+        "--seconds",
+        type=click.FloatRange(least, most),
+        default=default,
+        show_default=True,
+        metavar="S",
+        help=what,
+    )
+
+
+def more_than_before(
+    name: str, most: float, default: float, what: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option, in percent, that ends a run when others do so much more than at its start."""
+    return click.option(
+        name,
+        type=click.FloatRange(1, most),
+        default=default,
+        show_default=True,
+        metavar="PCT",
+        help=what,
+    )
+
+
+def waiting(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that ends a run when threads wait for a CPU. `what` begins its help text."""
+    return click.option(
+        "--waiting",
+        type=click.FloatRange(0.5, 10_000),
+        default=2.0,
+        show_default=True,
+        metavar="N",
+        help=f"{what} if so many more threads wait for a CPU than at the start.",
+    )
+
+
 meter = click.option(
     "--meter",
     metavar="CMD",

@@ -46,14 +46,7 @@ _OPTIONS = (
         metavar="N",
         help="Of --physical: how often the loads run.  [default: 5, with --full 4]",
     ),
-    click.option(
-        "--seconds",
-        type=click.FloatRange(1, 600),
-        default=5.0,
-        show_default=True,
-        metavar="S",
-        help="Of --physical: time of each load.",
-    ),
+    options.seconds(1, 600, 5.0, "Of --physical: time of each load."),
     click.option(
         "--budget",
         type=click.FloatRange(1, 600),

@@ -33,8 +33,8 @@ class Replay:
     Options:
         statements: a list of texts, as JSON. seconds: for how long in all.
         statement_s: after this the server ends a statement.
-        rise: by which factor the others' statements per second may grow. waiting: threads that may
-            wait for a CPU, more than at the start.
+        more_statements: by how many per cent the others' statements per second may grow.
+        waiting: threads that may wait for a CPU, more than at the start.
         seed: of the order.
     """
 
@@ -44,7 +44,7 @@ class Replay:
         "statements": "[]",
         "seconds": 60.0,
         "statement_s": 5.0,
-        "rise": 1.5,
+        "more_statements": 50.0,
         "waiting": 2.0,
         "seed": 1,
     }
@@ -88,7 +88,8 @@ class _Run:
         options: Mapping[str, Any],
     ) -> None:
         self._statements, self._open, self._session = statements, open_one, session
-        self._seconds, self._rise = float(options["seconds"]), float(options["rise"])
+        self._seconds = float(options["seconds"])
+        self._growth = 1.0 + float(options["more_statements"]) / 100.0
         self._order = random.Random(int(options["seed"]))
         self._guard = Guard(Limits(float("inf"), float(options["waiting"])), look(lambda: ()))
         self._times_ns: dict[str, list[int]] = {}
@@ -129,7 +130,7 @@ class _Run:
     def _check(self, foreign: int, seconds: float) -> None:
         per_s = foreign / max(seconds, 1e-3)
         # A handful of statements per second is no load: monitors ask as much.
-        if per_s > max(self._rise * self._base, self._base + 20.0):
+        if per_s > max(self._growth * self._base, self._base + 20.0):
             raise LoadRose(
                 f"others ask for {per_s:.0f} statements per second, and asked for "
                 f"{self._base:.0f} at the start"
