@@ -44,7 +44,7 @@
 struct qj_shape_state {
 	__u64 hash;
 	__u64 key;    /* odd */
-	__u64 recent; /* last bytes of the chunk before; the lowest is the last */
+	__u64 recent; /* the last eight bytes; the lowest is the last */
 	__u16 entry;  /* last transition */
 	__u8 dialect; /* enum qj_dialect */
 	__u8 rules;   /* of the session: qjoule.shapes.rules; 0: none is known */
@@ -53,6 +53,7 @@ struct qj_shape_state {
 	__u8 reserved[3];
 };
 _Static_assert(sizeof(struct qj_shape_state) == 32, "kept in task storage");
+_Static_assert(QJ_SHAPE_DIGITS_MAX == sizeof(__u64), "digits of a name are found in `recent`");
 
 /* Stafford's mix 13 (the finaliser of splitmix64): every input bit reaches every output bit. */
 static __always_inline __u64 qj_shape_mix(__u64 x)
@@ -86,51 +87,25 @@ static __always_inline const __u8 *qj_shape_classes_of(const struct qj_shape_sta
 	__u32 rules = s->rules;
 
 	if (s->dialect == QJ_SHAPE_FIRST)
-		rules = rules < QJ_SHAPE_RULES_FIRST ? rules : 0;
+		rules &= QJ_SHAPE_RULES_FIRST - 1;
 	else
-		rules = QJ_SHAPE_RULES_FIRST + (rules < QJ_SHAPE_RULES_SECOND ? rules : 0);
+		rules = QJ_SHAPE_RULES_FIRST + (rules & (QJ_SHAPE_RULES_SECOND - 1));
 	return qj_shape_classes + rules * 256;
 }
 
-/* The digits before byte i of a chunk, which turned out to begin a name. */
-static __always_inline __u64 qj_shape_digits(const struct qj_shape_state *s, const __u8 *chunk,
-					     __u32 i)
+/*
+ * The digits before a byte, which turned out to begin a name. In each byte of `others` the highest
+ * bit says that it is no digit. No loop and no index: early verifiers cannot bound them.
+ */
+static __always_inline __u64 qj_shape_digits(__u64 recent)
 {
-	__u64 digits = 0, recent = s->recent;
+	__u64 value = recent ^ 0x3030303030303030ULL;
+	__u64 others = ((value & 0x7f7f7f7f7f7f7f7fULL) + 0x7676767676767676ULL) | value;
+	__u64 last;
 
-#ifdef __clang__
-#pragma clang loop unroll(disable)
-#endif
-	for (__u32 k = 0; k < QJ_SHAPE_DIGITS_MAX; k++) {
-		__u32 at = i - 1 - k;
-		__u64 byte;
-
-		if (at < QJ_SHAPE_CHUNK) {
-			byte = chunk[at];
-		} else { /* wrapped around: in the chunk before */
-			byte = recent & 0xff;
-			recent >>= 8;
-		}
-		if (byte < '0' || byte > '9')
-			break;
-		digits |= byte << 8 * k;
-	}
-	return digits;
-}
-
-/* The last bytes of a chunk's n, after those of the chunk before. */
-static __always_inline __u64 qj_shape_recent(__u64 recent, const __u8 *chunk, __u32 n)
-{
-#ifdef __clang__
-#pragma clang loop unroll(disable)
-#endif
-	for (__u32 k = 0; k < QJ_SHAPE_DIGITS_MAX; k++) {
-		__u32 at = n - QJ_SHAPE_DIGITS_MAX + k;
-
-		if (at < QJ_SHAPE_CHUNK)
-			recent = recent << 8 | chunk[at];
-	}
-	return recent;
+	others &= 0x8080808080808080ULL;
+	last = others & -others;
+	return recent & ((last >> 7) - 1);
 }
 
 /* Feeds the first n bytes of a chunk; n above QJ_SHAPE_CHUNK counts as QJ_SHAPE_CHUNK. */
@@ -140,15 +115,15 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	const __u8 *classes = qj_shape_classes_of(s);
 	const __u64 key = s->key;
 	__u64 hash = s->hash;
+	__u64 recent = s->recent;
 	__u64 entry = s->entry;
 	__u32 i;
 
-	if (n > QJ_SHAPE_CHUNK) /* bounds the loop for the verifier */
-		n = QJ_SHAPE_CHUNK;
+	/* The constant bounds the loop for verifiers that forget what is known of a spilled n. */
 #ifdef __clang__
 #pragma clang loop unroll(disable)
 #endif
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < QJ_SHAPE_CHUNK && i < n; i++) {
 		__u64 byte = chunk[i];
 		__u64 emits, moved;
 
@@ -159,7 +134,8 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 		entry = (entry & QJ_SHAPE_STATE) + classes[byte];
 		entry = moves[entry & (QJ_SHAPE_DIALECT - 1)];
 		if ((entry & QJ_SHAPE_SYMBOL) == QJ_SHAPE_DIGITS_EMISSION)
-			hash = qj_shape_step(hash, qj_shape_digits(s, chunk, i), key);
+			hash = qj_shape_step(hash, qj_shape_digits(recent), key);
+		recent = recent << 8 | byte;
 		emits = 0 - (entry >> QJ_SHAPE_EMIT_SHIFT);
 		byte &= 0 - ((entry >> QJ_SHAPE_BYTE_SHIFT) & 1);
 		moved = qj_shape_step(hash, (entry & QJ_SHAPE_SYMBOL) << 8 | byte, key);
@@ -167,7 +143,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	}
 	s->hash = hash;
 	s->entry = entry;
-	s->recent = qj_shape_recent(s->recent, chunk, n);
+	s->recent = recent;
 }
 
 /* The hash of all that was fed: never 0 (unknown text) and never ~0 (the `other` row). */

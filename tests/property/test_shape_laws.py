@@ -31,15 +31,17 @@ PIECES = [
 ]
 hostile = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
 texts = st.one_of(hostile, st.binary(max_size=200))
-#: Settings of a session; 0: none is known. Numbers that a family does not have count as 0.
-any_rules = st.integers(0, 29)
+#: Settings of a session; 0: none is known.
+any_rules = st.integers(0, 63)
 
 
 def rules_in(dialect: int, number: int) -> int:
-    """The number of rules that the dialect has."""
+    """The rules that the kernel side takes for this number."""
     lexis = LANGUAGES[dialect].lexis
     assert lexis is not None
-    return number if number < COUNTS[lexis].rules else 0
+    count = COUNTS[lexis].rules
+    number %= 1 << (count - 1).bit_length()
+    return number if number < count else 0
 
 
 def ids(

@@ -64,14 +64,21 @@ def _array(declaration: str, values: Iterable[int], width: int) -> str:
     return f"static const {declaration} = {{\n{body}\n}};\n"
 
 
+def _room(lexis: Lexis) -> int:
+    """Tables of classes that a family has, those of rules that do not exist included: the kernel
+    side masks the number, since early verifiers do not follow every comparison.
+    """
+    return 1 << (COUNTS[lexis].rules - 1).bit_length()
+
+
 def _numbers(digits: int) -> list[tuple[str, object]]:
     """Constants of the kernel side, by their names there."""
     charsets = len(Charset)
     return [
         ("DIGITS_EMISSION", f"0x{entry(digits, True, 0):04x} /* digits before belong to a name */"),
         ("DIGITS_MAX", NAME_DIGITS_MAX),
-        ("RULES_FIRST", f"{COUNTS[Lexis.BACKTICK].rules} /* of the first family */"),
-        ("RULES_SECOND", COUNTS[Lexis.STANDARD].rules),
+        ("RULES_FIRST", f"{_room(Lexis.BACKTICK)} /* of the first family: a power of two */"),
+        ("RULES_SECOND", _room(Lexis.STANDARD)),
         ("CHARSETS", f"{charsets} /* rules of the first family: quoting * CHARSETS + charset */"),
         *((f"QUOTING_{one.name}", one.value) for one in Quoting),
         *((f"CHARSET_{one.name}", one.value) for one in Charset),
@@ -93,7 +100,11 @@ def header() -> str:
         entries += transition_entries(lexis)
         last = tables(lexis).final
         final += [*last, *[0] * (STATES_MAX - len(last))]
-    listed = [classes(lexis, rules) for lexis in families for rules in range(COUNTS[lexis].rules)]
+    listed = [
+        classes(lexis, rules if rules < COUNTS[lexis].rules else 0)
+        for lexis in families
+        for rules in range(_room(lexis))
+    ]
     digits = tables(Lexis.BACKTICK).emissions.index(DIGITS_OF_NAME)
     return "\n".join(
         [
