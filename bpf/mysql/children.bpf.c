@@ -60,7 +60,8 @@ int BPF_KPROBE(mysql_child_text, __u64 thd, __u64 text, __u64 length)
 	    length > 0xffffffff)
 		return 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
-	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, text, length);
+	/* It was read by the settings that held when the procedure was created. */
+	statement_begin(thread, QJ_DIALECT_MYSQL, 0, text, length);
 	statement_feed(cpu, thread, text, length);
 	label_query(cpu, thread);
 	return 0;

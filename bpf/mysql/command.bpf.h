@@ -123,7 +123,7 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes, __u32 length)
 {
-	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, addr, length);
+	statement_begin(thread, QJ_DIALECT_MYSQL, mysql_find_rules(thread, 0), addr, length);
 	if (!statement_feed(cpu, thread, addr, bytes))
 		thread->mysql.expects = MYSQL_TEXT;
 	label_query(cpu, thread);

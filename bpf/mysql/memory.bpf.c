@@ -2,6 +2,16 @@
 /* Implements memory.bpf.h. */
 #include "memory.bpf.h"
 
+/* sql_mode: MySQL sql/system_variables.h, MariaDB sql/sql_class.h */
+#define MODE_ANSI_QUOTES	  (1ULL << 2)
+#define MODE_NO_BACKSLASH_ESCAPES (1ULL << 20)
+_Static_assert(QJ_SHAPE_QUOTING_PLAIN_NAMES - QJ_SHAPE_QUOTING_PLAIN ==
+		   QJ_SHAPE_QUOTING_NAMES - QJ_SHAPE_QUOTING_STRINGS,
+	       "each mode adds its own number");
+
+#define CHARSET_NAME_AT	 16
+#define FOUR(a, b, c, d) ((__u32)(a) | (b) << 8 | (c) << 16 | (d) << 24)
+
 /* A pointer in the server's memory; 0: null, or unreadable. */
 static __always_inline __u64 pointer_at(__u64 addr)
 {
@@ -18,9 +28,62 @@ static __always_inline __u64 current_thd(const struct thread_state *thread)
 
 #if defined(__TARGET_ARCH_x86)
 	if (below)
-		return pointer_at(bpf_get_current_task_btf()->thread.fsbase - below);
+		return pointer_at(TASK_FIELD(bpf_get_current_task_btf(), thread.fsbase) - below);
 #endif
 	return 0;
+}
+
+/*
+ * By the name of the character set, which every version of the struct has behind four numbers
+ * (CHARSET_INFO, include/m_ctype.h). Others that have characters of several bytes have no byte
+ * below 0x80 in them.
+ */
+static __always_inline __u8 charset_of(__u64 charset)
+{
+	__u64 name = pointer_at(charset + CHARSET_NAME_AT);
+	__u32 begins = 0;
+
+	bpf_probe_read_user(&begins, sizeof(begins), (const void *)name);
+	switch (begins) {
+	case FOUR('s', 'j', 'i', 's'):
+	case FOUR('c', 'p', '9', '3'): /* cp932 */
+		return QJ_SHAPE_CHARSET_SJIS;
+	case FOUR('g', 'b', 'k', 0):
+	case FOUR('g', 'b', '1', '8'): /* gb18030 */
+		return QJ_SHAPE_CHARSET_GBK;
+	case FOUR('b', 'i', 'g', '5'):
+		return QJ_SHAPE_CHARSET_BIG5;
+	}
+	begins &= 0xff;
+	return begins >= 'a' && begins <= 'z' ? QJ_SHAPE_CHARSET_SAFE : QJ_SHAPE_CHARSET_UNKNOWN;
+}
+
+int mysql_find_rules(struct thread_state *thread, __u64 thd)
+{
+	const volatile __u64 *facts;
+	__u64 mode = 0, charset;
+	__u32 ansi, plain;
+
+	if (!thread)
+		return 0;
+	facts = facts_of(thread);
+	if (!thd)
+		thd = current_thd(thread);
+	if (!thd || !facts[QJ_MYSQL_MODE] ||
+	    bpf_probe_read_user(&mode, sizeof(mode), (const void *)(thd + facts[QJ_MYSQL_MODE])))
+		return 0;
+	charset = pointer_at(thd + facts[QJ_MYSQL_CLIENT_CHARSET]);
+	if (charset != thread->mysql.charset_addr) {
+		thread->mysql.charset_addr = charset;
+		thread->mysql.charset = charset_of(charset);
+	}
+	ansi = !!(mode & MODE_ANSI_QUOTES);
+	plain = !!(mode & MODE_NO_BACKSLASH_ESCAPES);
+	return (QJ_SHAPE_QUOTING_STRINGS +
+		ansi * (QJ_SHAPE_QUOTING_NAMES - QJ_SHAPE_QUOTING_STRINGS) +
+		plain * (QJ_SHAPE_QUOTING_PLAIN - QJ_SHAPE_QUOTING_STRINGS)) *
+		   QJ_SHAPE_CHARSETS +
+	       thread->mysql.charset;
 }
 
 /* The statement that the session found last, if that is the one that its client named. */
@@ -56,7 +119,8 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 	tags = thread->tags;
 	thread->tags = 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
-	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, text.text, text.length);
+	/* The session may have had other settings when it prepared this. */
+	statement_begin(thread, QJ_DIALECT_MYSQL, 0, text.text, text.length);
 	statement_feed(cpu, thread, text.text, text.length);
 	if (thread->shape)
 		prepared_learn(thread, thread->mysql.unknown);

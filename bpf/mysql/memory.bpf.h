@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a server's own memory says of sessions and statements that are older than the recording. The
+ * What a server's own memory says of sessions and statements that are older than the recording, and
+ * of the settings that decide what a statement's bytes mean, which no packet tells for sure. The
  * running thread's session object (class THD) is in the thread-local variable current_thd. It
  * points to the prepared statement that a command named last, which has its id and its text. So a
  * statement that was prepared before is read after its first execution, once, and no further probe
@@ -22,8 +23,11 @@ struct mysql_name {
 	__u64 length;
 };
 
-/* In memory.bpf.c, so that the verifier checks each once. They return 0. */
+/* In memory.bpf.c, so that the verifier checks each once. Two return 0. */
 extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* The rules that the session's next statement is read by (shape_hash.h). `thd`: 0 for the running
+ * thread's. */
+extern int mysql_find_rules(struct thread_state *thread, __u64 thd);
 /* Reports user and database of the thread's session, whose login was not seen. */
 extern int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread);
 

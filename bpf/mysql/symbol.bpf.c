@@ -102,11 +102,11 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 }
 
 static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread_state *thread,
-					 __u8 command, __u64 text, __u32 length)
+					 __u64 thd, __u8 command, __u64 text, __u32 length)
 {
 	thread->command = command == MYSQL_QUERY ? QJ_COMMAND_QUERY : QJ_COMMAND_PREPARE;
 	thread->executions = command == MYSQL_QUERY;
-	statement_begin(thread, QJ_DIALECT_MYSQL, QJ_SHAPE_DEFAULT, text, length);
+	statement_begin(thread, QJ_DIALECT_MYSQL, mysql_find_rules(thread, thd), text, length);
 	statement_feed(cpu, thread, text, length);
 	label_query(cpu, thread);
 }
@@ -151,7 +151,7 @@ int BPF_KPROBE(mysql_begin_command_first, __u32 command, __u64 thd, __u64 packet
 		return 0;
 	thread->mysql.reply_addr = packet - 1;
 	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
-		text_command(cpu, thread, command, packet, length);
+		text_command(cpu, thread, thd, command, packet, length);
 		return 0;
 	}
 	bpf_probe_read_user(&id, sizeof(id), (const void *)packet);
@@ -221,7 +221,7 @@ int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
 		bpf_probe_read_user(&query, sizeof(query), (const void *)com_data);
 		if (command == MYSQL_QUERY)
 			query_tags(cpu, thread, &query);
-		text_command(cpu, thread, command, query.text, query.length);
+		text_command(cpu, thread, thd, command, query.text, query.length);
 		thread->mysql.reply_addr = buffer_of(query.text);
 		return 0;
 	}

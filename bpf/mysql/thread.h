@@ -33,14 +33,16 @@ struct mysql_thread {
 			__u32 unknown; /* id of a prepared statement whose text is unknown */
 		};
 	};
-	__u64 number;	   /* rung symbol: the session object that it served last */
-	__u64 changing;	   /* rung symbol: the session whose database may change; 0: none */
-	__u64 child_stack; /* stack pointer at the beginning of a procedure's statement */
-	__u32 length;	   /* length of the current packet */
-	__u32 long_data;   /* the statement that got values before its execution; 0: none */
-	__u8 sequence;	   /* number of the packet that continues */
-	__u8 leaves;	   /* rung symbol: the client disconnects */
-	__u8 dumps;	   /* the thread sends the binary log to a replica */
+	__u64 number;	    /* rung symbol: the session object that it served last */
+	__u64 charset_addr; /* the session's character set; `charset` is known of it */
+	__u64 changing;	    /* rung symbol: the session whose database may change; 0: none */
+	__u64 child_stack;  /* stack pointer at the beginning of a procedure's statement */
+	__u32 length;	    /* length of the current packet */
+	__u32 long_data;    /* the statement that got values before its execution; 0: none */
+	__u8 sequence;	    /* number of the packet that continues */
+	__u8 leaves;	    /* rung symbol: the client disconnects */
+	__u8 dumps;	    /* the thread sends the binary log to a replica */
+	__u8 charset;	    /* QJ_SHAPE_CHARSET_* */
 };
 
 #endif

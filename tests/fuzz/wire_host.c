@@ -51,6 +51,11 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *of)
 	return 0;
 }
 
+int mysql_find_rules(struct thread_state *of, __u64 thd)
+{
+	return QJ_SHAPE_DEFAULT;
+}
+
 int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *of)
 {
 	return 0;

@@ -224,6 +224,19 @@ _MODES = {
             "select a from t where b = ? or 2021_x",
         ),
         ("default", b"select caf\xe9 from t", "select caf\xe9 from t"),
+        ("default", b"set sql_mode='x'; select 'a\\', secret", "set sql_mode = ?…"),
+        (
+            "default",
+            b"select 1;/*!40101 SET NAMES gbk*/ ; select 'a\\', b",
+            "select ?; /*!40101 set names gbk */…",
+        ),
+        ("default", b"do 1; execute s; select 'a\\', secret", "do ?; execute s…"),
+        ("default", b"set @a = 'n'; select b from t;", "set @a = ?; select b from t"),
+        (
+            "default",
+            b"select `;set names`; select b from t;",
+            "select `;set names`; select b from t",
+        ),
         ("default", b"select _utf8mb4'x', _utf8mb4 'y', _latin1\"z\"", "select ?, ?, ?"),
     ],
 )

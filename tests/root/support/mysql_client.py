@@ -55,6 +55,8 @@ class MysqlClient:
         database: str = "",
         flags: int = 0,
         attributes: Mapping[bytes, bytes] = {b"program_name": b"m_wire_py"},
+        *,
+        collation: int = 45,  # utf8mb4
     ) -> None:
         if unix is not None:
             self._socket = socket.socket(socket.AF_UNIX)
@@ -72,7 +74,7 @@ class MysqlClient:
         if flags >> 32:  # MariaDB's own capabilities are accepted from clients that are not MySQL's
             flags &= ~LONG_PASSWORD
         self._attributes = flags & CONNECT_ATTRIBUTES != 0
-        login = struct.pack("<IIB19xI", flags & 0xFFFFFFFF, CHUNK, 45, flags >> 32)
+        login = struct.pack("<IIB19xI", flags & 0xFFFFFFFF, CHUNK, collation, flags >> 32)
         if flags & TLS:
             self._write(login)
             self._encrypt()

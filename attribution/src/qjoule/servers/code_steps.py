@@ -42,6 +42,7 @@ class Step:
     to: str | Place | None = None
     source: str | Place | None = None
     target: int | None = None  #: that it calls or jumps to
+    constant: int | None = None  #: in place of `source`
 
     def loads(self) -> tuple[str, Place] | None:
         """(register, place) of a move from memory into a register."""
@@ -93,7 +94,10 @@ def steps(code: bytes, vaddr: int = 0) -> Iterator[Step]:
         target = None
         if instruction.operands and instruction.operands[0].type == _CONSTANT:
             target = int(instruction.operands[0].imm)
-        yield Step(instruction.mnemonic.split()[-1], first, second, target)
+        constant = None
+        if len(operands) > 1 and instruction.operands[1].type == _CONSTANT:
+            constant = int(instruction.operands[1].imm)
+        yield Step(instruction.mnemonic.split()[-1], first, second, target, constant)
 
 
 def _operand(instruction: Any, operand: Any) -> str | Place | None:

@@ -18,7 +18,7 @@ from qjoule.shapes.lists import lists_collapsed
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rendering import render
 from qjoule.shapes.safe_text import ended
-from qjoule.shapes.tokens import closed_early, strip_ellipsis, tokens
+from qjoule.shapes.tokens import closed_early, known_part, strip_ellipsis, tokens
 
 
 def sql_shape(
@@ -52,4 +52,6 @@ def reduced_sql(
     """The statement without literals and comments, and whether it is truncated: see `sql_shape`."""
     reduced, cut = reduce_statement(text, lexis, rules)
     reduced, stripped = strip_ellipsis(fold(reduced))
-    return closed_early(reduced, truncated or cut or stripped)
+    reduced, truncated = closed_early(reduced, truncated or cut or stripped)
+    known = known_part(reduced) if lexis is Lexis.BACKTICK else reduced
+    return known, truncated or len(known) < len(reduced)

@@ -70,6 +70,12 @@ _STANDARD = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_SEMICOLON = re.compile(rf"{_NAME_IN.format('`')}|{_NAME_IN.format(chr(34))}|;")
+_CHANGES = re.compile(
+    r"[ ]*+(?:/\*M?![0-9]*+[ ]*+)*(?:execute\b|set\b.*(?:sql_mode|names|char))",
+    re.IGNORECASE | re.DOTALL,
+)
+
 _ELLIPSIS_BYTES = ELLIPSIS.encode().decode("latin-1")
 
 
@@ -97,6 +103,24 @@ def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
     if truncated and STRING in reduced:
         reduced = reduced[: reduced.index(STRING) + 1]
     return reduced, truncated
+
+
+def known_part(reduced: str) -> str:
+    """The statement up to the end of a part that changes the session's settings: the server reads
+    what follows in the same text by the new ones, which are not known.
+
+    An EXECUTE may run any statement. A CALL changes nothing, since the server takes back what a
+    procedure sets.
+    """
+    if ";" not in reduced:
+        return reduced
+    begins = 0
+    for sign in _SEMICOLON.finditer(reduced):
+        if sign[0] == ";":
+            if _CHANGES.match(reduced, begins, sign.start()):
+                return reduced[: sign.end()]
+            begins = sign.end()
+    return reduced
 
 
 def text_of(characters: str) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where MySQL and MariaDB keep what bpf/mysql/memory.bpf.h reads: the running thread's
-session, its prepared statements, its user and its default database.
+session, its prepared statements, its user, its default database, its sql_mode and its character
+set.
 
 Structs of a server differ between versions and builds. So each offset is read from the code of a
 function, named by its whole signature, that does nothing else than use the member in question. Code
@@ -25,6 +26,7 @@ _MARIADB_CURRENT, _MARIADB_CLOSE = "_current_thd", "_Z17mysqld_stmt_closeP3THDPc
 _MARIADB_TEXT, _MARIADB_DATABASE = "thd_query_string", "thd_current_db"
 _MARIADB_SET_DATABASE = "_ZN18Prepared_statement6set_dbEPK25st_mysql_const_lex_string"
 _MARIADB_USER = "thd_user_name"
+_MARIADB_CHARSET, _MARIADB_STRICT = "thd_charset", "thd_is_strict_mode"
 #: MySQL: sql/sql_class.cc, sql/sql_thd_api.cc, sql/sql_prepare.cc, sql/auth/sql_security_ctx.cc.
 _MYSQL_CURRENT = "_Z19thd_get_current_thdv"
 _MYSQL_FIND = "_ZN22Prepared_statement_map4findEm"
@@ -35,6 +37,9 @@ _MYSQL_SECURITY = "_Z24thd_get_security_contextP3THDPP16Security_context"
 _MYSQL_USER = "_ZN16Security_context12user_matchesEPS_"
 _MYSQL_USER_NAME = "_ZNK16Security_context4userEv"  #: not in 8.0
 _MYSQL_DATABASE = "_ZN3THD6set_dbERK17MYSQL_LEX_CSTRING"
+_MYSQL_CHARSET, _MYSQL_STRICT = "_Z11thd_charsetP3THD", "_Z18thd_is_strict_modePK3THD"
+#: MODE_STRICT_TRANS_TABLES and MODE_STRICT_ALL_TABLES: sql/system_variables.h, sql/sql_class.h.
+_STRICT_BITS = 0x600000
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class SessionMemory:
     security: int = 0  #: in THD, of its security context
     user: int = 0  #: in a security context; may be 0 if `security` is known
     database: int = 0  #: in THD, of a pointer and a length
+    mode: int = 0  #: in THD, of sql_mode
+    client_charset: int = 0  #: in THD, of a pointer: character_set_client
 
     def facts(self) -> dict[str, int]:
         """The offsets by their names in the registry."""
@@ -60,9 +67,11 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
     found, notes = SessionMemory(), []
     statements = "statements prepared before tracing have no text"
     names = "sessions opened before tracing have no user and database"
+    rules = "shapes end where sql_mode or the client's character set decides what a byte means"
     parts: tuple[tuple[Callable[[Executable, SessionMemory], SessionMemory], str], ...] = (
         (_mariadb_statements if is_mariadb else _mysql_statements, statements),
         (_mariadb_names if is_mariadb else _mysql_names, names),
+        (_mariadb_rules if is_mariadb else _mysql_rules, rules),
     )
     try:
         current = _MARIADB_CURRENT if is_mariadb else _MYSQL_CURRENT
@@ -102,6 +111,25 @@ def _mariadb_names(executable: Executable, found: SessionMemory) -> SessionMemor
     security, user = code.pointer_in_pointer(_code(executable, _MARIADB_USER))
     database = code.address_of(_code(executable, _MARIADB_DATABASE))
     return replace(found, security=security, user=user, database=database)
+
+
+def _mariadb_rules(executable: Executable, found: SessionMemory) -> SessionMemory:
+    return _rules(executable, found, _MARIADB_CHARSET, _MARIADB_STRICT)
+
+
+def _mysql_rules(executable: Executable, found: SessionMemory) -> SessionMemory:
+    return _rules(executable, found, _MYSQL_CHARSET, _MYSQL_STRICT)
+
+
+def _rules(
+    executable: Executable, found: SessionMemory, charset: str, strict: str
+) -> SessionMemory:
+    """That the tested bits are those of the strict modes shows that the member is sql_mode."""
+    return replace(
+        found,
+        client_charset=code.returned_value(_code(executable, charset)),
+        mode=code.tested_member(_code(executable, strict), _STRICT_BITS),
+    )
 
 
 def _mysql_statements(executable: Executable, found: SessionMemory) -> SessionMemory:

@@ -123,6 +123,34 @@ def stores(code: bytes) -> set[int]:
     }
 
 
+def returned_value(code: bytes) -> int:
+    """The member of the first argument whose value a function returns.
+
+    Raises:
+        CannotResolve: it does something else.
+    """
+    parts = [part for step in body_steps(code) if (part := step.loads()) is not None]
+    if len(parts) != 1 or parts[0][0] != "rax" or parts[0][1].base != _FIRST:
+        raise CannotResolve("a function does not return a member")
+    return parts[0][1].distance
+
+
+def tested_member(code: bytes, bits: int) -> int:
+    """The member of the first argument of which a function tests these bits and nothing else. The
+    compiler may test only the byte that holds them.
+
+    Raises:
+        CannotResolve: it does something else.
+    """
+    found = set()
+    for step in body_steps(code):
+        if step.name != "test" or not isinstance(step.to, Place) or step.to.base != _FIRST:
+            continue
+        skipped = [n for n in range(8) if step.constant and step.constant << 8 * n == bits]
+        found.add(step.to.distance - skipped[0] if skipped else -1)
+    return _one(found, f"does not test the bits {bits:#x} of a member")
+
+
 def pointer_in_pointer(code: bytes) -> tuple[int, int]:
     """(member of the first argument that points to a struct, member of that which is returned).
 
