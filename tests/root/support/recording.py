@@ -35,6 +35,7 @@ class Recorder:
         self, directory: Path, *options: str, environment: dict[str, str] | None = None
     ) -> None:
         self.directory = directory
+        self.said = ""  #: all of its words, once it has ended
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         # Tests that run under nohup(1) ignore SIGHUP, and so would their children.
         self.process = subprocess.Popen(
@@ -77,6 +78,7 @@ class Recorder:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.said = self.words
         self._log.close()
 
 

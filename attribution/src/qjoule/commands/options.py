@@ -83,6 +83,15 @@ no_follow = click.option(
     "only named, and nothing is attached once tracing has begun.",
 )
 
+credentials = click.option(
+    "--credentials",
+    type=click.Path(path_type=Path, readable=False),  # by this user: the root part opens it
+    metavar="FILE",
+    help="Accounts (TOML, mode 600) with which servers may be asked for the texts of statements "
+    "that were prepared before: [PRODUCT] or [SERVER], user, password, host. A section without a "
+    "user permits it for a server without accounts.",
+)
+
 client_tags = click.option(
     "--client-tags",
     is_flag=True,

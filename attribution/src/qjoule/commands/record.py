@@ -129,6 +129,7 @@ Examples:
 )
 @options.client_tags
 @options.no_follow
+@options.credentials
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @options.counters
 @click.option(
@@ -163,6 +164,7 @@ def command(
     children: bool,
     client_tags: bool,
     no_follow: bool,
+    credentials: Path | None,
     no_counters: bool,
     counters: tuple[PerfEvent, ...],
     capture_literals: bool,
@@ -183,6 +185,7 @@ def command(
         client_tags=client_tags,
         follow=not no_follow,
         children=children,
+        credentials=credentials,
     )
     targets = find_targets(wanted)
     for words in targets.left_out:
@@ -236,6 +239,8 @@ def _record(targets: Targets, settings: Settings, job: Job) -> int:
             stopped_by.close()
             running.tracer.close()
             for words in job.summary(written, count_calls(Trace(".")), running.tags):
+                say(words)
+            for words in targets.asked():
                 say(words)
     if child is None:
         return 0 if written.complete else 1

@@ -119,6 +119,7 @@ Examples:
 @options.agent
 @options.client_tags
 @options.no_follow
+@options.credentials
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
 def command(
     *,
@@ -142,6 +143,7 @@ def command(
     agent: bool,
     client_tags: bool,
     no_follow: bool,
+    credentials: Path | None,
     rung: str | None,
 ) -> None:
     """Show which queries draw how much power now, in a full-screen view.
@@ -152,10 +154,10 @@ def command(
     keys = check_keys([key.strip() for key in by.split(",")])
     from_where: contextlib.AbstractContextManager[SnapshotSource]
     if replay is not None:
-        if energy or pids or rung or generic or agent or client_tags:
+        if energy or pids or rung or generic or agent or client_tags or credentials:
             raise UsageError(
-                "--energy, --pid, --generic, --agent, --client-tags and --rung are for live "
-                "tracing, not for --replay"
+                "--energy, --pid, --generic, --agent, --client-tags, --credentials and --rung are "
+                "for live tracing, not for --replay"
             )
         pace = speed if speed is not None else 0.0 if batch else 1.0
         trace = Trace(replay)
@@ -185,6 +187,7 @@ def command(
                 agent=agent,
                 client_tags=client_tags,
                 follow=not no_follow,
+                credentials=credentials,
             ),
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",

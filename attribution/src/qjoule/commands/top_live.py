@@ -73,7 +73,7 @@ def live(
                 watch=running.watch,
             )
     finally:
-        for words in failures[:1]:  # not while the view has the screen
+        for words in (*failures[:1], *targets.asked()):  # not while the view has the screen
             say(words)
 
 

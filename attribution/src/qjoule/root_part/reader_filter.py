@@ -53,11 +53,12 @@ _ALLOWED = " ".join(
     (_MEMORY, _THREADS, _TIME, _SIGNALS, _FILES, _WAITING, _SOCKETS, _ABOUT)
 ).split()
 
-#: What the keeper of a recording never does.
+#: What the processes that stay beside a recording never do.
 _STARTING = (
-    "execve execveat socket connect bind ptrace process_vm_readv process_vm_writev bpf "
-    "perf_event_open mount unshare setns keyctl init_module finit_module"
+    "execve execveat bind ptrace process_vm_readv process_vm_writev bpf perf_event_open mount "
+    "unshare setns keyctl init_module finit_module"
 )
+_CONNECTING = "socket connect"
 
 _TYPING = (0x5412, 0x541C)  #: TIOCSTI, TIOCLINUX: asm-generic/ioctls.h
 _CLONE_THREAD = 0x00010000  #: linux/sched.h
@@ -105,13 +106,14 @@ def keep_from_typing() -> None:
             rules.add(_REFUSE, "ioctl", _masked(1, 0xFFFFFFFF, command))
 
 
-def keep_from_starting() -> None:
-    """Keeps this process from running programs, opening sockets, and reaching other processes.
+def keep_from_starting(*, connecting: bool = False) -> None:
+    """Keeps this process from running programs, reaching other processes and, unless `connecting`,
+    opening sockets.
 
-    For the keeper, which has to start processes that examine. Raises as above.
+    For the keeper, which has to start processes that examine, and the asker. Raises as above.
     """
     with _filter(_ALLOW) as rules:
-        for name in _STARTING.split():
+        for name in (_STARTING if connecting else f"{_STARTING} {_CONNECTING}").split():
             rules.add(_REFUSE, name)
 
 

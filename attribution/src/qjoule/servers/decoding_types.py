@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from qjoule.servers.startup import Startup
+from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.lexis import Lexis
 from qjoule.tags.definitions import Tags
 
@@ -93,6 +94,7 @@ class Decoding:
     #: The client's new application name; "": none, None: unchanged.
     application: Callable[[bytes], str | None] | None = None
     titles: Titles | None = None
+    texts_by_id: TextsById | None = None  #: what it may be asked for
     #: Prefixes of names of threads that work for requests (15 bytes of each name are known).
     serving_threads: tuple[str, ...] = ()
     #: What of queries causes the work of background threads that no query owns: a CAUSE by the

@@ -9,32 +9,25 @@ and followed, a bounded number of times, and nothing else.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import os
-import signal
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import NoReturn
 
-from qjoule.errors import QjouleError
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.reader_filter import keep_from_starting
+from qjoule.session.helper import FIRST, fork_helper, wait_shortly
 from qjoule.stream.following import Followed
 from qjoule.trace.meta import Server
 from qjoule.typed_json import read_as
 
 _PROCESS = struct.Struct("=i")
 _ANSWER_BYTES = 1 << 14
-_ROOT, _COMMAND = 3, 4  #: the keeper's descriptors
-_PR_SET_PDEATHSIG = 1  #: prctl(2)
-_END_TRIES, _END_PAUSE_S = 100, 0.01
+_ROOT, _COMMAND = FIRST, FIRST + 1  #: the keeper's descriptors
 
 #: Follows a process: yields what is known, the final answer last. Its argument is the root part.
 Follow = Callable[[socket.socket, int], Iterable[Followed]]
@@ -65,11 +58,7 @@ class Keeper:
         process.
         """
         self._connection.close()
-        with suppress(ChildProcessError):
-            for _ in range(_END_TRIES):
-                if os.waitpid(self._pid, os.WNOHANG)[0]:
-                    break
-                time.sleep(_END_PAUSE_S)
+        wait_shortly(self._pid)
 
 
 def start_keeper(follow: Follow) -> Keeper | None:
@@ -79,51 +68,20 @@ def start_keeper(follow: Follow) -> Keeper | None:
         return None
     to_root = ask(connection, Kind.KEEPER).fd
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    parent = os.getpid()
-    gc.freeze()
-    try:
-        pid = os.fork()
-        if not pid:
-            _keep(follow, to_root, theirs.fileno(), parent)
-    except OSError as error:
-        raise QjouleError(f"no process can be started: {error.strerror}") from None
-    finally:
-        gc.unfreeze()
+    pid = fork_helper(lambda: _keep(follow), (to_root, theirs.fileno()))
     os.close(to_root)
     theirs.close()
     return Keeper(ours, pid)
 
 
-def _keep(follow: Follow, to_root: int, command: int, parent: int) -> NoReturn:
+def _keep(follow: Follow) -> None:
     """The whole life of the keeper."""
-    try:
-        _give_up(to_root, command, parent)
-        root = socket.socket(fileno=_ROOT)
-        asking = socket.socket(fileno=_COMMAND)
-        while len(content := asking.recv(_PROCESS.size)) == _PROCESS.size:
-            for answer in follow(root, *_PROCESS.unpack(content)):
-                asking.send(json.dumps(asdict(answer)).encode())
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def _give_up(to_root: int, command: int, parent: int) -> None:
-    """Keeps two descriptors; ends with its parent, and not by the terminal's signals."""
-    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        os._exit(1)
-    if os.getppid() != parent:
-        os._exit(1)
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(one, signal.SIG_IGN)
-    kept = [os.dup2(one, 100 + at) for at, one in enumerate((to_root, command))]
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(nothing, number)
-    os.dup2(kept[0], _ROOT)
-    os.dup2(kept[1], _COMMAND)
-    os.closerange(_COMMAND + 1, 1 << 30)
     keep_from_starting()
+    root = socket.socket(fileno=_ROOT)
+    asking = socket.socket(fileno=_COMMAND)
+    while len(content := asking.recv(_PROCESS.size)) == _PROCESS.size:
+        for answer in follow(root, *_PROCESS.unpack(content)):
+            asking.send(json.dumps(asdict(answer)).encode())
 
 
 def _read(content: bytes) -> Followed:

@@ -17,6 +17,7 @@ from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.session.asker import Asker, start_asker
 from qjoule.session.follow import Following
 from qjoule.session.keeper import Keeper, start_keeper
 from qjoule.session.wanted import Wanted
@@ -44,10 +45,19 @@ class Targets:
     agents: Mapping[int, Agent] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
     keeper: Keeper | None = None  #: follows servers while they are traced
+    asker: Asker | None = None  #: asks servers for texts, if the user gave credentials
 
     @property
     def names(self) -> str:
         return ", ".join(planned.server.label for planned in self.plan.traced)
+
+    def asked(self) -> tuple[str, ...]:
+        """Lines that name the servers that could not be asked for texts, and the reason."""
+        refused = {} if self.asker is None else self.asker.refused
+        labels = {one.server.id: one.server.label for one in self.plan.traced}
+        return tuple(
+            f"--credentials: {labels.get(number, number)}: {why}" for number, why in refused.items()
+        )
 
 
 #: No servers: only CPUs and energy are recorded.
@@ -69,7 +79,10 @@ def find_targets(wanted: Wanted) -> Targets:
     lines = tuple(left_out(plan, children=wanted.children))
     following = Following(plan, read_kernel_facts(), chosen=bool(wanted.pids), rung=wanted.rung)
     keeper = start_keeper(following.follow) if wanted.follow else None
-    return Targets(plan, wanted.pids, agents, lines, keeper)
+    asker = start_asker(wanted.credentials, plan) if wanted.credentials else None
+    if wanted.credentials and asker is None:
+        lines = (*lines, "--credentials: no server that is traced can be asked for statements")
+    return Targets(plan, wanted.pids, agents, lines, keeper, asker)
 
 
 def plan_tracing(

@@ -28,6 +28,7 @@ from qjoule.session.applications import listen
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
+from qjoule.stream.answers import AnsweredStream
 from qjoule.stream.blocks import Stream
 from qjoule.stream.titles import TitledStream
 from qjoule.stream.watch import Watch
@@ -80,6 +81,8 @@ def tracing(
     with ExitStack() as stack:
         if targets.keeper is not None:
             stack.callback(targets.keeper.close)
+        if targets.asker is not None:
+            stack.callback(targets.asker.close)
         tags, unheard = None, ""
         if applications is not Applications.NONE:
             tags, unheard = listen(targets.plan, every_call=applications is Applications.ALL)
@@ -94,7 +97,10 @@ def tracing(
         if tags is not None:
             tags.start()
         meta = replace(meta, more_counters=tracer.more_counters)
-        yield Tracing(tracer, _titled(tracer, targets.plan, watch), meta, tags, watch, unheard)
+        stream = _titled(tracer, targets.plan, watch)
+        if targets.asker is not None:
+            stream = AnsweredStream(stream, targets.asker)
+        yield Tracing(tracer, stream, meta, tags, watch, unheard)
 
 
 def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:

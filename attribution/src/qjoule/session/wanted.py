@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from qjoule.contract import Rung
 
@@ -20,3 +21,4 @@ class Wanted:
     client_tags: bool = False  #: read tags that clients send to the servers
     follow: bool = True  #: follow servers to another process or executable
     children: bool = False  #: report statements of stored procedures separately
+    credentials: Path | None = None  #: accounts with which servers may be asked for texts

@@ -13,6 +13,7 @@ from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.probing import without_probes
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import AgentSupport, Identified, ServerSupport
+from qjoule.servers.types import Server
 
 
 def _recognise(candidate: Candidate) -> Identified | None:
@@ -31,6 +32,13 @@ def _put_agent(jvm: ReachedJvm, client_tags: bool) -> Agent:
     return put_agent(jvm, client_tags=client_tags)
 
 
+def _blind_spots(_server: Server) -> tuple[str, ...]:
+    return (
+        "statements prepared before tracing are shown by their ids; with --credentials FILE, by "
+        "the texts in its system.prepared_statements",
+    )
+
+
 SUPPORT = ServerSupport(
     name="cassandra",
     flavours={"cassandra": "Cassandra"},
@@ -41,5 +49,6 @@ SUPPORT = ServerSupport(
     resolve=_resolve,
     choose_rung=choose_rung,
     boundary_cost_ns=boundary_cost_ns,
+    blind_spots=_blind_spots,
     agent=AgentSupport(WITH_AGENT, _put_agent),
 )

@@ -65,7 +65,7 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
     """The offsets found, and for each missing part a line with what is unknown without it."""
     is_mariadb = bool(executable.functions(_MARIADB_CURRENT))
     found, notes = SessionMemory(), []
-    statements = "statements prepared before tracing have no text"
+    statements = "statements prepared before tracing have no text without --credentials"
     names = "sessions opened before tracing have no user and database"
     rules = "shapes end where sql_mode or the client's character set decides what a byte means"
     parts: tuple[tuple[Callable[[Executable, SessionMemory], SessionMemory], str], ...] = (

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forks a process without rights that stays beside the command, with few descriptors."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from qjoule.errors import QjouleError
+
+FIRST = 3  #: the number of the first descriptor that it keeps
+_PR_SET_PDEATHSIG = 1  #: prctl(2)
+_END_TRIES, _END_PAUSE_S = 100, 0.01
+
+
+def fork_helper(life: Callable[[], None], kept: Sequence[int]) -> int:
+    """Starts it, while this process has one thread; returns its pid.
+
+    `life` runs in it, with the descriptors `kept` as numbers from `FIRST` on and no others. It ends
+    with this process, and not by the terminal's signals.
+
+    Raises:
+        QjouleError: no process can be started.
+    """
+    parent = os.getpid()
+    gc.freeze()
+    try:
+        pid = os.fork()
+        if not pid:
+            _live(life, kept, parent)
+    except OSError as error:
+        raise QjouleError(f"no process can be started: {error.strerror}") from None
+    finally:
+        gc.unfreeze()
+    return pid
+
+
+def wait_shortly(pid: int) -> None:
+    """Waits for its end, but not long: at the latest it ends with this process."""
+    with suppress(ChildProcessError):
+        for _ in range(_END_TRIES):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                break
+            time.sleep(_END_PAUSE_S)
+
+
+def _live(life: Callable[[], None], kept: Sequence[int], parent: int) -> NoReturn:
+    try:
+        _give_up(kept, parent)
+        life()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _give_up(kept: Sequence[int], parent: int) -> None:
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        os._exit(1)
+    if os.getppid() != parent:
+        os._exit(1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    aside = [os.dup2(one, 100 + at) for at, one in enumerate(kept)]
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for at in range(FIRST):
+        os.dup2(nothing, at)
+    for at, one in enumerate(aside):
+        os.dup2(one, FIRST + at)
+    os.closerange(FIRST + len(kept), 1 << 30)
