@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Implements memory.bpf.h. */
+#include "core/descriptor.bpf.h"
 #include "memory.bpf.h"
 
 /* sql_mode: MySQL sql/system_variables.h, MariaDB sql/sql_class.h */
@@ -129,6 +130,23 @@ int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
+/*
+ * Rung symbol: reports the session with its client's address. A Vio begins with its socket's
+ * descriptor (include/violite.h).
+ */
+static __always_inline void find_client(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 thd)
+{
+	__u32 at = facts_of(thread)[QJ_MYSQL_VIO];
+	__u64 vio = at && thd ? pointer_at(thd + at) : 0;
+	__s32 fd = -1;
+
+	if (vio && !bpf_probe_read_user(&fd, sizeof(fd), (const void *)vio))
+		thread->socket = socket_of(fd);
+	emit_session(cpu, thread, QJ_SESSION_MET, 0, 0);
+	thread->socket = 0; /* the thread's next login has another socket */
+}
+
 int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	const volatile __u64 *facts;
@@ -139,6 +157,8 @@ int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread)
 		return 0;
 	facts = facts_of(thread);
 	thd = current_thd(thread);
+	if (thread->rung == QJ_RUNG_SYMBOL)
+		find_client(cpu, thread, thd);
 	if (!thd || !facts[QJ_MYSQL_SECURITY])
 		return 0;
 	security = pointer_at(thd + facts[QJ_MYSQL_SECURITY]);

@@ -28,7 +28,10 @@ extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread
 /* The rules that the session's next statement is read by (shape_hash.h). `thd`: 0 for the running
  * thread's. */
 extern int mysql_find_rules(struct thread_state *thread, __u64 thd);
-/* Reports user and database of the thread's session, whose login was not seen. */
+/*
+ * Reports user and database of the thread's session, whose login was not seen, and on the rung
+ * `symbol` its client's address.
+ */
 extern int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread);
 
 /* A command is over: its prepared statement gets its text now if it was unknown until here. */

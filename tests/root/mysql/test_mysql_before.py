@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,37 @@ def test_a_large_pool(mariadb: DatabaseServer, tmp_path: Path) -> None:
     expected = {_shape(n): 2 * POOL for n in range(POOL_STATEMENTS)}
     assert run.executions(command="execute") == Counter(expected)
     assert run.flagged(QueryFlag.NO_TEXT).empty
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql80"])
+def test_client_addresses_by_symbols(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Of sessions from before, encrypted ones too, and of new ones: as the clients see them."""
+    server: DatabaseServer = request.getfixturevalue(name)
+    ways: list[dict[str, Any]] = [{"tcp": True}, {"tcp": True}, {"tcp": False}]
+    if name == "mysql80":
+        ways.append({"tcp": True, "ssl": {}})
+    expected = Counter[str]()
+    with ExitStack() as stack:
+        before = [stack.enter_context(closing(server.connect(**way))) for way in ways]
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"):
+            after = [stack.enter_context(closing(server.connect(**way))) for way in ways]
+            for _ in range(2):
+                for one in (*before, *after):
+                    with one.cursor() as cursor:
+                        cursor.execute("select 1 as m_where")
+        for one, way in zip((*before, *after), ways * 2, strict=True):
+            end = one._sock.getsockname()
+            expected[f"{end[0]} {end[1]}" if way["tcp"] else "unix"] += 2
+    run = Run(tmp_path / "t")
+    told = run.trace.pandas("sessions")
+    told = told[told["connection"].notna()].drop_duplicates("session")
+    where = dict(zip(told["session"], told["connection"], strict=True))
+    found = Counter(_client(where[session]) for session in run.having("m_where")["session"])
+    assert found == expected
+    assert run.loss == {}
+
+
+def _client(connection: str) -> str:
+    return "unix" if connection.startswith("unix ") else connection.partition(" > ")[0]

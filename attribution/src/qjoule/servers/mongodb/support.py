@@ -12,9 +12,11 @@ from qjoule.servers.types import Server
 
 
 def _blind_spots(server: Server) -> tuple[str, ...]:
+    before = "sessions opened before tracing have no user and no application (appName)"
     if server.compression.value is False:
-        return ()
+        return (before,)
     return (
+        before,
         f"requests that a driver compresses by zlib or zstd are one row in the live view "
         f"({server.compression.source})",
     )

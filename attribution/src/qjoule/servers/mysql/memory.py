@@ -27,6 +27,7 @@ _MARIADB_TEXT, _MARIADB_DATABASE = "thd_query_string", "thd_current_db"
 _MARIADB_SET_DATABASE = "_ZN18Prepared_statement6set_dbEPK25st_mysql_const_lex_string"
 _MARIADB_USER = "thd_user_name"
 _MARIADB_CHARSET, _MARIADB_STRICT = "thd_charset", "thd_is_strict_mode"
+_MARIADB_VIO = "_ZN3THD16close_active_vioEv"
 #: MySQL: sql/sql_class.cc, sql/sql_thd_api.cc, sql/sql_prepare.cc, sql/auth/sql_security_ctx.cc.
 _MYSQL_CURRENT = "_Z19thd_get_current_thdv"
 _MYSQL_FIND = "_ZN22Prepared_statement_map4findEm"
@@ -38,6 +39,7 @@ _MYSQL_USER = "_ZN16Security_context12user_matchesEPS_"
 _MYSQL_USER_NAME = "_ZNK16Security_context4userEv"  #: not in 8.0
 _MYSQL_DATABASE = "_ZN3THD6set_dbERK17MYSQL_LEX_CSTRING"
 _MYSQL_CHARSET, _MYSQL_STRICT = "_Z11thd_charsetP3THD", "_Z18thd_is_strict_modePK3THD"
+_MYSQL_VIO = "_ZN3THD19shutdown_active_vioEv"
 #: MODE_STRICT_TRANS_TABLES and MODE_STRICT_ALL_TABLES: sql/system_variables.h, sql/sql_class.h.
 _STRICT_BITS = 0x600000
 
@@ -55,6 +57,7 @@ class SessionMemory:
     database: int = 0  #: in THD, of a pointer and a length
     mode: int = 0  #: in THD, of sql_mode
     client_charset: int = 0  #: in THD, of a pointer: character_set_client
+    vio: int = 0  #: in THD, of a pointer to its client's connection
 
     def facts(self) -> dict[str, int]:
         """The offsets by their names in the registry."""
@@ -68,10 +71,12 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
     statements = "statements prepared before tracing have no text without --credentials"
     names = "sessions opened before tracing have no user and database"
     rules = "shapes end where sql_mode or the client's character set decides what a byte means"
+    clients = "on the symbol rung, sessions opened before tracing have no client address"
     parts: tuple[tuple[Callable[[Executable, SessionMemory], SessionMemory], str], ...] = (
         (_mariadb_statements if is_mariadb else _mysql_statements, statements),
         (_mariadb_names if is_mariadb else _mysql_names, names),
         (_mariadb_rules if is_mariadb else _mysql_rules, rules),
+        (_mariadb_client if is_mariadb else _mysql_client, clients),
     )
     try:
         current = _MARIADB_CURRENT if is_mariadb else _MYSQL_CURRENT
@@ -161,6 +166,14 @@ def _mysql_names(executable: Executable, found: SessionMemory) -> SessionMemory:
         user = code.compared_members(_code(executable, _MYSQL_USER))
     database = code.compared_string(_code(executable, _MYSQL_DATABASE))
     return replace(found, security=security, user=user, database=database)
+
+
+def _mariadb_client(executable: Executable, found: SessionMemory) -> SessionMemory:
+    return replace(found, vio=code.cleared_pointer(_code(executable, _MARIADB_VIO)))
+
+
+def _mysql_client(executable: Executable, found: SessionMemory) -> SessionMemory:
+    return replace(found, vio=code.cleared_pointer(_code(executable, _MYSQL_VIO)))
 
 
 def _code(executable: Executable, name: str) -> bytes:

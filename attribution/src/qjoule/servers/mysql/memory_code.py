@@ -214,6 +214,23 @@ def compared_string(code: bytes) -> int:
     return _one(found, "compares no string")
 
 
+def cleared_pointer(code: bytes) -> int:
+    """The first member of the first argument that is read; a constant is stored there later.
+
+    Raises:
+        CannotResolve: it does something else.
+    """
+    read = 0
+    for step in body_steps(code):
+        loaded = step.loads()
+        if not read and loaded is not None:
+            read = loaded[1].distance if loaded[1] == Place(_FIRST, loaded[1].distance, "") else -1
+        is_constant = step.name == "mov" and step.source is None
+        if isinstance(step.to, Place) and is_constant and step.to.distance == read > 0:
+            return _one({read}, "does not clear a member")
+    raise CannotResolve("a function does not clear a member that it reads first")
+
+
 def calls(code: bytes, vaddr: int) -> list[int]:
     """Addresses that a short function calls directly."""
     return [step.target for step in body_steps(code, vaddr) if step.name == "call" and step.target]

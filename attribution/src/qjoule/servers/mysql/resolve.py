@@ -27,6 +27,9 @@ from qjoule.servers.resolution import Resolution
 
 #: Facts found here, by their names in the registry.
 FACTS = tuple(SessionMemory().facts())
+#: The server keeps connection attributes in its performance schema alone.
+_NO_APPLICATION = "sessions opened before tracing have no application (program_name)"
+_NO_APPLICATIONS = "on the symbol rung, no session has an application (program_name)"
 
 
 def resolve(candidate: Candidate, _version: str) -> Resolution:
@@ -37,7 +40,12 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
     executable = candidate.executable
     memory, notes = session_memory(executable)
     facts = within_bounds("mysql", memory.facts())
-    resolution = Resolution(file_key(executable), facts=facts, notes=notes)
+    resolution = Resolution(
+        file_key(executable),
+        facts=facts,
+        notes=(*notes, _NO_APPLICATION),
+        symbol_notes=(_NO_APPLICATIONS,),
+    )
     try:
         check_machine(executable)
         children, no_children = probes_or_why(executable, child_functions)

@@ -8,10 +8,18 @@ from qjoule.servers.postgres.identify import identify, is_postmaster
 from qjoule.servers.postgres.resolve import FACTS, SYMBOL_FACTS, boundary_cost_ns, resolve
 from qjoule.servers.postgres.settings import NO_POOL, settings
 from qjoule.servers.support import ServerSupport
+from qjoule.servers.types import Server
 
 
 def _choose_rung(case: Case) -> Choice:
     return rung_by_connection(case, worker="process")
+
+
+def _blind_spots(_server: Server) -> tuple[str, ...]:
+    return (
+        "user and database are not known of sessions opened before tracing, and on the symbol rung "
+        "of all, if one of these names has a space",
+    )
 
 
 SUPPORT = ServerSupport(
@@ -28,4 +36,5 @@ SUPPORT = ServerSupport(
     symbol_only=SYMBOL_FACTS,
     choose_rung=_choose_rung,
     boundary_cost_ns=boundary_cost_ns,
+    blind_spots=_blind_spots,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from qjoule.contract import Rung
 from qjoule.servers.choice import Case, Choice, as_wanted
+from qjoule.servers.types import Server
 
 
 def choose_rung(case: Case) -> Choice:
@@ -39,3 +40,11 @@ def choose_rung(case: Case) -> Choice:
         why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
     other = "symbol: Redis has none" + ("; exact without these" if doubts else "")
     return Choice(Rung.SOCKET, why, other, exact=not doubts)
+
+
+def blind_spots(_server: Server) -> tuple[str, ...]:
+    """What is never seen of it."""
+    return (
+        "with --client-tags, names that connections got before tracing (CLIENT SETNAME) are not "
+        "known",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from qjoule.servers.redis.identify import identify
 from qjoule.servers.redis.resolve import resolve
-from qjoule.servers.redis.rungs import choose_rung
+from qjoule.servers.redis.rungs import blind_spots, choose_rung
 from qjoule.servers.redis.settings import is_redis_server, settings
 from qjoule.servers.support import ServerSupport
 
@@ -18,4 +18,5 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=resolve,
     choose_rung=choose_rung,
+    blind_spots=blind_spots,
 )

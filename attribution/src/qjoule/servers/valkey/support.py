@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from qjoule.servers.redis.resolve import resolve
-from qjoule.servers.redis.rungs import choose_rung
+from qjoule.servers.redis.rungs import blind_spots, choose_rung
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.valkey.identify import identify
 from qjoule.servers.valkey.settings import is_valkey_server, settings
@@ -18,4 +18,5 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=resolve,
     choose_rung=choose_rung,
+    blind_spots=blind_spots,
 )
