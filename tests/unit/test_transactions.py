@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qjoule.contract import QUERY, Command, QueryFlag
+from qjoule.contract import QUERY, Command, QueryFlag, Rung, SessionEvent
 from qjoule.stream import transactions
-from qjoule.stream.transactions import Transactions
+from qjoule.stream.transactions import BEFORE, Transactions
 
 IN, NO, OK, ERROR = (
     QueryFlag.IN_TRANSACTION | QueryFlag.OK,
@@ -141,3 +141,43 @@ def test_a_long_one_is_cut_and_still_its_own() -> None:
     short = follow((1, IN), (7, IN), (3, NO))[1][0]["text"]
     assert short.startswith("begin; xxx")
     assert len(short) < 120
+
+
+def met_before(rung: Rung, met_ns: int, *said: tuple[int, int]) -> list[str]:
+    """Texts of the transactions of a session whose first event came at this time."""
+    told = Transactions(named)
+    told.met(1, SessionEvent.MET, met_ns)
+    some = queries(*said)
+    some["rung"] = rung
+    told.assign(some)
+    told.finish()
+    return [row["text"] for row in told.take_rows().to_pylist()]
+
+
+def test_a_transaction_that_was_open_before_tracing() -> None:
+    insert = TEXTS[2]
+    assert met_before(Rung.SOCKET, 0, (5, 0), (2, IN), (3, NO)) == [f"{BEFORE}; {insert}; commit"]
+    assert met_before(Rung.SOCKET, 0, (5, 0), (4, NO)) == [f"{BEFORE}; rollback"]
+    assert met_before(Rung.SOCKET, 0, (1, IN), (3, NO)) == ["begin; commit"]
+    assert met_before(Rung.SOCKET, 0, (2, NO), (2, IN), (3, NO)) == [f"{insert}; commit"]
+
+
+def test_by_symbols_a_session_from_before_is_met_in_its_first_query() -> None:
+    insert = TEXTS[2]
+    assert met_before(Rung.SYMBOL, 1, (5, 0), (2, IN), (3, NO)) == [f"{BEFORE}; {insert}; commit"]
+    late = [(5, 0), (2, IN), (3, NO)]
+    told = Transactions(named)
+    told.met(1, SessionEvent.MET, 0)
+    some = queries(*late)
+    some["begin_ns"] += 1
+    some["rung"] = Rung.SYMBOL
+    told.assign(some)
+    assert [row["text"] for row in told.take_rows().to_pylist()] == [f"{insert}; commit"]
+
+
+def test_a_session_that_logs_in_was_not_open_before() -> None:
+    told = Transactions(named)
+    told.met(1, SessionEvent.MET, 0)
+    told.met(1, SessionEvent.OPEN, 1)
+    told.assign(queries((2, IN), (3, NO)))
+    assert [row["text"] for row in told.take_rows().to_pylist()] == [f"{TEXTS[2]}; commit"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -140,3 +141,43 @@ def test_replies_with_rows_say_nothing(run: Run) -> None:
     told = QueryFlag.IN_TRANSACTION | QueryFlag.NO_TRANSACTION
     assert len(rows) == COMMITTED
     assert not (rows["flags"] & int(told)).any()
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql80"])
+def test_transactions_that_were_open_before(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Their rows say so and have what came from the attach on; later ones are as any other."""
+    server: DatabaseServer = request.getfixturevalue(name)
+    _set_up(server)
+    insert, before = "insert into t values (1)", "(began before tracing)"
+    with ExitStack() as stack:
+
+        def session() -> Any:
+            options: dict[str, Any] = {"ssl_disabled": True, "database": "m_transactions"}
+            connection = stack.enter_context(closing(server.connect(**options, autocommit=True)))
+            return stack.enter_context(connection.cursor())
+
+        goes_on, ends, idle = (session() for _ in range(3))
+        _ask(goes_on, "begin", insert)
+        _ask(ends, "begin", insert)
+        with ExitStack() as recordings:
+            for rung in ("socket", "symbol"):
+                options = ("--pid", str(server.pid), "--rung", rung)
+                recordings.enter_context(recording(tmp_path / rung, *options))
+            _ask(goes_on, "select count(*) from t", insert, insert, "commit")
+            _ask(ends, "rollback")
+            _ask(idle, insert)
+            for cursor in (goes_on, ends, idle, session()):
+                _ask(cursor, "begin", insert, "commit")
+            _ask(session(), "set autocommit = 0", insert, "commit")
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        found = _transactions(run).groupby(["text", "outcome"], observed=True).size()
+        assert found.to_dict() == {
+            (f"{before}; insert into t values (?+); commit", "committed"): 1,
+            (f"{before}; rollback", "rolled back"): 1,
+            ("begin; insert into t values (?+); commit", "committed"): 4,
+            ("insert into t values (?+); commit", "committed"): 1,
+        }, rung
+        assert run.loss == {}, rung

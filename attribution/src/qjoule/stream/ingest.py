@@ -120,6 +120,8 @@ class Ingest:
                     self._statements.add(frame)
             case Block.SESSION:
                 self._invalid += not self._sessions.add(frame)
+                met = frame.records[0]
+                self._transactions.met(int(met["session"]), int(met["event"]), int(met["t_ns"]))
             case Block.TASK:
                 self._add_tasks(self._keep(frame.records, rows.valid_tasks(frame.records)))
             case Block.FLUSH:

@@ -5,6 +5,11 @@ A transaction begins with the query whose reply reports that the session is now 
 the query whose reply reports that it no longer is. A statement that commits itself is no
 transaction, since its reply never reports one. Replies with rows report nothing and leave the
 session's state unchanged.
+
+A session that was open before tracing may be in a transaction. If the first reply that reports its
+state says so, and the query is no BEGIN, or if that query is COMMIT or ROLLBACK, then the
+transaction's row says that it began before, and has what came from there on. Without autocommit it
+may also have begun with that very query; the replies do not tell.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import Command, QueryFlag
+from qjoule.contract import Command, QueryFlag, Rung, SessionEvent
 from qjoule.trace.columns import Array
 from qjoule.trace.schema import TRANSACTIONS
 
@@ -30,6 +35,11 @@ MAX_STATEMENTS, MAX_SHOWN = 1_000, 12
 #: Characters shown of each statement in a sequence.
 STATEMENT_CHARACTERS = 60
 OTHER = "(transactions of other kinds)"
+#: First statement of a transaction whose begin was not seen.
+BEFORE = "(began before tracing)"
+#: Sessions that were open before and have not reported their state yet.
+MAX_OLDER = 100_000
+_REPORTS = QueryFlag.IN_TRANSACTION | QueryFlag.NO_TRANSACTION
 
 _WORD = re.compile(r"(?:xa )?(begin|start|commit|rollback)\b(?! (?:work )?to\b)", re.IGNORECASE)
 _STATEMENTS = (Command.QUERY, Command.EXECUTE)
@@ -57,8 +67,18 @@ class Transactions:
     def __init__(self, named: Named) -> None:
         self._named = named
         self._open: dict[int, _Open] = {}
+        self._met: dict[int, int] = {}  #: by session: its first event, if no query has come yet
+        self._older: set[int] = set()  #: sessions that were open before, until their first report
         self._kinds: dict[str, str] = {}
         self._rows: list[dict[str, object]] = []
+
+    def met(self, session: int, event: int, t_ns: int) -> None:
+        """A session's event. The login is seen of those that begin during the trace."""
+        if event == SessionEvent.OPEN:
+            self._met.pop(session, None)
+            self._older.discard(session)
+        elif event == SessionEvent.MET and len(self._met) < MAX_OLDER:
+            self._met.setdefault(session, t_ns)
 
     def assign(self, queries: Array) -> Array:
         """The transaction id of each query, (n,), 0: none. It is the id of the transaction's first
@@ -68,7 +88,13 @@ class Transactions:
         session = queries["session"]
         begun = session[queries["flags"] & QueryFlag.IN_TRANSACTION != 0]
         sessions = np.union1d(begun, np.fromiter(self._open, np.uint64))
-        rows = np.flatnonzero(np.isin(session, sessions[sessions != 0]))
+        followed = np.isin(session, sessions[sessions != 0])
+        self._find_older(queries)
+        if self._older:
+            reports = np.flatnonzero(queries["flags"] & _REPORTS)
+            older = np.fromiter(self._older, np.uint64)
+            followed[reports[np.isin(session[reports], older)]] = True
+        rows = np.flatnonzero(followed)
         rows = rows[np.lexsort((queries["begin_ns"][rows], session[rows]))]
         for at in rows.tolist():
             found[at] = self._follow(queries[at])
@@ -99,10 +125,18 @@ class Transactions:
         if one is not None and word in ("begin", "start"):
             self._close(one, "committed")
             one = None
+        older = bool(flags & _REPORTS) and session in self._older
+        if older:
+            self._older.discard(session)
         if one is None:
-            if not flags & QueryFlag.IN_TRANSACTION:
+            began = older and word not in ("begin", "start")
+            ends = word in ("commit", "rollback")
+            if not flags & QueryFlag.IN_TRANSACTION and not (began and ends):
                 return 0
             one = self._begin(query)
+            if began:
+                one.sequence.append(BEFORE)
+                one.texts.append(BEFORE)
         one.end_ns = int(query["end_ns"])
         if statement:
             _add(one, name, text)
@@ -113,6 +147,23 @@ class Transactions:
                 last["commit_ns"] = int(query["end_ns"]) - int(query["begin_ns"])
             self._rows[-1] |= last
         return one.transaction
+
+    def _find_older(self, queries: Array) -> None:
+        """Decides by each session's first query whether it was open before.
+
+        On the rung `symbol`, logins are events like any other; a session from before has its first
+        event in its first query.
+        """
+        if not self._met:
+            return
+        rows = np.flatnonzero(np.isin(queries["session"], np.fromiter(self._met, np.uint64)))
+        rows = rows[np.argsort(queries["begin_ns"][rows], kind="stable")]
+        sessions, first = np.unique(queries["session"][rows], return_index=True)
+        for session, query in zip(sessions.tolist(), queries[rows[first]], strict=True):
+            met_ns = self._met.pop(session)
+            is_older = query["rung"] != Rung.SYMBOL or met_ns >= int(query["begin_ns"])
+            if is_older and len(self._older) < MAX_OLDER:
+                self._older.add(session)
 
     def _begin(self, query: Array) -> _Open:
         if len(self._open) >= MAX_OPEN:
