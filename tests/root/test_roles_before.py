@@ -33,7 +33,10 @@ def _of_thread(process: psutil.Process, tid: int) -> str:
 
 
 def _of_title(process: psutil.Process, _tid: int) -> str:
-    return role_of_title(read_title(process.pid)) or process.name()
+    title = read_title(process.pid)
+    if not title or "initializing" in title:  # it ends, or its role is not certain yet
+        raise psutil.NoSuchProcess(process.pid)
+    return role_of_title(title) or process.name()
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ def cleared_pointer(code: bytes) -> int:
         loaded = step.loads()
         if not read and loaded is not None:
             read = loaded[1].distance if loaded[1] == Place(_FIRST, loaded[1].distance, "") else -1
-        is_constant = step.name == "mov" and step.source is None
+        is_constant = step.name in ("mov", "and") and step.source is None
         if isinstance(step.to, Place) and is_constant and step.to.distance == read > 0:
             return _one({read}, "does not clear a member")
     raise CannotResolve("a function does not clear a member that it reads first")
