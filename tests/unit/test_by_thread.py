@@ -138,7 +138,9 @@ def test_the_live_screen_lists_threads_and_looks_into_them(alone: Trace) -> None
 
 
 def test_live_rows_are_those_of_a_recording() -> None:
-    names = Names(lambda *_: pytest.fail("no text"), (Server(2, "java:9042", rung="none"),))
+    names = Names(
+        lambda *_args, **_kwargs: pytest.fail("no text"), (Server(2, "java:9042", rung="none"),)
+    )
     tasks = np.zeros(3, TASK)
     for task, (pid, comm) in zip(
         tasks, ((70, b"java"), (71, b"GC Thread#0"), (72, b"GC Thread#1")), strict=True
