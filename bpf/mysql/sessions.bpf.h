@@ -13,7 +13,7 @@
 
 struct mysql_sessions_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 65536);
 	__type(key, __u64);   /* as mysql_number() returns it */
 	__type(value, __u64); /* the session whose object it is, and whose names are known */
 };
