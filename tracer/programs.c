@@ -92,6 +92,12 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 		bpf_program__set_autoload(skeleton->progs.name, true);
 	QJ_PROGRAMS(X)
 #undef X
+#define X(name, server_kind, fact)                                                                 \
+	for (unsigned i = 0; i < options->server_count; i++)                                       \
+		if (options->servers[i].kind == (server_kind) && options->servers[i].facts[fact])  \
+			bpf_program__set_autoload(skeleton->progs.name, true);
+	QJ_PROGRAMS_WITH(X)
+#undef X
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);

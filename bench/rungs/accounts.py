@@ -64,10 +64,10 @@ class Accounts:
         return f"{self.ns / 1000:.2f} µs: {', '.join(parts) or 'none to speak of'}"
 
 
-def account_of(tracer: int, work: Callable[[], object], queries: int) -> Accounts:
-    """Makes the kernel keep accounts of that tracer's programs while `work` runs the queries."""
+def account_of(holder: int, work: Callable[[], object], queries: int) -> Accounts:
+    """Makes the kernel account for the programs that a process holds while `work` runs queries."""
     with statistics():
-        ours = programs_of([tracer])
+        ours = programs_of([holder])
         before = accounts(ours)
         work()
         after = accounts(ours)

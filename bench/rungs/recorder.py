@@ -35,7 +35,7 @@ _PATIENCE_S = 60.0
 class Recorded:
     """A turn of tracing. The last two fields are known once it has ended."""
 
-    tracer: int  #: the tracer's process
+    root: int  #: the process of the root part, which holds the BPF programs
     version: str  #: queries of the server; empty if it is left out
     executions: int = 0
     lost_records: dict[str, int] | None = None
@@ -93,10 +93,10 @@ class Recorder:
 class _Turn:
     """A running tracer, and a thread that reads its stream."""
 
-    def __init__(self, tracer: Tracer, version: str, root: ExitStack) -> None:
-        """`root`: the root part, which holds the tracer's probes."""
+    def __init__(self, tracer: Tracer, version: str, root: ExitStack, pid: int) -> None:
+        """`root`: the root part with this pid, which holds the tracer's probes."""
         self._root = root
-        self.recorded = Recorded(tracer.pid, version, 0, {})
+        self.recorded = Recorded(pid, version, 0, {})
         self._tracer = tracer
         self._failed: QjouleError | None = None
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -173,4 +173,4 @@ def _begin(
         tracer = start_tracer(with_handles(root, plan), settings, [pid], agents, root.connection)
         tracer.wait_attached()
         version = plan.traced[0].server.version if plan.traced else ""
-        return _Turn(tracer, version, stack.pop_all())
+        return _Turn(tracer, version, stack.pop_all(), root.pid)

@@ -21,7 +21,7 @@ from servers.redis import redis_server
 from servers.voltdb import voltdb_server
 
 #: CPU time that a rung may add to a query, in ns. A rung that is not listed has no target.
-LIMIT_NS = {Rung.SOCKET: 1000, Rung.SYMBOL: 3000}
+LIMIT_NS = {Rung.SOCKET: 1000, Rung.SYMBOL: 2000}
 
 Start = Callable[[], AbstractContextManager[DatabaseServer]]
 #: Takes a connection of `DatabaseServer.connect`; returns a function that runs the query once.

@@ -82,7 +82,7 @@ class Under:
         with self._recorder.tracing(self.server.pid, rung) as recorded:
             self.repeat(self.size.queries)
             return account_of(
-                recorded.tracer, lambda: self.repeat(self.size.accounted), self.size.accounted
+                recorded.root, lambda: self.repeat(self.size.accounted), self.size.accounted
             )
 
     def repeat(self, count: int) -> None:

@@ -131,4 +131,14 @@ static __always_inline void hooks_received(struct qj_cpu_state *cpu, struct task
 #undef X
 }
 
+/* A thread on the symbol rung has read `got` bytes of this socket, or has found nothing to read. */
+static __always_inline void hooks_next_read(struct thread_state *thread, __u64 sk, int got)
+{
+#define X(name, NAME)                                                                              \
+	if (PLANNED_ON(NAME, SYMBOL) && thread->server_kind == QJ_SERVER_##NAME)                   \
+		name##_next_read(this_cpu(), thread, sk, got);
+	QJ_HOOKS_NEXT_READ(X)
+#undef X
+}
+
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The rung `socket`, for threads that serve one connection from request to reply. A query begins
+ * Reads of sockets: on the rung `symbol`, where they end what a probe has begun, and
+ * the rung `socket`, for threads that serve one connection from request to reply. A query begins
  * when the thread reads from its socket; finding nothing to read shows that the reply was sent.
  * Sends need no hook. Tracepoint sock_recv_length: Linux 6.3 (commit 6e6eda44b939).
  */
@@ -65,8 +66,11 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 	struct qj_cpu_state *cpu;
 	__u64 addr;
 
-	if (!thread || thread->rung != QJ_RUNG_SOCKET || !has_own_thread(thread) ||
-	    (flags & MSG_PEEK))
+	if (!thread || (flags & MSG_PEEK))
+		return 0;
+	if (thread->rung == QJ_RUNG_SYMBOL)
+		hooks_next_read(thread, (__u64)sk, got);
+	if (thread->rung != QJ_RUNG_SOCKET || !has_own_thread(thread))
 		return 0;
 	cpu = this_cpu();
 	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)

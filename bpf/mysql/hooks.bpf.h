@@ -3,6 +3,7 @@
 #ifndef QJOULE_MYSQL_HOOKS_BPF_H
 #define QJOULE_MYSQL_HOOKS_BPF_H
 
+#include "next_read.bpf.h"
 #include "wire.bpf.h"
 
 /* Every new client begins with a login; one that was already connected does not. */

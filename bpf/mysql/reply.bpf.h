@@ -13,9 +13,11 @@
 
 #include "core/statement.bpf.h"
 
-#define MYSQL_HEADER	      4
-#define MARIADB_LAST_PREPARED 0xffffffff
-#define MARIADB_PROGRESS      0xffff /* an ERR packet that reports progress */
+#define MYSQL_HEADER 4
+/* "Compressed Packet": length, number, uncompressed length. */
+#define MYSQL_COMPRESSED_HEADER 7
+#define MARIADB_LAST_PREPARED	0xffffffff
+#define MARIADB_PROGRESS	0xffff /* an ERR packet that reports progress */
 
 #define MYSQL_OK_BYTES_MIN    7
 #define MYSQL_ERROR_BYTES_MIN 9

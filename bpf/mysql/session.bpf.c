@@ -14,7 +14,7 @@
  *   and a procedure of another database.
  */
 #include "core/descriptor.bpf.h"
-#include "command.bpf.h"
+#include "next_read.bpf.h"
 #include "sessions.bpf.h"
 
 #define LOGIN_FORMAT_BYTES 6
@@ -54,6 +54,18 @@ static __always_inline bool is_login(__u64 format)
 	return true;
 }
 
+/* A client that was killed in the middle of a query has left it open: no read has ended it. */
+static __always_inline void last_client_left(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     __u64 now)
+{
+	if (mysql_ends_at_read(thread)) {
+		query_abandon(cpu, thread, now);
+		thread->mysql.client = 0;
+	}
+	if (!thread->begin_ns)
+		query_release(cpu, thread, now);
+}
+
 /* vio_keepalive(Vio *, bool). A Vio begins with its socket's descriptor (include/violite.h). */
 SEC("?uprobe")
 int BPF_KPROBE(mysql_client, __u64 vio)
@@ -63,8 +75,8 @@ int BPF_KPROBE(mysql_client, __u64 vio)
 
 	if (!thread)
 		return 0;
-	if (thread->query && !thread->begin_ns) /* a thread that had another client before */
-		query_release(this_cpu(), thread, bpf_ktime_get_ns());
+	if (thread->query) /* a thread that had another client before */
+		last_client_left(this_cpu(), thread, bpf_ktime_get_ns());
 	bpf_probe_read_user(&fd, sizeof(fd), (const void *)vio);
 	thread->socket = socket_of(fd);
 	return 0;

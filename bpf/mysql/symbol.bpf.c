@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * The rung `symbol` for MySQL and MariaDB. dispatch_command() gets every command's plain text,
- * whatever the transport, and returns when its reply was sent.
+ * whatever the transport, and returns when its reply was sent. Where the kernel shows reads of
+ * sockets, the next one ends the command (next_read.bpf.h), and there is no probe on the return.
  */
-#include "command.bpf.h"
+#include "next_read.bpf.h"
 #include "sessions.bpf.h"
 #include "suspended.bpf.h"
 
@@ -94,6 +95,12 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 		return 0;
 	now = bpf_ktime_get_ns();
 	*cpu = this_cpu();
+	if (mysql_ends_at_read(thread)) {
+		if (thread->mysql.dumps)
+			mysql_dumped(*cpu, thread);
+		if (thread->begin_ns) /* both commands came in one record of TLS */
+			mysql_over_unread(*cpu, thread, now);
+	}
 	serve(*cpu, thread, thd);
 	*resumed = is_pool(thread) && resume(*cpu, thread, now);
 	if (!*resumed)
@@ -109,6 +116,15 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 	statement_begin(thread, QJ_DIALECT_MYSQL, mysql_find_rules(thread, thd), text, length);
 	statement_feed(cpu, thread, text, length);
 	label_query(cpu, thread);
+}
+
+/* Nothing will be read any more: what the thread does now belongs to no query. */
+static __always_inline void mysql_leaves(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	query_end(cpu, thread, now);
+	query_release(cpu, thread, now);
 }
 
 /* Commands without a statement's text. `id`: the prepared statement, for commands that name one. */
@@ -129,7 +145,10 @@ static __always_inline void other_command(struct qj_cpu_state *cpu, struct threa
 		thread->command = QJ_COMMAND_CONNECT;
 		break;
 	case MYSQL_QUIT:
-		thread->mysql.leaves = 1;
+		if (mysql_ends_at_read(thread))
+			mysql_leaves(cpu, thread);
+		else
+			thread->mysql.leaves = 1;
 		break;
 	case MYSQL_BINLOG_DUMP:
 	case MYSQL_BINLOG_DUMP_GTID:

@@ -34,6 +34,7 @@ struct mysql_thread {
 		};
 	};
 	__u64 number;	    /* rung symbol: the session object that it served last */
+	__u64 client;	    /* rung symbol: address of the client's socket; 0: not known */
 	__u64 charset_addr; /* the session's character set; `charset` is known of it */
 	__u64 changing;	    /* rung symbol: the session whose database may change; 0: none */
 	__u64 child_stack;  /* stack pointer at the beginning of a procedure's statement */

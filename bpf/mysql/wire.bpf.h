@@ -15,8 +15,6 @@
 #define MYSQL_TLS_HANDSHAKE 22
 #define MYSQL_TLS_DATA	    23
 #define MYSQL_TLS_HEADER    5
-/* MySQL Source Code Documentation, "Compressed Packet": length, number, uncompressed length. */
-#define MYSQL_COMPRESSED_HEADER 7
 
 /* The server waits for its client: the query is over, unless the client still has to send data. */
 static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_state *thread,

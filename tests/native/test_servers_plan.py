@@ -166,12 +166,33 @@ def test_names_are_probed_where_queries_are(
     assert (planned.probes, _besides_memory(planned)) == ((), ())
     plan = build_plan([replace(server, encryption=Fact(True, "somewhere"))], KERNEL)
     assert _besides_memory(plan.servers[0]) == ()
-    assert list(pairs(plan.arguments()))[4:] == [
+    names = [
         f"--probe 1:mysql-client:{site_of(path, CLIENTS[1])}",
         f"--probe 1:{log[1]}:{site_of(path, log[0])}",
         f"--probe 1:mysql-database:{site_of(path, change)}",
         f"--probe 1:mysql-database-end:{site_of(path, change)}",
     ]
+    begin = f"--probe 1:mysql-begin-thd-first:{site_of(path, MYSQL_8)}"
+    assert list(pairs(plan.arguments()))[2:] == [begin, *names, "--fact 1:next-read:0x1"]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("pool", [True, False])
+def test_reads_of_sockets_replace_the_probe_on_the_end(
+    reads: bool, pool: bool, tmp_path: Path
+) -> None:
+    """Not if a thread pool reads on another thread, or the kernel does not show reads."""
+    functions = [MYSQL_8, CLIENTS[1], LOGS[0][0], DATABASES[0]]
+    path = toy_server(tmp_path / "mysqld", functions, flags=("-O0",))
+    server = describe(1, "mysql", path, encryption=True, pool=pool)
+    (planned,) = build_plan([server], replace(KERNEL, recv_tracepoint=reads)).servers
+    assert planned.choice.rung is Rung.SYMBOL
+    replaced = reads and not pool
+    assert planned.next_read is replaced
+    assert (Role.END in {probe.role for probe in planned.probes}) is not replaced
+    begins = [probe.site.cost for probe in planned.probes if probe.symbol.name == MYSQL_8]
+    expected = begins[0].entry_ns if replaced else begins[0].both_ns
+    assert planned.boundary_cost_ns == expected
 
 
 def test_two_functions_of_one_name_are_none(tmp_path: Path) -> None:

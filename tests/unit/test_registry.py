@@ -49,6 +49,7 @@ hooks = ["switched"]
 thread = true
 facts = { port = 65535, text-start = 7 }
 programs = { on_alpha = ["socket"] }
+programs_with = { on_port = "port" }
 maps = { alpha_texts = ["socket", "symbol"] }
 maps_with_tags = { alpha_tags = ["socket"] }
 needs = { inflate = ["socket"] }
@@ -151,6 +152,13 @@ def test_a_good_table(tmp_path: Path) -> None:
         ("kind = 21", 'kind = 21\nflavours = "x"', "gamma: 'flavours' is not a list of words"),
         ("thread = true", "thread = 1", "alpha: 'thread' is neither true nor false"),
         ('"switched"', '"skipped"', "alpha: 'skipped' of 'hooks' is none of switched,"),
+        (
+            'on_port = "port"',
+            'on_port = "door"',
+            "alpha: 'on_port' of 'programs_with' needs no fact",
+        ),
+        ('on_port = "port"', 'On = "port"', "alpha: 'On' of 'programs_with' is no name of C"),
+        ('{ on_port = "port" }', "[]", "alpha: 'programs_with' is not a table"),
         ("port = 65535", "port = 0", "alpha: 'port' is no number from 1 to"),
         ("port = 65535", "port = 0x8000000000000000", "alpha: 'port' is no number from 1 to"),
         ("port = 65535", "po_rt = 1", "alpha: 'po_rt' of 'facts' is not lower-case words"),
@@ -199,7 +207,9 @@ def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
     assert f"#define QJ_MAPS(X) X(alpha_texts, QJ_SERVER_ALPHA, {both})\n" in flat
     socket = "(1u << QJ_RUNG_SOCKET)"
     assert f"#define QJ_PROGRAMS(X) X(on_alpha, QJ_SERVER_ALPHA, {socket})\n" in flat
-    assert "#define QJ_PROGRAM_NAMES(X) X(on_alpha)\n" in flat
+    with_port = "X(on_port, QJ_SERVER_ALPHA, QJ_ALPHA_PORT)"
+    assert f"#define QJ_PROGRAMS_WITH(X) {with_port}\n" in flat
+    assert "#define QJ_PROGRAM_NAMES(X) X(on_alpha) X(on_port)\n" in flat
     assert f"#define QJ_MAPS_WITH_TAGS(X) X(alpha_tags, QJ_SERVER_ALPHA, {socket})\n" in flat
     assert f"#define QJ_NEEDS(X) X(inflate, QJ_SERVER_ALPHA, {socket})\n" in flat
     assert "#define QJ_HOOKS_SWITCHED(X) X(alpha, ALPHA)\n" in flat

@@ -60,6 +60,7 @@ class PlannedServer:
     library_handle: int = 0  #: the root part's number for it
     tells_children: bool = False  #: statements of its stored procedures are reported separately
     pool: bool = False  #: the fact `pool`, set for it or for another server of its file
+    next_read: bool = False  #: the fact `next-read`: reads of sockets end its queries
 
     @property
     def traced(self) -> bool:
@@ -186,11 +187,17 @@ def build_plan(
             planned.append(_with_agent(replace(server, id=next(ids)), choice, agent, facts))
             continue
         on_symbols = choice.rung is Rung.SYMBOL
+        pool = resolution.file in pooled or (on_symbols and bool(resolution.no_names))
+        replaced = support_of(server.flavour).replaced_by_reads
+        next_read = on_symbols and bool(replaced) and kernel.recv_tracepoint and not pool
+        boundary = tuple(
+            probe for probe in resolution.boundary if not next_read or probe.role not in replaced
+        )
         planned.append(
             PlannedServer(
                 replace(server, id=next(ids)),
                 choice,
-                probes=(resolution.boundary + resolution.names if on_symbols else ())
+                probes=(boundary + resolution.names if on_symbols else ())
                 + resolution.parallel
                 + (resolution.children if children else ()),
                 facts=support_of(server.flavour).facts(server, resolution, choice.rung),
@@ -204,7 +211,8 @@ def build_plan(
                 ),
                 tells_children=children and bool(resolution.children),
                 lists_probes=resolution.file not in listed,
-                pool=resolution.file in pooled or (on_symbols and bool(resolution.no_names)),
+                pool=pool,
+                next_read=next_read,
             )
         )
         listed.add(resolution.file)
@@ -308,5 +316,6 @@ def _arguments(planned: PlannedServer) -> list[str]:
 
 def _facts(planned: PlannedServer) -> dict[str, int]:
     """The server's facts by their names in the registry; 0 or missing: unknown."""
-    pool = "pool" in registry.server_of(planned.server.flavour).facts
-    return {**planned.facts, **({"pool": int(planned.pool)} if pool else {})}
+    known = registry.server_of(planned.server.flavour).facts
+    own = {"pool": int(planned.pool), "next-read": int(planned.next_read)}
+    return {**planned.facts, **{name: own[name] for name in own if name in known}}

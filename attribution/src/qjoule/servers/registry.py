@@ -20,7 +20,7 @@ TABLE = Path(__file__).with_name("registry.toml")
 
 #: Names that stand in `enum qj_rung` and that a plan may ask for.
 RUNGS = ("none", "socket", "symbol", "agent", "statistical")
-HOOKS = ("switched", "labelled", "forked", "executed", "exited", "received", "started")
+HOOKS = ("switched", "labelled", "forked", "executed", "exited", "received", "next_read", "started")
 NEEDS = ("inflate",)
 #: Texts that belong to no server: key='value' pairs from any server's client.
 SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9, "unseen": 14})
@@ -51,6 +51,7 @@ class Server:
     thread: bool
     facts: Mapping[str, int]  #: the upper limit of each
     programs: Mapping[str, tuple[str, ...]]
+    programs_with: Mapping[str, str]  #: the fact that needs each
     maps: Mapping[str, tuple[str, ...]]
     maps_with_tags: Mapping[str, tuple[str, ...]]
     needs: Mapping[str, tuple[str, ...]]
@@ -187,6 +188,7 @@ def _server(name: str, table: dict[str, Any]) -> Server:
         thread=_is_true(name, table.get("thread", False)),
         facts=_numbers(name, "facts", table.get("facts", {}), _FACT_MAX),
         programs=_by_rung(name, "programs", table, rungs),
+        programs_with=_by_fact(name, "programs_with", table),
         maps=_by_rung(name, "maps", table, rungs),
         maps_with_tags=_by_rung(name, "maps_with_tags", table, rungs),
         needs=_by_rung(name, "needs", table, rungs, NEEDS),
@@ -263,6 +265,19 @@ def _by_rung(
         if not names[word]:
             raise RegistryError(f"{name}: '{word}' of '{key}' has no rung")
     return MappingProxyType({word: _words(name, word, names[word], rungs) for word in names})
+
+
+def _by_fact(name: str, key: str, table: dict[str, Any]) -> Mapping[str, str]:
+    """A table of names to those of the server's facts that need them."""
+    names = table.get(key, {})
+    if not isinstance(names, dict):
+        raise RegistryError(f"{name}: '{key}' is not a table")
+    for word, fact in names.items():
+        if not _C_NAME.fullmatch(word):
+            raise RegistryError(f"{name}: '{word}' of '{key}' is no name of C in lower case")
+        if fact not in table.get("facts", {}):
+            raise RegistryError(f"{name}: '{word}' of '{key}' needs no fact of this server")
+    return MappingProxyType(dict(names))
 
 
 def _check_together(own: list[Server]) -> None:

@@ -51,7 +51,9 @@ def _guarded(guard: str, lines: list[str]) -> str:
 
 
 def _registry(servers: tuple[Server, ...]) -> list[str]:
-    programs = dict.fromkeys(program for server in servers for program in server.programs)
+    programs = dict.fromkeys(
+        program for server in servers for program in (*server.programs, *server.programs_with)
+    )
     lines = [
         *_list("QJ_SERVERS", "name, NAME, number", [f"{_names(s)}, {s.kind}" for s in servers]),
         *_list(
@@ -74,6 +76,15 @@ def _registry(servers: tuple[Server, ...]) -> list[str]:
             [f"{_names(s)}, {_mask(s.rungs)}" for s in servers],
         ),
         *_needed("QJ_PROGRAMS", "program", servers, "programs"),
+        *_list(
+            "QJ_PROGRAMS_WITH",
+            "program, kind, fact",
+            [
+                f"{program}, QJ_SERVER_{s.name.upper()}, {_fact(s, fact)}"
+                for s in servers
+                for program, fact in s.programs_with.items()
+            ],
+        ),
         *_list("QJ_PROGRAM_NAMES", "program", list(programs)),
         *_needed("QJ_MAPS", "map", servers, "maps"),
         *_needed("QJ_MAPS_WITH_TAGS", "map", servers, "maps_with_tags"),
@@ -107,6 +118,10 @@ def _needed(name: str, first: str, servers: tuple[Server, ...], key: str) -> lis
     return _list(name, f"{first}, kind, mask of rungs", rows)
 
 
+def _fact(server: Server, fact: str) -> str:
+    return f"QJ_{server.name.upper()}_{c_name(fact).upper()}"
+
+
 def _facts(servers: tuple[Server, ...]) -> list[str]:
     """Each server's facts count from 0: they are indexes into the `facts` of its plan."""
     lines: list[str] = []
@@ -114,8 +129,7 @@ def _facts(servers: tuple[Server, ...]) -> list[str]:
     for server in servers:
         if not server.facts:
             continue
-        prefix = f"QJ_{server.name.upper()}_"
-        constants = [prefix + c_name(fact).upper() for fact in server.facts]
+        constants = [_fact(server, fact) for fact in server.facts]
         numbered = [f"\t{constant} = {i}," for i, constant in enumerate(constants)]
         lines += ["", f"enum qj_{server.name}_fact {{", *numbered, "};"]
         rows += [

@@ -100,6 +100,9 @@ class ServerSupport:
     has_library: bool = False  #: its probes may be in another file than its executable
     symbol_loops: bool = False  #: its programs on the symbol rung need bpf_loop() (Linux 5.17)
     symbol_only: tuple[str, ...] = ()  #: those of `resolved` that only the symbol rung needs
+    #: Its symbol rung if the kernel shows reads of sockets: roles of `boundary` that the next read
+    #: replaces. Then its fact `next-read` is 1.
+    replaced_by_reads: tuple[str, ...] = ()
     #: Total cost in ns of the probes that a query passes, from the cost of each role's probe.
     boundary_cost_ns: Callable[[Mapping[str, SiteCost]], int] = lambda _costs: 0
     #: What is never seen of such a server, one line each.

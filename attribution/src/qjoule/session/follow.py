@@ -49,7 +49,7 @@ class Following:
     ) -> None:
         self._kernel, self._chosen, self._rung = kernel, chosen, rung
         self._places = [_Place.of(planned) for planned in plan.traced]
-        self._loaded = {(one.server.kind, one.choice.rung) for one in plan.traced}
+        self._loaded = {_needs(one) for one in plan.traced}
         self._roles = {probe.role for one in plan.traced for probe in one.probes}
         self._attached: set[FileKey] = {
             one.server.resolution.file
@@ -90,7 +90,7 @@ class Following:
             why = planned.choice.why
             if not planned.traced:
                 continue
-            if (server.kind, planned.choice.rung) not in self._loaded:
+            if _needs(planned) not in self._loaded:
                 why = f"no program for its rung ({planned.choice.rung.name.lower()}) was loaded"
             elif missing := {probe.role for probe in planned.probes} - self._roles:
                 why = f"it needs probes that were not loaded: {', '.join(sorted(missing))}"
@@ -174,6 +174,11 @@ class _Place:
             rung=planned.choice.rung.name.lower(),
             reason=planned.choice.why,
         )
+
+
+def _needs(planned: PlannedServer) -> tuple[int, Rung, bool]:
+    """What decides which programs it needs beside its probes."""
+    return planned.server.kind, planned.choice.rung, planned.next_read
 
 
 def _started(pid: int) -> int:

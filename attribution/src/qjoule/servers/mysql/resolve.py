@@ -25,6 +25,7 @@ from qjoule.servers.probing import (
 )
 from qjoule.servers.resolution import Resolution
 
+_BEGINS = (Role.BEGIN_COMMAND_FIRST, Role.BEGIN_THD_FIRST)
 #: Facts found here, by their names in the registry.
 FACTS = tuple(SessionMemory().facts())
 #: The server keeps connection attributes in its performance schema alone.
@@ -60,5 +61,7 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query."""
-    return costs[Role.END].both_ns if Role.END in costs else 0
+    """Cost of a query: of a probe on the beginning, and of one on the end if there is one."""
+    if Role.END in costs:
+        return costs[Role.END].both_ns
+    return next((costs[role].entry_ns for role in _BEGINS if role in costs), 0)

@@ -7,6 +7,7 @@ from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.mysql.identify import identify
 from qjoule.servers.mysql.resolve import FACTS, boundary_cost_ns, resolve
 from qjoule.servers.mysql.settings import settings
+from qjoule.servers.mysql.signatures import Role
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
 
@@ -49,5 +50,6 @@ SUPPORT = ServerSupport(
     resolve=resolve,
     resolved=FACTS,
     choose_rung=_choose_rung,
+    replaced_by_reads=(Role.END,),
     boundary_cost_ns=boundary_cost_ns,
 )
