@@ -3,18 +3,28 @@
 
 from __future__ import annotations
 
+import io
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from qjoule.contract import TEXT, Block
+import fake_tracer as ft
+from qjoule.contract import TEXT, Block, Command, OwnerKind, Rung
+from qjoule.engine.attribute import attribute
+from qjoule.live.source import StreamSource
 from qjoule.model.labels import PREPARED_BEFORE, is_prepared_before
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.servers.unseen import unseen_text
-from qjoule.stream.blocks import Frame
+from qjoule.snapshots import Controls
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.recording import record
 from qjoule.stream.statements import MAX_UNSEEN, Statements
+from qjoule.trace.meta import Meta, Server
+from qjoule.trace.reader import Trace
+from qjoule.trace.writer import TraceWriter
 
 DIALECT = registry.dialect("unseen")
 
@@ -54,6 +64,60 @@ def test_the_rows_are_bounded_and_leave_room_for_statements() -> None:
     other = 1 << 32
     statements.add(_frame(other, b"select 1", registry.dialect("mysql")))
     assert statements.fingerprints(np.array([other], np.uint64)).to_pylist() != [None]
+
+
+def test_the_live_view_has_the_same_rows_as_a_recording(tmp_path: Path) -> None:
+    """Each statement of each session has its own row, with the same name, calls and CPU time."""
+    shapes = range(1, 21)
+    texts = [ft.text(n, unseen(n % 3, n), dialect=DIALECT) for n in shapes]
+    stream = ft.head() + b"".join(texts) + ft.energy(ft.BEGIN_NS, 1000, 0)
+    live = StreamSource(Stream(io.BytesIO(stream + _live())), fingerprint, META)
+    shown = list(live.snapshots(Controls(0.5)))[-1].total
+    record(Stream(io.BytesIO(stream + _recorded())), TraceWriter(tmp_path / "t"), fingerprint, META)
+    found = attribute(Trace(tmp_path / "t"), ["fingerprint"])
+    rows = [
+        {(row.keys["fingerprint"], row.shape, row.calls, row.cpu_ns) for row in one.rows}
+        for one in (shown, found)
+    ]
+    assert rows[0] == rows[1]
+    assert {text for _, text, *_ in rows[0]} == {unseen_text(unseen(n % 3, n)) for n in shapes}
+    assert shown.coverage == found.coverage == 0
+
+
+END_NS = ft.BEGIN_NS + 100 * ft.MS
+META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
+
+
+def _live() -> bytes:
+    sums = [
+        {
+            **{"t0_ns": ft.BEGIN_NS, "t1_ns": END_NS, "owner_kind": OwnerKind.QUERY, "server": 1},
+            **{"shape": shape, "cpu_ns": ft.MS, "calls": 1, "latency_ns": ft.MS},
+        }
+        for shape in range(1, 21)
+    ]
+    return ft.energy(END_NS, 2000, 0) + ft.block(Block.AGGREGATE, *sums) + _end()
+
+
+def _recorded() -> bytes:
+    times = [(n, ft.BEGIN_NS + n * 2 * ft.MS) for n in range(1, 21)]
+    segments = [
+        ft.segment(t0_ns, t0_ns + ft.MS, 7, query=n, owner_kind=OwnerKind.QUERY, server=1)
+        for n, t0_ns in times
+    ]
+    queries = [
+        {
+            **{"query": n, "shape": n, "begin_ns": t0_ns, "end_ns": t0_ns + ft.MS, "server": 1},
+            **{"executions": 1, "command": Command.EXECUTE, "rung": Rung.SYMBOL, "pid": 7},
+        }
+        for n, t0_ns in times
+    ]
+    blocks = ft.block(Block.SEGMENT, *segments) + ft.block(Block.QUERY, *queries)
+    return blocks + ft.energy(END_NS, 2000, 0) + _end()
+
+
+def _end() -> bytes:
+    return ft.flush(END_NS) + ft.end(END_NS)
 
 
 def _frame(shape: int, text: bytes, dialect: int) -> Frame:

@@ -74,9 +74,10 @@ PROGRAMS = [(flags, layout) for flags in BUILDS for layout in LAYOUTS]
 
 @pytest.fixture(params=PROGRAMS, ids=str)
 def toy(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Executable, dict[str, int]]:
+    """A program and its layout; `small`: it was optimised for size."""
     flags, layout = request.param
     path = toy_program(tmp_path / "toy", TOY.format(**layout), *flags)
-    return open_executable(path), layout
+    return open_executable(path), layout | {"small": "-Os" in flags}
 
 
 def code(executable: Executable, name: str) -> bytes:
@@ -90,9 +91,14 @@ def test_a_statement_that_was_found_last(toy: tuple[Executable, dict[str, int]])
 
 
 def test_a_clients_connection(toy: tuple[Executable, dict[str, int]]) -> None:
+    """Optimised for size, it is cleared through a register: that is refused."""
     executable, layout = toy
-    vio = layout["C"] + 8 + layout["D"] + 8
-    assert forms.cleared_pointer(code(executable, "close_vio")) == vio
+    content = code(executable, "close_vio")
+    if layout["small"]:
+        with pytest.raises(CannotResolve):
+            forms.cleared_pointer(content)
+        return
+    assert forms.cleared_pointer(content) == layout["C"] + 8 + layout["D"] + 8
 
 
 def test_a_member_of_a_member(toy: tuple[Executable, dict[str, int]]) -> None:

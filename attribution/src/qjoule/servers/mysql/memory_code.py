@@ -221,13 +221,15 @@ def cleared_pointer(code: bytes) -> int:
         CannotResolve: it does something else.
     """
     read = 0
+    first = _Copies(_FIRST)
     for step in body_steps(code):
         loaded = step.loads()
         if not read and loaded is not None:
-            read = loaded[1].distance if loaded[1] == Place(_FIRST, loaded[1].distance, "") else -1
+            read = loaded[1].distance if loaded[1].base in first.held else -1
         is_constant = step.name in ("mov", "and") and step.source is None
         if isinstance(step.to, Place) and is_constant and step.to.distance == read > 0:
             return _one({read}, "does not clear a member")
+        first.follow(step)
     raise CannotResolve("a function does not clear a member that it reads first")
 
 
