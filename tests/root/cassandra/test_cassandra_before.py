@@ -14,6 +14,7 @@ import pytest
 from cassandra.query import BatchStatement
 
 from root.support import cql_story as day
+from root.support.live_top import live_top
 from root.support.recording import Run, qjoule, recording
 from servers.process import DatabaseServer
 
@@ -148,3 +149,29 @@ def test_doctor_says_beforehand_what_stays_unknown(cassandra: DatabaseServer) ->
     done = qjoule("doctor", "--traffic", "0")
     assert f"pid {cassandra.pid}" in done.stdout
     assert "with --credentials FILE" in " ".join(done.stdout.split())
+
+
+def test_top_shows_texts_within_seconds(
+    cassandra: DatabaseServer, prepared: Any, tmp_path: Path
+) -> None:
+    """At least 99 % of the executions from five seconds after the attach on."""
+    client, statements = prepared
+    file = _credentials(tmp_path, "[cassandra]\n")
+    options = "--pid", str(cassandra.pid), "--energy", "none", "--credentials", str(file)
+    with live_top(*options) as top:
+        began = time.monotonic()
+        before = 0
+        while time.monotonic() < began + 8:
+            if time.monotonic() > began + 5:
+                before = before or len(top.snapshots)
+            for statement in statements[:20]:
+                day.together(client, statement, ((n,) for n in range(5)))
+        snapshots = top.snapshots[before:]
+    calls = Counter[str]()
+    for snapshot in snapshots:
+        for row in snapshot["interval"]["rows"]:
+            if "where id = ?" in row["shape"] or "prepared before" in row["shape"]:
+                calls[row["shape"]] += row["calls"]
+    known = sum(n for shape, n in calls.items() if "prepared before" not in shape)
+    assert calls.total() > 100, calls
+    assert known >= 0.99 * calls.total(), calls
