@@ -56,6 +56,7 @@ Examples:
   sudo qjoule record -d 60 --agent
   sudo qjoule record -d 60 --children
   sudo qjoule record -d 60 --client-tags
+  sudo qjoule record -d 60 --credentials accounts.toml
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
   sudo qjoule record -o load.qjoule --rest 60 -- pgbench -T 30 shop
