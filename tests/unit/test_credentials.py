@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ import pytest
 from qjoule.contract import UNSEEN
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.texts import proven
-from qjoule.servers.mysql.unseen import KEY, key_of
+from qjoule.servers.mysql.unseen import KEY, TEXTS, key_of
 from qjoule.servers.texts_by_id import Account
-from qjoule.session.asker import _said
+from qjoule.session.asker import Asker, _said
 from qjoule.session.credentials import read_credentials
 
 SECRET = "hunter2"
@@ -77,3 +78,17 @@ def test_statements_of_mysql_are_named_by_thread_and_number() -> None:
     assert key_of(unseen(5), 4711) == KEY.pack(4711, 5)
     assert key_of(unseen((1 << 64) - 1), 4711) is None, "the unnamed statement"
     assert key_of(b"", 4711) is None
+
+
+def test_an_asker_that_has_ended_is_told() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asker = Asker(ours, 0, {1: TEXTS})
+    asker.ask(1, 7, b"key")
+    assert asker.take() == []
+    assert asker.refused == {}
+    theirs.recv(100)
+    theirs.close()
+    asker.ask(1, 8, b"key")
+    assert asker.take() == []
+    assert "has ended" in asker.refused[1]
+    ours.close()

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Asker:
     def __init__(self, connection: socket.socket, pid: int, kinds: Mapping[int, TextsById]) -> None:
         connection.setblocking(False)
         self._connection, self._pid = connection, pid
-        self._unsent: list[bytes] = []
+        self._unsent: deque[bytes] = deque()
         self.kinds = kinds
         #: Why a server cannot be asked, by its number.
         self.refused: dict[int, str] = {}
@@ -70,6 +70,8 @@ class Asker:
             except OSError:
                 return found
             if len(content) < _ANSWER.size:
+                for number in self.kinds:
+                    self.refused.setdefault(number, "the process that asks has ended")
                 return found
             server, shape, length = _ANSWER.unpack_from(content)
             if shape:
@@ -85,7 +87,7 @@ class Asker:
         with suppress(OSError):
             while self._unsent:
                 self._connection.send(self._unsent[0])
-                del self._unsent[0]
+                self._unsent.popleft()
 
 
 @dataclass(frozen=True)
