@@ -227,7 +227,8 @@ def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) 
         "postgres-launch-workers",
         "postgres-join-leader",
     ]
-    assert set(planned.facts) == {"send-buffer", "statements", "last-bucket", "plan", "plan-text"}
+    texts = {"statements", "last-bucket", "plan", "plan-text"}
+    assert set(planned.facts) == {"send-buffer", "conforming", *texts}
     assert planned.boundary_cost_ns == 0
 
 

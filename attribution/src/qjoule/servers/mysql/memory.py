@@ -133,7 +133,7 @@ def _rules(
     return replace(
         found,
         client_charset=code.returned_value(_code(executable, charset)),
-        mode=code.tested_member(_code(executable, strict), _STRICT_BITS),
+        mode=code.member_tested(_code(executable, strict), _STRICT_BITS),
     )
 
 

@@ -135,7 +135,7 @@ def returned_value(code: bytes) -> int:
     return parts[0][1].distance
 
 
-def tested_member(code: bytes, bits: int) -> int:
+def member_tested(code: bytes, bits: int) -> int:
     """The member of the first argument of which a function tests these bits and nothing else. The
     compiler may test only the byte that holds them.
 
