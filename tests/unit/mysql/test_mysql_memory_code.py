@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from qjoule.servers.mysql.memory_code import returned_value, member_tested
+from qjoule.servers.mysql.memory_code import member_tested, returned_value
 from qjoule.servers.signatures import CannotResolve
 
 STRICT = 0x600000
