@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of sessions that decide what is a literal: no literal shows under any of them.
 
-Every literal has the word `secret`, in places where another setting would take it for a name.
+Every literal has the word `secret`.
 """
 
 from __future__ import annotations
@@ -15,37 +15,17 @@ import pytest
 
 from root.support.live_top import live_top
 from root.support.mysql_client import MysqlClient, MysqlError, mysql_client
+from root.support.mysql_modes import ANSI, MODES, PLAIN, STATEMENTS
 from root.support.recording import Run, both_rungs, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-PLAIN, ANSI = b"NO_BACKSLASH_ESCAPES", b"ANSI_QUOTES"
-MODES = (b"", PLAIN, ANSI, PLAIN + b"," + ANSI)
 CHARSETS = {"sjis": 13, "cp932": 95, "gbk": 28, "big5": 1}  #: with a collation of each
 #: In every one of these a backslash is the second byte of a character.
 WIDE = {"sjis": b"\x95\x5c", "cp932": b"\x95\x5c", "gbk": b"\xb1\x5c", "big5": b"\xa5\x5c"}
 NO_CLIENTS = (b"ucs2", b"utf16", b"utf32")
 
-#: By mode: a statement that is right under it, and its shape.
-STATEMENTS = {
-    b"": (
-        b"select 'a\\', secret', \"b\\\", secret\", 'it''s secret' as m_escapes",
-        "select ?, ?, ? as m_escapes",
-    ),
-    PLAIN: (
-        b"select 'a\\', 'secret', \"b\\\", 'secret' as m_plain",
-        "select ?, ?, ?, ? as m_plain",
-    ),
-    ANSI: (
-        b"select \"m_x\" as m_names from (select 'a\\', secret' as \"m_x\") m_t where 'secret'<>''",
-        "select m_x as m_names from (select ? as m_x) m_t where ? <> ?",
-    ),
-    PLAIN + b"," + ANSI: (
-        b"select \"m_x\", 'a\\', 'secret' as m_both from (select 1 as \"m_x\") m_t",
-        "select m_x, ?, ? as m_both from (select ? as m_x) m_t",
-    ),
-}
 SET_MODE = ("set sql_mode = ?", b"set sql_mode = '%s'")
 
 

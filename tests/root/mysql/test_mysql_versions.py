@@ -19,6 +19,7 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.servers.elf import open_executable
 from root.support.mysql_client import MysqlClient, mysql_client
+from root.support.mysql_modes import STATEMENTS as MODE_STATEMENTS
 from root.support.mysql_story import marker_counts
 from root.support.recording import Run, both_rungs, recording
 from root.support.releases import is_documented, planned, releases, running
@@ -163,3 +164,18 @@ def test_a_restart_is_followed(server: DatabaseServer, told: Told, tmp_path: Pat
                 server.start()
     counted = marker_counts(Run(tmp_path / "t").having(marker))
     assert counted == {marker + "_first": STATEMENTS, marker + "_second": STATEMENTS}
+
+
+def test_shapes_follow_the_mode_of_a_session(server: DatabaseServer, tmp_path: Path) -> None:
+    with both_rungs(tmp_path, server.pid), mysql_client(server.socket) as client:
+        for mode, (statement, _) in MODE_STATEMENTS.items():
+            client.query(b"set sql_mode = '%s'" % mode)
+            client.query(statement)
+        client.query(b"set sql_mode = ''")
+        client.query(b"set names gbk")
+        client.query(b"select '\xb1\\', 'secret' as m_gbk")
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        assert "secret" not in str(run.text_of)
+        shapes = {shape for _, shape in MODE_STATEMENTS.values()} | {"select ?, ? as m_gbk"}
+        assert shapes <= set(run.executions())
