@@ -99,8 +99,11 @@ def _tables(tokens: list[Token]) -> list[Token]:
     made = made and tokens[1].kind is Kind.WORD and tokens[1].text in _TEMPORARY
     before = Token(Kind.SIGN, "")
     for token in tokens:
-        temporary = made or _TEMPORARY_PART.search(token.text)
-        if temporary and before.text in _TABLE_FOLLOWS and _is_generated(token):
+        if (
+            before.text in _TABLE_FOLLOWS
+            and _is_generated(token)
+            and (made or _TEMPORARY_PART.search(token.text))
+        ):
             names[token.text] = _NUMBERED_PART.sub("n", token.text)
         before = token
     if not names:

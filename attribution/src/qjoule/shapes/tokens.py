@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
+from enum import IntEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise
 
 
-class Kind(Enum):
+class Kind(IntEnum):  # hashed in C, unlike Enum: tokens are keys of caches
     WORD = auto()  #: keyword or unquoted identifier, lower case
     NAME = auto()  #: quoted identifier, without its quotes
     OPEN_NAME = auto()  #: quoted identifier that the statement does not close
