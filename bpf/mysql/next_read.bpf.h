@@ -9,6 +9,8 @@
 
 #include "command.bpf.h"
 
+#define MYSQL_HEADER_MAX 5 /* of a record of TLS */
+
 static __always_inline bool mysql_ends_at_read(const struct thread_state *thread)
 {
 	return facts_of(thread)[QJ_MYSQL_NEXT_READ];
@@ -38,6 +40,8 @@ static __always_inline void mysql_over_unread(struct qj_cpu_state *cpu, struct t
 
 static __always_inline bool mysql_is_complete(const struct mysql_reply *reply)
 {
+	if (mysql_length(reply) == 1 && reply->sequence == 1) /* a number of columns */
+		return true;
 	return mysql_is_prepared(reply) || mysql_is_error(reply) || mysql_is_ok(reply);
 }
 
@@ -89,8 +93,11 @@ static __always_inline bool mysql_may_go_on(struct thread_state *thread, bool re
 static __always_inline void mysql_may_be_over(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      const struct mysql_reply *reply, int got)
 {
-	if (got <= 0)
+	/* The first header after a wait may be the next command's: that wait has ended this one. */
+	if (got <= 0 || (got <= MYSQL_HEADER_MAX && thread->mysql.went_on))
 		thread->end_ns = bpf_ktime_get_ns();
+	if (got <= MYSQL_HEADER_MAX)
+		thread->mysql.went_on = got > 0;
 	if (thread->command != QJ_COMMAND_QUERY ||
 	    (got > 0 && !mysql_is_ok(reply) && !mysql_is_error(reply)))
 		return;

@@ -42,6 +42,7 @@ struct mysql_thread {
 	__u32 long_data;    /* the statement that got values before its execution; 0: none */
 	__u8 sequence;	    /* number of the packet that continues */
 	__u8 leaves;	    /* rung symbol: the client disconnects */
+	__u8 went_on;	    /* rung symbol: a header was read since the server waited */
 	__u8 dumps;	    /* the thread sends the binary log to a replica */
 	__u8 charset;	    /* QJ_SHAPE_CHARSET_* */
 };
