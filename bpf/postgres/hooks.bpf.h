@@ -4,7 +4,7 @@
 #define QJOULE_POSTGRES_HOOKS_BPF_H
 
 #include "data.bpf.h"
-#include "session.bpf.h"
+#include "next_read.bpf.h"
 #include "wire.bpf.h"
 
 /* A backend has one client: if we attached later, that client has already logged in. */

@@ -7,28 +7,10 @@
  * src/backend/utils/activity/backend_status.c, src/backend/tcop/pquery.c and postgres.c,
  * src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
  */
-#include "session.bpf.h"
+#include "next_read.bpf.h"
 #include "stream.bpf.h"
 #include "text.bpf.h"
 #include "workers.bpf.h"
-
-/*
- * The query's work continues until its thread sleeps: the server reports that it is idle before it
- * sends the reply.
- */
-static __always_inline void ended(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
-{
-	if (!thread->begin_ns)
-		return;
-	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
-		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not executed */
-	if (thread->postgres.sets && thread->executions)
-		postgres_named(cpu, thread);
-	query_end(cpu, thread, now);
-	thread->text_addr = 0;
-	thread->postgres.sets = 0;
-	thread->postgres.ran = 0;
-}
 
 static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 text,
 				  __u64 now)
@@ -51,7 +33,7 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 	}
 	/* A statement directly after an executed one: a pipeline, separated here. */
 	if (thread->postgres.ran && thread->text_addr != text)
-		ended(cpu, thread, now);
+		postgres_ended(cpu, thread, now);
 	postgres_stream_end(cpu, thread);
 	if (text && postgres_streams(text)) {
 		postgres_stream_begin(cpu, thread, now);
@@ -81,7 +63,7 @@ int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 	else if (state == facts[QJ_POSTGRES_IDLE] ||
 		 state == facts[QJ_POSTGRES_IDLE_IN_TRANSACTION] ||
 		 state == facts[QJ_POSTGRES_ABORTED])
-		ended(cpu, thread, now);
+		postgres_ended(cpu, thread, now);
 	return 0;
 }
 
@@ -105,7 +87,7 @@ static __always_inline void next_of_pipeline(struct thread_state *thread)
 	struct qj_cpu_state *cpu = this_cpu();
 	__u64 now = bpf_ktime_get_ns(), text = thread->text_addr;
 
-	ended(cpu, thread, now);
+	postgres_ended(cpu, thread, now);
 	begun(cpu, thread, text, now);
 	thread->executions = 1;
 }

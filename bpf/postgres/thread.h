@@ -22,6 +22,8 @@ struct postgres_thread {
 	__u64 portal_shape; /* of the unnamed portal ... */
 	__u64 portal_tags;  /* ... and its tags */
 	__u64 send_buffer;  /* address of PqSendBuffer's bytes; 0: not known */
+	__u64 statement;    /* rung symbol: address of its debug_query_string */
+	__u64 created;	    /* rung symbol: when the portal was made that was run last */
 	__u64 sleeps;	    /* of an io worker, when it took up its last request */
 	__u8 sets;	    /* the statement sets or resets a parameter */
 	__u8 ran;	    /* rung symbol: a portal was run since the query began ... */

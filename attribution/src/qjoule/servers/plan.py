@@ -188,11 +188,9 @@ def build_plan(
             continue
         on_symbols = choice.rung is Rung.SYMBOL
         pool = resolution.file in pooled or (on_symbols and bool(resolution.no_names))
-        replaced = support_of(server.flavour).replaced_by_reads
-        next_read = on_symbols and bool(replaced) and kernel.recv_tracepoint and not pool
-        boundary = tuple(
-            probe for probe in resolution.boundary if not next_read or probe.role not in replaced
-        )
+        support = support_of(server.flavour)
+        reads = kernel.recv_tracepoint and not pool and support.ends_at_reads(resolution)
+        boundary = support.boundary(resolution, next_read=reads)
         planned.append(
             PlannedServer(
                 replace(server, id=next(ids)),
@@ -200,7 +198,7 @@ def build_plan(
                 probes=(boundary + resolution.names if on_symbols else ())
                 + resolution.parallel
                 + (resolution.children if children else ()),
-                facts=support_of(server.flavour).facts(server, resolution, choice.rung),
+                facts=support.facts(server, resolution, choice.rung),
                 library=resolution.library,
                 library_handle=resolution.handle,
                 notes=(
@@ -212,7 +210,7 @@ def build_plan(
                 tells_children=children and bool(resolution.children),
                 lists_probes=resolution.file not in listed,
                 pool=pool,
-                next_read=next_read,
+                next_read=on_symbols and reads,
             )
         )
         listed.add(resolution.file)

@@ -19,7 +19,7 @@ from qjoule.servers.elf import Executable
 from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.listening import Listening
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.resolution import Resolution
+from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.types import Fact, Server
 
 _UNCOMPRESSED = Fact(False, "")
@@ -100,9 +100,11 @@ class ServerSupport:
     has_library: bool = False  #: its probes may be in another file than its executable
     symbol_loops: bool = False  #: its programs on the symbol rung need bpf_loop() (Linux 5.17)
     symbol_only: tuple[str, ...] = ()  #: those of `resolved` that only the symbol rung needs
-    #: Its symbol rung if the kernel shows reads of sockets: roles of `boundary` that the next read
-    #: replaces. Then its fact `next-read` is 1.
+    #: Its symbol rung if the kernel shows reads of sockets, and these facts are known: roles of
+    #: `boundary` that are left out, and roles that are there only then. Its fact `next-read` is 1.
     replaced_by_reads: tuple[str, ...] = ()
+    beside_reads: tuple[str, ...] = ()
+    reads_need: tuple[str, ...] = ()
     #: Total cost in ns of the probes that a query passes, from the cost of each role's probe.
     boundary_cost_ns: Callable[[Mapping[str, SiteCost]], int] = lambda _costs: 0
     #: What is never seen of such a server, one line each.
@@ -121,3 +123,14 @@ class ServerSupport:
             names -= set(self.symbol_only)
         found = {**server.facts, **resolution.facts}
         return {name: number for name, number in found.items() if name in names}
+
+    def ends_at_reads(self, resolution: Resolution) -> bool:
+        """Whether reads of sockets can end its queries on the symbol rung."""
+        known = all(resolution.facts.get(fact) for fact in self.reads_need)
+        roles = {probe.role for probe in resolution.boundary}
+        return bool(self.replaced_by_reads) and known and roles.issuperset(self.beside_reads)
+
+    def boundary(self, resolution: Resolution, *, next_read: bool) -> tuple[Probe, ...]:
+        """The probes of `resolution` that show queries."""
+        out = self.replaced_by_reads if next_read else self.beside_reads
+        return tuple(probe for probe in resolution.boundary if probe.role not in out)

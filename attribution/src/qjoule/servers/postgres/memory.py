@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the variables in a PostgreSQL backend's memory that the BPF programs read.
 
-`MyProcPort` (src/include/miscadmin.h) and `application_name` (src/backend/utils/misc/guc_tables.c)
+`MyProcPort` (src/include/miscadmin.h), `debug_query_string` (tcop/tcopprot.h),
+`ClientAuthInProgress` (postmaster/postmaster.h) and `application_name` (utils/misc/guc_tables.c)
 are global variables, which every executable exports to its extensions. `atStart` is a field of
 PortalData (src/include/utils/portal.h), whose layout differs between versions. Its offset is read
 from the code of `CreatePortal()`, which initialises the end of the struct. From 13 to 18 that is
@@ -18,6 +19,7 @@ from qjoule.servers.signatures import CannotResolve
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"
 _CONFORMING = "standard_conforming_strings"  # src/include/parser/gramparse.h
+_STATEMENT, _AUTHENTICATES = "debug_query_string", "ClientAuthInProgress"
 _CREATE = "CreatePortal"
 _CODE_BYTES = 1024  #: the function has some 400
 _FLAGS_TO_VISIBLE = 24
@@ -31,6 +33,8 @@ class BackendMemory:
     client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres.replies`)
     application: int = 0  #: of application_name, likewise
     portal_start: int = 0  #: of atStart, in PortalData
+    statement: int = 0  #: of debug_query_string, from the start of the executable's data
+    authenticates: int = 0  #: of ClientAuthInProgress, likewise
 
     def facts(self) -> dict[str, int]:
         """The offsets by their names in the registry."""
@@ -51,7 +55,10 @@ def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ..
     except CannotResolve as error:
         portal_start = 0
         notes.append(f"each part that is fetched of a portal counts as an execution: {error}")
-    return BackendMemory(client, application, portal_start), tuple(notes)
+    statement = _distance(executable, _STATEMENT)
+    authenticates = _distance(executable, _AUTHENTICATES)
+    memory = BackendMemory(client, application, portal_start, statement, authenticates)
+    return memory, tuple(notes)
 
 
 def portal_start_offset(executable: Executable) -> int:

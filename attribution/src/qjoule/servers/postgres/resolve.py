@@ -19,6 +19,7 @@ from qjoule.servers.postgres.signatures import (
     boundary_functions,
     io_functions,
     parallel_functions,
+    reading_functions,
 )
 from qjoule.servers.probe_site import SiteCost
 from qjoule.servers.probing import (
@@ -36,7 +37,10 @@ CONFORMING = "conforming"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
 #: Facts found here, by their names in the registry, and those that only the symbol rung needs.
-SYMBOL_FACTS = (*_UNKNOWN_STATES.facts(), "client", "portal-start")
+SYMBOL_FACTS = (
+    *_UNKNOWN_STATES.facts(),
+    *("client", "portal-start", "statement", "authenticates"),
+)
 FACTS = (SEND_BUFFER, CONFORMING, *PreparedStatements().facts(), "application", *SYMBOL_FACTS)
 
 
@@ -75,10 +79,11 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
             notes = (*notes, f"io workers count as server background: {why}")
         resolution = replace(resolution, parallel=parallel + readers, notes=notes)
         boundary = probes_of(executable, boundary_functions(executable))
+        reading, _ = probes_or_why(executable, reading_functions)  # else there are more probes
         states = backend_states(major_of(version)).facts()
     except QjouleError as error:
         return replace(resolution, problem=str(error))
-    return replace(resolution, boundary=boundary, facts={**resolution.facts, **states})
+    return replace(resolution, boundary=boundary + reading, facts={**resolution.facts, **states})
 
 
 def _prepared(executable: Executable) -> tuple[PreparedStatements, tuple[str, ...]]:
@@ -90,6 +95,8 @@ def _prepared(executable: Executable) -> tuple[PreparedStatements, tuple[str, ..
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Cost of a query: activity is reported twice, running and then idle."""
+    """Cost of a query: one probe beside reads; else activity is reported twice, and it runs."""
+    if Role.EXECUTE in costs:
+        return costs[Role.EXECUTE].entry_ns
     activity, portal = costs.get(Role.ACTIVITY), costs.get(Role.PORTAL_RUN)
     return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)

@@ -15,6 +15,9 @@ class Role(StrEnum):
 
     ACTIVITY = "postgres-activity"  # (BackendState, const char *text)
     PORTAL_RUN = "postgres-portal-run"  # (Portal, long count, bool isTopLevel, ...)
+    EXECUTE = "postgres-execute"  # the same function, beside reads of sockets
+    REPLICATION = "postgres-replication"  # (const char *text), on a replica's connection
+    REPORT = "postgres-report"  # (); called for errors, warnings and notices
     FAILED = "postgres-failed"  # (); called only when a client's statement has failed
     LAUNCH_WORKERS = "postgres-launch-workers"  # (ParallelContext *), in the leader
     JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
@@ -29,6 +32,12 @@ FUNCTIONS = {
     Role.ACTIVITY: "pgstat_report_activity",
     Role.PORTAL_RUN: "PortalRun",
     Role.FAILED: "PortalErrorCleanup",
+}
+#: Beside reads of sockets.
+READING = {
+    Role.EXECUTE: "PortalRun",
+    Role.REPLICATION: "exec_replication_command",
+    Role.REPORT: "EmitErrorReport",
 }
 PARALLEL = {
     Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
@@ -78,6 +87,15 @@ def boundary_functions(executable: Executable) -> dict[str, Symbol]:
         CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
     """
     return {role: the_one(executable, name) for role, name in FUNCTIONS.items()}
+
+
+def reading_functions(executable: Executable) -> dict[str, Symbol]:
+    """The functions that show a query beside reads of sockets, by role.
+
+    Raises:
+        CannotResolve: as `boundary_functions`.
+    """
+    return {role: the_one(executable, name) for role, name in READING.items()}
 
 
 def parallel_functions(executable: Executable) -> dict[str, Symbol]:

@@ -7,6 +7,7 @@ from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.postgres.identify import identify, is_postmaster
 from qjoule.servers.postgres.resolve import FACTS, SYMBOL_FACTS, boundary_cost_ns, resolve
 from qjoule.servers.postgres.settings import NO_POOL, settings
+from qjoule.servers.postgres.signatures import Role
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
 
@@ -35,6 +36,9 @@ SUPPORT = ServerSupport(
     resolved=FACTS,
     symbol_only=SYMBOL_FACTS,
     choose_rung=_choose_rung,
+    replaced_by_reads=(Role.ACTIVITY, Role.PORTAL_RUN),
+    beside_reads=(Role.EXECUTE, Role.REPLICATION, Role.REPORT),
+    reads_need=("statement", "authenticates", "portal-start"),
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
 )

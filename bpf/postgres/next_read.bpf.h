@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The rung `symbol` with one probe per query, where the kernel shows reads of sockets:
+ * executed.bpf.c has the probes. TLS hides what a backend reads, not when. While it works on a
+ * message, its global variable debug_query_string points to the statement
+ * (src/backend/tcop/postgres.c); between messages that is null. So a read in between ends the last
+ * query and may begin the next one.
+ */
+#ifndef QJOULE_POSTGRES_NEXT_READ_BPF_H
+#define QJOULE_POSTGRES_NEXT_READ_BPF_H
+
+#include "session.bpf.h"
+#include "stream.bpf.h"
+#include "text.bpf.h"
+
+/*
+ * The query's work continues until its thread sleeps: the server reports that it is idle before it
+ * sends the reply.
+ */
+static __always_inline void postgres_ended(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 now)
+{
+	if (!thread->begin_ns)
+		return;
+	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
+		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not executed */
+	if (thread->postgres.sets && thread->executions)
+		postgres_named(cpu, thread);
+	query_end(cpu, thread, now);
+	thread->text_addr = 0;
+	thread->postgres.sets = 0;
+	thread->postgres.ran = 0;
+	thread->postgres.reported = 0;
+}
+
+/* The statement that the backend works on; 0: none, or not known. */
+static __always_inline __u64 postgres_statement(const struct thread_state *thread)
+{
+	__u64 statement = 0;
+
+	bpf_probe_read_user(&statement, sizeof(statement),
+			    (const void *)thread->postgres.statement);
+	return statement;
+}
+
+/* Whether the session's client has logged in: ClientAuthInProgress, libpq/libpq.h. */
+static __always_inline bool postgres_logged_in(const struct thread_state *thread)
+{
+	__u32 distance = facts_of(thread)[QJ_POSTGRES_AUTHENTICATES];
+
+	return distance && !(__u8)postgres_pointer(distance);
+}
+
+/* Whether the thread serves a client, which is reported once. */
+static __always_inline bool postgres_serves(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (thread->session)
+		return true;
+	if (!postgres_logged_in(thread))
+		return false;
+	if (!postgres_met(cpu, thread))
+		thread->phase = PHASE_OPAQUE;
+	thread->postgres.statement = BPF_CORE_READ(bpf_get_current_task_btf(), mm, start_data) +
+				     facts_of(thread)[QJ_POSTGRES_STATEMENT];
+	return thread->session;
+}
+
+/*
+ * A request was read that executed nothing: it parsed a statement, say. There is no record of it,
+ * and its time is the next query's, which has the same id.
+ */
+static __always_inline void postgres_not_begun(struct qj_cpu_state *cpu,
+					       struct thread_state *thread)
+{
+	thread->begin_ns = 0;
+	thread->text_addr = 0;
+	if (plan.mode != QJ_MODE_LIVE)
+		return;
+	cpu->owner_kind = QJ_OWNER_SERVER;
+	cpu->query = 0;
+}
+
+/* A replica's connection: from here on it streams, or no longer does. Returns whether it does. */
+static __always_inline bool postgres_streaming(struct qj_cpu_state *cpu,
+					       struct thread_state *thread, __u64 text)
+{
+	if (!text) {
+		postgres_stream_end(cpu, thread);
+		return false;
+	}
+	if (!thread->postgres.dumps && !thread->postgres.ran && postgres_streams(text))
+		postgres_stream_begin(cpu, thread, bpf_ktime_get_ns());
+	return thread->postgres.dumps;
+}
+
+/* `got`: how many bytes were read; negative: there was nothing yet; 0: the client has gone. */
+static __always_inline void postgres_next_read(struct qj_cpu_state *cpu,
+					       struct thread_state *thread, __u64 sk, int got)
+{
+	__u64 now, text;
+	bool worked;
+
+	if (!facts_of(thread)[QJ_POSTGRES_NEXT_READ] || thread->phase == PHASE_OPAQUE ||
+	    thread->borrowed || (thread->socket && thread->socket != sk))
+		return;
+	worked =
+	    thread->postgres.ran || thread->postgres.reported || thread->flags & QJ_QUERY_ERROR;
+	if (thread->begin_ns && !worked && got > 0)
+		return; /* the rest of a request */
+	if (thread->begin_ns || thread->postgres.dumps) {
+		text = postgres_statement(thread);
+		if (postgres_streaming(cpu, thread, text) || text)
+			return; /* it reads data for its statement */
+	}
+	now = bpf_ktime_get_ns();
+	if (thread->begin_ns && worked)
+		postgres_ended(cpu, thread, now);
+	else if (thread->begin_ns)
+		postgres_not_begun(cpu, thread);
+	if (got > 0 && postgres_serves(cpu, thread))
+		query_begin(cpu, thread, now);
+}
+
+#endif
