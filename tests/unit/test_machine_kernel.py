@@ -157,6 +157,24 @@ def test_without_bpf_loop_it_says_what_is_not_traced(tmp_path: Path) -> None:
     assert kernel.bpf_loop(tmp_path).ok is True
 
 
+@pytest.mark.parametrize(
+    ("helpers", "disabled", "early"),
+    [
+        ("", "2", True),
+        ("BPF_FUNC_loop", "2", True),  # Linux 5.17 and 5.18
+        ("BPF_FUNC_loop", "0", False),
+        ("BPF_FUNC_dynptr_data", "0", True),
+        ("BPF_FUNC_loop\0BPF_FUNC_dynptr_data", "2", False),
+    ],
+)
+def test_which_programs_the_tracer_loads(
+    tmp_path: Path, helpers: str, disabled: str, early: bool
+) -> None:
+    write(tmp_path / "sys/kernel/btf/vmlinux", f"\0{helpers}\0")
+    write(tmp_path / "proc/sys/kernel/unprivileged_bpf_disabled", f"{disabled}\n")
+    assert kernel.early(tmp_path) is early
+
+
 @pytest.mark.parametrize(("text", "ok"), [("0", False), ("1", True), ("2", True), ("", None)])
 def test_bpf_jit(tmp_path: Path, text: str, ok: bool | None) -> None:
     write(tmp_path / "proc/sys/net/core/bpf_jit_enable", text)

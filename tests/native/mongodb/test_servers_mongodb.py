@@ -156,7 +156,7 @@ def test_an_early_kernel_cannot_follow_its_messages() -> None:
     before = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
     mongod = server("mongodb", False, Fact(False, ""))
     assert choose_rung(mongod, before, "").rung is Rung.SYMBOL
-    choice = choose_rung(mongod, replace(before, loops=False), "")
+    choice = choose_rung(mongod, replace(before, early=True), "")
     assert choice.rung is Rung.NONE
     assert "bpf_loop() (5.17)" in choice.why
 

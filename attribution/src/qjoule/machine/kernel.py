@@ -145,6 +145,18 @@ def bpf_loop(root: Path = ROOT) -> Check:
     )
 
 
+def early(root: Path = ROOT) -> bool:
+    """Whether the tracer loads its programs for early kernels, as `early_kernel()` of the tracer.
+
+    That one also asks the kernel whether a process without rights may use maps that it was given.
+    A process with rights cannot ask, so the helpers of the same release (5.19) stand for it here.
+    """
+    strings = _btf_strings(root) or b""
+    any_process = read_text(root / "proc/sys/kernel/unprivileged_bpf_disabled").strip() == "0"
+    maps = any_process or b"\0BPF_FUNC_dynptr_data\0" in strings
+    return not (maps and b"\0BPF_FUNC_loop\0" in strings)
+
+
 def uprobes(root: Path = ROOT) -> Check:
     if (root / "sys/bus/event_source/devices/uprobe/type").is_file():
         return Check("uprobes", True, "available")

@@ -16,5 +16,5 @@ def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
         recv_tracepoint=checks["tracepoint sock_recv_length"],
         send_tracepoint=checks["tracepoint sock_send_length"],
         uprobes=kernel.uprobes(root).ok is True,
-        loops=kernel.bpf_loop(root).ok is True,
+        early=kernel.early(root),
     )

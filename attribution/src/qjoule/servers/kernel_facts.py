@@ -11,4 +11,4 @@ class KernelFacts:
     recv_tracepoint: bool  #: sock_recv_length, for the socket rung
     send_tracepoint: bool  #: sock_send_length, for the socket rung of servers that need it
     uprobes: bool  #: for the symbol rung
-    loops: bool = True  #: bpf_loop() (5.17), for the symbol rung of servers with such programs
+    early: bool = False  #: lacks what Linux 5.19 has: the programs for early kernels are loaded

@@ -33,6 +33,7 @@ def choose_rung(
     support = support_of(server.flavour)
     if agent and support.agent is not None:
         return support.agent.choice
-    if support.symbol_loops and not kernel.loops:
-        symbol_problem = symbol_problem or "the kernel lacks bpf_loop() (5.17)"
+    if support.symbol_loops and kernel.early:
+        lacks = "bpf_loop() (5.17), or maps for processes without rights (5.19)"
+        symbol_problem = symbol_problem or f"the kernel lacks {lacks}"
     return support.choose_rung(Case(server, kernel, symbol_problem, wanted, shared_executable))
