@@ -11,6 +11,8 @@ from qjoule.servers.postgres.signatures import Role
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
 
+_READS_NEED = ("statement", "authenticates", "portal-start")
+
 
 def _choose_rung(case: Case) -> Choice:
     return rung_by_connection(case, worker="process")
@@ -33,12 +35,12 @@ SUPPORT = ServerSupport(
     settings=settings,
     pool_when_installed=NO_POOL,
     resolve=resolve,
-    resolved=FACTS,
-    symbol_only=SYMBOL_FACTS,
+    resolved=tuple(dict.fromkeys((*FACTS, *_READS_NEED))),
+    symbol_only=tuple(dict.fromkeys((*SYMBOL_FACTS, *_READS_NEED))),
     choose_rung=_choose_rung,
     replaced_by_reads=(Role.ACTIVITY, Role.PORTAL_RUN),
     beside_reads=(Role.EXECUTE, Role.REPLICATION, Role.REPORT),
-    reads_need=("statement", "authenticates", "portal-start"),
+    reads_need=_READS_NEED,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
 )
