@@ -125,11 +125,12 @@ def test_kernel_facts_tell_the_tracepoints_apart(tmp_path: Path) -> None:
     btf = tmp_path / "sys/kernel/btf/vmlinux"
     btf.parent.mkdir(parents=True)
     both = b"\x9f\xeb\0btf_trace_sock_recv_length\0btf_trace_sock_send_length\0"
-    assert read_kernel_facts(tmp_path) == KernelFacts(False, False, False, False)
+    assert read_kernel_facts(tmp_path) == KernelFacts(False, False, False, early=True)
     btf.write_bytes(both)
-    assert read_kernel_facts(tmp_path) == KernelFacts(True, True, False, False)
-    btf.write_bytes(both.replace(b"send_length", b"send_lengthy") + b"BPF_FUNC_loop\0")
-    assert read_kernel_facts(tmp_path) == KernelFacts(True, False, False, True)
+    assert read_kernel_facts(tmp_path) == KernelFacts(True, True, False, early=True)
+    helpers = b"BPF_FUNC_loop\0BPF_FUNC_dynptr_data\0"
+    btf.write_bytes(both.replace(b"send_length", b"send_lengthy") + helpers)
+    assert read_kernel_facts(tmp_path) == KernelFacts(True, False, False, early=False)
 
 
 def test_only_who_is_traced_by_its_sends_needs_their_tracepoint() -> None:
