@@ -33,6 +33,9 @@ TEMPLATES = [
     "WHERE o.status = 'a{1}' AND o.created > '2020-01-{2}' ORDER BY o.created DESC LIMIT 10",
 ]
 
+#: Tokens of digests alone.
+_TOKENS = ("?, ...", "(?)", "(?) /* , ... */", "(...)", "(...) /* , ... */", "(tok_id)", "<>")
+
 
 def statements() -> list[bytes]:
     """Statements of different shapes: each names a table of its own."""
@@ -44,14 +47,20 @@ def statements() -> list[bytes]:
 
 def rate(with_ids: bool) -> float:
     """New shapes per second of CPU time of the package that this process imports."""
-    from qjoule.servers.mysql.other_tools import other_ids  # noqa: PLC0415 - the tree to measure
+    from qjoule.servers.decoding_types import Build  # noqa: PLC0415 - the tree to measure
+    from qjoule.servers.mysql.other_tools import ids_of  # noqa: PLC0415
     from qjoule.servers.shapes import fingerprint  # noqa: PLC0415
+    from qjoule.shapes.reserved_words import RESERVED  # noqa: PLC0415
+
+    # Not the numbers of any server: they cost the same.
+    words = [*map(chr, range(33, 127)), *sorted(RESERVED), *_TOKENS]
+    build = Build("mysql", "9.7", {word: number for number, word in enumerate(words)})
 
     begin = time.process_time()
     for statement in statements():
         fingerprint(statement, 1)
         if with_ids:
-            other_ids(statement)
+            list(ids_of(statement, False, build))
     return STATEMENTS / (time.process_time() - begin)
 
 

@@ -10,7 +10,6 @@ import pytest
 from fuzz.shape_library import SQL_DIALECTS, c_hash
 from host_library import ROOT
 from qjoule.servers import registry
-from qjoule.servers.mysql.other_tools import other_ids
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes import sanitise
 from qjoule.shapes.c_tables import header
@@ -107,8 +106,6 @@ def test_length_bounds_the_texts_but_not_the_ids() -> None:
     short, whole = fingerprint(statement, MYSQL, length=20), fingerprint(statement, MYSQL)
     assert short.text == "select a, a, a, a, …"
     assert short.fingerprint == whole.fingerprint
-    assert len(other_ids(statement, length=20).digest_text) == 20
-    assert other_ids(statement, length=20).pt_checksum == other_ids(statement).pt_checksum
 
 
 def test_a_structure_of_unusual_length_counts_as_truncated() -> None:

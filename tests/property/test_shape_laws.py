@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from fuzz.shape_library import SQL_DIALECTS, c_hash, python_hash
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
-from qjoule.servers.mysql.other_tools import other_ids
+from qjoule.servers.mysql.dialect import LEXIS
+from qjoule.servers.mysql.percona import percona_fingerprint
 from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
 from qjoule.shapes import sanitise
 from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.sql import reduced_sql
 
 dialects = st.sampled_from(SQL_DIALECTS)
 #: Pieces that change the lexer's state, and bytes that should not matter to it.
@@ -49,16 +51,14 @@ def ids(
 ) -> tuple[object, ...]:
     """Everything that is derived from a statement."""
     shape = fingerprint(text, dialect, truncated, rules=rules)
-    others = other_ids(text, truncated) if dialect == registry.dialect("mysql") else None
-    return shape.fingerprint, shape.text, summary(shape), others
+    return shape.fingerprint, shape.text, summary(shape)
 
 
 def shown_texts(text: bytes, dialect: int, truncated: bool, length: int = TEXT_LENGTH) -> list[str]:
     """Everything that is shown, except for summaries."""
     shown = [fingerprint(text, dialect, truncated, length).text]
     if dialect == registry.dialect("mysql"):
-        others = other_ids(text, truncated, length)
-        shown += [others.digest_text, others.pt_fingerprint]
+        shown.append(percona_fingerprint(reduced_sql(text, truncated, LEXIS)[0])[:length])
     return shown
 
 

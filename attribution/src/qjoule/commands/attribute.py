@@ -16,6 +16,7 @@ import click
 from qjoule.commands import impact, options
 from qjoule.commands.say import say
 from qjoule.engine.attribute import attribute
+from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.selection import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.freed_memory import keep_freed_memory
@@ -42,6 +43,7 @@ Examples:
   qjoule attribute shop.qjoule
   qjoule attribute shop.qjoule --by database,user --idle proportional
   qjoule attribute shop.qjoule --by fingerprint,child
+  qjoule attribute shop.qjoule --ids
   qjoule attribute shop.qjoule --by transaction
   qjoule attribute shop.qjoule --by tag:endpoint --format csv -o endpoints.csv
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
@@ -89,6 +91,12 @@ Examples:
     help="Show N rows of queries; the others become one. [default: all, in a table 20]",
 )
 @options.max_values
+@click.option(
+    "--ids",
+    is_flag=True,
+    help="In the table, also list the ids that other tools have for each statement, of a trace "
+    "recorded with --ids. Other formats always have them.",
+)
 @impact.options
 def command(
     traces: tuple[Path, ...],
@@ -102,6 +110,7 @@ def command(
     output: Path | None,
     top: int | None,
     max_values: int,
+    ids: bool,
     price: str | None,
     carbon: str | None,
     pue: float | None,
@@ -121,6 +130,11 @@ def command(
     used = {*keys, *(key for key, _ in selected.wanted)}
     if len(opened) > 1 and (local := [key for key in OF_ONE_TRACE if key in used]):
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
+    recorded = recorded_ids(opened.values())
+    if ids and "fingerprint" not in keys:
+        raise UsageError("--ids are of statements: group by fingerprint, with --by")
+    if ids and not recorded:
+        raise QjouleError("the trace has no ids of other tools: record it with --ids")
     found = []
     with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
         for name, trace in opened.items():
@@ -137,7 +151,7 @@ def command(
     whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
     asked = impact.Asked(price, carbon, pue, embodied)
     whole = replace(whole, impact=impact.factors(asked, opened, whole))
-    write(bound_tags(whole, max_values), form, output, top)
+    write(bound_tags(with_ids(whole, recorded), max_values), form, output, top, ids=ids)
 
 
 def remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
@@ -164,10 +178,18 @@ def progress(segments: int) -> Iterator[Callable[[int], None] | None]:
         yield bar.update
 
 
-def write(result: Attribution, form: str, output: Path | None, top: int | None = None) -> None:
+def write(
+    result: Attribution,
+    form: str,
+    output: Path | None,
+    top: int | None = None,
+    *,
+    ids: bool = False,
+) -> None:
     """Writes a result in one of `FORMATS`, to a file or to standard output.
 
-    `top`: rows of queries to show; by default all, in a table 20.
+    `top`: rows of queries to show; by default all, in a table 20. `ids`: list other tools' ids of
+    statements in a table.
     """
     if top and form != "table":
         result = fold_rows(result, top)
@@ -176,7 +198,8 @@ def write(result: Attribution, form: str, output: Path | None, top: int | None =
 
         write_parquet(result, output)
         return
-    text = _render(result, form, top, to_terminal=output is None and sys.stdout.isatty())
+    to_terminal = output is None and sys.stdout.isatty()
+    text = _render(result, form, top, ids=ids, to_terminal=to_terminal)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -186,7 +209,9 @@ def write(result: Attribution, form: str, output: Path | None, top: int | None =
         raise QjouleError(f"cannot write {output}: {error.strerror}") from error
 
 
-def _render(result: Attribution, form: str, top: int | None, *, to_terminal: bool) -> str:
+def _render(
+    result: Attribution, form: str, top: int | None, *, ids: bool, to_terminal: bool
+) -> str:
     """Imports only the reporter that is needed."""
     if form == "json":
         from qjoule.reporters.json_report import to_json  # noqa: PLC0415
@@ -199,4 +224,4 @@ def _render(result: Attribution, form: str, top: int | None, *, to_terminal: boo
     from qjoule.reporters.table import render  # noqa: PLC0415
 
     color = to_terminal and not os.environ.get("NO_COLOR")
-    return render(result, color=color, limit=top or TABLE_ROWS)
+    return render(result, color=color, limit=top or TABLE_ROWS, ids=ids)

@@ -100,6 +100,14 @@ client_tags = click.option(
 )
 
 
+ids = click.option(
+    "--ids",
+    is_flag=True,
+    help="Also find the ids that other tools have for each statement: pt-query-digest's checksum, "
+    "MySQL's digest, PostgreSQL's queryid.",
+)
+
+
 def _events(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> tuple[PerfEvent, ...]:

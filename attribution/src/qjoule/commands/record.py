@@ -57,6 +57,7 @@ Examples:
   sudo qjoule record -d 60 --children
   sudo qjoule record -d 60 --client-tags
   sudo qjoule record -d 60 --credentials accounts.toml
+  sudo qjoule record -d 60 --ids
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
   sudo qjoule record -o load.qjoule --rest 60 -- pgbench -T 30 shop
@@ -129,6 +130,7 @@ Examples:
     help="MySQL, MariaDB: also separate what procedures, functions and triggers execute.",
 )
 @options.client_tags
+@options.ids
 @options.no_follow
 @options.credentials
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
@@ -164,6 +166,7 @@ def command(
     ring_mb: int,
     children: bool,
     client_tags: bool,
+    ids: bool,
     no_follow: bool,
     credentials: Path | None,
     no_counters: bool,
@@ -187,6 +190,7 @@ def command(
         follow=not no_follow,
         children=children,
         credentials=credentials,
+        ids=ids,
     )
     targets = find_targets(wanted)
     for words in targets.left_out:
@@ -206,7 +210,10 @@ def command(
     along = TakenAlong.of(calibration, memory)
     for words in along.notes:
         say(words)
-    job = Job(directory, duration, program, capture_literals, along, outside, rest_s)
+    job = Job(
+        *(directory, duration, program, capture_literals, along, outside, rest_s),
+        ids=targets.ids if ids else None,
+    )
     if group is not None:
         os.umask(0o027)
     with inside(directory, group):
@@ -265,6 +272,7 @@ def _written(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
             client_tags=client_tags,
             meter=job.meter,
             watch=running.watch,
+            ids=job.ids,
         )
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None

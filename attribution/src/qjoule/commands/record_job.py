@@ -14,6 +14,7 @@ from qjoule.engine.recorded import server_changes
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters import changes
 from qjoule.reporters.alarm import alarm_of
+from qjoule.servers.other_ids import OtherIds
 from qjoule.session.meter import Meter
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.meta import Meta
@@ -32,6 +33,7 @@ class Job:
     along: TakenAlong = _NOTHING
     meter: Meter | None = None
     rest_s: float | None = None
+    ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
 
     @property
     def seconds(self) -> float | None:

@@ -118,6 +118,7 @@ Examples:
 @options.generic
 @options.agent
 @options.client_tags
+@options.ids
 @options.no_follow
 @options.credentials
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
@@ -142,6 +143,7 @@ def command(
     generic: bool,
     agent: bool,
     client_tags: bool,
+    ids: bool,
     no_follow: bool,
     credentials: Path | None,
     rung: str | None,
@@ -188,6 +190,7 @@ def command(
                 client_tags=client_tags,
                 follow=not no_follow,
                 credentials=credentials,
+                ids=ids,
             ),
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",

@@ -71,6 +71,7 @@ def live(
                 where=where,
                 told=_remembering(memory, failures),
                 watch=running.watch,
+                ids=targets.ids if wanted.ids else None,
             )
     finally:
         for words in (*failures[:1], *targets.asked()):  # not while the view has the screen

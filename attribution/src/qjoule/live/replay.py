@@ -17,6 +17,7 @@ from qjoule.engine.accounts import Accounts, total_errors
 from qjoule.engine.calls import Calls
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
+from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.query_groups import CallsByEnd
 from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
@@ -88,6 +89,7 @@ class ReplaySource:
             idle,
             calibrated.coefficients,
         )
+        self._ids = recorded_ids([trace])
         self._loss = LossSums(trace.table("loss"))
 
     @cached_property
@@ -233,7 +235,7 @@ class _Pass:
         )
         labels = self._grouped.labels
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
-        return self._source._calibrated.said_in(result)
+        return with_ids(self._source._calibrated.said_in(result), self._source._ids)
 
     def _span(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
         """The trace's first and last span are extended to all that lies outside, as in

@@ -12,6 +12,7 @@ from qjoule.errors import QjouleError
 from qjoule.live.learning import Told, nobody
 from qjoule.live.stream_session import Choose, StreamSession, uncalibrated
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.servers.other_ids import OtherIds
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import read_announced
 from qjoule.stream.blocks import Stream
@@ -47,18 +48,19 @@ class StreamSource:
         where: Selection = EVERYTHING,
         told: Told = nobody,
         watch: Watch | None = None,
+        ids: OtherIds | None = None,
     ) -> None:
         """`reports`: source of the calls of applications. `client_tags`: whether the stream
         contains the tags that clients send to servers. `where`: selects queries. `told` is called
         now and then, and at the end, with what was learned of the machine. `watch` notices servers
-        that are not traced."""
+        that are not traced. `ids` finds the ids that other tools have for statements."""
         self._told = told
         self._watch = watch
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
         self._reports, self._client_tags, self._where = reports, client_tags, where
         self._meta, self._stream = meta, stream
-        self._names = Names(fingerprint, meta.servers)
+        self._names = Names(fingerprint, meta.servers, ids=ids)
         self._idle: IdlePolicy = idle
         self._choose = choose
         self._stop = stop

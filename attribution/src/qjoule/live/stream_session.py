@@ -14,6 +14,7 @@ from qjoule.engine.accounts import Accounts, lag_ns, total_errors
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG
 from qjoule.engine.live_records import LiveNames, identities
+from qjoule.engine.other_ids import with_ids
 from qjoule.engine.recorded import server_changes
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums
@@ -288,7 +289,7 @@ class StreamSession:
         )
         labels = grouping.labels
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
-        return self._calibrated.said_in(result)
+        return with_ids(self._calibrated.said_in(result), self._names.ids())
 
     def _changes(self, begin_ns: int) -> tuple[ServerChange, ...]:
         """What still holds, or ended in the span."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from qjoule.model.impact import Factors
 from qjoule.model.interval import RowErrors
 from qjoule.model.labels import BY_THREAD, COUNTED, NOT_SELECTED
+from qjoule.shapes.other_id import OtherId
 
 #: The parts of the total, in the order in which they are shown.
 PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")
@@ -47,11 +48,11 @@ class Row:
     their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
     its weight, learned from the windows; None if it was not learned. `alone`: times in which it ran
     alone, since its factor is learned; None if it never did. `timed`: number of calls with
-    a latency. `error` and `error_by_domain`: the parts of the intervals, so that rows of several
-    traces can be added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes from
-    power that a package draws once, however many of its cores are busy; None if unknown. For
-    transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
-    `commit_ns_mean` their duration; None if none was seen.
+    a latency. `ids`: what other tools call its statements. `error` and `error_by_domain`: the parts
+    of the intervals, so that rows of several traces can be added up; None if unknown. `shared_nj`:
+    the part of `energy_nj` that comes from power that a package draws once, however many of its
+    cores are busy; None if unknown. For transactions, `commit_nj` is the part of `energy_nj` that
+    COMMIT or ROLLBACK took, and `commit_ns_mean` their duration; None if none was seen.
     """
 
     keys: dict[str, str]
@@ -80,6 +81,7 @@ class Row:
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
     timed: int = 0
+    ids: tuple[OtherId, ...] = ()
     error: RowErrors | None = field(default=None, compare=False, repr=False)
     error_by_domain: dict[str, RowErrors] = field(default_factory=dict, compare=False, repr=False)
 

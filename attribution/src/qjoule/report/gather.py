@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.engine.attribute import attribute
+from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
 from qjoule.model.coarse import first_parts
@@ -87,7 +88,7 @@ def gather(
     """Attributes a trace and keeps what a page draws. Raises as `attribute`."""
     watching = _Watching()
     found = attribute(trace, by, idle, progress=progress, calibrated=calibrated, observer=watching)
-    return watching.gathered(trace, found)
+    return watching.gathered(trace, with_ids(found, recorded_ids([trace])))
 
 
 class _Watching:

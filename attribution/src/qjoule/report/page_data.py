@@ -20,7 +20,7 @@ from qjoule.model.row_sums import added
 from qjoule.report.gather import Detail, Gathered
 from qjoule.report.icicle import tree
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing, provenance
+from qjoule.reporters import missing, other_ids, provenance
 from qjoule.reporters.alarm import alarm
 from qjoule.reporters.labels import fingerprint, fixed_label, query_label
 from qjoule.reporters.power import factor
@@ -124,7 +124,7 @@ def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
         "text": texts,
         "kind": [PARTS.index(row.kind) for row in rows],
         "server": [clean(_server(row), 200) for row in rows],
-        "keys": [_other_keys(row) for row in rows],
+        "keys": [_other_keys(row) + _ids(row) for row in rows],
         "fingerprint": [clean(fingerprint(row), 200) for row in rows],
         "calls": [row.calls for row in rows],
         "nj": [row.energy_nj for row in rows] if known else nothing,
@@ -160,6 +160,11 @@ def _other_keys(row: Row) -> list[list[str]]:
     own = ("fingerprint", "server", "role", "process")
     others = {k: v for k, v in row.keys.items() if k not in own and v and v != NONE_LABEL}
     return [[clean(k, 100), clean(v, 200)] for k, v in others.items()]
+
+
+def _ids(row: Row) -> list[list[str]]:
+    """Ids of other tools: [name, id]."""
+    return [[clean(name, 100), clean(text, 200)] for name, text in other_ids.pairs(row)]
 
 
 def _server(row: Row) -> str:

@@ -15,7 +15,7 @@ from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
-from qjoule.reporters import changes, impact
+from qjoule.reporters import changes, impact, other_ids
 from qjoule.reporters.alarm import alarm
 from qjoule.reporters.missing import lost
 from qjoule.reporters.power import unavailable
@@ -192,6 +192,8 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         out["j_per_call_same_total_ci95"] = [float(end) / 1e9 / row.calls for end in ends]
     if not row.exact:
         out["exact"] = False
+    if row.ids:
+        out["ids"] = other_ids.document(row)
     if row.energy_by_domain_nj:
         out["energy_by_domain_j"] = {n: nj / 1e9 for n, nj in row.energy_by_domain_nj.items()}
     if row.energy_by_domain_ci95:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters import impact, power
+from qjoule.reporters import impact, other_ids, power
 from qjoule.reporters.columns import Column, fit
 from qjoule.reporters.labels import FIXED_NAMES, fingerprint, fixed_label, query_label
 from qjoule.reporters.plain import Page, page_width, ruled_table
@@ -78,7 +78,12 @@ class Line:
 
 
 def render(
-    attribution: Attribution, *, width: int | None = None, color: bool = False, limit: int = 20
+    attribution: Attribution,
+    *,
+    width: int | None = None,
+    color: bool = False,
+    limit: int = 20,
+    ids: bool = False,
 ) -> str:
     """The table as text that ends with a line feed.
 
@@ -87,6 +92,7 @@ def render(
         width: terminal cells; by default the terminal's, 120 where there is none.
         color: write ANSI colours. The caller decides (a terminal, NO_COLOR).
         limit: query rows shown; the rest becomes one row, `other queries`.
+        ids: also list the ids that other tools have for the statements.
     """
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     limit = max(0, limit)
@@ -101,7 +107,8 @@ def render(
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *power.factors(attribution, limit)]
-    page.print(_notes([*notes, *told, *footing(attribution)]))
+    listed = other_ids.notes(attribution, limit) if ids else []
+    page.print(_notes([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
 
 

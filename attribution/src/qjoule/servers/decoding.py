@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 from qjoule.servers import registry, unseen
 from qjoule.servers.decoding_types import Decoding, Language, References, Titles
+from qjoule.shapes.other_id import OtherId
 from qjoule.tags.comments import tags_in
 from qjoule.tags.definitions import Tags
 
@@ -42,10 +43,20 @@ TAG_READERS: Mapping[int, Callable[[bytes], Tags]] = {
     registry.dialect("tags"): tags_in,
     **{number: read for one in _BY_NAME.values() for number, read in one.tag_readers.items()},
 }
+#: Readers of texts that hold an id of a shape, by the dialect's number.
+TOLD_IDS: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = {
+    number: read for one in _BY_NAME.values() for number, read in one.told_ids.items()
+}
 #: Prefixes of the names of threads that work for requests, of all servers.
 SERVING_THREADS = tuple(name for one in _BY_NAME.values() for name in one.serving_threads)
 #: Causes of background threads' work by prefixes of their roles, of all servers.
 _CAUSES = {prefix: cause for one in _BY_NAME.values() for prefix, cause in one.causes.items()}
+
+
+@cache
+def kinds_of(dialect: int) -> frozenset[int]:
+    """The kinds of servers whose statements have this dialect."""
+    return frozenset(kind for kind, one in _BY_KIND.items() if dialect in one.languages)
 
 
 @cache

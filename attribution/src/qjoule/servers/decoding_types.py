@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from qjoule.servers.startup import Startup
 from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.other_id import OtherId
 from qjoule.tags.definitions import Tags
 
 
@@ -21,6 +22,17 @@ class DatabaseChange(NamedTuple):
 
 def _changes_none(_text: str) -> DatabaseChange | None:
     return None
+
+
+@dataclass(frozen=True)
+class Build:
+    """A version of a server, as far as ids of its statements depend on it."""
+
+    flavour: str
+    version: str
+    #: Numbers that its parser gives to words; only if ids are asked for.
+    vocabulary: Mapping[str, int] = field(default_factory=dict)
+    no_vocabulary: str = ""  #: why there are none
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,9 @@ class Language:
     lexis: Lexis | None = None  #: the lexical rules; None: it is not SQL
     #: `shape` takes `rules`: the session's settings that came with the text (qjoule.shapes.rules).
     follows_rules: bool = False
+    #: (statement, whether it was cut, a version of the server) to its ids in other tools, if they
+    #: can be computed.
+    ids: Callable[[bytes, bool, Build], Iterable[OtherId]] | None = None
 
 
 class References(Protocol):
@@ -84,6 +99,11 @@ class Decoding:
     languages: Mapping[int, Language] = field(default_factory=dict)  #: by number of the dialect
     #: Readers of the tags that clients send to the server, by the dialect's number.
     tag_readers: Mapping[int, Callable[[bytes], Tags]] = field(default_factory=dict)
+    #: Readers of texts that hold a shape's hash and its id in another tool, by the dialect's
+    #: number. None: the text is invalid.
+    told_ids: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = field(
+        default_factory=dict
+    )
     references: Callable[[], References] | None = None
     #: Decodes the names in the first message of a session. Never raises.
     startup: Callable[[bytes], Startup] | None = None

@@ -28,14 +28,22 @@ class Discovery:
 
 
 def find_servers(
-    proc: Path = Path("/proc"), root: Path = Path("/"), host: Host | None = None
+    proc: Path = Path("/proc"),
+    root: Path = Path("/"),
+    host: Host | None = None,
+    *,
+    vocabulary: bool = False,
 ) -> list[Server]:
     """The servers of this machine, running ones first, ids from 1."""
-    return list(discover(proc, root, host).servers)
+    return list(discover(proc, root, host, vocabulary=vocabulary).servers)
 
 
 def discover(
-    proc: Path = Path("/proc"), root: Path = Path("/"), host: Host | None = None
+    proc: Path = Path("/proc"),
+    root: Path = Path("/"),
+    host: Host | None = None,
+    *,
+    vocabulary: bool = False,
 ) -> Discovery:
     """Like `find_servers`, plus what could not be seen.
 
@@ -43,6 +51,7 @@ def discover(
         proc: the process file system; a similar directory in tests.
         root: where to look for installed executables.
         host: how to look; default: with this process's rights, below these directories.
+        vocabulary: also read what ids of a running server's statements depend on.
     """
     host = host or DirectHost(proc, root)
     listed = host.processes()
@@ -54,7 +63,10 @@ def discover(
     chosen = list(_examined_of_each_user(families, unreadable))
     range_ = host.port_range()
     found_of = host.examine_all(
-        [Facts(main.exe_name, main.exe_id, main.pid, port_range=range_) for _, main in chosen]
+        [
+            Facts(*(main.exe_name, main.exe_id, main.pid), vocabulary=vocabulary, port_range=range_)
+            for _, main in chosen
+        ]
     )
     for (members, main), found in zip(chosen, found_of, strict=True):
         if found.problem:
@@ -96,6 +108,8 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
         exe=found.exe,
         handle=found.handle,
         resolution=found.resolution,
+        vocabulary=found.vocabulary,
+        no_vocabulary=found.no_vocabulary,
         uid=main.uid,
         container=container,
         unit=unit,

@@ -7,10 +7,12 @@ import os
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity, Opened
+from qjoule.servers.elf_data import InitialData
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, Segment
 from qjoule.servers.elf_symbols import OBJECT, THREAD_LOCAL, occurrences, symbol_tables
 
@@ -42,7 +44,7 @@ class Executable:
         weakref.finalize(self, _close, file.fd, os.getpid())
         self.path = file.path
         self.identity = file.identity
-        elf = ElfFile(FileSource(file.fd))
+        self._elf = elf = ElfFile(FileSource(file.fd))
         self.machine = elf.machine
         if not elf.is_64_bit_little_endian:
             raise NotAnExecutable(
@@ -138,6 +140,38 @@ class Executable:
             if whole[max(position - 1, 0) : position] == whole[ends : ends + 1] == b"\0":
                 return self._constants.vaddr + position
         return None
+
+    def constants_with(self, text: bytes) -> tuple[int, ...]:
+        """The addresses of all string constants that end in this text, where it begins."""
+        if self._constants is None:
+            return ()
+        begins = self._constants.vaddr
+        return tuple(begins + at for at in occurrences(self._constants_once, text + b"\0"))
+
+    def constant_at(self, vaddr: int, most: int) -> bytes | None:
+        """The string constant at this address, without its zero; None: none of at most so many
+        bytes.
+        """
+        if self._constants is None or not vaddr - self._constants.vaddr >= 0:
+            return None
+        at = vaddr - self._constants.vaddr
+        text, zero, _ = self._constants_once[at : at + most + 1].partition(b"\0")
+        return text if zero else None
+
+    @cached_property
+    def _constants_once(self) -> bytes:
+        return self.constants()
+
+    def initial_data(self) -> InitialData:
+        """The data sections.
+
+        Raises:
+            QjouleError: they are damaged.
+        """
+        try:
+            return InitialData(self._elf)
+        except MALFORMED as error:
+            raise QjouleError(f"the data of {self.path} cannot be read: {error}") from None
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file; fewer at its end.

@@ -69,7 +69,18 @@ def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
         return Examined()
     found = _running(candidate, known, tables) if facts.pid else _installed(known)
     resolution = resolve(candidate, known.flavour, known.version)
-    return replace(_with_executable(candidate, found), resolution=resolution)
+    found = replace(_with_executable(candidate, found), resolution=resolution)
+    return _with_vocabulary(candidate, found) if facts.vocabulary else found
+
+
+def _with_vocabulary(candidate: Candidate, found: Examined) -> Examined:
+    read = support_of(str(found.flavour)).vocabulary
+    if read is None:
+        return found
+    try:
+        return replace(found, vocabulary=read(candidate.executable, str(found.flavour)))
+    except QjouleError as error:
+        return replace(found, no_vocabulary=one_line(str(error)))
 
 
 def _recognised(candidate: Candidate) -> Identified | None:

@@ -25,7 +25,8 @@ PATH_MAX = 4096
 #: Texts for people.
 _MESSAGES = frozenset(
     (
-        *("source", "why", "problem", "no_children", "no_names", "symbol_notes", "notes"),
+        *("source", "why", "problem", "no_children", "no_names", "no_vocabulary"),
+        *("symbol_notes", "notes"),
         *("reason", "instruction"),
     )
 )
@@ -43,6 +44,7 @@ class Facts:
     pid: int = 0  #: 0: an executable that does not run
     any_protocol: bool = False  #: examine it as a generic server, whatever its protocol
     silent: bool = False  #: also accept a generic server that listens on nothing
+    vocabulary: bool = False  #: also read what ids of its statements depend on
     port_range: tuple[int, int] = PORT_RANGE_DEFAULT  #: ports that the kernel assigns to clients
 
 
@@ -71,6 +73,8 @@ class Examined:
     name: str = ""  #: of a generic one
     cpu_ticks: int = 0  #: of a generic one
     resolution: Resolution | None = None
+    vocabulary: Mapping[str, int] = field(default_factory=dict, hash=False)
+    no_vocabulary: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A document that `examined_json.examined_from_json` reads."""

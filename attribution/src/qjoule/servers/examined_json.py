@@ -45,6 +45,7 @@ from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 
 DOCUMENT_MAX = 1 << 20  #: bytes
 _PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 32
+_WORDS_MAX, _WORD_MAX = 4096, 64
 _CODE_MAX = 15  #: bytes of an instruction: Intel SDM, volume 2, 2.3.11
 _U16, _U32, _U63, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1
 _COSTS = (
@@ -131,6 +132,14 @@ def _facts(value: Any, where: str) -> dict[str, int]:
     if type(value) is not dict or len(value) > _FACTS_MAX:
         raise Untrue(f"{where} is no list of numbers by name")
     return {name: number(0, _U64)(found, where) for name, found in value.items()}
+
+
+def _vocabulary(value: Any, where: str) -> dict[str, int]:
+    """Numbers by word."""
+    if type(value) is not dict or len(value) > _WORDS_MAX:
+        raise Untrue(f"{where} is no list of words")
+    word, most = text(_WORD_MAX), number(0, _U32)
+    return {word(name, where): most(found, where) for name, found in value.items()}
 
 
 def _file_key(value: Any, where: str) -> tuple[str | int, int]:
@@ -220,4 +229,6 @@ _EXAMINED = struct(
     name=text(64),
     cpu_ticks=number(0, _U64),
     resolution=or_none(_RESOLUTION),
+    vocabulary=_vocabulary,
+    no_vocabulary=_SENTENCE,
 )

@@ -107,6 +107,9 @@ class ServerSupport:
     reads_need: tuple[str, ...] = ()
     #: Total cost in ns of the probes that a query passes, from the cost of each role's probe.
     boundary_cost_ns: Callable[[Mapping[str, SiteCost]], int] = lambda _costs: 0
+    #: Reads what ids of its statements depend on from an executable: numbers by word. Called if the
+    #: user asks for ids. Raises `QjouleError`.
+    vocabulary: Callable[[Executable, str], Mapping[str, int]] | None = None
     #: What is never seen of such a server, one line each.
     blind_spots: Callable[[Server], tuple[str, ...]] = lambda _server: ()
     agent: AgentSupport | None = None

@@ -72,6 +72,9 @@ class Server:
     container: str = ""  #: that it runs in: its id or name
     unit: str = ""  #: of systemd, without `.service`
     runs_as: str = ""  #: the name that it was started under, if its file has another one
+    #: Numbers that its parser gives to words, if ids are asked for, and why there are none.
+    vocabulary: Mapping[str, int] = field(default_factory=dict, hash=False, repr=False)
+    no_vocabulary: str = ""
     apart: str = ""  #: what tells it from servers with the same name (`place.told_apart`)
 
     @property

@@ -16,6 +16,7 @@ from qjoule.servers.agent import Agent
 from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
+from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.session.asker import Asker, start_asker
 from qjoule.session.follow import Following
@@ -48,6 +49,11 @@ class Targets:
     asker: Asker | None = None  #: asks servers for texts, if the user gave credentials
 
     @property
+    def ids(self) -> OtherIds:
+        """What finds the ids of their statements in other tools."""
+        return OtherIds(planned.server for planned in self.plan.traced)
+
+    @property
     def names(self) -> str:
         return ", ".join(planned.server.label for planned in self.plan.traced)
 
@@ -74,7 +80,12 @@ def find_targets(wanted: Wanted) -> Targets:
     if wanted.agent:
         agents = find_and_put_agents(wanted.pids, client_tags=wanted.client_tags)
     plan = plan_tracing(
-        wanted.pids, wanted.rung, generic=wanted.generic, agents=agents, children=wanted.children
+        wanted.pids,
+        wanted.rung,
+        generic=wanted.generic,
+        agents=agents,
+        children=wanted.children,
+        ids=wanted.ids,
     )
     lines = tuple(left_out(plan, children=wanted.children))
     following = Following(plan, read_kernel_facts(), chosen=bool(wanted.pids), rung=wanted.rung)
@@ -92,6 +103,7 @@ def plan_tracing(
     generic: bool = False,
     agents: Mapping[int, Agent] | None = None,
     children: bool = False,
+    ids: bool = False,
 ) -> AttachPlan:
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
@@ -101,12 +113,13 @@ def plan_tracing(
             distinguished, by thread.
         agents: as returned by `find_and_put_agents`.
         children: also report statements that stored procedures execute (`build_plan`).
+        ids: also find the ids that other tools have for statements.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
     host = this_host()
-    servers = with_generic(find_servers(host=host), pids, generic, host=host)
+    servers = with_generic(find_servers(host=host, vocabulary=ids), pids, generic, host=host)
     kernel = read_kernel_facts()
     plan = build_plan(servers, kernel, rung, pids or None, agents, children=children)
     if generic and len(plan.traced) < len(plan.servers):

@@ -22,3 +22,4 @@ class Wanted:
     follow: bool = True  #: follow servers to another process or executable
     children: bool = False  #: report statements of stored procedures separately
     credentials: Path | None = None  #: accounts with which servers may be asked for texts
+    ids: bool = False  #: find the ids that other tools have for statements

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block
+from qjoule.servers.other_ids import OtherIds
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
@@ -46,8 +47,8 @@ class Ingest:
 
     `meta` starts with what the caller knows (host, servers, …); the stream completes it. The caller
     may replace it at any time, for instance when a server is found later. `client_tags`: also read
-    the tags that clients set for a connection. Records that contradict themselves are left out and
-    counted as loss of cause `INVALID_CAUSE`.
+    the tags that clients set for a connection. `ids`: also find other tools' ids of statements.
+    Records that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Ingest:
         client_tags: bool = False,
         meter: Metering | None = None,
         watch: Watch | None = None,
+        ids: OtherIds | None = None,
     ) -> None:
         self._announced = Announced(meta)
         self._watch = watch
@@ -73,7 +75,7 @@ class Ingest:
         self._reports = reports
         self._meter = meter
         self._statements = Statements(
-            fingerprint, max_shapes=max_shapes, capture=self.meta.literals
+            fingerprint, max_shapes=max_shapes, capture=self.meta.literals, ids=ids
         )
         self._sent_tags = ClientTags()
         self._sessions = Sessions()
@@ -176,6 +178,7 @@ class Ingest:
             "shapes": pa.concat_tables(
                 [self._statements.take_shapes(), self._queries.take_shapes()]
             ),
+            "ids": self._statements.take_ids(),
             "statements": self._statements.take_statements(),
         }
         self._owners.forget(self._sent_ns)

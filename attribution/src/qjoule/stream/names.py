@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 from qjoule.contract import TaskEvent
 from qjoule.servers.decoding import LANGUAGES, AllReferences
+from qjoule.servers.other_ids import OtherIds
+from qjoule.shapes.other_id import OtherId
 from qjoule.stream.blocks import Frame
 from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated, rules_of
 from qjoule.trace.meta import Server
@@ -23,6 +25,7 @@ MAX_TASKS = 65_536
 MAX_HASHES = 32_768
 MAX_TEXT_BYTES = 16 << 20
 MAX_WAITING = 4_096  #: texts that refer to another text that has not arrived
+IDS_OF_HASH = 16  #: ids remembered of one hash
 UNKNOWN = "(unknown)"
 
 
@@ -38,7 +41,11 @@ class Names:
         servers: Iterable[Server],
         *,
         max_hashes: int = MAX_HASHES,
+        ids: OtherIds | None = None,
     ) -> None:
+        """`ids` finds the ids that other tools have for a statement; None: they are not wanted."""
+        self._other_ids = ids
+        self._ids: OrderedDict[int, tuple[OtherId, ...]] = OrderedDict()
         self._fingerprint = fingerprint
         self._servers = {server.id: server.name for server in servers}
         self._rungs = {server.name: server.rung for server in servers}
@@ -59,6 +66,9 @@ class Names:
             self._by_hash.move_to_end(shape)
             return
         dialect = dialect_of(frame)
+        if self._other_ids is not None and (told := self._other_ids.told(frame.text, dialect)):
+            self._add_ids(told[0], [told[1]])
+            return
         if dialect not in LANGUAGES:
             return
         if self._references.waits(frame.text, dialect):
@@ -74,10 +84,26 @@ class Names:
         text, read_as = self._references.statement(frame.text, dialect)
         named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
         self._references.learn(shape, dialect, named.text)
+        if self._other_ids is not None:
+            self._add_ids(shape, self._other_ids.of(text, read_as, is_truncated(frame)))
         self._by_hash[shape] = (named.fingerprint, named.text)
         self._text_bytes += len(named.text)
         while len(self._by_hash) > self._max_hashes or self._text_bytes > MAX_TEXT_BYTES:
             self._forget()
+
+    def _add_ids(self, shape: int, ids: Iterable[OtherId]) -> None:
+        known = dict.fromkeys((*self._ids.get(shape, ()), *ids))
+        self._ids[shape] = tuple(known)[:IDS_OF_HASH]
+        if len(self._ids) > self._max_hashes:
+            self._ids.popitem(last=False)
+
+    def ids(self) -> dict[str, tuple[OtherId, ...]]:
+        """The ids of other tools, by fingerprint; empty: they are not wanted."""
+        found: dict[str, dict[OtherId, None]] = {}
+        for shape, ids in self._ids.items():
+            if known := self._by_hash.get(shape):
+                found.setdefault(known[0], {}).update(dict.fromkeys(ids))
+        return {fingerprint: tuple(ids) for fingerprint, ids in found.items()}
 
     def _forget(self) -> None:
         """Forgets the least recently used statement."""

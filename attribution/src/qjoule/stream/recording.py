@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from qjoule.contract import Block
+from qjoule.servers.other_ids import OtherIds
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.metering import Metering
@@ -36,6 +37,7 @@ def record(
     client_tags: bool = False,
     meter: Metering | None = None,
     watch: Watch | None = None,
+    ids: OtherIds | None = None,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
@@ -54,6 +56,7 @@ def record(
         client_tags=client_tags,
         meter=meter,
         watch=watch,
+        ids=ids,
     )
     announced = None
     try:

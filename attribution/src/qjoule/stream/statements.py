@@ -5,6 +5,7 @@ shapes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -13,9 +14,11 @@ import pyarrow as pa
 from qjoule.contract import SHAPE_OTHER
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences
+from qjoule.servers.other_ids import OtherIds
+from qjoule.shapes.other_id import OtherId
 from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array, distinct, names
-from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
+from qjoule.trace.schema import DIALECTS, IDS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
 
 MAX_SHAPES = 50_000
 #: Characters of each text that `Statements.named` returns.
@@ -67,12 +70,21 @@ class Statements:
     """Names the shapes of a stream.
 
     At most `max_shapes` fingerprints get a row in `shapes`; statements beyond them are
-    `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well.
+    `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well. `ids` finds
+    the ids that other tools have for a statement; None: they are not wanted.
     """
 
     def __init__(
-        self, fingerprint: Fingerprint, *, max_shapes: int = MAX_SHAPES, capture: bool = False
+        self,
+        fingerprint: Fingerprint,
+        *,
+        max_shapes: int = MAX_SHAPES,
+        capture: bool = False,
+        ids: OtherIds | None = None,
     ) -> None:
+        self._other_ids = ids
+        self._ids: list[dict[str, object]] = []
+        self._told = 0
         self._fingerprint = fingerprint
         self._max_shapes = max_shapes
         self._capture = capture
@@ -98,6 +110,11 @@ class Statements:
         if shape in self._by_hash:
             return
         dialect = dialect_of(frame)
+        if self._other_ids is not None and (told := self._other_ids.told(frame.text, dialect)):
+            self._told += 1
+            if self._told <= HASHES_PER_SHAPE * self._max_shapes:
+                self._add_ids(told[0], [told[1]])
+            return
         known = dialect in LANGUAGES
         if known and frame.records[0]["single"]:
             self._single(frame, shape, dialect)
@@ -169,6 +186,8 @@ class Statements:
             }
             row |= {"dialect": DIALECTS[dialect], "server": server, "truncated": truncated}
             self._shapes.append(row)
+            if self._other_ids is not None:
+                self._add_ids(shape, self._other_ids.of(text, read_as, truncated))
         if self._capture:
             row = {"shape": shape, "t_ns": frame.t_ns, "server": server, "text": frame.text}
             self._statements.append(row | {"statement_bytes": int(record["statement_bytes"])})
@@ -194,10 +213,18 @@ class Statements:
         rows, self._shapes = self._shapes, []
         return pa.Table.from_pylist(rows, SHAPES)
 
+    def take_ids(self) -> pa.Table:
+        """Rows of `ids` since the last call."""
+        rows, self._ids = self._ids, []
+        return pa.Table.from_pylist(rows, IDS)
+
     def take_statements(self) -> pa.Table:
         """Rows of `statements` since the last call; none unless capturing."""
         rows, self._statements = self._statements, []
         return pa.Table.from_pylist(rows, STATEMENTS)
+
+    def _add_ids(self, shape: int, ids: Iterable[OtherId]) -> None:
+        self._ids += [{"shape": shape, **one._asdict(), "why": one.why or None} for one in ids]
 
     def _code(self, fingerprint: str, text: str) -> int:
         code = self._codes.get(fingerprint)

@@ -154,6 +154,15 @@ SHAPES = _table(
     ("server", _u16, "?"),  # the first that sent it
     ("truncated", pa.bool_(), "?"),
 )
+#: Only with --ids: what other tools call a statement. A shape may have several, of several versions
+#: of a server.
+IDS = _table(
+    ("shape", _u64),
+    ("name", NAME),
+    ("id", pa.string(), "?"),  # null: there is none that is certain
+    ("of", NAME),  # the tool, or the server and its version, that has it
+    ("why", NAME, "?"),  # without an id: the reason
+)
 #: Events of connections: opened, becoming opaque (TLS, compression), about to change user or
 #: database. `kept`: the server refused the change before. `met`: already logged in, or never logs
 #: in.
@@ -205,6 +214,7 @@ STATEMENTS = _table(
 TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
     {
         "shapes": SHAPES,
+        "ids": IDS,
         "statements": STATEMENTS,
         "sessions": SESSIONS,
         "owners": OWNERS,

@@ -10,6 +10,7 @@ import re
 from functools import partial
 
 from qjoule.servers.decoding_types import DatabaseChange, Language
+from qjoule.servers.mysql.other_tools import ids_of
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
@@ -38,4 +39,5 @@ LANGUAGE = Language(
     database=database_change,
     lexis=LEXIS,
     follows_rules=True,
+    ids=ids_of,
 )

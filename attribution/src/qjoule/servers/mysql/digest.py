@@ -1,57 +1,271 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text like MySQL's DIGEST_TEXT.
+"""MySQL's DIGEST of a statement, as in performance_schema's tables and in its logs.
 
-It follows what MySQL documents (Reference Manual, "Performance Schema Statement Digests"): tokens
-one blank apart, keywords in upper case, identifiers in backticks, literals as `?`, lists as
-`(...)`, further rows as `/* , ... */`. MySQL hashes its parser's tokens, which differ by version,
-so this id equals no server's DIGEST; it is named `like` wherever it is shown. Which words are
-keywords: Reference Manual 8.0, "Keywords and Reserved Words".
+It is the SHA-256 of the numbers of the statement's tokens and of its identifiers, after values and
+lists of values have become one token (Reference Manual, "Performance Schema Statement Digests and
+Sampling"). The numbers are the server's own, see `vocabulary`. What a session or the grammar
+decides cannot be told from the text alone; such a statement has no digest here, rather than one
+that may be wrong. The session's sql_mode is taken to be without ANSI_QUOTES, IGNORE_SPACE and
+HIGH_NOT_PRECEDENCE, as by default.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+import string
+from collections.abc import Iterator, Mapping
 
-from qjoule.shapes.reserved_words import RESERVED
-from qjoule.shapes.tokens import Kind, Token, hint_tokens
+from qjoule.servers.mysql.vocabulary import (
+    BEGINS_EXPRESSION,
+    CHARSET,
+    IN_VALUES,
+    LONG_ROW,
+    LONG_ROWS,
+    NAME,
+    NUMBERED_COLUMN,
+    ROW,
+    ROWS,
+    VALUE,
+    VALUES,
+    WITH_ROLLUP,
+)
+from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING
 
-_VALUE, _ROW, _LONG_ROW = "?", "(?)", "(...)"
-_VALUES, _ROWS = "?, ...", " /* , ... */"
+#: `max_digest_length` unless configured: longer ones are of the statement's start.
+MAX_BYTES = 1024
+_TOKEN_BYTES = 2
+_IDENTIFIER_BYTES_MAX = 0xFFFF
+_USER_NAME = "".join(sorted(set(string.ascii_letters + string.digits + "._$")))
+_LETTER = r"[A-Za-z0-9_$\x80-\xff]"
+_LEXER = re.compile(
+    rf"""(?P<space>[ ]++)
+    |(?P<value>[nNxXbB]{STRING}|[{NUMBER}{STRING}{PARAMETER}]|\?)
+    |(?P<charset>_[A-Za-z0-9]++(?=[ ]?[{STRING}{NUMBER}]))
+    |(?P<quoted>`(?:[^`]|``)*+`)
+    |(?P<hidden>/\*|\|\|)
+    |(?P<variable>@@)
+    |(?P<user>@[{_USER_NAME}]*+)
+    |(?P<word>{_LETTER}++)
+    |(?P<sign><=>|->>|->|<=|>=|<>|!=|:=|<<|>>|&&|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_STICKS, _DOTTED = re.compile(rf"{_LETTER}|{NUMBER}"), re.compile(rf"\.{_LETTER}")
+_DEFINITIONS = frozenset(("CREATE", "ALTER"))
+#: What follows ORDER BY or GROUP BY and its list.
+_ENDS_LIST = frozenset(
+    ("HAVING", "LIMIT", "WINDOW", "ROWS", "RANGE", "FOR", "INTO", "UNION", "SEPARATOR", "ON")
+)
+#: Where NULL is no value: IS NULL, IS NOT NULL.
+_NULL_AFTER = frozenset(("IS", "NOT"))
 
 
-def digest_text(tokens: Iterable[Token]) -> str:
-    """The normalised text of a statement's tokens, before lists are collapsed."""
-    out: list[str] = []
-    for token in tokens:
-        out.append(_text(token))
-        _reduce(out)
-    return " ".join(out)
+class NoDigest(Exception):
+    """The digest cannot be told; the text gives the reason."""
 
 
-def digest_like(text: str) -> str:
-    """SHA-256 of the text, 64 hex digits, as the length of MySQL 8's DIGEST."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+def digest(reduced: str, vocabulary: Mapping[str, int], most: int = MAX_BYTES) -> str:
+    """The DIGEST of a reduced statement: 64 hex digits.
+
+    Raises:
+        NoDigest: it cannot be told from the text.
+    """
+    tokens = _Tokens(vocabulary, most)
+    for text, name in _lexed(reduced, vocabulary):
+        tokens.add(text, name)
+    return hashlib.sha256(tokens.content()).hexdigest()
 
 
-def _text(token: Token) -> str:
-    if token.kind is Kind.WORD:
-        upper = token.text.upper()
-        return upper if upper in RESERVED else f"`{token.text}`"
-    if token.kind is Kind.NAME:
-        return "`" + token.text.replace("`", "``") + "`"
-    if token.kind in (Kind.HINT, Kind.OPEN_HINT):
-        return f"/*+ {digest_text(hint_tokens(token.text))} */"
-    return _VALUE if token.kind is Kind.VALUE else token.text
+def _lexed(reduced: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, str | None]]:
+    """Tokens as the vocabulary writes them, with the text of an identifier."""
+    columns = _NumberedColumns(NUMBERED_COLUMN in vocabulary)
+    before, waiting, defines = "", "", False
+    for found in _LEXER.finditer(reduced, 0, len(reduced.rstrip("; "))):
+        kind, text = str(found.lastgroup), found[0]
+        if kind == "space":
+            continue
+        if kind == "hidden" or text == ";":
+            raise NoDigest(_why_hidden(reduced, found.start()))
+        if kind in ("variable", "user"):
+            for sign in text[: len("@@")].rstrip(_USER_NAME):
+                yield sign, None
+            before = text
+            if kind == "variable" or len(text) == 1:
+                continue
+        token, name = _token(kind, reduced, found, vocabulary, before)
+        if waiting:
+            if token == "ROLLUP":
+                token = WITH_ROLLUP
+            else:
+                yield waiting, None
+            waiting = ""
+        if token == "WITH":
+            before = waiting = token
+            continue
+        defines |= not before and token in _DEFINITIONS
+        if token == "NULL":
+            token = _null(before, defines)
+        columns.check(token, before, is_number=text == NUMBER)
+        yield token, name
+        before = token if name is None else NAME
+    if waiting:
+        yield waiting, None
 
 
-def _reduce(out: list[str]) -> None:
-    """Folds the end of the list as tokens arrive, as the server's digest does."""
-    if out[-1] == _VALUE and out[-2:-1] == [","] and out[-3:-2] in ([_VALUE], [_VALUES]):
-        out[-3:] = [_VALUES]
-    elif out[-1] == ")" and out[-3:-2] == ["("] and out[-2] in (_VALUE, _VALUES):
-        out[-3:] = [_ROW if out[-2] == _VALUE else _LONG_ROW]
-    if out[-1] in (_ROW, _LONG_ROW) and out[-2:-1] == [","]:
-        row = out[-1]
-        if out[-3:-2] in ([row], [row + _ROWS]):
-            out[-3:] = [row + _ROWS]
+def _token(
+    kind: str, reduced: str, found: re.Match[str], vocabulary: Mapping[str, int], before: str
+) -> tuple[str, str | None]:
+    """A token as the vocabulary writes it, and its name if it is an identifier."""
+    if kind in ("value", "user"):
+        if found[0] == NUMBER and _STICKS.match(reduced, found.end()):
+            raise NoDigest("a name begins with a digit")
+        return VALUE, None
+    if kind == "charset":
+        return CHARSET, None
+    if kind == "quoted":
+        return NAME, found[0][1:-1].replace("``", "`")
+    if kind == "word":
+        return _word(reduced, found, vocabulary, before)
+    return found[0], None
+
+
+class _NumberedColumns:
+    """Refuses `ORDER BY 1` of versions that keep that number in the digest."""
+
+    def __init__(self, are_kept: bool) -> None:
+        self._are_kept = are_kept
+        self._depth = 0
+        self._lists: set[int] = set()  #: depths of the lists that are open
+
+    def check(self, token: str, before: str, *, is_number: bool) -> None:
+        """Takes the next token, and the one before it."""
+        if token == "(":
+            self._depth += 1
+        elif token == ")":
+            self._depth -= 1
+            self._lists.discard(self._depth + 1)
+        elif token == "BY":
+            self._lists.add(self._depth)
+        elif token in _ENDS_LIST:
+            self._lists.discard(self._depth)
+        elif is_number and self._are_kept and before in ("BY", ",") and self._depth in self._lists:
+            raise NoDigest("it keeps the number of a column in ORDER BY or GROUP BY")
+
+
+def _word(
+    reduced: str, found: re.Match[str], vocabulary: Mapping[str, int], before: str
+) -> tuple[str, str | None]:
+    """A word is an identifier after a dot, or in front of a dot and a letter."""
+    text, end = found[0], found.end()
+    upper = text.upper()
+    if before != "@@":
+        if before == "." or _DOTTED.match(reduced, end):
+            return NAME, text
+        if reduced.startswith("(", end) and upper + "(" in vocabulary:
+            return upper + "(", None
+    if upper in vocabulary and len(text) > 1:
+        return upper, None
+    return NAME, text
+
+
+def _null(before: str, defines: bool) -> str:
+    if before in _NULL_AFTER:
+        return "NULL"
+    if defines:
+        raise NoDigest("the grammar decides what NULL is in a definition")
+    return VALUE
+
+
+def _why_hidden(reduced: str, at: int) -> str:
+    if reduced[at] == ";":
+        return "several statements in one"
+    if reduced.startswith("||", at):
+        return "sql_mode decides what || is"
+    if reduced.startswith("/*+", at):
+        return "it has optimizer hints"
+    return "it has code in a comment, which the version decides on"
+
+
+class _Tokens:
+    """The token array: what arrives is reduced with what came before (sql/sql_digest.cc)."""
+
+    def __init__(self, vocabulary: Mapping[str, int], most: int) -> None:
+        self._vocabulary = vocabulary
+        self._most = most
+        self._bytes = 0
+        self._out: list[tuple[str, bytes | None]] = []
+
+    def add(self, text: str, name: str | None) -> None:
+        if name is not None:
+            identifier = name.encode("latin-1", "replace")
+            if len(identifier) > _IDENTIFIER_BYTES_MAX:
+                raise NoDigest("it has a long identifier")
+            self._push(NAME, identifier)
+        elif text == VALUE:
+            self._value()
+        elif text == ")":
+            self._closed()
+        else:
+            self._push(text)
+
+    def content(self) -> bytes:
+        """The bytes that are hashed."""
+        parts = []
+        for text, identifier in self._out:
+            number = self._number(text)
+            parts.append((number & 0xFFFF).to_bytes(_TOKEN_BYTES, "little"))
+            if identifier is not None:
+                parts.append(len(identifier).to_bytes(_TOKEN_BYTES, "little") + identifier)
+        return b"".join(parts)
+
+    def _number(self, text: str) -> int:
+        try:
+            return self._vocabulary[text]
+        except KeyError:
+            raise NoDigest(f"no token for {text[:16]!r}") from None
+
+    def _last(self, back: int) -> str:
+        """The token this far back; "": none, or an identifier is there or after it."""
+        if back > len(self._out):
+            return ""
+        if any(identifier is not None for _, identifier in self._out[-back:]):
+            return ""
+        return self._out[-back][0]
+
+    def _value(self) -> None:
+        while self._last(1) in ("-", "+") and self._begins_expression():
+            self._pop(1)
+        if self._last(1) == "," and self._last(2) in (VALUE, VALUES):
+            self._pop(2)
+            self._push(VALUES)
+        else:
+            self._push(VALUE)
+
+    def _begins_expression(self) -> bool:
+        before = self._last(2)
+        return bool(before) and bool(self._number(before) & BEGINS_EXPRESSION)
+
+    def _closed(self) -> None:
+        if self._last(2) != "(" or self._last(1) not in (VALUE, VALUES):
+            self._push(")")
+            return
+        one, many = (ROW, ROWS) if self._last(1) == VALUE else (LONG_ROW, LONG_ROWS)
+        self._pop(2)
+        if self._last(1) == "," and self._last(2) in (one, many):
+            self._pop(2)
+            self._push(many)
+        elif self._last(1) == "IN" and IN_VALUES in self._vocabulary:
+            self._pop(1)
+            self._push(IN_VALUES)
+        else:
+            self._push(one)
+
+    def _pop(self, count: int) -> None:
+        del self._out[-count:]
+        self._bytes -= count * _TOKEN_BYTES
+
+    def _push(self, text: str, identifier: bytes | None = None) -> None:
+        self._bytes += _TOKEN_BYTES + (0 if identifier is None else _TOKEN_BYTES + len(identifier))
+        if self._bytes > self._most:
+            raise NoDigest("it is longer than max_digest_length's default")
+        self._out.append((text, identifier))

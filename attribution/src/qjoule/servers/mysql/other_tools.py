@@ -1,44 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids and texts by which MySQL and pt-query-digest know a statement."""
+"""The ids by which pt-query-digest and the server's own statistics know a statement."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from qjoule.servers.mysql.dialect import LEXIS
-from qjoule.servers.mysql.digest import digest_like, digest_text
-from qjoule.servers.mysql.percona import percona_checksum, percona_fingerprint
-from qjoule.shapes.folding import values_folded
-from qjoule.shapes.safe_text import ended, shorten
-from qjoule.shapes.shape import TEXT_LENGTH
-from qjoule.shapes.sql import reduced_sql
-from qjoule.shapes.tokens import tokens
+from qjoule.servers.decoding_types import Build
+from qjoule.servers.mysql.checksum import NoChecksum, checksum
+from qjoule.servers.mysql.digest import NoDigest, digest
+from qjoule.servers.types import major_of
+from qjoule.shapes.automaton import UNSURE
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.reduction import reduce_statement
 
-_DIGEST_CONSTANTS = frozenset({"null"})  #: MySQL's digest keeps TRUE and FALSE
-
-
-@dataclass(frozen=True)
-class OtherIds:
-    """All texts are safe to print and of bounded length; the ids are of the whole texts."""
-
-    digest_text: str  #: like MySQL's DIGEST_TEXT
-    digest_like: str  #: SHA-256 of the whole digest text; equals no server's DIGEST
-    pt_fingerprint: str  #: by pt-query-digest's published rules
-    pt_checksum: str  #: pt-query-digest's query id, without its 0x
+CHECKSUM, DIGEST = "pt_checksum", "mysql_digest"
+_PERCONA = "pt-query-digest 3"
+_FIRST_MAJOR = 8  #: the first with these digests: 5.7 and before have MD5
+_CUT = "the statement is too long: only its beginning is known"
+_UNSURE = "a setting that is not known decides what is a literal"
 
 
-def other_ids(text: bytes, truncated: bool = False, length: int = TEXT_LENGTH) -> OtherIds:
-    """Of a statement, which may be any bytes; `truncated`: it went on after them.
+def ids_of(text: bytes, truncated: bool, build: Build) -> Iterator[OtherId]:
+    """The checksum and the DIGEST of a statement, or why there is none."""
+    reduced, cut = reduce_statement(text, Lexis.BACKTICK)
+    why = _CUT if truncated or cut else _UNSURE if UNSURE in reduced else ""
+    yield _checksum(text, reduced, why)
+    yield _digest(reduced, why, build)
 
-    `length` bounds the texts in characters.
-    """
-    reduced, truncated = reduced_sql(text, truncated, LEXIS)
-    digest_tokens = values_folded(tokens(reduced, LEXIS), LEXIS, _DIGEST_CONSTANTS)
-    digest = ended(digest_text(digest_tokens), truncated)
-    percona = ended(percona_fingerprint(reduced), truncated)
-    return OtherIds(
-        digest_text=shorten(digest, length),
-        digest_like=digest_like(digest),
-        pt_fingerprint=shorten(percona, length),
-        pt_checksum=percona_checksum(percona),
-    )
+
+def _checksum(text: bytes, reduced: str, why: str) -> OtherId:
+    if why:
+        return OtherId(CHECKSUM, None, _PERCONA, why)
+    try:
+        return OtherId(CHECKSUM, checksum(text, reduced), _PERCONA)
+    except NoChecksum as error:
+        return OtherId(CHECKSUM, None, _PERCONA, str(error))
+
+
+def _digest(reduced: str, why: str, build: Build) -> OtherId:
+    of = f"{build.flavour} {build.version}".rstrip()
+    if not why and not build.vocabulary:
+        why = build.no_vocabulary or "its tokens were not read"
+    if not why and (major_of(build.version) or 0) < _FIRST_MAJOR:
+        why = f"versions before {_FIRST_MAJOR} have another kind of digest"
+    if why:
+        return OtherId(DIGEST, None, of, why)
+    try:
+        return OtherId(DIGEST, digest(reduced, build.vocabulary), of)
+    except NoDigest as error:
+        return OtherId(DIGEST, None, of, str(error))

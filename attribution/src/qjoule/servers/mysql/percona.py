@@ -27,7 +27,8 @@ _MARKS = str.maketrans({STRING: "?", PARAMETER: "?"})
 _CONSTANTS = re.compile(r"\b(?:null|true|false)\b")
 _LISTS = re.compile(r"\b(in|values?)(?:[\s,]*+\([\s?,]*+\))+")
 _MANY_ROWS = re.compile(r"(?:insert|replace)(?: ignore)?\s++into\b", re.IGNORECASE)
-_VALUES = re.compile(r"\bvalues?\s*+\(", re.IGNORECASE)
+_VALUES = re.compile(r"values\s*+\(", re.IGNORECASE)
+_ROW_ENDS = re.compile(r"\)\s*+,\s*+\(")
 _UNION = re.compile(r"\sunion(?:\sall)?(?=\s)")
 _SELECT = re.compile(r"\bselect\s")
 _LIMIT = re.compile(r"\blimit \?(?:, ?\?| offset \?)?")
@@ -57,9 +58,11 @@ def percona_fingerprint(reduced: str) -> str:
 
 
 def percona_checksum(fingerprint: str) -> str:
-    """pt-query-digest's query id: the last 16 hex digits of the MD5, upper case."""
+    """pt-query-digest's query id: the MD5, in upper case. Versions before 3 show its last 16
+    digits.
+    """
     digest = hashlib.md5(fingerprint.encode("utf-8", "replace"), usedforsecurity=False)
-    return digest.hexdigest()[-16:].upper()
+    return digest.hexdigest().upper()
 
 
 def _first_row(reduced: str) -> str:
@@ -67,14 +70,8 @@ def _first_row(reduced: str) -> str:
     if not _MANY_ROWS.match(reduced):
         return reduced
     values = _VALUES.search(reduced)
-    while values:
-        close = reduced.find(")", values.end())
-        if close < 0:
-            break
-        if re.compile(r"\s*+,\s*+\(").match(reduced, close + 1):
-            return reduced[: close + 1]
-        values = _VALUES.search(reduced, close)
-    return reduced
+    ends = _ROW_ENDS.search(reduced, values.end()) if values else None
+    return reduced[: ends.start() + 1] if ends else reduced
 
 
 def _unions(text: str) -> str:

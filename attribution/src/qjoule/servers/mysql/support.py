@@ -8,6 +8,7 @@ from qjoule.servers.mysql.identify import identify
 from qjoule.servers.mysql.resolve import FACTS, boundary_cost_ns, resolve
 from qjoule.servers.mysql.settings import settings
 from qjoule.servers.mysql.signatures import Role
+from qjoule.servers.mysql.vocabulary import vocabulary
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
 
@@ -52,4 +53,5 @@ SUPPORT = ServerSupport(
     choose_rung=_choose_rung,
     replaced_by_reads=(Role.END,),
     boundary_cost_ns=boundary_cost_ns,
+    vocabulary=vocabulary,
 )

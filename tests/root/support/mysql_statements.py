@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements of many kinds, for comparing their ids with those of a real MySQL and its tools."""
+
+from __future__ import annotations
+
+SETUP = (
+    "create table t (a int primary key auto_increment, b int, c varchar(40), d date, j json)",
+    "create table u (a int, b int, `key` int, `a``b` int)",
+    "insert into t (b, c, d, j) values (1, 'x', '2020-01-01', '{}'), (2, 'y', null, '[]')",
+)
+
+#: Executed on `SETUP`; every one has a digest and a checksum.
+WITH_IDS = (
+    "SELECT 1",
+    "select a from t where b = 5",
+    "select a, b, count(*) from t where a in (1,2,3) and b in (4) and c = 'x' group by a order by "
+    "b desc limit 10, 20",
+    "select t.c, `t`.`a`, `key`, `a``b` from t as t, u where t.c is null and t.d is not null",
+    "select a from t where c = null or b <=> null",
+    "insert into t (b, c, d) values (1,'x',NULL),(2,'y',NULL),(3,'z','2020-02-02')",
+    "insert into u (a) values (1),(2),(3)",
+    "insert into u values (-1, +2, - -3, 4), (4, 5, 6, 7)",
+    "insert into t (b, c) values (1, upper('a')), (2, upper('b'))",
+    "insert into u (a) values ((1)), ((2))",
+    "update t set b = b - 1, c = -1, b = b+1 where b = -5 or a = 3 - 4",
+    "delete from t where b between -1 and -5 and c like '%a' and not a",
+    "select @x, @@global.max_connections, @@session.sql_mode, @`q`, @'w'",
+    "set @a = 1, @b := 'x'",
+    "select j->'$.a', j->>'$.b' from t",
+    "select case when a = 1 then 'x' else 'y' end from t",
+    "select b'101', x'1f', 0x1f, 1.5e3, .5, _utf8mb4'x', N'x'",
+    "select sum(a) from t group by b with rollup",
+    "with w as (select 1) select * from w",
+    "select a from t where (a,b) in ((1,2),(3,4)) or (a,b) = (1,2)",
+    "select date '2020-01-01', interval 1 day + now(), date_add(now(), interval -1 day)",
+    "select substring('abc', 1, 2), trim(both 'a' from 'b'), position('a' in 'b'), left('a', 1)",
+    "select now(), current_timestamp, curdate(), max(a), group_concat(distinct a order by b "
+    "separator ',') from t",
+    "select 'a' 'b' 'c', true, false, null, if(1, 1, null), coalesce(null, null, 1)",
+    "select a from t where b <> 1 and c != 2 and a >= 3 and b << 2 > 1 && a",
+    "select a|b, a&b, a^b, ~a, !a, a%b, a div b, a mod b from t",
+    "select a from t for update",
+    "select 5 div 2, -a, - 1, -(-1), 3-1, 3 -1, 3- 1, (3)-1 from t",
+    "select a-1, a -1, abs(1)-1, max(a)-1, 'x'-1 from t group by a",
+    "select a from t where a > -1 and a < -1 and b >= -1 and b <= -1 and c = -1 and c <> -1",
+    "select a from t limit 5 offset 10",
+    "select exists (select 1 from t), not exists (select * from t)",
+    "(select 1) union all (select 2)",
+    "select a from t order by field(a, 1, 2), b limit 3, 4",
+    "select t.a from t left join u using (a) join t t3 on t3.a = u.b and t3.b = 5",
+    "select a as 'x', b as \"y\", c as `z` from t",
+    "select a from t where c like 'x' escape '|'",
+    "SELECT t.a, u.b FROM t JOIN u ON u.a = t.a WHERE t.c IN ('new','paid') AND t.d >= "
+    "'2020-01-01' ORDER BY t.d DESC LIMIT 50",
+    "select user, host from mysql.user where user.host = 'a'",
+    "show variables like 'x%'",
+    "explain select a from t where a = 1",
+    "set names utf8mb4",
+    "set session transaction isolation level read committed",
+    "do sleep(0)",
+    "start transaction",
+    "commit",
+    "create table w1 (a int primary key, b varchar(10) default 'x', key k (b))",
+    "drop table if exists w1",
+    "select /* a note */ a from t where a = 1",
+    "select a\n  from t -- another\n where a = 1",
+)
+
+#: Executed too; they have no digest, for this reason.
+WITHOUT_DIGEST = {
+    "select a||b from t": "sql_mode decides what || is",
+    "select /*+ no_icp(t) */ a from t": "it has optimizer hints",
+    "select /*!40001 sql_no_cache */ 2 from t": "it has code in a comment",
+    "create table w2 (a int default null)": "the grammar decides what NULL is",
+}
+
+#: Executed too; they have no checksum, for this reason.
+WITHOUT_CHECKSUM = {
+    "select a from t where c = 'it''s'": "its quotes",
+    "select a from t where c = 'a\\'b'": "its quotes",
+    "select a as loud from t where b = 0x1F": "a part of a number",
+}

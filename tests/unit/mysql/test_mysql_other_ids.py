@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids of MySQL's tools: never a wrong one. Equal to real servers' in tests/root/mysql."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qjoule.servers.decoding_types import Build
+from qjoule.servers.mysql.other_tools import CHECKSUM, DIGEST, ids_of
+from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION
+from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.reserved_words import RESERVED
+
+_DIGESTS = ("?", "?, ...", "(?)", "(?) /* , ... */", "(...)", "(...) /* , ... */", "(tok_id)")
+_WORDS = [*map(chr, range(33, 127)), *sorted(RESERVED), "COUNT(", "IN (...)", *_DIGESTS]
+#: Not the numbers of any server.
+VOCABULARY = {word: number for number, word in enumerate(_WORDS, start=1)}
+VOCABULARY["("] |= BEGINS_EXPRESSION
+BUILD = Build("mysql", "9.7.4", VOCABULARY)
+
+
+def ids(statement: bytes, build: Build = BUILD, *, truncated: bool = False) -> dict[str, OtherId]:
+    return {one.name: one for one in ids_of(statement, truncated, build)}
+
+
+def digest(statement: str) -> str | None:
+    return ids(statement.encode())[DIGEST].id
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("select a from t where b = 1", "SELECT a FROM t\nWHERE b='x' -- note"),
+        ("select a from t where b in (1)", "select a from t where b in (1, 2, 'x')"),
+        ("insert into t values (1, 2)  ,  (3, 4)", "insert into t values (1,2),(3,4),(5,6)"),
+        ("select (-1)", "select (1)"),
+        ("select a from `t`;", "select a from t"),
+    ],
+)
+def test_equal_digests(one: str, other: str) -> None:
+    assert digest(one) == digest(other) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("select a from t", "select A from t"),
+        ("select a - 1", "select a"),
+        ("select count(a)", "select count (a)"),
+        ("select t.select", "select t.`from`"),
+        ("select a is null", "select a is not null"),
+        ("insert into t values (1)", "insert into t values (1, 2)"),
+    ],
+)
+def test_different_digests(one: str, other: str) -> None:
+    assert digest(one) != digest(other)
+    assert None not in (digest(one), digest(other))
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("select a || b", "sql_mode"),
+        ("select /*+ x */ a", "hints"),
+        ("select /*!40001 a */ b", "code in a comment"),
+        ("select 1; select 2", "several statements"),
+        ("create table t (a int default null)", "grammar"),
+        ("select 1a", "begins with a digit"),
+        ("select " + "a, " * 400 + "b", "max_digest_length"),
+    ],
+)
+def test_no_digest(statement: str, why: str) -> None:
+    found = ids(statement.encode())[DIGEST]
+    assert found.id is None
+    assert why in found.why
+
+
+def test_a_number_in_order_by_is_kept_by_later_versions() -> None:
+    later = Build("mysql", "9.7.4", VOCABULARY | {"(by_num_col)": 5000})
+    statement = b"select a from t group by b order by 1"
+    assert ids(statement)[DIGEST].id is not None
+    assert "number of a column" in ids(statement, later)[DIGEST].why
+    assert ids(b"select a from t order by f(a, 1), b limit 2, 3", later)[DIGEST].id is not None
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (Build("mysql", "5.7.44", VOCABULARY), "before 8"),
+        (Build("mariadb", "11.8.6", {}, "not computed"), "not computed"),
+        (Build("mysql", "9.7.4"), "tokens were not read"),
+        (Build("mysql", ""), "tokens were not read"),
+    ],
+)
+def test_versions_without_a_digest_still_have_a_checksum(build: Build, why: str) -> None:
+    found = ids(b"select 1", build)
+    assert found[DIGEST].id is None
+    assert why in found[DIGEST].why
+    assert found[CHECKSUM].id is not None
+
+
+def test_a_statement_that_is_cut_has_no_ids() -> None:
+    assert {one.id for one in ids(b"select 1, ", truncated=True).values()} == {None}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select 'it''s'",
+        "select 'a\\'b'",
+        "select 0x1F",
+        "select 1--1",
+        "select 'a),(b', 1",
+        "É = É",
+    ],
+)
+def test_no_checksum_where_the_tool_is_derailed(statement: str) -> None:
+    found = ids(f"insert into t values ({statement}), (2)".encode())[CHECKSUM]
+    assert found.id is None
+    assert found.why
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_any_bytes_have_ids_or_reasons(statement: bytes, truncated: bool) -> None:
+    for one in ids(statement, truncated=truncated).values():
+        assert (one.id is None) == bool(one.why)
+
+
+@given(st.text("zq", min_size=8, max_size=12), st.sampled_from(["select '{}'", 'select "{}"']))
+def test_no_id_depends_on_a_literal(literal: str, template: str) -> None:
+    assert ids(template.format(literal).encode()) == ids(template.format("x").encode())
