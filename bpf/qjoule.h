@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 11
+#define QJ_CONTRACT_VERSION 12
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -230,6 +230,12 @@ struct qj_text {
 struct qj_unseen {
 	__u64 session;
 	__u64 statement; /* the server's number for it, or a hash of its name; ~0: it has no name */
+};
+
+/* A text that is an id of a shape, as the server has told it: of dialects of some servers. */
+struct qj_told_id {
+	__u64 shape;
+	__u64 id;
 };
 
 struct qj_task {
@@ -448,6 +454,7 @@ QJ_ASSERT_SIZE(qj_query, 88);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_unseen, 16);
+QJ_ASSERT_SIZE(qj_told_id, 16);
 QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);

@@ -27,6 +27,7 @@ STRUCTS = {
     "qj_child": contract.CHILD,
     "qj_text": contract.TEXT,
     "qj_unseen": contract.UNSEEN,
+    "qj_told_id": contract.TOLD_ID,
     "qj_task": contract.TASK,
     "qj_session": contract.SESSION,
     "qj_energy": contract.ENERGY,

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 11
+CONTRACT_VERSION = 12
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
@@ -233,6 +233,8 @@ TEXT = np.dtype(
 )
 #: The text of the dialect `unseen`.
 UNSEEN = np.dtype([("session", "<u8"), ("statement", "<u8")])
+#: The text of a dialect whose texts are ids of shapes.
+TOLD_ID = np.dtype([("shape", "<u8"), ("id", "<u8")])
 TASK = np.dtype(
     [
         ("t_ns", "<u8"),

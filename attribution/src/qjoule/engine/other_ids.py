@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from qjoule.model.result import Attribution
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.other_id import OtherId, certain
 from qjoule.trace.reader import Trace
 
 Ids = Mapping[str, tuple[OtherId, ...]]  #: by fingerprint
@@ -26,7 +26,7 @@ def recorded_ids(traces: Iterable[Trace]) -> Ids:
             if fingerprint is not None:
                 one = OtherId(row["name"], row["id"], row["of"], row["why"] or "")
                 found.setdefault(fingerprint, {})[one] = None
-    return {fingerprint: tuple(ids) for fingerprint, ids in found.items()}
+    return {fingerprint: certain(ids) for fingerprint, ids in found.items()}
 
 
 def with_ids(attribution: Attribution, ids: Ids) -> Attribution:

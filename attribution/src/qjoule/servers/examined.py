@@ -25,7 +25,7 @@ PATH_MAX = 4096
 #: Texts for people.
 _MESSAGES = frozenset(
     (
-        *("source", "why", "problem", "no_children", "no_names", "no_vocabulary"),
+        *("source", "why", "problem", "no_children", "no_names", "no_ids", "no_vocabulary"),
         *("symbol_notes", "notes"),
         *("reason", "instruction"),
     )

@@ -89,7 +89,7 @@ def _check(found: Examined) -> None:
         _expect(resolution.file[1] == found.exe.inode, "file")
     probes = (
         *(*resolution.boundary, *resolution.parallel),
-        *(*resolution.children, *resolution.names),
+        *(*resolution.children, *resolution.names, *resolution.ids),
     )
     roles = [probe.role for probe in probes]
     _expect(len(set(roles)) == len(roles), "a role comes twice")
@@ -200,6 +200,8 @@ _RESOLUTION = struct(
     no_children=_SENTENCE,
     names=_PROBES,
     no_names=_SENTENCE,
+    ids=_PROBES,
+    no_ids=_SENTENCE,
     facts=_facts,
     symbol_notes=many(_SENTENCE, _NOTES_MAX),
     library=text(PATH_MAX),

@@ -152,6 +152,7 @@ def build_plan(
     agents: Mapping[int, Agent] | None = None,
     *,
     children: bool = False,
+    ids: bool = False,
 ) -> AttachPlan:
     """Decides for each server how its queries are found, and resolves the probes for that.
 
@@ -162,6 +163,7 @@ def build_plan(
         pids: trace only the servers with one of these processes; none or empty: all.
         agents: agents that were put into servers, by process.
         children: also report statements of stored procedures, if that is possible.
+        ids: also have servers tell the ids that they give to statements.
 
     Raises:
         QjouleError: a pid belongs to no server, or a running one cannot use the chosen rung.
@@ -177,14 +179,14 @@ def build_plan(
         for server, resolution in zip(chosen, resolved, strict=True)
         if server.thread_pool.value is not False
     }
-    ids = count(1)
+    numbers = count(1)
     for server, resolution, choice, agent in zip(chosen, resolved, choices, inside, strict=True):
         if not choice.traced:
             planned.append(PlannedServer(replace(server, id=0), choice))
             continue
         if agent is not None:
             facts = support_of(server.flavour).facts(server, resolution, choice.rung)
-            planned.append(_with_agent(replace(server, id=next(ids)), choice, agent, facts))
+            planned.append(_with_agent(replace(server, id=next(numbers)), choice, agent, facts))
             continue
         on_symbols = choice.rung is Rung.SYMBOL
         pool = resolution.file in pooled or (on_symbols and bool(resolution.no_names))
@@ -193,11 +195,12 @@ def build_plan(
         boundary = support.boundary(resolution, next_read=reads)
         planned.append(
             PlannedServer(
-                replace(server, id=next(ids)),
+                replace(server, id=next(numbers)),
                 choice,
                 probes=(boundary + resolution.names if on_symbols else ())
                 + resolution.parallel
-                + (resolution.children if children else ()),
+                + (resolution.children if children else ())
+                + (resolution.ids if ids else ()),
                 facts=support.facts(server, resolution, choice.rung),
                 library=resolution.library,
                 library_handle=resolution.handle,
@@ -206,6 +209,7 @@ def build_plan(
                     *_without_names(resolution, on_symbols),
                     *(resolution.symbol_notes if on_symbols else ()),
                     *_without_children(resolution, children),
+                    *_without_ids(resolution, ids),
                 ),
                 tells_children=children and bool(resolution.children),
                 lists_probes=resolution.file not in listed,
@@ -244,6 +248,12 @@ def _without_children(resolution: Resolution, wanted: bool) -> tuple[str, ...]:
     if not wanted or not resolution.no_children:
         return ()
     return (f"statements of procedures are not told apart: {resolution.no_children}",)
+
+
+def _without_ids(resolution: Resolution, wanted: bool) -> tuple[str, ...]:
+    if not wanted or not resolution.no_ids:
+        return ()
+    return (f"ids that it gives to statements are not known: {resolution.no_ids}",)
 
 
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:

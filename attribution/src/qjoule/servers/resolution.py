@@ -48,6 +48,8 @@ class Resolution:
     #: probes that report a session's user and database, beside `boundary`
     names: tuple[Probe, ...] = ()
     no_names: str = ""
+    ids: tuple[Probe, ...] = ()  #: probes that report statements' ids, if requested
+    no_ids: str = ""
     #: Numbers for the BPF programs: all that `ServerSupport.resolved` lists, or none.
     facts: Mapping[str, int] = field(default_factory=dict, hash=False)
     symbol_notes: tuple[str, ...] = ()  #: what is missing on the symbol rung, one line each

@@ -121,10 +121,10 @@ def plan_tracing(
     host = this_host()
     servers = with_generic(find_servers(host=host, vocabulary=ids), pids, generic, host=host)
     kernel = read_kernel_facts()
-    plan = build_plan(servers, kernel, rung, pids or None, agents, children=children)
+    plan = build_plan(servers, kernel, rung, pids or None, agents, children=children, ids=ids)
     if generic and len(plan.traced) < len(plan.servers):
         instead = by_thread_instead(servers, plan)
-        plan = build_plan(instead, kernel, rung, pids or None, agents, children=children)
+        plan = build_plan(instead, kernel, rung, pids or None, agents, children=children, ids=ids)
     unknown = next((one for one in plan.traced if one.choice.by_thread), None)
     if pids and rung is not None and unknown is not None:
         raise QjouleError(

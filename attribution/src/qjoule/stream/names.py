@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from qjoule.contract import TaskEvent
 from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.servers.other_ids import OtherIds
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.other_id import OtherId, certain
 from qjoule.stream.blocks import Frame
 from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated, rules_of
 from qjoule.trace.meta import Server
@@ -103,7 +103,7 @@ class Names:
         for shape, ids in self._ids.items():
             if known := self._by_hash.get(shape):
                 found.setdefault(known[0], {}).update(dict.fromkeys(ids))
-        return {fingerprint: tuple(ids) for fingerprint, ids in found.items()}
+        return {fingerprint: certain(ids) for fingerprint, ids in found.items()}
 
     def _forget(self) -> None:
         """Forgets the least recently used statement."""

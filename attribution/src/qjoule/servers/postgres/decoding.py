@@ -3,6 +3,7 @@
 
 from qjoule.servers.decoding_types import CAUSED_BY_READS, CAUSED_BY_WRITES, Decoding, Titles
 from qjoule.servers.postgres.dialect import LANGUAGE
+from qjoule.servers.postgres.other_tools import query_id
 from qjoule.servers.postgres.startup import (
     application_set,
     first_message,
@@ -14,6 +15,7 @@ from qjoule.servers.registry import dialect
 
 DECODING = Decoding(
     languages={dialect("postgres"): LANGUAGE},
+    told_ids={dialect("postgres-query-id"): query_id},
     startup=first_message,
     change=names_of_title,
     application_set=application_set,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from qjoule.servers.decoding_types import Language
+from qjoule.servers.postgres.other_tools import ids_of
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
@@ -18,4 +19,5 @@ LANGUAGE = Language(
     summary=partial(sql_summary, lexis=Lexis.STANDARD),
     lexis=Lexis.STANDARD,
     follows_rules=True,
+    ids=ids_of,
 )

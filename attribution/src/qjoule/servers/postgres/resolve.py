@@ -17,6 +17,7 @@ from qjoule.servers.postgres.signatures import (
     Role,
     backend_states,
     boundary_functions,
+    id_functions,
     io_functions,
     parallel_functions,
     reading_functions,
@@ -77,7 +78,10 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
         readers, why = probes_or_why(executable, io_functions)
         if why:
             notes = (*notes, f"io workers count as server background: {why}")
-        resolution = replace(resolution, parallel=parallel + readers, notes=notes)
+        ids, no_ids = probes_or_why(executable, id_functions)
+        resolution = replace(
+            resolution, parallel=parallel + readers, notes=notes, ids=ids, no_ids=no_ids
+        )
         boundary = probes_of(executable, boundary_functions(executable))
         reading, _ = probes_or_why(executable, reading_functions)  # else there are more probes
         states = backend_states(major_of(version)).facts()
