@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The queryid of a statement, only if the user asks for it. A backend calls
- * pgstat_report_query_id(id, force) when it has analysed a statement and when it starts to execute
- * one (src/backend/utils/activity/backend_status.c, from 14 on), if it computes ids at all
- * (compute_query_id). Like the backend itself, this takes the first id of a statement: later ones
- * are of statements within it. With `force`, another statement of the same text begins.
+ * The queryid of a statement, only if the user asks for it. The server has it in the plan that
+ * PortalRun(portal) executes, if it computes ids at all (compute_query_id; from 14 on). A second
+ * program on the function where the rung `symbol` counts executions: other functions that pass a
+ * queryid begin with instructions that a probe has to single-step, or are not passed by every
+ * execution. PostgreSQL 14-18: src/include/utils/portal.h, nodes/pg_list.h, nodes/plannodes.h.
  */
 #include "core/statement.bpf.h"
 #include "session.bpf.h"
@@ -33,21 +33,46 @@ static __always_inline void tell(struct qj_cpu_state *cpu, struct thread_state *
 	bpf_map_update_elem(&seen, &key, &yes, BPF_ANY);
 }
 
+/* List, src/include/nodes/pg_list.h */
+struct list {
+	__u32 type;
+	__u32 length;
+	__u64 reserved;
+	__u64 elements;
+};
+
+/* Of a portal with several statements (rules) none is the client's alone. */
+static __always_inline __u64 id_of(const volatile __u64 *facts, __u64 portal)
+{
+	__u64 at = 0, statement = 0, id = 0;
+	struct list list = {};
+
+	bpf_probe_read_user(&at, sizeof(at),
+			    (const void *)(portal + facts[QJ_POSTGRES_PORTAL_PLANS]));
+	bpf_probe_read_user(&list, sizeof(list), (const void *)at);
+	if (list.length != 1)
+		return 0;
+	bpf_probe_read_user(&statement, sizeof(statement), (const void *)list.elements);
+	bpf_probe_read_user(&id, sizeof(id),
+			    (const void *)(statement + facts[QJ_POSTGRES_QUERY_ID]));
+	return id;
+}
+
+/* PortalRun(Portal portal, long count, bool isTopLevel, ...) */
 SEC("?uprobe")
-int BPF_KPROBE(postgres_query_id, __u64 id, __u8 force)
+int BPF_KPROBE(postgres_query_id, __u64 portal, __u64 count, __u8 top_level)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	const volatile __u64 *facts;
+	__u64 id;
 
-	if (!thread || !thread->begin_ns || thread->borrowed)
+	if (!thread || !thread->begin_ns || thread->borrowed || !thread->shape || !top_level)
 		return 0;
-	if (force)
-		thread->postgres.has_id = 0;
-	if (!id || thread->postgres.has_id)
+	facts = facts_of(thread);
+	if (!facts[QJ_POSTGRES_PORTAL_PLANS] || !facts[QJ_POSTGRES_QUERY_ID])
 		return 0;
-	thread->postgres.has_id = 1;
-	if (!thread->shape ||
-	    (thread->rung == QJ_RUNG_SOCKET && thread->shape != thread->postgres.first_shape))
-		return 0;
-	tell(this_cpu(), thread, id);
+	id = id_of(facts, portal);
+	if (id)
+		tell(this_cpu(), thread, id);
 	return 0;
 }

@@ -54,16 +54,6 @@ static __always_inline void postgres_settle(struct thread_state *thread,
 	thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
 }
 
-/*
- * A request may parse one statement and execute another: the ids that the server tells meanwhile
- * (ids.bpf.c) are certain only if all have the shape of the first.
- */
-static __always_inline void postgres_first(struct thread_state *thread)
-{
-	if (!thread->postgres.first_shape)
-		thread->postgres.first_shape = thread->shape;
-}
-
 /* `addr`: the statement's text, if all of it has arrived. */
 static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr)
 {
@@ -89,7 +79,6 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0,
 		      postgres_rules(thread));
 	prepared_learn(thread, name);
-	postgres_first(thread);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */
 		postgres_sets(walk, addr + length);
 	if (thread->executions) { /* statements executed before keep the request's shape */
@@ -130,7 +119,6 @@ static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here
 		thread->shape = thread->tags = 0;
 		thread->flags |= QJ_QUERY_NO_TEXT;
 	}
-	postgres_first(thread);
 	thread->postgres.bound = 1;
 	if (thread->command != QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_EXECUTE;
@@ -147,7 +135,6 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
 	postgres_text(walk->cpu, thread, walk->addr, here, postgres_rules(thread));
-	postgres_first(thread);
 	postgres_sets(walk, walk->addr);
 	postgres_settle(thread, &before);
 	thread->executions++;

@@ -40,7 +40,6 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 		return;
 	}
 	thread->postgres.reported = 1;
-	thread->postgres.has_id = 0;
 	if (!thread->begin_ns || thread->text_addr != text)
 		begun(cpu, thread, text, now);
 }

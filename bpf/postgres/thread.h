@@ -25,9 +25,7 @@ struct postgres_thread {
 	__u64 statement;    /* rung symbol: address of its debug_query_string */
 	__u64 created;	    /* rung symbol: when the portal was made that was run last */
 	__u64 sleeps;	    /* of an io worker, when it took up its last request */
-	__u64 first_shape;  /* rung socket: of the request's first statement */
 	__u64 last_id;	    /* hash of the shape and id that were told last */
-	__u8 has_id;	    /* the statement's id was told */
 	__u8 sets;	    /* the statement sets or resets a parameter */
 	__u8 ran;	    /* rung symbol: a portal was run since the query began ... */
 	__u8 reported;	    /* ... and a text was reported after that */

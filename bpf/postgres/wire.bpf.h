@@ -27,8 +27,6 @@ static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread
 	    !(thread->flags & QJ_QUERY_ERROR)) /* there may be no such statement */
 		statement_unseen(cpu, thread, thread->postgres.unknown);
 	thread->postgres.last_shape = thread->shape;
-	thread->postgres.first_shape = 0;
-	thread->postgres.has_id = 0;
 	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
 	query_end(cpu, thread, end_ns);

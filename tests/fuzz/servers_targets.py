@@ -25,6 +25,7 @@ from qjoule.servers.identify import identify
 from qjoule.servers.jvm.hotspot import HotSpot, Memory
 from qjoule.servers.listening import socket_ports, unix_listeners
 from qjoule.servers.maps import mapped_files
+from qjoule.servers.mysql.vocabulary import vocabulary
 from qjoule.servers.postgres.settings import encryption as postgres_encryption
 from qjoule.servers.redis.settings import is_redis_server
 from qjoule.servers.resolve import resolve
@@ -34,6 +35,7 @@ from qjoule.servers.voltdb.find import is_voltdb, layout_of
 from servers.examined import settings_of
 from servers.hostile import PROGBITS, STRTAB, SYMTAB, Part, ToyMemory, elf, symbol, vm_structs
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, pack_symbols, toy_server
+from servers.toy_mysql import toy_mysql
 
 
 @dataclass
@@ -111,8 +113,10 @@ def elf_target(directory: Path) -> Target:
                 candidate.__dict__["executable"] = executable
                 resolve(candidate, flavour, "15.1")
                 executable.constant(b"x")
+                vocabulary(executable, flavour)
 
-    return Target([packed.read_bytes(), postgres.read_bytes(), small, small], read)
+    words = toy_mysql(directory / "w").read_bytes()
+    return Target([packed.read_bytes(), postgres.read_bytes(), words, small, small], read)
 
 
 def yaml_target(_: Path) -> Target:

@@ -228,7 +228,8 @@ def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) 
         "postgres-join-leader",
     ]
     texts = {"statements", "last-bucket", "plan", "plan-text"}
-    assert set(planned.facts) == {"send-buffer", "conforming", *texts}
+    ids = {"portal-plans", "query-id"}
+    assert set(planned.facts) == {"send-buffer", "conforming", *texts, *ids}
     assert planned.boundary_cost_ns == 0
 
 

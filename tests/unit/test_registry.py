@@ -37,6 +37,7 @@ DIALECTS = {
     "payload": 11,
     "memcached": 12,
     "unseen": 14,
+    "postgres-query-id": 15,
 }
 
 GOOD = """

@@ -18,6 +18,7 @@ _SECTIONS = (".data.rel.ro", ".data.rel.ro.local", ".data")
 _OF_FIXED = (".rodata",)  #: constants with pointers, where these need no relocation
 _SECTION_BYTES_MAX = 32 << 20
 _WORD = 8
+_PLACES_MAX = 64
 
 Words = npt.NDArray[np.uint64]
 
@@ -36,18 +37,18 @@ class InitialData:
                 content = elf.content(section, _SECTION_BYTES_MAX)
                 whole = len(content) - len(content) % _WORD
                 self._blocks.append((section.vaddr, np.frombuffer(content[:whole], "<u8").copy()))
-        relocations = elf.section(".rela.dyn")
-        if relocations is not None and not elf.is_fixed:
+        relocations, relative = elf.section(".rela.dyn"), _RELATIVE.get(elf.machine)
+        if relocations is not None and relative is not None and not elf.is_fixed:
             content = elf.content(relocations)
             whole = len(content) - len(content) % _RELOCATION.itemsize
-            self._relocate(np.frombuffer(content[:whole], _RELOCATION), _RELATIVE[elf.machine])
+            self._relocate(np.frombuffer(content[:whole], _RELOCATION), relative)
 
     def places(self, value: int) -> list[int]:
-        """The addresses of the words with this value."""
+        """The addresses of the words with this value, the first few of each section."""
         return [
             begins + int(at) * _WORD
             for begins, words in self._blocks
-            for at in np.flatnonzero(words == value)
+            for at in np.flatnonzero(words == value)[:_PLACES_MAX]
         ]
 
     def words(self, address: int, count: int) -> Words:

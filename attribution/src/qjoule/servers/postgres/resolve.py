@@ -11,6 +11,7 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable
 from qjoule.servers.postgres.memory import backend_memory, conforming_strings
 from qjoule.servers.postgres.prepared import PreparedStatements, prepared_statements
+from qjoule.servers.postgres.query_ids import QueryIds, query_ids
 from qjoule.servers.postgres.replies import send_buffer
 from qjoule.servers.postgres.signatures import (
     BackendStates,
@@ -42,7 +43,11 @@ SYMBOL_FACTS = (
     *_UNKNOWN_STATES.facts(),
     *("client", "portal-start", "statement", "authenticates"),
 )
-FACTS = (SEND_BUFFER, CONFORMING, *PreparedStatements().facts(), "application", *SYMBOL_FACTS)
+FACTS = (
+    *(SEND_BUFFER, CONFORMING, *PreparedStatements().facts(), "application"),
+    *QueryIds().facts(),
+    *SYMBOL_FACTS,
+)
 
 
 def resolve(candidate: Candidate, version: str) -> Resolution:
@@ -60,11 +65,14 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
             notes = (f"errors and rows of its queries are not known: {error}",)
         prepared, without_text = _prepared(executable)
         notes = (*notes, *without_text)
+        query_ids, no_ids = _query_ids(executable)
+        has_ids = bool(query_ids.query_id)
         memory, missing = backend_memory(executable)
         facts = {
             SEND_BUFFER: buffer,
             CONFORMING: conforming_strings(executable),
             **prepared.facts(),
+            **query_ids.facts(),
             **_UNKNOWN_STATES.facts(),
             **memory.facts(),
         }
@@ -78,7 +86,7 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
         readers, why = probes_or_why(executable, io_functions)
         if why:
             notes = (*notes, f"io workers count as server background: {why}")
-        ids, no_ids = probes_or_why(executable, id_functions)
+        ids, no_ids = probes_or_why(executable, id_functions) if has_ids else ((), no_ids)
         resolution = replace(
             resolution, parallel=parallel + readers, notes=notes, ids=ids, no_ids=no_ids
         )
@@ -96,6 +104,13 @@ def _prepared(executable: Executable) -> tuple[PreparedStatements, tuple[str, ..
     except QjouleError as error:
         lacks = "on the socket rung, statements prepared before tracing have no text"
         return PreparedStatements(), (f"{lacks}: {error}",)
+
+
+def _query_ids(executable: Executable) -> tuple[QueryIds, str]:
+    try:
+        return query_ids(executable), ""
+    except QjouleError as error:
+        return QueryIds(), str(error)
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:

@@ -23,7 +23,7 @@ class Role(StrEnum):
     JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
     IO_SUBMIT = "postgres-io-submit"  # (PgAioHandle *), in the backend
     IO_BEGIN = "postgres-io-begin"  # (PgAioHandle *), in the io worker
-    QUERY_ID = "postgres-query-id"  # (uint64 id, bool force)
+    QUERY_ID = "postgres-query-id"  # as PORTAL_RUN, also on sockets
 
 
 #: C functions have no types in their names; the arguments read are the same from 13 to 18
@@ -49,8 +49,7 @@ IO = {
     Role.IO_SUBMIT: "pgaio_io_prepare_submit",
     Role.IO_BEGIN: "pgaio_io_reopen",
 }
-#: From 14 on: src/include/utils/backend_status.h. 19 makes the id signed.
-IDS = {Role.QUERY_ID: "pgstat_report_query_id"}
+IDS = {Role.QUERY_ID: FUNCTIONS[Role.PORTAL_RUN]}
 MAJORS = range(13, 19)
 
 
@@ -111,7 +110,7 @@ def parallel_functions(executable: Executable) -> dict[str, Symbol]:
 
 
 def id_functions(executable: Executable) -> dict[str, Symbol]:
-    """PostgreSQL's function that reports a statement's queryid, by role.
+    """PostgreSQL's function that executes what has a queryid, by role.
 
     Raises:
         CannotResolve: as `boundary_functions`.
