@@ -208,7 +208,7 @@ test-counts: build servers ## Counts and tags over many statements of 64 clients
 
 .PHONY: test-versions
 test-versions: build ## Servers of Debian's newer suites, by chroot in root trees of their own (1 GB to fetch)
-	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m versions $(wildcard tests/root/*/test_*_versions.py tests/root/*/test_*_ids.py) $(PYTEST_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m versions $(wildcard tests/root/test_*_versions.py tests/root/*/test_*_versions.py tests/root/*/test_*_ids.py) $(PYTEST_ARGS)
 
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod

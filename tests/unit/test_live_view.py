@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from textual.pilot import Pilot
 
@@ -13,6 +14,7 @@ from fake_source import FakeSource, snapshot
 from qjoule.errors import QjouleError
 from qjoule.reporters.live_state import Mode, ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
+from qjoule.shapes.other_id import OtherId
 from qjoule.snapshots import Controls
 
 
@@ -178,5 +180,21 @@ def test_only_what_changed_is_redrawn() -> None:
             lines = list(canvas._lines)
             lines[3] = lines[2]
             assert canvas.show(lines) == 1
+
+    run(scenario)
+
+
+def test_the_detail_lists_ids_of_other_tools() -> None:
+    async def scenario() -> None:
+        plain = snapshot()
+        ids = OtherId("tool_id", "4711", "tool 1"), OtherId("other_id", None, "tool 2", "too long")
+        rows = tuple(replace(row, ids=ids) for row in plain.total.rows)
+        found = replace(plain.total, rows=rows)
+        shown = replace(plain, interval=found, total=found)
+        async with running(FakeSource(shown)) as (app, pilot):
+            await until(lambda: "SELECT users.location" in text(app))
+            await pilot.press("enter")
+            assert "tool_id · 4711 (tool 1)" in text(app).replace("  ", " · ")
+            assert "none: too long (tool 2)" in text(app)
 
     run(scenario)

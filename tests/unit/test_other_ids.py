@@ -17,6 +17,7 @@ from fake_attribution import attribution, query_row
 from qjoule.contract import TOLD_ID
 from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.model.result import Attribution
+from qjoule.report.page_data import _columns
 from qjoule.reporters import other_ids
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
@@ -140,6 +141,12 @@ def test_a_table_lists_them_on_demand(shown: Attribution) -> None:
     text = render(shown, width=120, ids=True)
     assert "tool_id  4711 (tool 1)" in text
     assert "tool_id  none: too long (tool 1)" in text
+
+
+def test_the_page_has_them_beside_the_keys(shown: Attribution) -> None:
+    first, _, third = _columns(shown.rows, known=True)["keys"]
+    assert ["tool_id", "4711 (tool 1)"] in first
+    assert not third
 
 
 def test_many_ids_are_cut(shown: Attribution) -> None:

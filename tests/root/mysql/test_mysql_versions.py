@@ -10,36 +10,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qjoule.contract import Rung
-from qjoule.servers.elf import open_executable
 from root.support.mysql_client import MysqlClient, mysql_client
 from root.support.mysql_modes import STATEMENTS as MODE_STATEMENTS
 from root.support.mysql_story import marker_counts
-from root.support.recording import Run, both_rungs, recording
-from root.support.releases import is_documented, planned, releases, running
+from root.support.recording import Run, both_rungs
+from root.support.releases import (
+    CLIENTS,
+    DATABASE,
+    STATEMENTS,
+    USER,
+    Told,
+    check_documented_and_stripped,
+    check_names,
+    check_restart,
+    check_sockets,
+    planned,
+    releases,
+    running,
+)
 from servers.newer import Release
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
-
-CLIENTS, STATEMENTS = 4, 50
-USER, DATABASE = "m_app", "m_shop"
-
-
-@dataclass
-class Told:
-    release: Release
-    server: DatabaseServer
-    symbol: Run
-    socket: Run
-    selects: int  #: by the server's own count, less this test's
-    sent: Counter[str] = field(default_factory=Counter)
 
 
 @pytest.fixture(scope="module", params=releases("mariadb", "mysql"))
@@ -115,9 +113,7 @@ def _selects(server: DatabaseServer) -> int:
 
 
 def test_the_version_is_documented_and_stripped(told: Told) -> None:
-    assert is_documented(told.release), told.release.version
-    executable = open_executable(Path(f"/proc/{told.server.pid}/exe"))
-    assert executable.tables == (".dynsym",)
+    check_documented_and_stripped(told)
 
 
 def test_its_plan_is_exact_with_tls(told: Told) -> None:
@@ -138,32 +134,20 @@ def test_every_statement_counts_on_the_symbols(told: Told) -> None:
 
 
 def test_every_plain_statement_counts_on_the_sockets(told: Told) -> None:
-    counted = marker_counts(told.socket.queries)
-    counted.pop("m_before", 0)
-    plain = told.sent.copy()
-    del plain["m_tls"]
-    assert counted == plain
-    assert {**told.socket.loss, "prepared": 0} == {"opaque_session": 1, "prepared": 0}
+    check_sockets(told)
 
 
 @pytest.mark.parametrize("rung", ["symbol", "socket"])
 def test_users_and_databases(told: Told, rung: str) -> None:
-    run: Run = getattr(told, rung)
-    named = run.having("m_app_after")
-    assert set(zip(named["user"], named["database"], strict=True)) == {(USER, DATABASE)}
+    check_names(getattr(told, rung), "m_app_after")
 
 
-def test_a_restart_is_followed(server: DatabaseServer, told: Told, tmp_path: Path) -> None:
-    marker = "m_restart_" + told.release.name.replace("-", "_")
-    with recording(tmp_path / "t"):
-        for turn in ("_first", "_second"):
-            with closing(server.connect(tcp=True)) as connection:
-                _run(connection, marker + turn, Counter())
-            if turn == "_first":
-                server.stop()
-                server.start()
-    counted = marker_counts(Run(tmp_path / "t").having(marker))
-    assert counted == {marker + "_first": STATEMENTS, marker + "_second": STATEMENTS}
+def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
+    def send(marker: str) -> None:
+        with closing(told.server.connect(tcp=True)) as connection:
+            _run(connection, marker, Counter())
+
+    check_restart(told, tmp_path / "t", send)
 
 
 def test_shapes_follow_the_mode_of_a_session(server: DatabaseServer, tmp_path: Path) -> None:

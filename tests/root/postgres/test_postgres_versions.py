@@ -10,34 +10,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from qjoule.contract import Rung
-from qjoule.servers.elf import open_executable
 from root.support.mysql_story import marker_counts
-from root.support.recording import Run, both_rungs, recording
-from root.support.releases import is_documented, planned, releases, running
+from root.support.recording import Run, both_rungs
+from root.support.releases import (
+    CLIENTS,
+    DATABASE,
+    STATEMENTS,
+    USER,
+    Told,
+    check_documented_and_stripped,
+    check_names,
+    check_restart,
+    check_sockets,
+    planned,
+    releases,
+    running,
+)
 from servers.newer import Release
 from servers.postgres import offer_tls
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
-
-CLIENTS, STATEMENTS = 4, 50
-USER, DATABASE = "m_app", "m_shop"
-
-
-@dataclass
-class Told:
-    release: Release
-    server: DatabaseServer
-    symbol: Run
-    socket: Run
-    sent: Counter[str] = field(default_factory=Counter)
 
 
 @pytest.fixture(scope="module", params=releases("postgres"))
@@ -82,7 +81,7 @@ def told(
                     secure.execute(f"select {value} as m_tls")
             sent["m_tls"] = STATEMENTS
     symbol, socket = (Run(directory / rung) for rung in ("symbol", "socket"))
-    return Told(release, server, symbol, socket, sent)
+    return Told(release, server, symbol, socket, sent=sent)
 
 
 def _session(server: DatabaseServer, sslmode: str = "disable") -> psycopg.Connection:
@@ -92,10 +91,8 @@ def _session(server: DatabaseServer, sslmode: str = "disable") -> psycopg.Connec
 
 
 def test_the_version_is_documented_and_stripped(told: Told) -> None:
-    assert is_documented(told.release), told.release.version
+    check_documented_and_stripped(told)
     assert planned(told.server).server.version == told.release.version
-    executable = open_executable(Path(f"/proc/{told.server.pid}/exe"))
-    assert executable.tables == (".dynsym",)
 
 
 def test_its_plan_is_exact_with_tls(told: Told) -> None:
@@ -112,32 +109,21 @@ def test_every_statement_counts_on_the_symbols(told: Told) -> None:
 
 
 def test_every_plain_statement_counts_on_the_sockets(told: Told) -> None:
-    counted = marker_counts(told.socket.queries)
-    early = counted.pop("m_before", 0)  # where its text is known
+    check_sockets(told)
+    early = marker_counts(told.socket.queries)["m_before"]
     unnamed = told.socket.queries[told.socket.queries["text"].isna()]["executions"].sum()
     assert early + unnamed == CLIENTS * STATEMENTS
-    plain = told.sent.copy()
-    del plain["m_tls"]
-    assert counted == plain
-    assert {**told.socket.loss, "prepared": 0} == {"opaque_session": 1, "prepared": 0}
 
 
 @pytest.mark.parametrize("rung", ["symbol", "socket"])
 def test_users_and_databases(told: Told, rung: str) -> None:
-    run: Run = getattr(told, rung)
-    named = run.having("m_text")
-    assert set(zip(named["user"], named["database"], strict=True)) == {(USER, DATABASE)}
+    check_names(getattr(told, rung), "m_text")
 
 
-def test_a_restart_is_followed(server: DatabaseServer, told: Told, tmp_path: Path) -> None:
-    marker = "m_restart_" + told.release.name.replace("-", "_")
-    with recording(tmp_path / "t"):
-        for turn in ("_first", "_second"):
-            with _session(server) as connection:
-                for value in range(STATEMENTS):
-                    connection.execute(f"select {value} as {marker}{turn}")
-            if turn == "_first":
-                server.stop()
-                server.start()
-    counted = marker_counts(Run(tmp_path / "t").having(marker))
-    assert counted == {marker + "_first": STATEMENTS, marker + "_second": STATEMENTS}
+def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
+    def send(marker: str) -> None:
+        with _session(told.server) as connection:
+            for value in range(STATEMENTS):
+                connection.execute(f"select {value} as {marker}")
+
+    check_restart(told, tmp_path / "t", send)

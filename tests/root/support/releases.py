@@ -3,18 +3,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.servers.discovery import find_servers
+from qjoule.servers.elf import open_executable
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.supported import documented
+from root.support.mysql_story import marker_counts
+from root.support.recording import Run, recording
 from servers.newer import RELEASES, Release
 from servers.process import DatabaseServer, Unavailable
+
+CLIENTS, STATEMENTS = 4, 50
+USER, DATABASE = "m_app", "m_shop"
+
+
+@dataclass
+class Told:
+    """What clients sent to a release, by marker, and both traces of it.
+
+    Each of `CLIENTS` had prepared `m_before` before, and executed it `STATEMENTS` times.
+    """
+
+    release: Release
+    server: DatabaseServer
+    symbol: Run
+    socket: Run
+    selects: int = 0  #: by the server's own count, less the test's
+    sent: Counter[str] = field(default_factory=Counter)
+
+
+def check_documented_and_stripped(told: Told) -> None:
+    assert is_documented(told.release), told.release.version
+    executable = open_executable(Path(f"/proc/{told.server.pid}/exe"))
+    assert executable.tables == (".dynsym",)
+
+
+def check_sockets(told: Told) -> None:
+    """Everything that was sent in plain text counts; the encrypted session is named."""
+    counted = marker_counts(told.socket.queries)
+    counted.pop("m_before", 0)  # where its text is known
+    plain = told.sent.copy()
+    del plain["m_tls"]
+    assert counted == plain
+    assert {**told.socket.loss, "prepared": 0} == {"opaque_session": 1, "prepared": 0}
+
+
+def check_names(run: Run, marker: str) -> None:
+    """Users and databases of these queries."""
+    named = run.having(marker)
+    assert set(zip(named["user"], named["database"], strict=True)) == {(USER, DATABASE)}
+
+
+def check_restart(told: Told, directory: Path, send: Callable[[str], None]) -> None:
+    """`send` executes `STATEMENTS` statements with a marker, in a new session."""
+    marker = "m_restart_" + told.release.name.replace("-", "_")
+    with recording(directory):
+        send(marker + "_first")
+        told.server.stop()
+        told.server.start()
+        send(marker + "_second")
+    counted = marker_counts(Run(directory).having(marker))
+    assert counted == {marker + "_first": STATEMENTS, marker + "_second": STATEMENTS}
 
 
 def releases(*servers: str) -> list[Any]:
