@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from root.support.live_top import live_top
 from root.support.mysql_statements import SETUP, WITH_IDS, WITHOUT_CHECKSUM, WITHOUT_DIGEST
 from root.support.recording import attribute, qjoule, recording
 from root.support.releases import releases, running
@@ -150,6 +151,19 @@ def test_ids_are_of_statements(told: Told) -> None:
     done = qjoule("attribute", str(told.directory), "--ids", "--by", "user")
     assert done.returncode == 2
     assert "group by fingerprint" in done.stderr
+
+
+def test_the_live_view_has_them(told: Told, server: DatabaseServer) -> None:
+    digest = told.digests["select a from t where b = 5"]
+
+    def has_it(row: dict[str, Any]) -> bool:
+        return digest in {one["id"] for one in row.get("ids", {}).get("mysql_digest", ())}
+
+    with live_top("--ids", "--energy", "none", "--pid", str(server.pid)) as view:
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("use shop")
+            cursor.execute("select a from t where b = 6")
+        view.finish(has_it)
 
 
 def test_a_trace_without_them_says_so(server: DatabaseServer, tmp_path: Path) -> None:
