@@ -50,17 +50,20 @@ def rate(with_ids: bool) -> float:
     from qjoule.servers.decoding_types import Build  # noqa: PLC0415 - the tree to measure
     from qjoule.servers.mysql.other_tools import ids_of  # noqa: PLC0415
     from qjoule.servers.shapes import fingerprint  # noqa: PLC0415
+    from qjoule.shapes.lexis import Lexis  # noqa: PLC0415
     from qjoule.shapes.reserved_words import RESERVED  # noqa: PLC0415
+    from qjoule.shapes.rules import COUNTS  # noqa: PLC0415
 
     # Not the numbers of any server: they cost the same.
     words = [*map(chr, range(33, 127)), *sorted(RESERVED), *_TOKENS]
     build = Build("mysql", "9.7", {word: number for number, word in enumerate(words)})
 
+    rules = COUNTS[Lexis.BACKTICK].default
     begin = time.process_time()
     for statement in statements():
         fingerprint(statement, 1)
         if with_ids:
-            list(ids_of(statement, False, build))
+            list(ids_of(statement, False, rules, build))
     return STATEMENTS / (time.process_time() - begin)
 
 

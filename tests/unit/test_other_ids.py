@@ -104,7 +104,7 @@ def test_ids_in_the_live_view() -> None:
 
 
 def test_a_server_of_another_kind_has_no_ids_of_these() -> None:
-    assert OtherIds([server("redis")]).of(b"select 1", POSTGRES, False) == ()
+    assert OtherIds([server("redis")]).of(b"select 1", POSTGRES, False, 0) == ()
 
 
 def test_an_id_ends_the_reason_why_there_was_none() -> None:

@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from root.support.live_top import live_top
-from root.support.mysql_statements import SETUP, WITH_IDS, WITHOUT_CHECKSUM, WITHOUT_DIGEST
+from root.support.mysql_statements import (
+    BY_SETTINGS,
+    IN_SESSIONS,
+    SESSIONS,
+    SETUP,
+    WITH_IDS,
+    WITHOUT_CHECKSUM,
+    WITHOUT_DIGEST,
+)
 from root.support.recording import attribute, qjoule, recording
 from root.support.releases import releases, running
 from servers.fetched import percona
@@ -131,6 +139,29 @@ def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
     whys = [one["why"] for one in _of(told, "pt_checksum") if one["id"] is None]
     for why in WITHOUT_CHECKSUM.values():
         assert any(why in one for one in whys), (why, whys)
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize("mode", SESSIONS)
+def test_a_digest_is_by_the_sessions_settings(
+    server: DatabaseServer, tmp_path: Path, mode: str
+) -> None:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("use shop")
+        cursor.execute(SESSIONS[mode])
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--ids"):
+            for statement in (*BY_SETTINGS, *IN_SESSIONS[mode]):
+                connection.query(statement)
+        cursor.execute("select digest from performance_schema.events_statements_summary_by_digest")
+        known = {digest for (digest,) in cursor.fetchall()}
+    found = {
+        one["id"]
+        for row in attribute(tmp_path / "t")["rows"]
+        for one in row.get("ids", {}).get("mysql_digest", ())
+        if one["id"] is not None
+    }
+    assert found <= known
+    assert len(found) >= len((*BY_SETTINGS, *IN_SESSIONS[mode])), found
 
 
 def test_the_table_lists_them(told: Told) -> None:

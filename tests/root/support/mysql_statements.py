@@ -80,3 +80,26 @@ WITHOUT_CHECKSUM = {
     "select a from t where c = 'a\\'b'": "its quotes",
     "select a as loud from t where b = 0x1F": "a part of a number",
 }
+
+#: What makes a session read statements by other settings than the default.
+SESSIONS = {
+    "ansi": "set sql_mode = 'ANSI'",
+    "ansi_quotes": "set sql_mode = 'ANSI_QUOTES'",
+    "plain": "set sql_mode = 'NO_BACKSLASH_ESCAPES'",
+    "plain_names": "set sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'",
+    "sjis": "set names sjis",
+    "latin1": "set names latin1",
+}
+#: Every session reads them, each in its own way; they have digests.
+BY_SETTINGS = (b"select 'a''b', a from t", b"select c, count(*) from t where b = 1 group by c")
+IN_SESSIONS = {
+    "ansi": (b'select "a" from "t" where c = \'x\'', b'select t."a" as "from" from t'),
+    "ansi_quotes": (b'select "a", "a`b" from u', b"select 'a\\'', \"b\" from u"),
+    "plain": (b"select 'a\\', b, 'c' from t", b"select b, a, 'c\\' from t where c = '\\'"),
+    "plain_names": (b"select 'a\\', \"b\", 'c' from t",),
+    "sjis": (b"select a, b from t where c = '\x83\x5c' or c = 'x'",),
+    "latin1": (
+        b"select x.b from (select b, a as \xe9 from t) as x",
+        b"select x.b, 1 from (select b, a as `\xe9\xe8` from t) as x",
+    ),
+}

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from qjoule.servers.decoding_types import Build
 from qjoule.servers.mysql.other_tools import CHECKSUM, DIGEST, ids_of
 from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.other_id import OtherId
 from qjoule.shapes.reserved_words import RESERVED
+from qjoule.shapes.rules import COUNTS, Charset, Quoting, backtick_rules
 
 _DIGESTS = ("?", "?, ...", "(?)", "(?) /* , ... */", "(...)", "(...) /* , ... */", "(tok_id)")
 _WORDS = [*map(chr, range(33, 127)), *sorted(RESERVED), "COUNT(", "IN (...)", *_DIGESTS]
@@ -21,12 +23,20 @@ VOCABULARY["("] |= BEGINS_EXPRESSION
 BUILD = Build("mysql", "9.7.4", VOCABULARY)
 
 
-def ids(statement: bytes, build: Build = BUILD, *, truncated: bool = False) -> dict[str, OtherId]:
-    return {one.name: one for one in ids_of(statement, truncated, build)}
+DEFAULT = backtick_rules(Quoting.STRINGS, Charset.SAFE)
+ANSI = backtick_rules(Quoting.NAMES, Charset.SAFE)
+PLAIN = backtick_rules(Quoting.PLAIN, Charset.SAFE)
+SJIS = backtick_rules(Quoting.STRINGS, Charset.SJIS)
 
 
-def digest(statement: str) -> str | None:
-    return ids(statement.encode())[DIGEST].id
+def ids(
+    statement: bytes, build: Build = BUILD, *, truncated: bool = False, rules: int = DEFAULT
+) -> dict[str, OtherId]:
+    return {one.name: one for one in ids_of(statement, truncated, rules, build)}
+
+
+def digest(statement: str, rules: int = DEFAULT) -> str | None:
+    return ids(statement.encode(), rules=rules)[DIGEST].id
 
 
 @pytest.mark.parametrize(
@@ -122,10 +132,74 @@ def test_no_checksum_where_the_tool_is_derailed(statement: str) -> None:
     assert found.why
 
 
-@given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_have_ids_or_reasons(statement: bytes, truncated: bool) -> None:
-    for one in ids(statement, truncated=truncated).values():
+def test_double_quotes_are_read_as_the_session_reads_them() -> None:
+    statement = 'select "a""b", "from" from t where c = \'x\''
+    assert digest(statement, ANSI) == digest('select `a"b`, `from` from t where c = 1')
+    assert digest(statement, ANSI) != digest(statement)
+    assert digest(statement) == digest("select 1, 2 from t where c = 3")
+
+
+def test_the_checksum_does_not_depend_on_the_session() -> None:
+    for statement in (b'select "a" from t', b"select a from t where b = 'x'"):
+        for rules in (0, ANSI, PLAIN, SJIS):
+            assert ids(statement, rules=rules)[CHECKSUM] == ids(statement)[CHECKSUM]
+        assert ids(statement)[CHECKSUM].id is not None
+
+
+def test_backslashes_are_read_as_the_session_reads_them() -> None:
+    statement = "select 'a\\', b, 'c' from t"
+    assert digest(statement, PLAIN) == digest("select 'a', b, 'c' from t")
+    assert digest("select 'a\\', b, ' from t") == digest("select 'a' from t")
+    assert ids(statement.encode(), rules=PLAIN)[CHECKSUM].id is None
+    wide = b"select '\x95\x5c', b, 'c' from t"
+    assert ids(wide, rules=SJIS)[DIGEST] == ids(statement.encode(), rules=PLAIN)[DIGEST]
+
+
+@pytest.mark.parametrize(
+    ("rules", "statement", "why"),
+    [
+        (0, b'select "a" from t', "a setting that is not known"),
+        (0, b"select 'a\\' from t", "a setting that is not known"),
+        (PLAIN, b'select "a" from t', "a setting that is not known"),
+        (backtick_rules(Quoting.ESCAPES, Charset.SAFE), b'select "a"', "that is not known"),
+        (ANSI, b"select count (a) from t", "sql_mode"),
+        (SJIS, b"select \x95\x5c from t", "two bytes"),
+        (SJIS, b"select `\x83\x60` from t", "two bytes"),
+        (0, "select \u00e9 from t".encode(), "two bytes"),
+    ],
+)
+def test_no_digest_where_the_session_decides(rules: int, statement: bytes, why: str) -> None:
+    found = ids(statement, rules=rules)[DIGEST]
+    assert found.id is None
+    assert why in found.why
+
+
+def test_a_statement_without_quotes_needs_no_settings() -> None:
+    assert digest("select a from t where b in (1, 2)", 0) == digest(
+        "select a from t where b in (1)"
+    )
+
+
+@given(st.binary(max_size=300), st.booleans(), st.integers(0, COUNTS[Lexis.BACKTICK].rules - 1))
+def test_any_bytes_have_ids_or_reasons(statement: bytes, truncated: bool, rules: int) -> None:
+    for one in ids(statement, truncated=truncated, rules=rules).values():
         assert (one.id is None) == bool(one.why)
+
+
+#: So that many statements have quotes, and characters of two bytes.
+_PIECES = [b"a", b" ", b"'", b'"', b"`", b"\\", b"\x95", b"\x5c", b"\x60", b"1", b",", b"("]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map(b"".join))
+def test_an_id_without_known_settings_is_that_of_every_session(text: bytes) -> None:
+    statement = b"select " + text
+    found = ids(statement, rules=0)[DIGEST]
+    if found.id is None:
+        return
+    for quoting in (Quoting.STRINGS, Quoting.NAMES, Quoting.PLAIN_NAMES):
+        for charset in (Charset.SAFE, Charset.SJIS, Charset.GBK, Charset.BIG5):
+            one = ids(statement, rules=backtick_rules(quoting, charset))[DIGEST]
+            assert one.id in (found.id, None)
 
 
 @given(st.text("zq", min_size=8, max_size=12), st.sampled_from(["select '{}'", 'select "{}"']))

@@ -49,9 +49,9 @@ class Language:
     lexis: Lexis | None = None  #: the lexical rules; None: it is not SQL
     #: `shape` takes `rules`: the session's settings that came with the text (qjoule.shapes.rules).
     follows_rules: bool = False
-    #: (statement, whether it was cut, a version of the server) to its ids in other tools, if they
-    #: can be computed.
-    ids: Callable[[bytes, bool, Build], Iterable[OtherId]] | None = None
+    #: (statement, whether it was cut, its session's rules, a version of the server) to its ids in
+    #: other tools, if they can be computed.
+    ids: Callable[[bytes, bool, int, Build], Iterable[OtherId]] | None = None
 
 
 class References(Protocol):

@@ -29,8 +29,11 @@ class OtherIds:
         }
         self._builds = [(kind, build) for (kind, _, _), build in sorted(builds.items())]
 
-    def of(self, text: bytes, dialect: int, truncated: bool) -> tuple[OtherId, ...]:
-        """The ids of a statement, which may be any bytes, on each version that is traced."""
+    def of(self, text: bytes, dialect: int, truncated: bool, rules: int) -> tuple[OtherId, ...]:
+        """The ids of a statement, which may be any bytes, on each version that is traced.
+
+        `rules`: number of its session's settings (`qjoule.shapes.rules`); 0: none is known.
+        """
         compute = LANGUAGES[dialect].ids
         if compute is None:
             return ()
@@ -40,7 +43,7 @@ class OtherIds:
             one
             for kind, build in self._builds
             if kind in kinds
-            for one in compute(text[:MAX_TEXT_BYTES], cut, build)
+            for one in compute(text[:MAX_TEXT_BYTES], cut, rules, build)
         )
         return tuple(dict.fromkeys(found))
 

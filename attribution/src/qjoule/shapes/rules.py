@@ -56,6 +56,11 @@ def backtick_rules(quoting: Quoting, charset: Charset) -> int:
     return quoting * len(Charset) + charset
 
 
+def backtick_settings(rules: int) -> tuple[Quoting, Charset]:
+    """What the rules with this number are."""
+    return Quoting(rules // len(Charset)), Charset(rules % len(Charset))
+
+
 def standard_rules(backslash: Backslash, *, safe: bool) -> int:
     """The number of these rules; `safe`: no second byte of a character is a backslash."""
     return backslash * 2 + safe
@@ -99,7 +104,7 @@ def class_by_rules(lexis: Lexis, rules: int, byte: int) -> C:  # noqa: PLR0911
             always, maybe = C.BACKSLASH_ALWAYS, C.BACKSLASH_MAYBE
             return {Backslash.ESCAPES: always, Backslash.UNKNOWN: maybe}.get(backslash, cls)
         return C.LEAD_MAYBE if byte in _HIGH and not safe else cls
-    quoting, charset = Quoting(rules // len(Charset)), Charset(rules % len(Charset))
+    quoting, charset = backtick_settings(rules)
     if cls is C.BACKSLASH:
         return _BACKSLASH.get(quoting, cls)
     if cls is C.DOUBLE:

@@ -85,7 +85,8 @@ class Names:
         named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
         self._references.learn(shape, dialect, named.text)
         if self._other_ids is not None:
-            self._add_ids(shape, self._other_ids.of(text, read_as, is_truncated(frame)))
+            cut, rules = is_truncated(frame), rules_of(frame)
+            self._add_ids(shape, self._other_ids.of(text, read_as, cut, rules))
         self._by_hash[shape] = (named.fingerprint, named.text)
         self._text_bytes += len(named.text)
         while len(self._by_hash) > self._max_hashes or self._text_bytes > MAX_TEXT_BYTES:

@@ -171,7 +171,8 @@ class Statements:
                 return
         truncated = is_truncated(frame)
         text, read_as = self._references.statement(frame.text, dialect)
-        named = self._fingerprint(text, read_as, truncated, rules=rules_of(frame))
+        rules = rules_of(frame)
+        named = self._fingerprint(text, read_as, truncated, rules=rules)
         self._references.learn(shape, dialect, named.text)
         code = self._code(named.fingerprint, named.text)
         self._by_hash[shape] = code
@@ -187,7 +188,7 @@ class Statements:
             row |= {"dialect": DIALECTS[dialect], "server": server, "truncated": truncated}
             self._shapes.append(row)
             if self._other_ids is not None:
-                self._add_ids(shape, self._other_ids.of(text, read_as, truncated))
+                self._add_ids(shape, self._other_ids.of(text, read_as, truncated, rules))
         if self._capture:
             row = {"shape": shape, "t_ns": frame.t_ns, "server": server, "text": frame.text}
             self._statements.append(row | {"statement_bytes": int(record["statement_bytes"])})

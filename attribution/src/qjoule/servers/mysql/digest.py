@@ -5,7 +5,8 @@ It is the SHA-256 of the numbers of the statement's tokens and of its identifier
 lists of values have become one token (Reference Manual, "Performance Schema Statement Digests and
 Sampling"). The numbers are the server's own, see `vocabulary`. What a session or the grammar
 decides cannot be told from the text alone; such a statement has no digest here, rather than one
-that may be wrong. The session's sql_mode is taken to be without ANSI_QUOTES, IGNORE_SPACE and
+that may be wrong. ANSI_QUOTES and NO_BACKSLASH_ESCAPES have already decided what of the statement
+is left. A session that has neither is taken to be without IGNORE_SPACE, and every session without
 HIGH_NOT_PRECEDENCE, as by default.
 """
 
@@ -30,7 +31,7 @@ from qjoule.servers.mysql.vocabulary import (
     VALUES,
     WITH_ROLLUP,
 )
-from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING
+from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, STRING
 
 #: `max_digest_length` unless configured: longer ones are of the statement's start.
 MAX_BYTES = 1024
@@ -38,11 +39,12 @@ _TOKEN_BYTES = 2
 _IDENTIFIER_BYTES_MAX = 0xFFFF
 _USER_NAME = "".join(sorted(set(string.ascii_letters + string.digits + "._$")))
 _LETTER = r"[A-Za-z0-9_$\x80-\xff]"
+_QUOTED = "{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*{0}(?!{0})"
 _LEXER = re.compile(
     rf"""(?P<space>[ ]++)
     |(?P<value>[nNxXbB]{STRING}|[{NUMBER}{STRING}{PARAMETER}]|\?)
     |(?P<charset>_[A-Za-z0-9]++(?=[ ]?[{STRING}{NUMBER}]))
-    |(?P<quoted>`(?:[^`]|``)*+`)
+    |(?P<quoted>{_QUOTED.format("`")}|{_QUOTED.format('"')})
     |(?P<hidden>/\*|\|\|)
     |(?P<variable>@@)
     |(?P<user>@[{_USER_NAME}]*+)
@@ -50,7 +52,9 @@ _LEXER = re.compile(
     |(?P<sign><=>|->>|->|<=|>=|<>|!=|:=|<<|>>|&&|.)""",
     re.VERBOSE | re.DOTALL,
 )
-_STICKS, _DOTTED = re.compile(rf"{_LETTER}|{NUMBER}"), re.compile(rf"\.{_LETTER}")
+_STICKS = re.compile(rf"{_LETTER}|[{NUMBER}{DIGITS_OF_NAME}]")
+_SPACED = re.compile(rf"({_LETTER}++)[ ]++\(")
+_DOTTED = re.compile(rf"\.{_LETTER}")
 _DEFINITIONS = frozenset(("CREATE", "ALTER"))
 #: What follows ORDER BY or GROUP BY and its list.
 _ENDS_LIST = frozenset(
@@ -64,16 +68,32 @@ class NoDigest(Exception):
     """The digest cannot be told; the text gives the reason."""
 
 
-def digest(reduced: str, vocabulary: Mapping[str, int], most: int = MAX_BYTES) -> str:
-    """The DIGEST of a reduced statement: 64 hex digits.
+def digest(
+    reduced: str,
+    vocabulary: Mapping[str, int],
+    most: int = MAX_BYTES,
+    *,
+    is_default: bool = True,
+) -> str:
+    """The DIGEST of a reduced statement: 64 hex digits. `is_default`: its session is known to have
+    neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES, so other modes are taken to be by default too.
 
     Raises:
         NoDigest: it cannot be told from the text.
     """
+    if not is_default:
+        _check_spaces(reduced, vocabulary)
     tokens = _Tokens(vocabulary, most)
     for text, name in _lexed(reduced, vocabulary):
         tokens.add(text, name)
     return hashlib.sha256(tokens.content()).hexdigest()
+
+
+def _check_spaces(reduced: str, vocabulary: Mapping[str, int]) -> None:
+    """Refuses `COUNT (`: the mode ANSI, and IGNORE_SPACE itself, make it the function."""
+    for found in _SPACED.finditer(reduced):
+        if found[1].upper() + "(" in vocabulary:
+            raise NoDigest("sql_mode decides what a word in front of a blank and ( is")
 
 
 def _lexed(reduced: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, str | None]]:
@@ -123,7 +143,8 @@ def _token(
     if kind == "charset":
         return CHARSET, None
     if kind == "quoted":
-        return NAME, found[0][1:-1].replace("``", "`")
+        quote = found[0][0]
+        return NAME, found[0][1:-1].replace(quote * 2, quote)
     if kind == "word":
         return _word(reduced, found, vocabulary, before)
     return found[0], None

@@ -33,6 +33,6 @@ def query_id(text: bytes) -> tuple[int, OtherId] | None:
     return shape, OtherId(QUERY_ID, str(number - 2 * _SIGN if number >= _SIGN else number), _OF)
 
 
-def ids_of(_text: bytes, _truncated: bool, _build: Build) -> Iterator[OtherId]:
+def ids_of(_text: bytes, _truncated: bool, _rules: int, _build: Build) -> Iterator[OtherId]:
     """What holds of a statement until the server has reported its queryid."""
     yield OtherId(QUERY_ID, None, _OF, _NOT_TOLD)
