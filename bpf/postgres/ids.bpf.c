@@ -33,6 +33,8 @@ static __always_inline void tell(struct qj_cpu_state *cpu, struct thread_state *
 	bpf_map_update_elem(&seen, &key, &yes, BPF_ANY);
 }
 
+#define PORTAL_START_TO_CREATED 16 /* from atStart to creation_time: struct portal_state */
+
 /* List, src/include/nodes/pg_list.h */
 struct list {
 	__u32 type;
@@ -58,6 +60,22 @@ static __always_inline __u64 id_of(const volatile __u64 *facts, __u64 portal)
 	return id;
 }
 
+/*
+ * Beside reads of sockets, executed.bpf.c begins the query at the same function and notes the time
+ * of the portal's message. If that program has not run yet, the shape is another statement's.
+ */
+static __always_inline bool begun(const struct thread_state *thread, const volatile __u64 *facts,
+				  __u64 portal)
+{
+	__u64 created = 0;
+
+	if (thread->rung != QJ_RUNG_SYMBOL || !facts[QJ_POSTGRES_NEXT_READ])
+		return true;
+	portal += facts[QJ_POSTGRES_PORTAL_START] + PORTAL_START_TO_CREATED;
+	bpf_probe_read_user(&created, sizeof(created), (const void *)portal);
+	return thread->postgres.ran && thread->postgres.created == created;
+}
+
 /* PortalRun(Portal portal, long count, bool isTopLevel, ...) */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_query_id, __u64 portal, __u64 count, __u8 top_level)
@@ -69,7 +87,8 @@ int BPF_KPROBE(postgres_query_id, __u64 portal, __u64 count, __u8 top_level)
 	if (!thread || !thread->begin_ns || thread->borrowed || !thread->shape || !top_level)
 		return 0;
 	facts = facts_of(thread);
-	if (!facts[QJ_POSTGRES_PORTAL_PLANS] || !facts[QJ_POSTGRES_QUERY_ID])
+	if (!facts[QJ_POSTGRES_PORTAL_PLANS] || !facts[QJ_POSTGRES_QUERY_ID] ||
+	    !begun(thread, facts, portal))
 		return 0;
 	id = id_of(facts, portal);
 	if (id)

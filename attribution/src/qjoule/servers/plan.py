@@ -197,10 +197,11 @@ def build_plan(
             PlannedServer(
                 replace(server, id=next(numbers)),
                 choice,
-                probes=(boundary + resolution.names if on_symbols else ())
+                # What is attached to one function last runs first: ids are of begun queries.
+                probes=(resolution.ids if ids else ())
+                + (boundary + resolution.names if on_symbols else ())
                 + resolution.parallel
-                + (resolution.children if children else ())
-                + (resolution.ids if ids else ()),
+                + (resolution.children if children else ()),
                 facts=support.facts(server, resolution, choice.rung),
                 library=resolution.library,
                 library_handle=resolution.handle,
