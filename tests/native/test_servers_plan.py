@@ -150,7 +150,7 @@ def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
 
 def _besides_memory(planned: PlannedServer) -> tuple[str, ...]:
     """Its notes, without those on what is read in memory: toys keep no sessions."""
-    unread = ("before tracing", "shapes end where")
+    unread = ("before tracing", "shapes end where", "no session has an application")
     return tuple(note for note in planned.notes if not any(part in note for part in unread))
 
 
@@ -199,13 +199,15 @@ def test_two_functions_of_one_name_are_none(tmp_path: Path) -> None:
     path = toy_server(tmp_path / "mysqld", [MYSQL_8, LOGS[0][0], *DATABASES])
     (planned,) = build_plan([describe(1, "mysql", path, encryption=True)], KERNEL).servers
     assert [probe.role for probe in planned.probes] == ["mysql-begin-thd-first", "mysql-end"]
-    assert "users and databases of its sessions are not known: two" in planned.notes[-1]
+    (said,) = _besides_memory(planned)
+    assert "users and databases of its sessions are not known: two" in said
 
 
 def test_a_server_without_the_functions_for_names_says_so(toys: dict[str, Path]) -> None:
     server = describe(1, "mysql", toys["mysql"], encryption=True)
     (planned,) = build_plan([server], KERNEL).traced
-    assert "databases of its sessions are not known: no general_log_print" in planned.notes[-1]
+    (said,) = _besides_memory(planned)
+    assert "databases of its sessions are not known: no general_log_print" in said
 
 
 def test_a_server_without_the_functions_for_children_is_traced_and_says_so(
@@ -229,7 +231,7 @@ def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) 
     ]
     texts = {"statements", "last-bucket", "plan", "plan-text"}
     ids = {"portal-plans", "query-id"}
-    assert set(planned.facts) == {"send-buffer", "conforming", *texts, *ids}
+    assert set(planned.facts) == {"send-buffer", "conforming", "application", *texts, *ids}
     assert planned.boundary_cost_ns == 0
 
 
@@ -239,7 +241,8 @@ def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
     (planned,) = build_plan([server], KERNEL).servers
     roles = [probe.role for probe in planned.probes]
     assert roles == ["postgres-activity", "postgres-portal-run", "postgres-failed"]
-    replies, prepared, workers, tags, portals = planned.notes
+    names, replies, prepared, workers, tags, portals = planned.notes
+    assert "user and database are not known" in names
     assert "statements prepared before tracing have no text" in prepared
     assert "have no tags: no MyProcPort" in tags
     assert "each part that is fetched of a portal counts" in portals
