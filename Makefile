@@ -29,7 +29,7 @@ SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
 TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
                   -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer
-TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lm
+TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lzstd -lm
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
 ROOT_SOURCES := $(wildcard tracer/root/*.c)

@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 12
+#define QJ_CONTRACT_VERSION 13
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -401,6 +401,14 @@ struct qj_domain {
 	char name[24];	 /* package, core, uncore, dram, psys, rest */
 };
 
+/* What was written to the spool so far. Earlier blocks of the stream name what those frames mean.
+ */
+struct qj_spooled {
+	__u64 frames;
+	__u64 bytes;
+	__u64 queries;
+};
+
 /* Last record of a complete stream. */
 struct qj_end {
 	__u64 t_ns;
@@ -429,6 +437,7 @@ enum qj_block_kind {
 	QJ_BLOCK_CHILD = 16,
 	QJ_BLOCK_SEGMENT_MORE = 17,
 	QJ_BLOCK_PACKAGE_TIME = 18,
+	QJ_BLOCK_SPOOLED = 19,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -440,6 +449,34 @@ struct qj_block {
 	__u32 count;
 	__u32 payload_bytes;
 	__u64 t_ns;
+};
+
+/* ---- framing of the spool ------------------------------------------------------------------- */
+
+#define QJ_FRAME_MAGIC 0x31464a51 /* "QJF1" */
+/* The payload of a frame is not longer, before it is compressed. */
+#define QJ_FRAME_BYTES (16u << 20)
+
+enum qj_codec {
+	QJ_CODEC_NONE = 0,
+	QJ_CODEC_ZSTD = 1,
+};
+
+/*
+ * A frame is this header and stored_bytes of payload: blocks without texts, sessions and tasks,
+ * which the stream alone contains. The checksum is XXH3 (64 bits) of the header, with a checksum of
+ * 0, and of the payload as it is stored.
+ */
+struct qj_frame {
+	__u32 magic;
+	__u32 version; /* QJ_CONTRACT_VERSION */
+	__u64 number;  /* from 1 */
+	__u64 t_ns;
+	__u32 bytes; /* of the payload, once it is not compressed any more */
+	__u32 stored_bytes;
+	__u32 codec; /* enum qj_codec */
+	__u32 reserved;
+	__u64 checksum;
 };
 
 #ifdef __cplusplus
@@ -467,5 +504,7 @@ QJ_ASSERT_SIZE(qj_cpu, 16);
 QJ_ASSERT_SIZE(qj_domain, 72);
 QJ_ASSERT_SIZE(qj_end, 16);
 QJ_ASSERT_SIZE(qj_block, 24);
+QJ_ASSERT_SIZE(qj_spooled, 24);
+QJ_ASSERT_SIZE(qj_frame, 48);
 
 #endif /* QJOULE_H */

@@ -14,7 +14,12 @@ ROOT = Path(__file__).resolve().parents[1]
 _FLAGS = ("-Wall", "-Wextra", "-Werror", "-Ibpf", "-shared", "-fPIC")
 
 
-def compiled(*sources: str, compiler: str = "cc", flags: tuple[str, ...] = ("-O1",)) -> ctypes.CDLL:
+def compiled(
+    *sources: str,
+    compiler: str = "cc",
+    flags: tuple[str, ...] = ("-O1",),
+    libraries: tuple[str, ...] = (),
+) -> ctypes.CDLL:
     """The library of these sources. Their paths, and those in `flags`, are relative to the
     repository.
 
@@ -24,6 +29,6 @@ def compiled(*sources: str, compiler: str = "cc", flags: tuple[str, ...] = ("-O1
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory) / "library.so"
         registry = registry_include(Path(directory))
-        command = [compiler, *_FLAGS, registry, *flags, *sources, "-o", str(library)]
-        subprocess.run(command, cwd=ROOT, check=True)
+        command = [compiler, *_FLAGS, registry, *flags, *sources, *libraries, "-o"]
+        subprocess.run([*command, str(library)], cwd=ROOT, check=True)
         return ctypes.CDLL(str(library))

@@ -20,6 +20,7 @@
 #include "probes.h"
 #include "pump.h"
 #include "root_part.h"
+#include "spool.h"
 #include "stream.h"
 #include "topology.h"
 
@@ -41,6 +42,7 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 	signal(SIGPIPE, SIG_IGN); /* a closed reader appears as an error of write() */
+	signal(SIGXFSZ, SIG_IGN); /* so does a file that may not grow */
 }
 
 /*
@@ -145,6 +147,7 @@ int main(int argc, char **argv)
 	struct energy_env env = {0};
 	struct energy_source *energy = NULL;
 	struct probes probes = {0};
+	struct spool *spool = NULL;
 	struct stream *stream = NULL;
 	struct pump *pump = NULL;
 	char why[ENERGY_WHY_BYTES];
@@ -176,7 +179,10 @@ int main(int argc, char **argv)
 		goto out;
 
 	err = -ENOMEM;
-	stream = stream_new(STDOUT_FILENO);
+	if (options.spool_fd >= 0)
+		spool = spool_new(options.spool_fd, options.spool_bytes, options.compress);
+	if (spool || options.spool_fd < 0)
+		stream = stream_new(STDOUT_FILENO, spool);
 	if (stream)
 		pump = pump_new(&probes, energy, stream, &options, cpus, cpu_count);
 	if (pump)
@@ -194,6 +200,7 @@ int main(int argc, char **argv)
 out:
 	pump_free(pump);
 	stream_free(stream);
+	spool_free(spool);
 	probes_detach(&probes);
 	energy_close(energy);
 	return err ? 1 : 0;

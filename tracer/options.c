@@ -11,6 +11,8 @@
 #include "plan_options.h"
 #include "topology.h"
 
+#define SPOOL_BYTES (16ull << 30)
+
 static const char usage[] =
     "usage: qjoule-tracer [options] >stream\n"
     "Attaches to database servers and writes what it sees as a binary stream (bpf/qjoule.h).\n"
@@ -47,6 +49,9 @@ static const char usage[] =
     "  --reader PID                  who reads the stream: counted as tracer\n"
     "  --control-fd FD               stop at its end of file\n"
     "  --root FD                     the root part's socket: it loads and attaches\n"
+    "  --spool-fd FD                 a file that takes segments, queries, energy and CPU time\n"
+    "  --spool-mb N                  stop when it would be larger (16384)\n"
+    "  --compress                    compress it (zstd)\n"
     "  --verbose                     what libbpf and the kernel's verifier say\n";
 
 static int fail(const char *option, const char *value)
@@ -87,6 +92,9 @@ enum {
 	OPT_READER,
 	OPT_CONTROL_FD,
 	OPT_ROOT,
+	OPT_SPOOL_FD,
+	OPT_SPOOL_MB,
+	OPT_COMPRESS,
 	OPT_VERBOSE,
 	OPT_ENERGY_SOURCES,
 	OPT_HELP,
@@ -114,6 +122,9 @@ static const struct option long_options[] = {
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
     {"root", required_argument, NULL, OPT_ROOT},
+    {"spool-fd", required_argument, NULL, OPT_SPOOL_FD},
+    {"spool-mb", required_argument, NULL, OPT_SPOOL_MB},
+    {"compress", no_argument, NULL, OPT_COMPRESS},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"energy-sources", no_argument, NULL, OPT_ENERGY_SOURCES},
     {"help", no_argument, NULL, OPT_HELP},
@@ -193,6 +204,17 @@ static int parse_one(struct options *o, int option, const char *value)
 		err = parse_unsigned(value, 0, 1 << 20, &n);
 		o->root_fd = n;
 		return err;
+	case OPT_SPOOL_FD:
+		err = parse_unsigned(value, 3, 1 << 20, &n);
+		o->spool_fd = n;
+		return err;
+	case OPT_SPOOL_MB:
+		err = parse_unsigned(value, 1, 1 << 30, &n);
+		o->spool_bytes = (uint64_t)n << 20;
+		return err;
+	case OPT_COMPRESS:
+		o->compress = true;
+		return 0;
 	case OPT_VERBOSE:
 		o->verbose = true;
 		return 0;
@@ -213,6 +235,8 @@ int options_parse(struct options *o, int argc, char **argv)
 	o->cpu_topology = TOPOLOGY_DIR;
 	o->control_fd = -1;
 	o->root_fd = -1;
+	o->spool_fd = -1;
+	o->spool_bytes = SPOOL_BYTES;
 	for (int i = 0; i < QJ_COUNTERS + QJ_MORE; i++)
 		o->counters[i].type = UINT32_MAX;
 
@@ -241,5 +265,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	if (o->more_counters && o->mode == QJ_MODE_LIVE)
 		return fail("--counter",
 			    "more"); /* rows of sums have no room for further counters */
+	if (o->spool_fd >= 0 && o->mode == QJ_MODE_LIVE)
+		return fail("--mode", "live"); /* sums are few: they go to the reader */
 	return 0;
 }

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KINDS (QJ_BLOCK_PACKAGE_TIME + 1)
+#include "spool.h"
+
+#define KINDS (QJ_BLOCK_SPOOLED + 1)
 /* If the reader is further behind than this, we wait for it, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
 
@@ -23,6 +25,8 @@ struct stream {
 	bool out_of_memory;
 	struct buffer out; /* blocks that the reader has not yet taken */
 	struct buffer kinds[KINDS];
+	struct spool *spool;
+	uint64_t queries; /* in the spool so far */
 };
 
 /* Names and texts come first, so that a reader knows what later blocks refer to. */
@@ -31,16 +35,40 @@ static const enum qj_block_kind write_order[] = {
     QJ_BLOCK_TEXT,	   QJ_BLOCK_SESSION,   QJ_BLOCK_SEGMENT, QJ_BLOCK_SEGMENT_COUNTERS,
     QJ_BLOCK_SEGMENT_MORE, QJ_BLOCK_CHILD,     QJ_BLOCK_QUERY,	 QJ_BLOCK_ENERGY,
     QJ_BLOCK_PACKAGE_TIME, QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,	 QJ_BLOCK_CPU_TIME,
-    QJ_BLOCK_END,
+    QJ_BLOCK_SPOOLED,	   QJ_BLOCK_END,
 };
 
-struct stream *stream_new(int fd)
+/* Where a block goes if there is a spool. */
+static bool to_reader(enum qj_block_kind kind)
+{
+	switch (kind) {
+	case QJ_BLOCK_SEGMENT:
+	case QJ_BLOCK_SEGMENT_COUNTERS:
+	case QJ_BLOCK_SEGMENT_MORE:
+	case QJ_BLOCK_CHILD:
+	case QJ_BLOCK_QUERY:
+	case QJ_BLOCK_ENERGY:
+	case QJ_BLOCK_CPU_TIME:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* What clients sent, and names of processes, only go to the reader, which leaves literals out. */
+static bool to_spool(enum qj_block_kind kind)
+{
+	return kind != QJ_BLOCK_TEXT && kind != QJ_BLOCK_SESSION && kind != QJ_BLOCK_TASK;
+}
+
+struct stream *stream_new(int fd, struct spool *spool)
 {
 	struct stream *stream = calloc(1, sizeof(*stream));
 
 	if (!stream)
 		return NULL;
 	stream->fd = fd;
+	stream->spool = spool;
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	return stream;
 }
@@ -118,25 +146,58 @@ static void append(struct stream *stream, const void *data, size_t bytes)
 	stream->out.used += bytes;
 }
 
+static struct qj_block head_of(const struct stream *stream, enum qj_block_kind kind,
+			       uint64_t now_ns)
+{
+	return (struct qj_block){
+	    .magic = QJ_BLOCK_MAGIC,
+	    .kind = kind,
+	    .count = stream->kinds[kind].count,
+	    .payload_bytes = stream->kinds[kind].used,
+	    .t_ns = now_ns,
+	};
+}
+
 static void append_kind(struct stream *stream, enum qj_block_kind kind, uint64_t now_ns)
 {
 	struct buffer *buffer = &stream->kinds[kind];
-	struct qj_block head = {
-	    .magic = QJ_BLOCK_MAGIC,
-	    .kind = kind,
-	    .count = buffer->count,
-	    .payload_bytes = buffer->used,
-	    .t_ns = now_ns,
-	};
+	struct qj_block head = head_of(stream, kind, now_ns);
 
-	if (!buffer->used)
-		return;
-	/* Blocks with text have their own headers. */
-	if (kind != QJ_BLOCK_TEXT && kind != QJ_BLOCK_SESSION)
-		append(stream, &head, sizeof(head));
-	append(stream, buffer->data, buffer->used);
+	if (buffer->used && (!stream->spool || to_reader(kind))) {
+		/* Blocks with text have their own headers. */
+		if (kind != QJ_BLOCK_TEXT && kind != QJ_BLOCK_SESSION)
+			append(stream, &head, sizeof(head));
+		append(stream, buffer->data, buffer->used);
+	}
 	buffer->used = 0;
 	buffer->count = 0;
+}
+
+/* Writes a frame of the collected records from where they are. Then the stream says so. */
+static int spool_kinds(struct stream *stream, uint64_t now_ns, const struct qj_block *flush)
+{
+	struct qj_block heads[KINDS];
+	struct qj_spooled spooled;
+	int err;
+
+	for (size_t i = 0; i < sizeof(write_order) / sizeof(write_order[0]); i++) {
+		enum qj_block_kind kind = write_order[i];
+
+		if (!stream->kinds[kind].used || !to_spool(kind))
+			continue;
+		heads[kind] = head_of(stream, kind, now_ns);
+		spool_add(stream->spool, &heads[kind], sizeof(heads[kind]));
+		spool_add(stream->spool, stream->kinds[kind].data, stream->kinds[kind].used);
+	}
+	if (flush->t_ns)
+		spool_add(stream->spool, flush, sizeof(*flush));
+	err = spool_write(stream->spool, now_ns);
+	stream->queries += stream->kinds[QJ_BLOCK_QUERY].count;
+	spooled.frames = spool_frames(stream->spool);
+	spooled.bytes = spool_bytes(stream->spool);
+	spooled.queries = stream->queries;
+	stream_add(stream, QJ_BLOCK_SPOOLED, &spooled, sizeof(spooled));
+	return err;
 }
 
 /* Writes what the reader takes without blocking; waits for it while more than `limit` is left. */
@@ -173,13 +234,15 @@ int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool
 	    .kind = QJ_BLOCK_FLUSH,
 	    .t_ns = flush_ns,
 	};
-	int err;
+	int err, failed = 0;
 
+	if (stream->spool)
+		failed = spool_kinds(stream, now_ns, &flush);
 	for (size_t i = 0; i < sizeof(write_order) / sizeof(write_order[0]); i++)
 		append_kind(stream, write_order[i], now_ns);
 	if (flush_ns)
 		append(stream, &flush, sizeof(flush));
-	err = drain(stream, last ? 0 : WAITING_BYTES);
+	err = drain(stream, last ? 0 : WAITING_BYTES) ?: failed;
 	if (err)
 		return err;
 	return stream->out_of_memory ? -ENOMEM : 0;

@@ -11,7 +11,10 @@
 
 struct stream;
 
-struct stream *stream_new(int fd);
+struct spool;
+
+/* Writes to `fd`. If `spool` is not NULL, bulk records go there instead. */
+struct stream *stream_new(int fd, struct spool *spool);
 void stream_free(struct stream *stream);
 
 /* Collects one record of a kind with a fixed size. */

@@ -40,6 +40,8 @@ STRUCTS = {
     "qj_domain": contract.DOMAIN,
     "qj_end": contract.END,
     "qj_block": contract.BLOCK,
+    "qj_spooled": contract.SPOOLED,
+    "qj_frame": contract.FRAME,
 }
 #: enum name: (prefix of its constants, the Python enum, constants that are not members)
 ENUMS = {
@@ -54,6 +56,7 @@ ENUMS = {
     "qj_domain_kind": ("QJ_DOMAIN_", contract.DomainKind, ()),
     "qj_mode": ("QJ_MODE_", contract.Mode, ()),
     "qj_block_kind": ("QJ_BLOCK_", contract.Block, ()),
+    "qj_codec": ("QJ_CODEC_", contract.Codec, ()),
 }
 #: Enums generated from the registry of servers: (prefix, numbers by the registry's names).
 REGISTERED = {
@@ -66,6 +69,8 @@ REGISTERED = {
 CONSTANTS = {
     "QJ_CONTRACT_VERSION": contract.CONTRACT_VERSION,
     "QJ_BLOCK_MAGIC": contract.BLOCK_MAGIC,
+    "QJ_FRAME_MAGIC": contract.FRAME_MAGIC,
+    "QJ_FRAME_BYTES": contract.FRAME_BYTES,
     "QJ_COUNTERS": len(contract.COUNTER_NAMES),
     "QJ_MORE": contract.MORE_COUNTERS,
     "QJ_WHOLE": contract.WHOLE,

@@ -11,8 +11,10 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 12
+CONTRACT_VERSION = 13
 BLOCK_MAGIC = 0x31424A51
+FRAME_MAGIC = 0x31464A51
+FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
@@ -153,6 +155,14 @@ class Block(IntEnum):
     CHILD = 16
     SEGMENT_MORE = 17
     PACKAGE_TIME = 18
+    SPOOLED = 19
+
+
+class Codec(IntEnum):
+    """How a frame's payload is stored."""
+
+    NONE = 0
+    ZSTD = 1
 
 
 SEGMENT = np.dtype(
@@ -351,6 +361,20 @@ DOMAIN = np.dtype(
     ]
 )
 END = np.dtype([("t_ns", "<u8"), ("reason", "<u4"), ("reserved", "<u4")])
+SPOOLED = np.dtype([("frames", "<u8"), ("bytes", "<u8"), ("queries", "<u8")])
+FRAME = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("version", "<u4"),
+        ("number", "<u8"),
+        ("t_ns", "<u8"),
+        ("bytes", "<u4"),
+        ("stored_bytes", "<u4"),
+        ("codec", "<u4"),
+        ("reserved", "<u4"),
+        ("checksum", "<u8"),
+    ]
+)
 BLOCK = np.dtype(
     [
         ("magic", "<u4"),
@@ -378,4 +402,5 @@ RECORDS: dict[Block, np.dtype] = {
     Block.AGGREGATE: AGGREGATE,
     Block.PACKAGE_TIME: PACKAGE_TIME,
     Block.END: END,
+    Block.SPOOLED: SPOOLED,
 }

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the tracer's spool: frames of blocks with checksums (`struct qj_frame` of bpf/qjoule.h).
+
+A spool may have been cut off at any byte, or damaged since. A frame that is not whole is left out,
+and the reader looks for the next one. What is missing is counted in `Damage`, never guessed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from qjoule.contract import CONTRACT_VERSION, FRAME, FRAME_BYTES, FRAME_MAGIC, Codec
+from qjoule.errors import QjouleError
+
+_MAGIC = struct.pack("<I", FRAME_MAGIC)
+_CHECKSUM_AT = FRAME.fields["checksum"][1] if FRAME.fields is not None else 0
+#: A compressed payload may be a little longer than the payload itself (ZSTD_compressBound).
+_MOST_STORED_BYTES = FRAME_BYTES + (FRAME_BYTES >> 8) + 64
+_SEARCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SpoolFrame:
+    """One frame. `payload` is a sequence of blocks, see `qjoule.stream.blocks`."""
+
+    number: int  #: from 1
+    t_ns: int  #: when it was written, CLOCK_MONOTONIC
+    payload: bytes
+    missing: int  #: frames before it that were left out
+
+
+@dataclass
+class Damage:
+    """What could not be read."""
+
+    frames: int = 0  #: known to be missing, by their numbers
+    bytes: int = 0  #: that belong to no whole frame
+    cut_at: int | None = None  #: where the last frame that is not whole begins
+
+
+class SpoolReader:
+    """Iterates over the whole frames of `file`, a seekable file.
+
+    The numbers of frames ascend. A frame that repeats a number, or precedes it, is left out.
+
+    Raises:
+        QjouleError: another version of qjoule wrote it.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._at = 0
+        self._number = 0
+        self.damage = Damage()
+
+    def __iter__(self) -> Iterator[SpoolFrame]:
+        self._file.seek(0)
+        while True:
+            begin = self._at
+            frame = self._frame(begin)
+            if frame is None:
+                found = self._search(begin + 1)
+                self.damage.bytes += (self._size() if found is None else found) - begin
+                if found is None:
+                    self.damage.cut_at = begin if begin < self._size() else None
+                    return
+                self._at = found
+                continue
+            self.damage.frames += frame.missing
+            self._number = frame.number
+            yield frame
+
+    def _frame(self, at: int) -> SpoolFrame | None:
+        """The whole frame that begins at `at`, or None."""
+        self._file.seek(at)
+        head = self._file.read(FRAME.itemsize)
+        if len(head) < FRAME.itemsize or not head.startswith(_MAGIC):
+            return None
+        fields = np.frombuffer(head, FRAME)[0]
+        stored_bytes, number = int(fields["stored_bytes"]), int(fields["number"])
+        if stored_bytes > _MOST_STORED_BYTES or fields["bytes"] > FRAME_BYTES:
+            return None
+        stored = self._file.read(stored_bytes)
+        if len(stored) < stored_bytes or _checksum(head, stored) != fields["checksum"]:
+            return None
+        # Only now: a flipped bit in the version is damage, not another version.
+        if fields["version"] != CONTRACT_VERSION:
+            raise QjouleError(
+                f"the recording was captured by a qjoule of contract version {fields['version']}, "
+                f"this one reads {CONTRACT_VERSION}: convert it with the qjoule that recorded it"
+            )
+        payload = _unpacked(stored, int(fields["codec"]), int(fields["bytes"]))
+        if payload is None or number <= self._number:
+            return None
+        self._at = at + FRAME.itemsize + stored_bytes
+        return SpoolFrame(number, int(fields["t_ns"]), payload, number - self._number - 1)
+
+    def _search(self, begin: int) -> int | None:
+        """Where the next whole frame begins, at `begin` or later."""
+        at = begin
+        while True:
+            self._file.seek(at)
+            piece = self._file.read(_SEARCH_BYTES)
+            found = piece.find(_MAGIC)
+            if found < 0 and len(piece) < _SEARCH_BYTES:
+                return None
+            if found < 0:
+                at += len(piece) - len(_MAGIC) + 1
+                continue
+            if self._is_whole(at + found):
+                return at + found
+            at += found + 1
+
+    def _is_whole(self, at: int) -> bool:
+        before = self._at
+        whole = self._frame(at) is not None
+        self._at = before
+        return whole
+
+    def _size(self) -> int:
+        return self._file.seek(0, 2)
+
+
+def _checksum(head: bytes, stored: bytes) -> int:
+    zeroed = head[:_CHECKSUM_AT] + bytes(8) + head[_CHECKSUM_AT + 8 :]
+    return xxh3_64_intdigest(zeroed + stored)
+
+
+def _unpacked(stored: bytes, codec: int, size: int) -> bytes | None:
+    """The payload, of exactly `size` bytes; None if it is not that long."""
+    if codec == Codec.NONE:
+        return stored if len(stored) == size else None
+    if codec != Codec.ZSTD:
+        return None
+    try:
+        return bytes(pa.Codec("zstd").decompress(stored, size, asbytes=True))
+    except (OSError, ValueError):  # it is whole, but no such data: a tracer does not write that
+        return None

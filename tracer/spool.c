@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+#include <zstd.h>
+
+#include "qjoule.h"
+
+/* Pieces of a frame: each kind of record has a header and its bytes. */
+#define PIECES 64
+/*
+ * The file is handed to the disk in steps of this size, each of which must be there before the next
+ * but one is begun. So a recording never has more than two steps of dirty pages, and the server's
+ * own writes do not wait for the kernel to clean up behind us (Documentation/admin-guide/sysctl/vm,
+ * dirty_ratio).
+ */
+#define STEP_BYTES (4ull << 20)
+/* The fastest level: a query must not cost more here than in the kernel. */
+#define LEVEL 1
+
+struct spool {
+	int fd, error;
+	uint64_t limit, written, frames;
+	uint64_t handed; /* the file up to here was handed to the disk */
+	ZSTD_CCtx *codec;
+	char *packed; /* the compressed payload */
+	size_t packed_size;
+	size_t bytes; /* of the next frame, not compressed */
+	unsigned count;
+	struct iovec pieces[PIECES + 1]; /* the first is the frame's header */
+};
+
+struct spool *spool_new(int fd, uint64_t limit, bool compress)
+{
+	struct spool *spool = calloc(1, sizeof(*spool));
+
+	if (!spool)
+		return NULL;
+	spool->fd = fd;
+	spool->limit = limit;
+	if (compress) {
+		spool->packed_size = ZSTD_compressBound(QJ_FRAME_BYTES);
+		spool->packed = malloc(spool->packed_size);
+		spool->codec = ZSTD_createCCtx();
+		if (!spool->packed || !spool->codec) {
+			spool_free(spool);
+			return NULL;
+		}
+		ZSTD_CCtx_setParameter(spool->codec, ZSTD_c_compressionLevel, LEVEL);
+	}
+	return spool;
+}
+
+void spool_free(struct spool *spool)
+{
+	if (!spool)
+		return;
+	ZSTD_freeCCtx(spool->codec);
+	free(spool->packed);
+	free(spool);
+}
+
+void spool_add(struct spool *spool, const void *data, size_t bytes)
+{
+	if (!bytes)
+		return;
+	if (spool->count == PIECES || spool->bytes + bytes > QJ_FRAME_BYTES) {
+		spool->error = spool->error ?: -EOVERFLOW;
+		return;
+	}
+	spool->pieces[++spool->count] = (struct iovec){(void *)data, bytes};
+	spool->bytes += bytes;
+}
+
+/* Replaces the pieces by one that is compressed. */
+static int pack(struct spool *spool)
+{
+	ZSTD_outBuffer out = {spool->packed, spool->packed_size, 0};
+
+	ZSTD_CCtx_reset(spool->codec, ZSTD_reset_session_only);
+	for (unsigned i = 1; i <= spool->count; i++) {
+		ZSTD_inBuffer in = {spool->pieces[i].iov_base, spool->pieces[i].iov_len, 0};
+		ZSTD_EndDirective then = i == spool->count ? ZSTD_e_end : ZSTD_e_continue;
+		size_t left;
+
+		do {
+			left = ZSTD_compressStream2(spool->codec, &out, &in, then);
+			if (ZSTD_isError(left) || out.pos == out.size)
+				return -EIO;
+		} while (in.pos < in.size || (then == ZSTD_e_end && left));
+	}
+	spool->pieces[1] = (struct iovec){out.dst, out.pos};
+	spool->count = 1;
+	return 0;
+}
+
+static uint64_t checksum(const struct spool *spool)
+{
+	XXH3_state_t state;
+
+	XXH3_INITSTATE(&state);
+	XXH3_64bits_reset(&state);
+	for (unsigned i = 0; i <= spool->count; i++)
+		XXH3_64bits_update(&state, spool->pieces[i].iov_base, spool->pieces[i].iov_len);
+	return XXH3_64bits_digest(&state);
+}
+
+static int write_pieces(struct spool *spool)
+{
+	struct iovec *piece = spool->pieces;
+	unsigned left = spool->count + 1;
+
+	while (left) {
+		ssize_t n = writev(spool->fd, piece, left);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		spool->written += n;
+		for (; left && (size_t)n >= piece->iov_len; left--)
+			n -= (piece++)->iov_len;
+		if (left) {
+			piece->iov_base = (char *)piece->iov_base + n;
+			piece->iov_len -= n;
+		}
+	}
+	return 0;
+}
+
+/* Some file systems know no such steps: then the kernel decides when it writes. */
+static void hand_to_disk(struct spool *spool)
+{
+	while (spool->written - spool->handed >= STEP_BYTES) {
+		uint64_t before = spool->handed - STEP_BYTES;
+
+		sync_file_range(spool->fd, spool->handed, STEP_BYTES, SYNC_FILE_RANGE_WRITE);
+		if (spool->handed) {
+			sync_file_range(spool->fd, before, STEP_BYTES,
+					SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+					    SYNC_FILE_RANGE_WAIT_AFTER);
+			posix_fadvise(spool->fd, before, STEP_BYTES, POSIX_FADV_DONTNEED);
+		}
+		spool->handed += STEP_BYTES;
+	}
+}
+
+static int write_frame(struct spool *spool, uint64_t now_ns)
+{
+	struct qj_frame head = {
+	    .magic = QJ_FRAME_MAGIC,
+	    .version = QJ_CONTRACT_VERSION,
+	    .number = spool->frames + 1,
+	    .t_ns = now_ns,
+	    .bytes = spool->bytes,
+	    .codec = spool->codec ? QJ_CODEC_ZSTD : QJ_CODEC_NONE,
+	};
+	int err = spool->codec ? pack(spool) : 0;
+
+	if (err)
+		return err;
+	for (unsigned i = 1; i <= spool->count; i++)
+		head.stored_bytes += spool->pieces[i].iov_len;
+	if (spool->written + sizeof(head) + head.stored_bytes > spool->limit)
+		return -EFBIG;
+	spool->pieces[0] = (struct iovec){&head, sizeof(head)};
+	head.checksum = checksum(spool);
+	err = write_pieces(spool);
+	if (!err) {
+		spool->frames++;
+		hand_to_disk(spool);
+	}
+	return err;
+}
+
+int spool_write(struct spool *spool, uint64_t now_ns)
+{
+	if (!spool->error && spool->count)
+		spool->error = write_frame(spool, now_ns);
+	spool->count = 0;
+	spool->bytes = 0;
+	return spool->error;
+}
+
+uint64_t spool_frames(const struct spool *spool)
+{
+	return spool->frames;
+}
+
+uint64_t spool_bytes(const struct spool *spool)
+{
+	return spool->written;
+}
