@@ -60,6 +60,11 @@ class SpoolReader:
         self._number = 0
         self.damage = Damage()
 
+    @property
+    def position(self) -> int:
+        """The byte up to which it was read."""
+        return self._at
+
     def __iter__(self) -> Iterator[SpoolFrame]:
         self._file.seek(0)
         while True:

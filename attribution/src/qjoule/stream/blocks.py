@@ -64,10 +64,12 @@ class Frame:
 class Stream:
     """Iterates over the blocks of a file descriptor or file object. Blocks when the source blocks.
 
-    The first block is the hello. Its contract version must be the one of this qjoule.
+    The first block is the hello, unless the stream has `begun` before. Its contract version must be
+    the one of this qjoule.
     """
 
-    def __init__(self, source: Source | int) -> None:
+    def __init__(self, source: Source | int, *, begun: bool = False) -> None:
+        self._begun = begun
         self._source: Source = _Descriptor(source) if isinstance(source, int) else source
         self._offset = 0
         self.complete = False  #: the end block was read
@@ -76,7 +78,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Frame]:
         frame = self._next()
-        if frame is not None and frame.kind is not Block.HELLO:
+        if frame is not None and frame.kind is not Block.HELLO and not self._begun:
             raise self._damaged("it does not begin with a hello")
         while frame is not None:
             yield frame

@@ -8,7 +8,8 @@ tags count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +33,21 @@ Numbers = NDArray[np.uint64]
 OfConnections = tuple[NDArray[np.int64], Sequence[Tags]]
 
 
+@dataclass(frozen=True)
+class Tagged:
+    """Tags that a client sent; `number`: the hash that its queries carry, or of one query alone."""
+
+    number: int
+    tags: Tags
+    single: bool
+
+
 class ClientTags:
     """Keeps tags from the block that brings them until the query has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_tags: Callable[[Tagged], object] = lambda _tagged: None) -> None:
+        """`on_tags` is called with whatever is taken in."""
+        self._on_tags = on_tags
         self._of_query: dict[int, Tags] = {}
         self._of_hash: dict[int, Tags] = {}
 
@@ -54,6 +66,14 @@ class ClientTags:
             self.add(int(record["shape"]), frame.text, dialect, single=single)
         return True
 
+    def learn(self, tagged: Tagged) -> None:
+        """Takes in tags that were read before."""
+        known = self._of_query if tagged.single else self._of_hash
+        known[tagged.number] = tagged.tags
+        if len(known) > (MAX_QUERIES if tagged.single else MAX_HASHES):
+            known.pop(next(iter(known)))
+        self._on_tags(tagged)
+
     def add(self, number: int, text: bytes, dialect: int, *, single: bool) -> None:
         """Takes in the text of a comment or of attributes.
 
@@ -61,13 +81,8 @@ class ClientTags:
             number: the hash that queries with this text carry; if `single`, the id of one query.
             dialect: one of `servers.decoding.TAG_READERS`.
         """
-        tags = TAG_READERS[dialect](text)
-        if not tags:
-            return
-        known = self._of_query if single else self._of_hash
-        known[number] = tags
-        if len(known) > (MAX_QUERIES if single else MAX_HASHES):
-            known.pop(next(iter(known)))
+        if tags := TAG_READERS[dialect](text):
+            self.learn(Tagged(number, tags, single))
 
     def fill(
         self,

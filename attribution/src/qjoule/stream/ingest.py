@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,20 +18,27 @@ from qjoule.servers.other_ids import OtherIds
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
-from qjoule.stream.client_tags import ClientTags
+from qjoule.stream.client_tags import ClientTags, Tagged
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import Metering, with_meter
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Queries, Span
 from qjoule.stream.reported_calls import CallReports
+from qjoule.stream.session_news import SessionNews
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements
+from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Named, Statements
 from qjoule.stream.transactions import Transactions
-from qjoule.stream.watch import Watch
 from qjoule.trace.columns import Array
-from qjoule.trace.meta import Meta, Server
-from qjoule.trace.schema import INVALID_CAUSE, METER, METER_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
+from qjoule.trace.meta import Change, Meta, Server
+from qjoule.trace.schema import (
+    INVALID_CAUSE,
+    METER,
+    METER_CAUSE,
+    SPOOL_CAUSE,
+    TAGS_CAUSE,
+    UNVERIFIED_CAUSE,
+)
 
 #: A shorter batch loses less in a crash, but even a small batch takes 10 ms of CPU time.
 BATCH_NS = 2_000_000_000
@@ -40,6 +48,21 @@ FULL_RECORDS = 100_000
 BATCH_RECORDS = 1_000_000
 
 Tables = Mapping[str, pa.Table]
+
+
+class Watching(Protocol):
+    """What is known of servers that are not traced: `qjoule.stream.watch`, or kept from before."""
+
+    learnt: list[Callable[[Server], object]]
+
+    @property
+    def news(self) -> int: ...
+    @property
+    def changes(self) -> tuple[Change, ...]: ...
+    def process_of(self, tgid: int) -> str: ...
+    def tasks(self, records: Array) -> None: ...
+    def ran(self, segments: Array) -> None: ...
+    def advance(self, t_ns: int, *, everything: bool = False) -> set[int]: ...
 
 
 class Ingest:
@@ -62,7 +85,7 @@ class Ingest:
         reports: CallReports | None = None,
         client_tags: bool = False,
         meter: Metering | None = None,
-        watch: Watch | None = None,
+        watch: Watching | None = None,
         ids: OtherIds | None = None,
     ) -> None:
         self._announced = Announced(meta)
@@ -99,6 +122,7 @@ class Ingest:
         self._flushed_ns = 0
         self._losses = Losses()
         self._invalid = 0
+        self.missing_frames = 0  #: of a capture, that are known to be missing
         self._written: dict[str, int] = {}  #: loss counted here, as last written
 
     @property
@@ -139,6 +163,18 @@ class Ingest:
                     self._advance(int(frame.records["t_ns"].max()))
         if self._pending.size > BATCH_RECORDS:
             self.flush(everything=True)
+
+    def learn(self, news: Named | SessionNews | Tagged | Array) -> None:
+        """Takes in what a capture kept of a text, a session, tags, or task events."""
+        match news:
+            case Named():
+                self._statements.learn(news)
+            case SessionNews():
+                self._sessions.learn(news)
+            case Tagged():
+                self._sent_tags.learn(news)
+            case _:
+                self._add_tasks(self._keep(news, rows.valid_tasks(news)))
 
     def _add_tasks(self, tasks: Array) -> None:
         self._owners.apply(tasks)
@@ -256,6 +292,7 @@ class Ingest:
         self._losses.add(losses)
         table = rows.loss_rows(losses)
         ours = {INVALID_CAUSE: self._invalid + self._announced.invalid}
+        ours[SPOOL_CAUSE] = self.missing_frames
         if self._meter is not None:
             ours[METER_CAUSE] = self._meter.bad
         if self._reports is not None:

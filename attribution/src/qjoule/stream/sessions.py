@@ -8,16 +8,14 @@ All of these may change during a session. A query gets the values that held when
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from ipaddress import IPv6Address
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SessionEvent
-from qjoule.servers.decoding import decoding_of
-from qjoule.servers.startup import RESET, Startup
+from qjoule.servers.startup import Startup
 from qjoule.stream.blocks import Frame
+from qjoule.stream.session_news import SessionNews, read_session
 from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
@@ -50,47 +48,31 @@ class Sessions:
 
     def add(self, frame: Frame) -> bool:
         """Takes in a SESSION block. Returns false if it is invalid."""
-        record = frame.records[0]
-        event, t_ns, kind = int(record["event"]), int(record["t_ns"]), int(record["server_kind"])
-        if not 0 < event < len(SESSION_EVENTS) or t_ns >= 1 << 63:
+        news = read_session(frame)
+        if news is None:
             return False
-        session = int(record["session"])
-        self._note_opaque(_connection(record), int(record["server"]), event)
-        startup, decoding = Startup(), decoding_of(kind)
+        self.learn(news)
+        return True
+
+    def learn(self, news: SessionNews) -> None:
+        """Takes in what a SESSION block says."""
+        self._note_opaque(news.connection, news.server, news.event)
+        if news.startup is None:
+            return
+        whose = news.startup
+        session, t_ns, event = news.session, news.t_ns, news.event
         if event == SessionEvent.OPEN:
-            if decoding.startup is not None:
-                startup = decoding.startup(frame.text)
-            user, database = self._code(startup.user), self._code(startup.database)
-            application = self._code(startup.application)
-            connections = [(t_ns, _connection(record))]
-            tags = self._set_code(startup.tags)
-            met = Session(user, database, application, connections, application, tags)
-            # A thread moves between CPUs, and each ring is read to its end. So later events may
-            # already be here.
-            if known := self._sessions.get(session):
-                met.changes = known.changes
-            self._remember(session, met)
+            self._open(news, whose)
         elif event == SessionEvent.MET:
-            self._meet(session, t_ns, _connection(record))
+            self._meet(session, t_ns, news.connection)
         elif event == SessionEvent.USER:
-            if decoding.change is not None:
-                startup = decoding.change(frame.text)
-            whose = self._code(startup.user), self._code(startup.database)
-            self._change(session, t_ns, event, (*whose, SAME, self._set_code(startup.tags)))
+            codes = self._code(whose.user), self._code(whose.database)
+            self._change(session, t_ns, event, (*codes, SAME, self._set_code(whose.tags)))
         elif event == SessionEvent.DATABASE:
-            startup = Startup(database=frame.text.decode("utf-8", "replace") or None)
-            self._change(session, t_ns, event, (SAME, self._code(startup.database), SAME, SAME))
-        elif event == SessionEvent.SETS:
-            name = decoding.application_set(frame.text) if decoding.application_set else None
-            code = SAME if name is None else FIRST if name is RESET else self._code(name)
-            startup = Startup(application=name or None)
-            self._change(session, t_ns, event, (SAME, SAME, code, SAME))
-        elif event == SessionEvent.APPLICATION:
-            name = decoding.application(frame.text) if decoding.application else None
-            if name is None:
-                return True
-            startup = Startup(application=name or None)
-            code = self._code(startup.application)
+            self._change(session, t_ns, event, (SAME, self._code(whose.database), SAME, SAME))
+        elif event in (SessionEvent.SETS, SessionEvent.APPLICATION):
+            name = whose.application
+            code = FIRST if news.resets else self._code(name) if name or not news.sets else SAME
             self._change(session, t_ns, event, (SAME, SAME, code, SAME))
         elif event == SessionEvent.KEPT:
             self._change(session, t_ns, event, (SAME, SAME, SAME, SAME))
@@ -99,17 +81,28 @@ class Sessions:
                 "session": session,
                 "t_ns": t_ns,
                 "event": SESSION_EVENTS[event],
-                "server": int(record["server"]) or None,
-                "pid": int(record["pid"]),
-                "tgid": int(record["tgid"]),
-                "user": startup.user,
-                "database": startup.database,
-                "application": startup.application,
-                "address": _address(record["address"]),
-                "connection": _connection(record),
+                "server": news.server or None,
+                "pid": news.pid,
+                "tgid": news.tgid,
+                "user": whose.user,
+                "database": whose.database,
+                "application": whose.application,
+                "address": news.address,
+                "connection": news.connection,
             }
         )
-        return True
+
+    def _open(self, news: SessionNews, whose: Startup) -> None:
+        user, database = self._code(whose.user), self._code(whose.database)
+        application = self._code(whose.application)
+        connections = [(news.t_ns, news.connection)]
+        tags = self._set_code(whose.tags)
+        met = Session(user, database, application, connections, application, tags)
+        # A thread moves between CPUs, and each ring is read to its end. So later events may
+        # already be here.
+        if known := self._sessions.get(news.session):
+            met.changes = known.changes
+        self._remember(news.session, met)
 
     def use(self, session: int, t_ns: int, database: str | None) -> None:
         """A statement changed the default database; None: to an unknown one."""
@@ -261,21 +254,3 @@ class Sessions:
             code = self._set_codes[tags] = len(self._sets)
             self._sets.append(tags)
         return code
-
-
-def _address(octets: Array) -> str | None:
-    """`192.0.2.7`, `2001:db8::1`; None for a unix socket, or if unknown."""
-    address = IPv6Address(octets.tobytes())
-    if not int(address):
-        return None
-    return str(address.ipv4_mapped or address)
-
-
-def _connection(record: Any) -> str | None:
-    """The connection's name as in `qjoule.tags`: both ends, or the inode of the client's socket."""
-    if inode := int(record["client_inode"]):
-        return f"unix {inode}"
-    client, server = _address(record["address"]), _address(record["server_address"])
-    if client is None or server is None:
-        return None
-    return f"{client} {int(record['port'])} > {server} {int(record['server_port'])}"

@@ -5,7 +5,8 @@ shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -51,6 +52,35 @@ class Fingerprint(Protocol):
     ) -> Shape: ...
 
 
+@dataclass(frozen=True)
+class Named:
+    """What is kept of a text, without its literals.
+
+    `single`: the hash is of one query alone. `captured`: the statement as it was sent, only if the
+    user asked for literals; `statement_bytes` is its length, of which it may be the beginning.
+    """
+
+    shape: int
+    fingerprint: str
+    text: str
+    dialect: int
+    server: int | None = None
+    truncated: bool = False
+    single: bool = False
+    t_ns: int = 0
+    captured: bytes | None = None
+    statement_bytes: int = 0
+    ids: tuple[OtherId, ...] = ()  #: that other tools have for it, if they are wanted
+
+
+@dataclass(frozen=True)
+class ToldId:
+    """An id of a shape that its server told."""
+
+    shape: int
+    id: OtherId
+
+
 def dialect_of(frame: Frame) -> int:
     """Number of a TEXT block's dialect. This version may not know it."""
     return int(frame.records[0]["dialect"])
@@ -71,7 +101,8 @@ class Statements:
 
     At most `max_shapes` fingerprints get a row in `shapes`; statements beyond them are
     `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well. `ids` finds
-    the ids that other tools have for a statement; None: they are not wanted.
+    the ids that other tools have for a statement; None: they are not wanted. `on_named` is called
+    with each text, and each id that a server told, that is taken in.
     """
 
     def __init__(
@@ -81,6 +112,7 @@ class Statements:
         max_shapes: int = MAX_SHAPES,
         capture: bool = False,
         ids: OtherIds | None = None,
+        on_named: Callable[[Named | ToldId], object] = lambda _named: None,
     ) -> None:
         self._other_ids = ids
         self._ids: list[dict[str, object]] = []
@@ -88,6 +120,7 @@ class Statements:
         self._fingerprint = fingerprint
         self._max_shapes = max_shapes
         self._capture = capture
+        self._on_named = on_named
         self._references = AllReferences()
         #: texts by shape, whose referenced text has not arrived
         self._waiting: dict[int, Frame] = {}
@@ -111,9 +144,7 @@ class Statements:
             return
         dialect = dialect_of(frame)
         if self._other_ids is not None and (told := self._other_ids.told(frame.text, dialect)):
-            self._told += 1
-            if self._told <= HASHES_PER_SHAPE * self._max_shapes:
-                self._add_ids(told[0], [told[1]])
+            self.learn_id(ToldId(*told))
             return
         known = dialect in LANGUAGES
         if known and frame.records[0]["single"]:
@@ -130,12 +161,36 @@ class Statements:
         """Takes the text of a single query. The first query of a fingerprint lends its hash to
         all.
         """
-        named = self._fingerprint(frame.text, dialect, is_truncated(frame), rules=rules_of(frame))
-        known = self._first.get(named.fingerprint)
-        if known is None and len(self._first) < self._max_shapes:
-            self._first[named.fingerprint] = shape
-            self._name(frame)
+        text, read_as = self._references.statement(frame.text, dialect)
+        named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
+        ids: tuple[OtherId, ...] = ()
+        if named.fingerprint not in self._first:
+            self._references.learn(shape, dialect, named.text)
+            ids = self._ids_of(frame, text, read_as)
+        self.learn(self._without_literals(frame, named, ids, single=True))
+
+    def learn_id(self, told: ToldId) -> None:
+        """Takes in an id that a server told."""
+        self._told += 1
+        if self._told <= HASHES_PER_SHAPE * self._max_shapes:
+            self._on_named(told)
+            self._add_ids(told.shape, [told.id])
+
+    def learn(self, named: Named) -> None:
+        """Takes in what is known of a text. Repeated hashes cost a lookup."""
+        if named.shape in self._by_hash or named.dialect not in LANGUAGES:
             return
+        self._on_named(named)
+        if named.single:
+            known = self._first.get(named.fingerprint)
+            if known is not None or len(self._first) >= self._max_shapes:
+                self._lend(named.shape, known)
+                return
+            self._first[named.fingerprint] = named.shape
+        self._learn(named)
+
+    def _lend(self, shape: int, known: int | None) -> None:
+        """Has a single query share the hash of its fingerprint's first one."""
         if known is None:
             self._note_other()
         self._singles[shape] = SHAPE_OTHER if known is None else known
@@ -155,43 +210,77 @@ class Statements:
         return settled
 
     def _name(self, frame: Frame) -> None:
-        record = frame.records[0]
-        shape = int(record["shape"])
-        if len(self._by_hash) > HASHES_PER_SHAPE * self._max_shapes:
-            self._note_other()
-            self._hashes_full = True
-            return
         dialect = dialect_of(frame)
         if dialect not in LANGUAGES:  # from a later version: the shape gets no name
             return
-        if dialect == _UNSEEN:
+        if self._no_more_hashes():
+            return
+        text, read_as = self._references.statement(frame.text, dialect)
+        named = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
+        self._references.learn(int(frame.records[0]["shape"]), dialect, named.text)
+        self.learn(self._without_literals(frame, named, self._ids_of(frame, text, read_as)))
+
+    def _ids_of(self, frame: Frame, text: bytes, read_as: int) -> tuple[OtherId, ...]:
+        if self._other_ids is None:
+            return ()
+        return tuple(self._other_ids.of(text, read_as, is_truncated(frame), rules_of(frame)))
+
+    def _no_more_hashes(self) -> bool:
+        """Whether there are so many hashes that further ones get no name."""
+        if len(self._by_hash) <= HASHES_PER_SHAPE * self._max_shapes:
+            return False
+        self._note_other()
+        self._hashes_full = True
+        return True
+
+    def _without_literals(
+        self, frame: Frame, named: Shape, ids: tuple[OtherId, ...], *, single: bool = False
+    ) -> Named:
+        record = frame.records[0]
+        return Named(
+            shape=int(record["shape"]),
+            fingerprint=named.fingerprint,
+            text=named.text,
+            dialect=dialect_of(frame),
+            server=int(record["server"]) or None,
+            truncated=is_truncated(frame),
+            single=single,
+            t_ns=frame.t_ns,
+            captured=frame.text if self._capture else None,
+            statement_bytes=int(record["statement_bytes"]),
+            ids=ids,
+        )
+
+    def _learn(self, named: Named) -> None:
+        if self._no_more_hashes():
+            return
+        if named.dialect == _UNSEEN:
             self._unseen += 1
             if self._unseen > MAX_UNSEEN:
-                self._by_hash[shape] = -1
+                self._by_hash[named.shape] = -1
                 return
-        truncated = is_truncated(frame)
-        text, read_as = self._references.statement(frame.text, dialect)
-        rules = rules_of(frame)
-        named = self._fingerprint(text, read_as, truncated, rules=rules)
-        self._references.learn(shape, dialect, named.text)
         code = self._code(named.fingerprint, named.text)
-        self._by_hash[shape] = code
-        if change := LANGUAGES[dialect].database(named.text):
-            self.databases[shape] = change.database
-        server = int(record["server"]) or None
+        self._by_hash[named.shape] = code
+        if change := LANGUAGES[named.dialect].database(named.text):
+            self.databases[named.shape] = change.database
         if code:
             row: dict[str, object] = {
-                "shape": shape,
+                "shape": named.shape,
                 "fingerprint": named.fingerprint,
                 "text": named.text,
             }
-            row |= {"dialect": DIALECTS[dialect], "server": server, "truncated": truncated}
-            self._shapes.append(row)
-            if self._other_ids is not None:
-                self._add_ids(shape, self._other_ids.of(text, read_as, truncated, rules))
-        if self._capture:
-            row = {"shape": shape, "t_ns": frame.t_ns, "server": server, "text": frame.text}
-            self._statements.append(row | {"statement_bytes": int(record["statement_bytes"])})
+            row |= {"dialect": DIALECTS[named.dialect], "server": named.server}
+            self._shapes.append(row | {"truncated": named.truncated})
+            self._add_ids(named.shape, named.ids)
+        if named.captured is not None:
+            row = {"shape": named.shape, "t_ns": named.t_ns, "server": named.server}
+            row |= {"text": named.captured, "statement_bytes": named.statement_bytes}
+            self._statements.append(row)
+
+    def settle(self) -> None:
+        """Names the texts that still wait for another as they are."""
+        for shape in list(self._waiting):
+            self._name(self._waiting.pop(shape))
 
     def fingerprints(self, shapes: Array) -> pa.DictionaryArray:
         """Fingerprint of each shape hash; null if its text has not arrived (yet, or at all)."""

@@ -136,6 +136,18 @@ class MeterInfo:
 
 
 @dataclass(frozen=True)
+class Captured:
+    """What a recording holds that is not converted yet: see `qjoule.spool`.
+
+    `bytes`: of the spool. All three are 0 while it is recorded, and if it was cut off.
+    """
+
+    frames: int = 0
+    queries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Meta:
     """The fields of `meta.json`, except `format` and `version`.
 
@@ -167,6 +179,7 @@ class Meta:
     meter: MeterInfo | None = None  #: whose readings are in the table `meter`
     idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, when the recording began
     changes: tuple[Change, ...] = ()  #: of servers, while it was recorded
+    captured: Captured | None = None  #: None: the tables are all there is
 
     def __post_init__(self) -> None:
         if len(self.idle_states) > _MOST_STATES:
@@ -198,6 +211,8 @@ class Meta:
             del fields["idle_states"]
         if not self.changes:
             del fields["changes"]
+        if self.captured is None:
+            del fields["captured"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         return json.dumps(head | fields, indent=1) + "\n"
 

@@ -30,6 +30,7 @@ TAGS_CAUSE = "tags"  #: loss: calls that applications could not report
 UNVERIFIED_CAUSE = "unverified"  #: loss: reports on connections that may not be the reporter's own
 METER_CAUSE = "meter"  #: loss: lines of an external meter that are not readings
 INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
+SPOOL_CAUSE = "spool"  #: loss: frames of the capture that are missing or damaged
 STATUSES = ("ok", "error", "unfinished")
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -48,7 +49,10 @@ def _by_number(numbers: Mapping[str, int]) -> list[str]:
 OWNER_KINDS = lower_names(OwnerKind)
 RUNGS = lower_names(Rung)
 COMMANDS = lower_names(Command)
-CAUSES = [*lower_names(Loss), TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE]
+CAUSES = [
+    *lower_names(Loss),
+    *(TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE, SPOOL_CAUSE),
+]
 DIALECTS = _by_number({registry.c_name(name): n for name, n in registry.dialects().items()})
 SESSION_EVENTS = lower_names(SessionEvent)
 DOMAIN_KINDS = lower_names(DomainKind)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the tracer's pipe while the bulk of a recording goes to the spool.
+
+What comes here is little: the machine, processes, statements, sessions and tags. Statements lose
+their literals here, as in every recording, before anything of them is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from qjoule.contract import Block
+from qjoule.errors import QjouleError
+from qjoule.spool.files import FOLDER, names_of
+from qjoule.spool.names import NamesWriter, Spooled, Untraced
+from qjoule.stream import rows
+from qjoule.stream.announced import Announced
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.client_tags import ClientTags
+from qjoule.stream.losses import Losses, known_causes
+from qjoule.stream.session_news import read_session
+from qjoule.stream.statements import Fingerprint, Statements
+from qjoule.stream.watch import Watch
+from qjoule.trace.durable import write_whole
+from qjoule.trace.meta import Captured, Meta, Server
+
+
+class Capture:
+    """Writes the names of one recording into `names`."""
+
+    def __init__(
+        self, names: BinaryIO, fingerprint: Fingerprint, meta: Meta, watch: Watch | None = None
+    ) -> None:
+        self._names = NamesWriter(names)
+        self._announced = Announced(meta)
+        self._statements = Statements(fingerprint, capture=meta.literals, on_named=self._names.add)
+        self._tags = ClientTags(on_tags=self._names.add)
+        self._losses = Losses()
+        self._watch = watch
+        if watch is not None:
+            watch.learnt.append(self._add_server)
+        self.captured = Captured()
+
+    @property
+    def meta(self) -> Meta:
+        """What is known of the trace so far."""
+        loss = dict(sorted(self._losses.counts().items()))
+        changes = () if self._watch is None else self._watch.changes
+        return replace(
+            self._announced.meta,
+            loss=loss,
+            lost_cpu_ns=self._losses.lost_ns,
+            changes=changes,
+            captured=self.captured,
+        )
+
+    def add(self, frame: Frame) -> None:
+        """Takes in one block. Raises `OSError` if the names cannot be written."""
+        if self._announced.add(frame):
+            return
+        match frame.kind:
+            case Block.TEXT:
+                if not self._tags.take(frame):
+                    self._statements.add(frame)
+            case Block.SESSION:
+                if (news := read_session(frame)) is not None:
+                    self._names.add(news)
+            case Block.TASK:
+                self._names.add(frame.records)
+                if self._watch is not None:
+                    self._watch.tasks(frame.records[rows.valid_tasks(frame.records)])
+            case Block.LOSS:
+                self._losses.add(frame.records[known_causes(frame.records)])
+            case Block.SPOOLED:
+                self._spooled(frame)
+            case Block.FLUSH:
+                self._look_around(frame.t_ns)
+            case Block.END:
+                self._statements.settle()
+                self._look_around(int(frame.records["t_ns"][0]), everything=True)
+                self._names.flush()
+
+    def _spooled(self, frame: Frame) -> None:
+        frames, size, queries = frame.records[0].tolist()
+        self.captured = Captured(frames, queries, size)
+        self._names.add(Spooled(frames))
+        self._names.flush()
+
+    def _look_around(self, t_ns: int, *, everything: bool = False) -> None:
+        if self._watch is None:
+            return
+        by_process: dict[str, list[int]] = {}
+        for tgid in self._watch.advance(t_ns, everything=everything):
+            by_process.setdefault(self._watch.process_of(tgid), []).append(tgid)
+        for process, tgids in by_process.items():
+            self._names.add(Untraced(process, tuple(sorted(tgids))))
+
+    def _add_server(self, server: Server) -> None:
+        """A server that is followed, in the place of the one that it was."""
+        meta = self._announced.meta
+        others = (one for one in meta.servers if one.id != server.id)
+        servers = sorted((*others, server), key=lambda one: one.id)
+        self._announced.meta = replace(meta, servers=tuple(servers))
+
+
+def capture(
+    stream: Stream,
+    directory: Path,
+    fingerprint: Fingerprint,
+    meta: Meta,
+    *,
+    watch: Watch | None = None,
+    progress: Callable[[Captured], object] = lambda _captured: None,
+) -> Meta:
+    """Reads a whole stream, whose bulk the tracer writes to the spool; returns the trace's meta.
+
+    Raises:
+        QjouleError: the stream is damaged, or the disk is full; what came before is kept.
+    """
+    path = names_of(directory)
+    with path.open("wb", buffering=0) as names:
+        captured = Capture(names, fingerprint, meta, watch)
+        written = None
+        try:
+            for frame in stream:
+                if written is None and frame.kind not in (Block.CPU, Block.DOMAIN, Block.HELLO):
+                    written = captured.meta
+                    _write_meta(directory, written)
+                captured.add(frame)
+                if frame.kind is Block.SPOOLED:
+                    progress(captured.captured)
+        except OSError as error:
+            raise QjouleError(f"{path}: {error.strerror}; what came before is kept") from None
+        finally:
+            stopped = stream.ended_early or _stop_reason(stream.stop_errno)
+            meta = replace(captured.meta, stopped=stopped)
+            with suppress(OSError):
+                os.fsync(names.fileno())
+                _write_meta(directory, meta)
+    return meta
+
+
+def _write_meta(directory: Path, meta: Meta) -> None:
+    write_whole(directory / "meta.json", replace(meta, complete=False).to_json().encode())
+
+
+def _stop_reason(errno: int | None) -> str | None:
+    return f"the tracer stopped: {os.strerror(errno)}" if errno else None
+
+
+def open_spool(directory: Path) -> int:
+    """Creates the folder and the spool, and returns the spool's descriptor."""
+    (directory / FOLDER).mkdir(mode=0o700)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(directory / FOLDER / "spool", flags, 0o600)
