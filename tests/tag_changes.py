@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kept_too import tags_either_way
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer
@@ -41,8 +42,9 @@ def follow(source: TagSource, channel: Channel) -> None:
 def ask(source: TagSource, *begins_ns: int, of: int = 0, stream: int = 0) -> list[Any]:
     """Tag `m` of queries of connection `of` that began then; None if unknown."""
     n = len(begins_ns)
-    found = source.tags_of(NAMES, np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64))
-    return [None if tags is None else dict(tags).get("m", "none") for tags in found.to_pylist()]
+    whose = np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64)
+    found = tags_either_way(source, NAMES, *whose)
+    return [None if tags is None else dict(tags).get("m", "none") for tags in found]
 
 
 def records(channel: Channel) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kept_too import tags_either_way
 from qjoule.errors import QjouleError
 from qjoule.tags.calls import PLAUSIBLE_NS
 from qjoule.tags.listener import Listener
@@ -52,10 +53,9 @@ def _ask(
     source: TagSource, name: str | None, begins_ns: list[int], streams: list[int] | None = None
 ) -> list[Any]:
     codes = np.full(len(begins_ns), -1 if name is None else 0, np.int64)
-    found = source.tags_of(
-        [name], codes, np.array(streams or [0] * len(begins_ns)), np.array(begins_ns, np.int64)
-    )
-    return [None if tags is None else dict(tags) for tags in found.to_pylist()]
+    whose = codes, np.array(streams or [0] * len(begins_ns)), np.array(begins_ns, np.int64)
+    found = tags_either_way(source, [name], *whose)
+    return [None if tags is None else dict(tags) for tags in found]
 
 
 def test_a_query_has_the_tags_of_its_call(source: TagSource, channel: Channel) -> None:

@@ -17,24 +17,37 @@ from typing import BinaryIO
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.spool.files import FOLDER, names_of
-from qjoule.spool.names import NamesWriter, Spooled, Untraced
+from qjoule.spool.names import Counted, Metered, NamesWriter, Spooled, Untraced
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.losses import Losses, known_causes
-from qjoule.stream.session_news import read_session
+from qjoule.stream.metering import Metering, with_meter
+from qjoule.stream.session_news import OpaqueConnections, read_session
 from qjoule.stream.statements import Fingerprint, Statements
 from qjoule.stream.watch import Watch
+from qjoule.tags.tagging import TagSource
 from qjoule.trace.durable import write_whole
 from qjoule.trace.meta import Captured, Meta, Server
+
+#: Stream time between two looks at servers, applications and meters.
+LOOK_NS = 1_000_000_000
 
 
 class Capture:
     """Writes the names of one recording into `names`."""
 
     def __init__(
-        self, names: BinaryIO, fingerprint: Fingerprint, meta: Meta, watch: Watch | None = None
+        self,
+        names: BinaryIO,
+        fingerprint: Fingerprint,
+        meta: Meta,
+        *,
+        watch: Watch | None = None,
+        reports: TagSource | None = None,
+        meter: Metering | None = None,
+        client_tags: bool = False,
     ) -> None:
         self._names = NamesWriter(names)
         self._announced = Announced(meta)
@@ -44,7 +57,11 @@ class Capture:
         self._watch = watch
         if watch is not None:
             watch.learnt.append(self._add_server)
-        self.captured = Captured()
+        self._reports = reports
+        self._meter = meter
+        self._opaque = OpaqueConnections()
+        self._looked_ns = 0
+        self.captured = Captured(client_tags=client_tags)
 
     @property
     def meta(self) -> Meta:
@@ -69,6 +86,7 @@ class Capture:
                     self._statements.add(frame)
             case Block.SESSION:
                 if (news := read_session(frame)) is not None:
+                    self._opaque.learn(news)
                     self._names.add(news)
             case Block.TASK:
                 self._names.add(frame.records)
@@ -79,7 +97,9 @@ class Capture:
             case Block.SPOOLED:
                 self._spooled(frame)
             case Block.FLUSH:
-                self._look_around(frame.t_ns)
+                if frame.t_ns >= self._looked_ns + LOOK_NS:
+                    self._looked_ns = frame.t_ns
+                    self._look_around(frame.t_ns)
             case Block.END:
                 self._statements.settle()
                 self._look_around(int(frame.records["t_ns"][0]), everything=True)
@@ -87,11 +107,12 @@ class Capture:
 
     def _spooled(self, frame: Frame) -> None:
         frames, size, queries = frame.records[0].tolist()
-        self.captured = Captured(frames, queries, size)
+        self.captured = replace(self.captured, frames=frames, queries=queries, bytes=size)
         self._names.add(Spooled(frames))
         self._names.flush()
 
     def _look_around(self, t_ns: int, *, everything: bool = False) -> None:
+        self._hear(everything=everything)
         if self._watch is None:
             return
         by_process: dict[str, list[int]] = {}
@@ -99,6 +120,23 @@ class Capture:
             by_process.setdefault(self._watch.process_of(tgid), []).append(tgid)
         for process, tgids in by_process.items():
             self._names.add(Untraced(process, tuple(sorted(tgids))))
+
+    def _hear(self, *, everything: bool) -> None:
+        """Takes in what applications and an external meter reported."""
+        lost, unverified, bad = 0, 0, 0
+        if self._reports is not None:
+            for kept in self._reports.take_finished(everything=everything):
+                self._names.add(kept)
+            for call in self._reports.reported(self._opaque.servers, everything=everything):
+                self._names.add(call)
+            lost, unverified = self._reports.lost, self._reports.unverified
+        if self._meter is not None:
+            bad = self._meter.bad
+            if readings := self._meter.take().to_pylist():
+                self._names.add(Metered(tuple(readings)))
+            self._announced.meta = with_meter(self._announced.meta, self._meter.info)
+        if everything and (lost or unverified or bad):
+            self._names.add(Counted(lost, unverified, bad))
 
     def _add_server(self, server: Server) -> None:
         """A server that is followed, in the place of the one that it was."""
@@ -115,6 +153,9 @@ def capture(
     meta: Meta,
     *,
     watch: Watch | None = None,
+    reports: TagSource | None = None,
+    meter: Metering | None = None,
+    client_tags: bool = False,
     progress: Callable[[Captured], object] = lambda _captured: None,
 ) -> Meta:
     """Reads a whole stream, whose bulk the tracer writes to the spool; returns the trace's meta.
@@ -124,7 +165,15 @@ def capture(
     """
     path = names_of(directory)
     with path.open("wb", buffering=0) as names:
-        captured = Capture(names, fingerprint, meta, watch)
+        captured = Capture(
+            names,
+            fingerprint,
+            meta,
+            watch=watch,
+            reports=reports,
+            meter=meter,
+            client_tags=client_tags,
+        )
         written = None
         try:
             for frame in stream:

@@ -10,26 +10,25 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
-import numpy as np
-
-from qjoule.contract import Block, OwnerKind
+from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
-from qjoule.spool.names import NamesReader, News, Spooled, Untraced
+from qjoule.spool.kept import Kept
+from qjoule.spool.names import Counted, Metered, NamesReader, News, Spooled, Untraced
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.statements import MAX_SHAPES, Shape
-from qjoule.trace.columns import Array
+from qjoule.tags.kept_calls import KeptCall
+from qjoule.tags.reported_calls import Call
 from qjoule.trace.durable import sync, write_whole
-from qjoule.trace.meta import Change, Meta, Server, parse_meta
+from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter
 
@@ -97,14 +96,17 @@ class _Conversion:
     def __init__(self, trace: Path, meta: Meta, writer: TraceWriter) -> None:
         self._trace = trace
         self._meta = meta
-        untraced = _untraced(trace)
-        self._watch = _Kept(untraced, meta)
+        with _names(trace) as names:
+            self._kept = Kept(meta, NamesReader(names))
         self._ingest = Ingest(
             writer.write,
             _unasked,
             replace(meta, captured=None, loss={}, lost_cpu_ns=0),
             max_shapes=MAX_SHAPES,
-            watch=self._watch,
+            watch=self._kept,
+            reports=self._kept,
+            meter=None if meta.meter is None else self._kept,
+            client_tags=meta.captured is not None and meta.captured.client_tags,
         )
         self._ended = False
         self._damaged = 0
@@ -139,7 +141,7 @@ class _Conversion:
             if isinstance(one, Spooled):
                 if number is not None and one.frames >= number:
                     return
-            elif not isinstance(one, Untraced):
+            elif not isinstance(one, Untraced | KeptCall | Call | Counted | Metered):
                 self._ingest.learn(one)
 
     def _add(self, frame: SpoolFrame) -> None:
@@ -159,48 +161,5 @@ def _names(trace: Path) -> Iterator[BytesIO]:
         yield file  # type: ignore[misc]
 
 
-def _untraced(trace: Path) -> dict[int, str]:
-    with _names(trace) as names:
-        found = (one for one in NamesReader(names) if isinstance(one, Untraced))
-        return {tgid: one.process for one in found for tgid in one.tgids}
-
-
 def _unasked(_text: bytes, _dialect: int, _truncated: bool) -> Shape:
     raise AssertionError("a capture has no statements, only shapes")
-
-
-class _Kept:
-    """What was seen of untraced servers while it was captured. Their CPU time is counted now."""
-
-    def __init__(self, untraced: dict[int, str], meta: Meta) -> None:
-        self.learnt: list[Callable[[Server], object]] = []
-        self.news = 0
-        self._untraced = untraced
-        self._changes = meta.changes
-        self._cpu_ns: Counter[str] = Counter()
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        return tuple(
-            replace(one, cpu_ns=self._cpu_ns[one.process]) if one.process else one
-            for one in self._changes
-        )
-
-    def process_of(self, tgid: int) -> str:
-        return self._untraced.get(tgid, "")
-
-    def tasks(self, records: Array) -> None:
-        """They were taken in when they came."""
-
-    def ran(self, segments: Array) -> None:
-        if not self._untraced:
-            return
-        others = segments["owner_kind"] == OwnerKind.PROCESS
-        mine = segments[others & np.isin(segments["tgid"], list(self._untraced))]
-        for tgid in np.unique(mine["tgid"]).tolist():
-            its = mine[mine["tgid"] == tgid]
-            self._cpu_ns[self._untraced[tgid]] += int((its["t1_ns"] - its["t0_ns"]).sum())
-
-    def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
-        del t_ns, everything
-        return set()

@@ -24,6 +24,8 @@ from qjoule.stream.client_tags import Tagged
 from qjoule.stream.session_news import SessionNews
 from qjoule.stream.statements import Named
 from qjoule.tags.definitions import Tags
+from qjoule.tags.kept_calls import KeptCall
+from qjoule.tags.reported_calls import Call
 
 _CHECKSUM_CHARACTERS = 16
 #: The longest line: a shape's text, or the task events of one write. Longer ones are damage.
@@ -45,8 +47,35 @@ class Untraced:
     tgids: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What was lost on the way from applications and from a meter, so far."""
+
+    lost_calls: int = 0
+    unverified_calls: int = 0
+    bad_meter_lines: int = 0
+
+
+@dataclass(frozen=True)
+class Metered:
+    """Readings of an external meter, as rows of the table `meter`."""
+
+    rows: tuple[dict[str, Any], ...]
+
+
 #: What a line may say. TASK records stand for themselves.
-News = Named | SessionNews | Tagged | Spooled | Untraced | Records
+News = (
+    Named
+    | SessionNews
+    | Tagged
+    | KeptCall
+    | Call
+    | Spooled
+    | Untraced
+    | Counted
+    | Metered
+    | Records
+)
 
 
 class NamesWriter:
@@ -101,21 +130,14 @@ def _read(line: bytes) -> News | None:
 
 
 def _encoded(news: News) -> dict[str, Any]:
-    match news:
-        case Named():
-            fields = asdict(news)
-            if news.captured is not None:
-                fields["captured"] = base64.b64encode(news.captured).decode()
-            return {"shape": fields}
-        case SessionNews():
-            return {"session": asdict(news)}
-        case Tagged():
-            return {"tags": asdict(news)}
-        case Spooled():
-            return {"frames": news.frames}
-        case Untraced():
-            return {"untraced": asdict(news)}
-    return {"tasks": base64.b64encode(news.tobytes()).decode()}
+    kind = _KINDS.get(type(news))
+    if kind is None:
+        assert isinstance(news, np.ndarray)
+        return {"tasks": base64.b64encode(news.tobytes()).decode()}
+    fields = asdict(news)  # type: ignore[arg-type] # all others are
+    if isinstance(news, Named) and news.captured is not None:
+        fields["captured"] = base64.b64encode(news.captured).decode()
+    return {kind: fields}
 
 
 def _decoded(line: dict[str, Any]) -> News | None:
@@ -136,15 +158,34 @@ def _session(fields: dict[str, Any]) -> SessionNews:
     return SessionNews(**fields, startup=startup)
 
 
+def _with_tags(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {"tags": _tags(fields["tags"])}
+
+
 def _tags(pairs: list[list[str]]) -> Tags:
     return tuple((key, value) for key, value in pairs)
 
 
+_KINDS = {
+    Named: "shape",
+    SessionNews: "session",
+    Tagged: "tags",
+    KeptCall: "call",
+    Call: "unseen",
+    Spooled: "frames",
+    Untraced: "untraced",
+    Counted: "counted",
+    Metered: "meter",
+}
 _DECODERS: dict[str, Callable[[Any], News]] = {
     "shape": _named,
     "session": _session,
-    "tags": lambda fields: Tagged(fields["number"], _tags(fields["tags"]), fields["single"]),
-    "frames": Spooled,
+    "tags": lambda fields: Tagged(**_with_tags(fields)),
+    "call": lambda fields: KeptCall(**_with_tags(fields)),
+    "unseen": lambda fields: Call(**_with_tags(fields)),
+    "frames": lambda fields: Spooled(**fields),
     "untraced": lambda fields: Untraced(fields["process"], tuple(fields["tgids"])),
+    "counted": lambda fields: Counted(**fields),
+    "meter": lambda fields: Metered(tuple(fields["rows"])),
     "tasks": lambda fields: np.frombuffer(base64.b64decode(fields), TASK),
 }

@@ -14,6 +14,9 @@ from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array
 from qjoule.trace.schema import SESSION_EVENTS
 
+#: Sessions remembered. The bound is for applications that open a connection for each query.
+MAX_SESSIONS = 100_000
+
 
 @dataclass(frozen=True)
 class SessionNews:
@@ -35,6 +38,23 @@ class SessionNews:
     startup: Startup | None
     sets: bool = False
     resets: bool = False
+
+
+class OpaqueConnections:
+    """Encrypted or otherwise unreadable connections with known ends, and the server of each."""
+
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
+        self._most = most
+        self.servers: dict[str, int] = {}
+
+    def learn(self, news: SessionNews) -> None:
+        if news.connection is None:
+            return
+        self.servers.pop(news.connection, None)  # another one may have had these ends before
+        if news.event == SessionEvent.OPAQUE:
+            self.servers[news.connection] = news.server
+            if len(self.servers) > self._most:
+                self.servers.pop(next(iter(self.servers)))
 
 
 def read_session(frame: Frame) -> SessionNews | None:

@@ -15,15 +15,18 @@ import pyarrow as pa
 from qjoule.contract import SessionEvent
 from qjoule.servers.startup import Startup
 from qjoule.stream.blocks import Frame
-from qjoule.stream.session_news import SessionNews, read_session
+from qjoule.stream.session_news import (
+    MAX_SESSIONS,
+    OpaqueConnections,
+    SessionNews,
+    read_session,
+)
 from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names, rows_of
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
 
-#: Sessions remembered. The bound is for applications that open a connection for each query.
-MAX_SESSIONS = 100_000
 #: Changes of one session between two batches. Beyond this number its state is unknown.
 MAX_CHANGES = 100_000
 MAX_NAMES = 100_000
@@ -43,8 +46,12 @@ class Sessions:
         self._sets: list[Tags] = []
         self._set_codes: dict[Tags, int] = {}
         self._rows: list[dict[str, object]] = []
-        #: Encrypted or otherwise unreadable connections with known ends, and the server of each.
-        self.opaque: dict[str, int] = {}
+        self._opaque = OpaqueConnections(max_sessions)
+
+    @property
+    def opaque(self) -> dict[str, int]:
+        """Connections that cannot be read, with known ends, and the server of each."""
+        return self._opaque.servers
 
     def add(self, frame: Frame) -> bool:
         """Takes in a SESSION block. Returns false if it is invalid."""
@@ -56,7 +63,7 @@ class Sessions:
 
     def learn(self, news: SessionNews) -> None:
         """Takes in what a SESSION block says."""
-        self._note_opaque(news.connection, news.server, news.event)
+        self._opaque.learn(news)
         if news.startup is None:
             return
         whose = news.startup
@@ -182,15 +189,6 @@ class Sessions:
         """Rows of `sessions` since the last call."""
         rows, self._rows = self._rows, []
         return pa.Table.from_pylist(rows, SESSIONS)
-
-    def _note_opaque(self, connection: str | None, server: int, event: int) -> None:
-        if connection is None:
-            return
-        self.opaque.pop(connection, None)  # another connection may have had these ends before
-        if event == SessionEvent.OPAQUE:
-            self.opaque[connection] = server
-            if len(self.opaque) > self._max_sessions:
-                self.opaque.pop(next(iter(self.opaque)))
 
     def _meet(self, number: int, t_ns: int, connection: str | None) -> None:
         session = self._recall(number)

@@ -17,6 +17,7 @@ from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.ends import Ends
 from qjoule.tags.fairness import without_the_biggest
 from qjoule.tags.joins import distinct_pairs, is_over, last_before
+from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.keys import WHOLE, Keys, name_of
 from qjoule.tags.maps import TAGS, as_maps
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
@@ -126,6 +127,72 @@ class Calls:
             self._forget(calls, int(begins_ns.max(initial=0)))
             return maps
 
+    def take_finished(self, before_ns: int) -> list[KeptCall]:
+        """Removes the calls that began before this and will not hold for any later query.
+
+        For recordings that join them later: a query has the tags of the call that was under way on
+        its connection and stream when it began.
+        """
+        with self._lock:
+            calls = self._sorted()
+            until_ns = self._until(calls)
+            done = (calls["t_ns"] < before_ns) & (until_ns <= before_ns)
+            kept = self._as_kept(calls, until_ns, done)
+            self._calls = calls[~done]
+            self._held = self._calls.size
+            if len(self._tags) > 2 * self._held + 1024:
+                self._renumber(self._calls)
+            return kept
+
+    def _until(self, calls: Array) -> Array:
+        """Until when each call holds, NEVER_NS: it still does. `calls` are sorted."""
+        ends, missed = self._ends_of(calls)
+        until = np.where(ends > 0, ends, np.where(missed, 0, NEVER_NS))
+        until[calls["holds"]] = NEVER_NS
+        for number in np.unique(calls["application"]).tolist():
+            its = calls["application"] == number
+            application = self._applications.get(number)
+            parted_ns, gaps = self._parted.get(number, (NEVER_NS, []))
+            until[its] = np.minimum(until[its], parted_ns)
+            for first_ns, last_ns in application.gaps if application is not None else gaps:
+                hit = its & calls["holds"] & (calls["t_ns"] <= last_ns)
+                until[hit] = np.minimum(until[hit], first_ns)
+        same = calls["key"][1:] == calls["key"][:-1]
+        until[:-1][same] = np.minimum(until[:-1], calls["t_ns"][1:])[same]
+        return self._until_over(calls, until)
+
+    def _until_over(self, calls: Array, until: Array) -> Array:
+        """The same, bounded by the end of each call's whole connection."""
+        wholes = self._keys.wholes()[calls["key"]]
+        for whole in np.unique(wholes[wholes >= 0]).tolist():
+            overs = calls["t_ns"][(calls["key"] == whole) & calls["over"]]
+            rows = np.flatnonzero((wholes == whole) & ~calls["over"])
+            next_over = np.searchsorted(overs, calls["t_ns"][rows], side="left")
+            over_ns = np.append(overs, NEVER_NS)[next_over]
+            until[rows] = np.minimum(until[rows], over_ns)
+        return until
+
+    def _as_kept(self, calls: Array, until_ns: Array, done: Array) -> list[KeptCall]:
+        names = self._keys.names()
+        sets = list(self._tags)
+        found = []
+        for at in np.flatnonzero(done & ~calls["over"] & (calls["tags"] >= 0)).tolist():
+            call = calls[at]
+            connection, stream = names[int(call["key"])]
+            traced = bool(call["traced"])
+            found.append(
+                KeptCall(
+                    connection=connection,
+                    stream=stream,
+                    begin_ns=int(call["t_ns"]),
+                    until_ns=int(until_ns[at]),
+                    tags=sets[int(call["tags"])],
+                    trace=bytes(call["trace"]).hex() if traced else "",
+                    span=bytes(call["span"]).hex() if traced else "",
+                )
+            )
+        return found
+
     def knows(self, connections: Sequence[str | None]) -> list[bool]:
         """Whether any calls on each of these connections are kept; None: on any connection."""
         with self._lock:
@@ -223,27 +290,33 @@ class Calls:
 
     def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
         """Removes calls that had ended, or no longer held, when the query began."""
-        ends = np.zeros(found.size, np.int64)
-        missed = np.zeros(found.size, np.bool_)
         hit = np.flatnonzero(found >= 0)
-        owners = calls["application"][found[hit]]
+        its = calls[found[hit]]
+        ends, missed = self._ends_of(its)
+        ended = np.zeros(found.size, np.bool_)
+        ended[hit] = np.where(ends > 0, ends <= begins_ns[hit], missed) & ~its["holds"]
+        ended[hit] |= self._did_not_hold(its, begins_ns[hit])
+        return np.where(ended, -1, found)
+
+    def _ends_of(self, calls: Array) -> tuple[Array, Array]:
+        """When each call ended, 0: not known; and whether it may have, though no end is known."""
+        ends = np.zeros(calls.size, np.int64)
+        missed = np.zeros(calls.size, np.bool_)
+        owners = calls["application"]
         for number in np.unique(owners).tolist():
-            which = hit[owners == number]
+            which = owners == number
             application = self._applications.get(number)
             ring = application.ring if application is not None else None
             if ring is not None:
-                numbers = calls["number"][found[which]]
+                numbers = calls["number"][which]
                 ends[which] = ring.ends(numbers) >> np.uint64(2)
                 missed[which] = ring.may_have_ended(numbers)
         if self._ends:
-            for at in hit[ends[hit] == 0].tolist():
-                call = calls[found[at]]
-                owner = int(call["application"])
-                ends[at] = self._ends.of(self._users[owner], owner, int(call["number"]))
-        ended: Array = np.where(ends > 0, ends <= begins_ns, missed)
-        ended[hit] &= ~calls["holds"][found[hit]]
-        ended[hit] |= self._did_not_hold(calls[found[hit]], begins_ns[hit])
-        return np.where(ended, -1, found)
+            for at in np.flatnonzero(ends == 0).tolist():
+                owner = int(owners[at])
+                number = int(calls["number"][at])
+                ends[at] = self._ends.of(self._users[owner], owner, number)
+        return ends, missed
 
     def _did_not_hold(self, calls: Array, begins_ns: Array) -> Array:
         """Whether each call was out of date when its query began: the application had gone, or had

@@ -49,6 +49,14 @@ class Keys:
         """Whether any of its streams has a number; None: any connection's."""
         return bool(self._streams) if connection is None else connection in self._streams
 
+    def names(self) -> dict[int, tuple[str, int]]:
+        """The connection and stream of each number."""
+        return {
+            number: (name, stream)
+            for name, streams in self._streams.items()
+            for stream, number in streams.items()
+        }
+
     def wholes(self) -> NDArray[np.int64]:
         """(numbers,): for each number, the number of its whole connection; -1 if that has none."""
         found = np.full(self._next, -1, np.int64)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from qjoule.tags.addresses import Addresses
-from qjoule.tags.calls import Array, Calls
+from qjoule.tags.calls import NEVER_NS, Array, Calls
+from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.listener import Listener
 from qjoule.tags.listening import DEFAULT_PATH, listen_at
 from qjoule.tags.owners import Owners
@@ -23,6 +24,8 @@ from qjoule.tags.waiting import Waiting
 
 #: An application that found no recorder tries again after this: `RETRY_NS` of the shims.
 LOOK_NS = 100_000_000
+#: After this, all that an application wrote of a call's end has arrived.
+SETTLED_NS = 1_000_000_000
 
 
 class TagSource:
@@ -112,6 +115,15 @@ class TagSource:
         """
         self.poll()
         return self._reported.collect(opaque, time.monotonic_ns(), everything=everything)
+
+    def take_finished(self, *, everything: bool = False) -> list[KeptCall]:
+        """Calls that no later query can belong to, for a recording that joins them later.
+
+        They are forgotten here. `everything`: also those that are still under way.
+        """
+        self.poll()
+        before_ns = NEVER_NS if everything else time.monotonic_ns() - SETTLED_NS
+        return self._calls.take_finished(before_ns)
 
     def poll(self) -> None:
         """Takes in all that has been written by now."""

@@ -139,12 +139,14 @@ class MeterInfo:
 class Captured:
     """What a recording holds that is not converted yet: see `qjoule.spool`.
 
-    `bytes`: of the spool. All three are 0 while it is recorded, and if it was cut off.
+    `bytes`: of the spool. These three are 0 if the recording was cut off. `client_tags`: tags that
+    clients set for a connection were asked for.
     """
 
     frames: int = 0
     queries: int = 0
     bytes: int = 0
+    client_tags: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture kept of untraced servers, of applications and of a meter, for its conversion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.contract import OwnerKind
+from qjoule.spool.names import Counted, Metered, News, Untraced
+from qjoule.tags.kept_calls import KeptCall, KeptCalls
+from qjoule.tags.reported_calls import Call
+from qjoule.trace.columns import Array
+from qjoule.trace.meta import Change, Meta, MeterInfo, Server
+from qjoule.trace.schema import METER
+
+
+class Kept(KeptCalls):
+    """Answers `qjoule.stream.ingest` in place of the live sources: all is known from the start.
+
+    The CPU time of untraced servers is counted here, from the segments.
+    """
+
+    def __init__(self, meta: Meta, lines: Iterable[News]) -> None:
+        calls: list[KeptCall] = []
+        counted = Counted()
+        readings: list[dict[str, object]] = []
+        self._unseen: list[Call] = []
+        self._untraced: dict[int, str] = {}
+        for line in lines:
+            match line:
+                case KeptCall():
+                    calls.append(line)
+                case Call():
+                    self._unseen.append(line)
+                case Untraced():
+                    self._untraced |= dict.fromkeys(line.tgids, line.process)
+                case Metered():
+                    readings += line.rows
+                case Counted():
+                    counted = line
+        super().__init__(calls)
+        self._changes = meta.changes
+        self._cpu_ns: Counter[str] = Counter()
+        self._readings = pa.Table.from_pylist(readings, METER)
+        self.info: MeterInfo | None = meta.meter
+        self.lost, self.unverified = counted.lost_calls, counted.unverified_calls
+        self.bad = counted.bad_meter_lines
+        self.learnt: list[Callable[[Server], object]] = []
+        self.news = 0
+
+    # ---- untraced servers: qjoule.stream.ingest.Watching -----------------------------------------
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return tuple(
+            replace(one, cpu_ns=self._cpu_ns[one.process]) if one.process else one
+            for one in self._changes
+        )
+
+    def process_of(self, tgid: int) -> str:
+        return self._untraced.get(tgid, "")
+
+    def tasks(self, records: Array) -> None:
+        """They were looked at when they came."""
+
+    def ran(self, segments: Array) -> None:
+        if not self._untraced:
+            return
+        others = segments["owner_kind"] == OwnerKind.PROCESS
+        mine = segments[others & np.isin(segments["tgid"], list(self._untraced))]
+        for tgid in np.unique(mine["tgid"]).tolist():
+            its = mine[mine["tgid"] == tgid]
+            self._cpu_ns[self._untraced[tgid]] += int((its["t1_ns"] - its["t0_ns"]).sum())
+
+    def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
+        del t_ns, everything
+        return set()
+
+    # ---- applications: qjoule.stream.reported_calls.CallReports ----------------------------------
+
+    def reported(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
+        """All calls to servers whose queries no probe sees, at once."""
+        del opaque, everything
+        unseen, self._unseen = self._unseen, []
+        return unseen
+
+    # ---- meter: qjoule.stream.metering.Metering --------------------------------------------------
+
+    def take(self) -> pa.Table:
+        """All readings, at once."""
+        readings, self._readings = self._readings, METER.empty_table()
+        return readings

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of applications that a capture kept, for the conversion to join with queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from qjoule.tags.definitions import Tags
+from qjoule.tags.maps import TAGS
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class KeptCall:
+    """A call: queries of this connection and stream have its tags if they begin in its time.
+
+    `trace`, `span`: hexadecimal; empty: the call is part of no trace.
+    """
+
+    connection: str
+    stream: int
+    begin_ns: int
+    until_ns: int
+    tags: Tags
+    trace: str = ""
+    span: str = ""
+
+    @property
+    def all_tags(self) -> Tags:
+        """Its tags and those of its trace."""
+        ids = (("span", self.span), ("trace", self.trace))
+        return (*self.tags, *ids) if self.trace else self.tags
+
+
+class KeptCalls:
+    """Answers a conversion as `qjoule.tags.tagging` answers a recording that joins at once.
+
+    Calls of one connection and stream do not overlap: the next one ends the one before.
+    """
+
+    def __init__(self, calls: Iterable[KeptCall]) -> None:
+        by_key: dict[tuple[str, int], list[KeptCall]] = {}
+        for call in calls:
+            by_key.setdefault((call.connection, call.stream), []).append(call)
+        self._calls = {
+            key: sorted(found, key=lambda call: call.begin_ns) for key, found in by_key.items()
+        }
+        self.joined = 0
+
+    def tags_of(
+        self, connections: Sequence[str | None], codes: Array, streams: Array, begins_ns: Array
+    ) -> pa.MapArray:
+        """Tags of queries; see `Calls.tags_of`."""
+        found: list[Tags | None] = [None] * codes.size
+        if self._calls:
+            keys = codes.astype(np.int64) * (1 << 32) + streams.astype(np.int64)
+            for key in np.unique(keys[codes >= 0]).tolist():
+                rows = np.flatnonzero(keys == key)
+                name = connections[key >> 32]
+                known = self._calls.get((name, key & 0xFFFF_FFFF)) if name is not None else None
+                for at, call in _at(known or [], begins_ns[rows]):
+                    found[int(rows[at])] = call.all_tags
+                    self.joined += 1
+        return pa.array(found, TAGS)
+
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        """Whether any calls on each connection were reported. None (unknown): on any connection."""
+        known = {connection for connection, _ in self._calls}
+        return [bool(known) if name is None else name in known for name in connections]
+
+
+def _at(calls: list[KeptCall], begins_ns: Array) -> Iterable[tuple[int, KeptCall]]:
+    """The queries that begin within one of these calls, by their index, and that call."""
+    if not calls:
+        return
+    times = np.array([call.begin_ns for call in calls], np.int64)
+    last = np.searchsorted(times, begins_ns, side="right") - 1
+    for at in np.flatnonzero(last >= 0).tolist():
+        call = calls[int(last[at])]
+        if begins_ns[at] < call.until_ns:
+            yield at, call
