@@ -161,5 +161,6 @@ def _names(trace: Path) -> Iterator[BytesIO]:
         yield file  # type: ignore[misc]
 
 
-def _unasked(_text: bytes, _dialect: int, _truncated: bool) -> Shape:
+def _unasked(text: bytes, dialect: int, truncated: bool, *, rules: int | None) -> Shape:
+    del text, dialect, truncated, rules
     raise AssertionError("a capture has no statements, only shapes")
