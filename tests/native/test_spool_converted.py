@@ -172,7 +172,7 @@ def test_a_recording_that_was_cut_off_keeps_all_until_the_last_whole_frame(
     os.truncate(spool, spool.stat().st_size * 2 // 3)
     names = names_of(captured)
     os.truncate(names, names.stat().st_size - 10)
-    meta = convert(captured)
+    meta = convert(captured).meta
     assert not meta.complete
     assert meta.stopped == "parts of the recording are damaged"
     assert 0.6 * QUERIES < meta.rows["queries"] < 0.7 * QUERIES
@@ -181,7 +181,7 @@ def test_a_recording_that_was_cut_off_keeps_all_until_the_last_whole_frame(
 
 def test_a_spool_without_its_names_has_queries_without_texts(captured: Path) -> None:
     names_of(captured).unlink()
-    meta = convert(captured)
+    meta = convert(captured).meta
     assert meta.rows["queries"] == QUERIES + 1, "with the child"
     assert Trace(captured).table("queries")["fingerprint"].null_count == meta.rows["queries"]
     assert (meta.complete, meta.stopped) == (False, "the names of the recording are missing")
@@ -192,7 +192,7 @@ def test_a_damaged_frame_is_counted_as_loss(captured: Path) -> None:
     data = bytearray(spool.read_bytes())
     data[len(data) // 2] ^= 1
     spool.write_bytes(data)
-    meta = convert(captured)
+    meta = convert(captured).meta
     assert meta.loss["spool"] == 1
     assert not meta.complete
 
@@ -245,7 +245,7 @@ def _killed(*_args: object, **_kwargs: object) -> None:
 def test_a_capture_can_be_moved(captured: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.move(captured, moved)
-    assert convert(moved).complete
+    assert convert(moved).meta.complete
 
 
 def test_a_full_disk_leaves_the_capture(captured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,4 +259,4 @@ def test_a_full_disk_leaves_the_capture(captured: Path, monkeypatch: pytest.Monk
         with pytest.raises(QjouleError, match=r"(?i)no space left"):
             convert(captured)
     assert spool_of(captured).read_bytes() == before
-    assert convert(captured).complete
+    assert convert(captured).meta.complete

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from qjoule.trace.reader import Trace
-from root.support.recording import QJOULE, Recorder, Run, qjoule
+from root.support.recording import QJOULE, Recorder, Run, converted_copy, qjoule
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -40,11 +40,20 @@ def work(server: DatabaseServer, statements: int = 200) -> None:
 
 
 def until_written(directory: Path, statements: int = 200) -> None:
-    """A trace lacks about its last second: after more than that, everything is on the disk."""
+    """The tracer writes several times a second: soon everything is on the disk."""
     deadline = time.monotonic() + WAIT_S
-    while not (directory / "shapes").is_dir() or len(Run(directory).having("m_work")) < statements:
+    while captured(directory) < statements:
         assert time.monotonic() < deadline, "they were not written"
         time.sleep(0.1)
+
+
+def captured(directory: Path) -> int:
+    """How many of the statements a recording holds that is not converted."""
+    if not (directory / "meta.json").exists():
+        return 0
+    with converted_copy(directory) as tables:
+        assert not Trace(tables).complete
+        return len(Run(tables).having("m_work"))
 
 
 def bpf_ids(pid: int) -> dict[str, set[str]]:
@@ -114,6 +123,10 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     assert recorder.wait() == 128 + signal.SIGKILL
     until_gone(tracer)
     nothing_is_attached(ids)
+    assert captured(recorder.directory) == 200
+    shown = qjoule("attribute", str(recorder.directory))
+    assert shown.returncode == 0, shown.stderr
+    assert "converting it now" in shown.stderr
     assert not Trace(recorder.directory).complete
     assert len(Run(recorder.directory).having("m_work")) == 200
 
@@ -256,10 +269,13 @@ def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
         assert recorder.wait() == 1, recorder.words
         assert "space" in _last_line(recorder.words)
         until_gone(tracer)
-        trace = Trace(disk / "t")
-        assert not trace.complete
+        assert not Trace(disk / "t").complete
+        done = qjoule("convert", str(disk / "t"), "-o", str(tmp_path / "tables"))
+        assert done.returncode == 1, done.stderr
+        trace = Trace(tmp_path / "tables")
         assert trace.rows("queries") > 0
-        assert qjoule("attribute", str(disk / "t")).returncode == 0
+        assert trace.meta.stopped, "there was no room left for the reason"
+        assert qjoule("attribute", str(tmp_path / "tables")).returncode == 0
     finally:
         recorder.end()
         subprocess.run(["umount", str(disk)], check=True)

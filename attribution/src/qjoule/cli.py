@@ -20,6 +20,7 @@ from qjoule.errors import QjouleError, UsageError
 COMMANDS = {
     "doctor": "doctor",
     "record": "record",
+    "convert": "convert",
     "attribute": "attribute",
     "compare": "compare",
     "characterise": "characterise",

@@ -21,6 +21,7 @@ import pandas as pd
 import psutil
 
 from qjoule.contract import QueryFlag
+from qjoule.spool.convert import convert
 from qjoule.trace.reader import Trace
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
@@ -122,6 +123,14 @@ def both_rungs(directory: Path, *pids: int, options: Sequence[str] = ()) -> Iter
             which = *(f"--pid={pid}" for pid in pids), "--rung", rung, "--ring-mb", "64"
             stack.enter_context(recording(directory / rung, *which, *options))
         yield
+
+
+@contextmanager
+def converted_copy(directory: Path) -> Iterator[Path]:
+    """The tables of a recording so far, or of what was left of it, in a directory of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        convert(directory, Path(folder) / "t")
+        yield Path(folder) / "t"
 
 
 class Run:

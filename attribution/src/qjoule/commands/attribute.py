@@ -14,6 +14,7 @@ from typing import cast
 import click
 
 from qjoule.commands import impact, options
+from qjoule.commands.conversion import readable
 from qjoule.commands.say import say
 from qjoule.engine.attribute import attribute
 from qjoule.engine.other_ids import recorded_ids, with_ids
@@ -124,7 +125,7 @@ def command(
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
     keep_freed_memory()
-    opened = open_several(traces)
+    opened = open_several(readable(traces))
     keys = tuple(key.strip() for key in by.split(","))
     selected = selection(where)
     used = {*keys, *(key for key, _ in selected.wanted)}

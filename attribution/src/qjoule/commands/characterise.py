@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands.attribute import progress
+from qjoule.commands.conversion import readable
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.characterisation import Characterisation, characterisation
@@ -96,7 +97,7 @@ def command(
 
 
 def _characterised(paths: tuple[Path, ...], by: str, top: int) -> Characterisation:
-    opened = open_several(paths)
+    opened = open_several(readable(paths))
     with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
         counted = [count(name, trace, by, top, step) for name, trace in opened.items()]
     for name, trace in opened.items():

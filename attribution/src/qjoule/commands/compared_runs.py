@@ -11,6 +11,7 @@ from typing import cast
 
 import click
 
+from qjoule.commands.conversion import readable
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.in_force import for_trace
@@ -42,7 +43,7 @@ def load_runs(
 
 def _load(path: Path, calibration: str | None, idle: str) -> RunForms:
     if path.is_dir():
-        trace = Trace(path)
+        trace = Trace(*readable([path]))
         calibrated = for_trace(trace, calibration)
         found = attribute(trace, idle=cast(IdlePolicy, idle), calibrated=calibrated)
         return run_forms(found, str(path))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qjoule.commands import options
+from qjoule.commands.conversion import readable
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.shapes.safe_text import sanitise, shorten
@@ -140,7 +141,7 @@ def command(
         raise UsageError("say which database the statements are about: --database")
     pid, flavour = (int(server), "") if server.isdecimal() else (0, server)
     wanted = Running(pid, flavour, host, port, user=user, database=database)
-    trace = Trace(shapes)
+    trace = Trace(*readable([shapes]))
     target = running_target(wanted, to_record=True)
     chosen = _chosen(trace, target, statements)
     known = known_factors(trace, for_trace(trace, calibration))

@@ -204,3 +204,32 @@ meter_file = click.option(
     metavar="FILE",
     help="The same lines from a file that grows, or a pipe.",
 )
+
+
+def capture(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What is written while recording, and when it becomes tables."""
+    for option in (
+        click.option(
+            "--compress",
+            is_flag=True,
+            help="Compress what is captured: a sixth of the size for 0.25 us more per query.",
+        ),
+        click.option(
+            "--spool-mb",
+            type=click.IntRange(1, 1 << 30),
+            metavar="MB",
+            default=16384,
+            show_default=True,
+            help="Stop recording when this much is captured: some 170 bytes per query.",
+        ),
+        click.option(
+            "--convert",
+            "conversion",
+            type=click.Choice(["end", "later"]),
+            default="end",
+            show_default=True,
+            help="When to make the tables: once recording stops, or by `qjoule convert`.",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
+from qjoule.commands.conversion import converted
 from qjoule.commands.record_job import Job, servers
 from qjoule.commands.say import say
 from qjoule.commands.taken_along import TakenAlong
@@ -28,14 +29,14 @@ from qjoule.session.meter import start_meter
 from qjoule.session.program import Running, start
 from qjoule.session.signals import stopping
 from qjoule.session.targets import Targets, find_targets
-from qjoule.session.tracer import Settings, Tracer
+from qjoule.session.tracer import Settings, Spool, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
-from qjoule.stream.recording import record
+from qjoule.spool.capture import capture, open_spool
+from qjoule.spool.convert import Converted
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
-from qjoule.trace.writer import TraceWriter
 
 
 def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
@@ -133,6 +134,7 @@ Examples:
 @options.ids
 @options.no_follow
 @options.credentials
+@options.capture
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @options.counters
 @click.option(
@@ -169,6 +171,9 @@ def command(
     ids: bool,
     no_follow: bool,
     credentials: Path | None,
+    conversion: str,
+    spool_mb: int,
+    compress: bool,
     no_counters: bool,
     counters: tuple[PerfEvent, ...],
     capture_literals: bool,
@@ -213,11 +218,13 @@ def command(
     job = Job(
         *(directory, duration, program, capture_literals, along, outside, rest_s),
         ids=targets.ids if ids else None,
+        later=conversion == "later",
     )
     if group is not None:
         os.umask(0o027)
-    with inside(directory, group):
-        return _record(targets, settings, job)
+    with inside(directory, group), open_spool(Path()) as descriptor:
+        spool = Spool(descriptor, spool_mb, compress)
+        return _record(targets, replace(settings, spool=spool), job)
 
 
 def _record(targets: Targets, settings: Settings, job: Job) -> int:
@@ -241,15 +248,23 @@ def _record(targets: Targets, settings: Settings, job: Job) -> int:
             say(f"tracing {servers(running.meta)}; {job.until}")
             if running.unheard:
                 say(running.unheard)
-            written = _written(running, job, client_tags=settings.client_tags)
+            written = _captured(running, job, client_tags=settings.client_tags)
             if child is not None:
                 child.cancel()
             stopped_by.close()
-            running.tracer.close()
-            for words in job.summary(written, count_calls(Trace(".")), running.tags):
-                say(words)
+            failed = _closed(running.tracer)
+            applications = 0 if running.tags is None else running.tags.applications
+            if job.later:
+                say(job.captured(written))
+            else:
+                made = _converted(job)
+                written = made.meta
+                for words in job.summary(made, count_calls(Trace(".")), applications):
+                    say(words)
             for words in targets.asked():
                 say(words)
+            if failed is not None:
+                raise failed
     if child is None:
         return 0 if written.complete else 1
     if (code := child.exit_code()) is None:
@@ -258,14 +273,22 @@ def _record(targets: Targets, settings: Settings, job: Job) -> int:
     return code
 
 
-def _written(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
-    """Writes the trace until it ends; returns its metadata."""
+def _closed(tracer: Tracer) -> QjouleError | None:
+    """Ends the tracer; returns why it failed. What it wrote until then is converted first."""
     try:
-        writer = TraceWriter(".")
+        tracer.close()
+    except QjouleError as error:
+        return error
+    return None
+
+
+def _captured(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
+    """Captures until the stream ends; returns the trace's metadata."""
+    try:
         job.along.write()
-        return record(
+        return capture(
             running.stream,
-            writer,
+            Path(),
             fingerprint,
             replace(running.meta, literals=job.literals),
             reports=running.tags,
@@ -276,3 +299,13 @@ def _written(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
         )
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
+
+
+def _converted(job: Job) -> Converted:
+    try:
+        return converted(Path())
+    except QjouleError as error:
+        raise QjouleError(f"{job.directory}: {error}") from None
+    except KeyboardInterrupt:
+        say(f"{job.directory} is captured and not converted: run `qjoule convert {job.directory}`")
+        raise

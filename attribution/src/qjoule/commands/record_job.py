@@ -16,8 +16,8 @@ from qjoule.reporters import changes
 from qjoule.reporters.alarm import alarm_of
 from qjoule.servers.other_ids import OtherIds
 from qjoule.session.meter import Meter
-from qjoule.tags.tagging import TagSource
-from qjoule.trace.meta import Meta
+from qjoule.spool.convert import Converted
+from qjoule.trace.meta import Captured, Meta
 
 _NOTHING = TakenAlong()
 
@@ -34,6 +34,7 @@ class Job:
     meter: Meter | None = None
     rest_s: float | None = None
     ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
+    later: bool = False  #: the tables are made later
 
     @property
     def seconds(self) -> float | None:
@@ -50,8 +51,16 @@ class Job:
             return f"Ctrl-C stops{rest}"
         return f"for {self.duration:g} s{rest}, Ctrl-C stops"
 
-    def summary(self, written: Meta, counted: CallCount, tags: TagSource | None) -> Iterator[str]:
+    def captured(self, written: Meta) -> str:
+        """What was captured, for tables to be made later."""
+        held = written.captured or Captured()
+        size = f"{held.bytes / 1e6:,.1f} MB"
+        queries = some(held.queries, "query", "queries")
+        return f"{self.directory}: captured {queries} in {size}: run `qjoule convert` to read it"
+
+    def summary(self, made: Converted, counted: CallCount, applications: int) -> Iterator[str]:
         """What was written, line by line."""
+        written = made.meta
         yield what_was_written(self.directory, written, counted, self.along.said)
         for change in server_changes(written):
             yield changes.said(change)
@@ -59,10 +68,10 @@ class Job:
             yield f"ALARM: {words}"
         if self.meter is not None:
             yield self.meter.summary
-        if tags is not None and tags.applications:
+        if applications:
             yield (
-                f"tagged: {some(tags.joined, 'query', 'queries')}, "
-                f"by {some(tags.applications, 'process', 'processes')}"
+                f"tagged: {some(made.tagged, 'query', 'queries')}, "
+                f"by {some(applications, 'process', 'processes')}"
             )
 
 

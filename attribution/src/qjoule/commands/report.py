@@ -10,6 +10,7 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.attribute import OF_ONE_TRACE, progress
+from qjoule.commands.conversion import readable
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
@@ -92,7 +93,7 @@ def command(
     traces = [path for path in directories if path not in studies]
     if len(traces) > 1 and (local := [key for key in OF_ONE_TRACE if key in keys]):
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
-    opened = [Trace(path) for path in traces]
+    opened = [Trace(path) for path in readable(traces)]
     calibrated = [for_trace(trace, calibration) for trace in opened]
     # The model's many small products are slower on several threads, which wait for each other.
     with (

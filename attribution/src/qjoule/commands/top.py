@@ -13,6 +13,7 @@ from typing import cast
 import click
 
 from qjoule.commands import options
+from qjoule.commands.conversion import readable
 from qjoule.commands.ending import terminable
 from qjoule.contract import Rung
 from qjoule.engine.groups import check_keys
@@ -162,7 +163,8 @@ def command(
                 "for live tracing, not for --replay"
             )
         pace = speed if speed is not None else 0.0 if batch else 1.0
-        trace = Trace(replay)
+        (path,) = readable([replay])
+        trace = Trace(path)
         from_where = contextlib.nullcontext(
             ReplaySource(
                 trace,

@@ -34,6 +34,15 @@ _PIPE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
+class Spool:
+    """A file that the tracer writes to: an open descriptor, and its largest size."""
+
+    descriptor: int
+    limit_mb: int
+    compress: bool = False
+
+
+@dataclass(frozen=True)
 class Settings:
     """The user's choices. The tracer and the plan decide the rest."""
 
@@ -46,6 +55,7 @@ class Settings:
     more_counters: tuple[PerfEvent, ...] = ()  #: further ones
     ring_mb: int = 8
     client_tags: bool = False  #: read tags that clients send to the server
+    spool: Spool | None = None  #: takes the bulk of a recording
 
 
 class Tracer:
@@ -163,7 +173,7 @@ def start_tracer(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(read_end, root.fileno()),
+                pass_fds=(read_end, root.fileno(), *_spool_fds(settings)),
                 # so that Ctrl-C reaches only us, and the trace ends in order
                 start_new_session=True,
             )
@@ -189,6 +199,10 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
+def _spool_fds(settings: Settings) -> tuple[int, ...]:
+    return () if settings.spool is None else (settings.spool.descriptor,)
+
+
 def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
     curve = estimate_curve(read_cpu_info(), read_surroundings())
     arguments = {
@@ -208,6 +222,10 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
     words = [str(word) for pair in arguments.items() for word in pair]
     if settings.client_tags:
         words.append("--tags")
+    if settings.spool is not None:
+        words += ["--spool-fd", str(settings.spool.descriptor)]
+        words += ["--spool-mb", str(settings.spool.limit_mb)]
+        words += ["--compress"] if settings.spool.compress else []
     if settings.counters:
         for check in hardware_counters(sensors.try_event):
             if check.ok:

@@ -8,16 +8,17 @@ their literals here, as in every recording, before anything of them is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
-from qjoule.spool.files import FOLDER, names_of
-from qjoule.spool.names import Counted, Metered, NamesWriter, Spooled, Untraced
+from qjoule.servers.other_ids import OtherIds
+from qjoule.spool.files import names_of, spool_of
+from qjoule.spool.names import Counted, Ended, Metered, NamesWriter, Spooled, Untraced
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame, Stream
@@ -48,10 +49,13 @@ class Capture:
         reports: TagSource | None = None,
         meter: Metering | None = None,
         client_tags: bool = False,
+        ids: OtherIds | None = None,
     ) -> None:
         self._names = NamesWriter(names)
         self._announced = Announced(meta)
-        self._statements = Statements(fingerprint, capture=meta.literals, on_named=self._names.add)
+        self._statements = Statements(
+            fingerprint, capture=meta.literals, ids=ids, on_named=self._names.add
+        )
         self._tags = ClientTags(on_tags=self._names.add)
         self._losses = Losses()
         self._watch = watch
@@ -102,7 +106,9 @@ class Capture:
                     self._look_around(frame.t_ns)
             case Block.END:
                 self._statements.settle()
-                self._look_around(int(frame.records["t_ns"][0]), everything=True)
+                t_ns = int(frame.records["t_ns"][0])
+                self._look_around(t_ns, everything=True)
+                self._names.add(Ended(t_ns))
                 self._names.flush()
 
     def _spooled(self, frame: Frame) -> None:
@@ -156,6 +162,7 @@ def capture(
     reports: TagSource | None = None,
     meter: Metering | None = None,
     client_tags: bool = False,
+    ids: OtherIds | None = None,
     progress: Callable[[Captured], object] = lambda _captured: None,
 ) -> Meta:
     """Reads a whole stream, whose bulk the tracer writes to the spool; returns the trace's meta.
@@ -173,6 +180,7 @@ def capture(
             reports=reports,
             meter=meter,
             client_tags=client_tags,
+            ids=ids,
         )
         written = None
         try:
@@ -202,8 +210,26 @@ def _stop_reason(errno: int | None) -> str | None:
     return f"the tracer stopped: {os.strerror(errno)}" if errno else None
 
 
-def open_spool(directory: Path) -> int:
-    """Creates the folder and the spool, and returns the spool's descriptor."""
-    (directory / FOLDER).mkdir(mode=0o700)
+@contextmanager
+def open_spool(directory: Path) -> Iterator[int]:
+    """A descriptor of the new spool of a trace.
+
+    Raises:
+        QjouleError: it cannot be made.
+    """
+    path = spool_of(directory.absolute())
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(directory / FOLDER / "spool", flags, 0o600)
+    try:
+        path.parent.mkdir(mode=0o777)
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise QjouleError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        yield descriptor
+    finally:
+        is_empty = not os.fstat(descriptor).st_size
+        os.close(descriptor)
+        if is_empty:  # tracing did not begin
+            with suppress(OSError):
+                path.unlink()
+                path.parent.rmdir()

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from qjoule.errors import QjouleError
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
 from qjoule.spool.kept import Kept
-from qjoule.spool.names import Counted, Metered, NamesReader, News, Spooled, Untraced
+from qjoule.spool.names import Counted, Ended, Metered, NamesReader, News, Spooled, Untraced
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.statements import MAX_SHAPES, Shape
@@ -36,12 +36,26 @@ from qjoule.trace.writer import TraceWriter
 Progress = Callable[[int, int], object]
 
 
+@dataclass(frozen=True)
+class Converted:
+    """The trace's meta, and how many of its queries have tags that their application reported."""
+
+    meta: Meta
+    tagged: int
+
+
 def convert(
-    trace: Path, *, keep: bool = False, progress: Progress = lambda _done, _all: None
-) -> Meta:
-    """Converts a captured trace in its own directory and returns its meta.
+    trace: Path,
+    output: Path | None = None,
+    *,
+    keep: bool = False,
+    progress: Progress = lambda _done, _all: None,
+) -> Converted:
+    """Converts a captured trace.
 
     Args:
+        output: an absent directory for the tables; None: the trace's own, from which the capture is
+            then removed.
         keep: leave the capture in place.
 
     Raises:
@@ -52,13 +66,18 @@ def convert(
         raise QjouleError(f"{trace} has nothing to convert: it is no recording, or converted")
     try:
         with _alone(trace):
-            meta = _convert(trace, progress)
-            if not keep:
+            if output is not None:
+                output.mkdir()
+                for path in trace.iterdir():
+                    if path.is_file():
+                        shutil.copyfile(path, output / path.name)
+            converted = _convert(trace, output or trace, progress)
+            if not keep and output is None:
                 shutil.rmtree(trace / FOLDER)
     except OSError as error:
         where = error.filename or trace
         raise QjouleError(f"{where}: {error.strerror}; the recording is as it was") from None
-    return meta
+    return converted
 
 
 @contextmanager
@@ -72,11 +91,11 @@ def _alone(trace: Path) -> Iterator[None]:
         yield
 
 
-def _convert(trace: Path, progress: Progress) -> Meta:
-    unfinished = trace / CONVERTING
+def _convert(trace: Path, output: Path, progress: Progress) -> Converted:
+    unfinished = output / CONVERTING
     for name in (CONVERTING, *TABLES):  # of a conversion that was interrupted
-        if (trace / name).is_dir():
-            shutil.rmtree(trace / name)
+        if (output / name).is_dir():
+            shutil.rmtree(output / name)
     meta = parse_meta((trace / "meta.json").read_bytes())
     writer = TraceWriter(unfinished)
     converted = _Conversion(trace, meta, writer)
@@ -85,11 +104,11 @@ def _convert(trace: Path, progress: Progress) -> Meta:
     meta = replace(writer.close(converted.finish()), captured=None)
     for name in TABLES:
         with suppress(FileNotFoundError):
-            (unfinished / name).rename(trace / name)
-    write_whole(trace / "meta.json", meta.to_json().encode())
-    sync(trace)
+            (unfinished / name).rename(output / name)
+    write_whole(output / "meta.json", meta.to_json().encode())
+    sync(output)
     shutil.rmtree(unfinished)
-    return meta
+    return Converted(meta, converted.tagged)
 
 
 class _Conversion:
@@ -108,7 +127,7 @@ class _Conversion:
             meter=None if meta.meter is None else self._kept,
             client_tags=meta.captured is not None and meta.captured.client_tags,
         )
-        self._ended = False
+        self._ended = self._spooled_all = False
         self._damaged = 0
 
     def steps(self) -> Iterator[tuple[int, int]]:
@@ -125,28 +144,34 @@ class _Conversion:
             self._learn_until(news, None)
             self._damaged = reader.damage.bytes + lines.damaged
 
+    @property
+    def tagged(self) -> int:
+        """Number of queries whose call was reported."""
+        return self._kept.joined
+
     def finish(self) -> Meta:
         stopped = self._meta.stopped
         if stopped is None and not names_of(self._trace).is_file():
             stopped = "the names of the recording are missing"
         elif stopped is None and self._damaged:
             stopped = "parts of the recording are damaged"
-        elif stopped is None and not self._ended:
+        elif stopped is None and not (self._ended and self._spooled_all):
             stopped = "the recording was cut off"
         return self._ingest.finish(complete=stopped is None, stopped=stopped)
 
     def _learn_until(self, news: Iterator[News], number: int | None) -> None:
         """Takes in the names that frame `number` refers to; None: all the rest."""
         for one in news:
+            self._ended |= isinstance(one, Ended)
             if isinstance(one, Spooled):
                 if number is not None and one.frames >= number:
                     return
-            elif not isinstance(one, Untraced | KeptCall | Call | Counted | Metered):
+            elif not isinstance(one, Ended | Untraced | KeptCall | Call | Counted | Metered):
                 self._ingest.learn(one)
 
     def _add(self, frame: SpoolFrame) -> None:
         for block in Stream(BytesIO(frame.payload), begun=frame.number > 1):
-            self._ended |= block.kind is Block.END
+            self._spooled_all |= block.kind is Block.END
             self._ingest.add(block)
 
 

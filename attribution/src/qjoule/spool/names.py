@@ -19,10 +19,11 @@ from xxhash import xxh3_64_hexdigest
 
 from qjoule.contract import TASK
 from qjoule.servers.startup import Startup
+from qjoule.shapes.other_id import OtherId
 from qjoule.stream.blocks import Records
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.session_news import SessionNews
-from qjoule.stream.statements import Named
+from qjoule.stream.statements import Named, ToldId
 from qjoule.tags.definitions import Tags
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
@@ -37,6 +38,13 @@ class Spooled:
     """All that the frames up to this number refer to has been named before."""
 
     frames: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last line: the tracer's output was read to its end."""
+
+    t_ns: int
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,13 @@ class Metered:
 #: What a line may say. TASK records stand for themselves.
 News = (
     Named
+    | ToldId
     | SessionNews
     | Tagged
     | KeptCall
     | Call
     | Spooled
+    | Ended
     | Untraced
     | Counted
     | Metered
@@ -147,8 +157,8 @@ def _decoded(line: dict[str, Any]) -> News | None:
 
 
 def _named(fields: dict[str, Any]) -> Named:
-    captured = fields.pop("captured")
-    return Named(**fields, captured=captured and base64.b64decode(captured))
+    captured, ids = fields.pop("captured"), tuple(OtherId(*one) for one in fields.pop("ids"))
+    return Named(**fields, captured=captured and base64.b64decode(captured), ids=ids)
 
 
 def _session(fields: dict[str, Any]) -> SessionNews:
@@ -168,11 +178,13 @@ def _tags(pairs: list[list[str]]) -> Tags:
 
 _KINDS = {
     Named: "shape",
+    ToldId: "id",
     SessionNews: "session",
     Tagged: "tags",
     KeptCall: "call",
     Call: "unseen",
     Spooled: "frames",
+    Ended: "end",
     Untraced: "untraced",
     Counted: "counted",
     Metered: "meter",
@@ -180,10 +192,12 @@ _KINDS = {
 _DECODERS: dict[str, Callable[[Any], News]] = {
     "shape": _named,
     "session": _session,
+    "id": lambda fields: ToldId(fields["shape"], OtherId(*fields["id"])),
     "tags": lambda fields: Tagged(**_with_tags(fields)),
     "call": lambda fields: KeptCall(**_with_tags(fields)),
     "unseen": lambda fields: Call(**_with_tags(fields)),
     "frames": lambda fields: Spooled(**fields),
+    "end": lambda fields: Ended(**fields),
     "untraced": lambda fields: Untraced(fields["process"], tuple(fields["tgids"])),
     "counted": lambda fields: Counted(**fields),
     "meter": lambda fields: Metered(tuple(fields["rows"])),

@@ -27,7 +27,7 @@ from qjoule.stream.queries import Queries, Span
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.session_news import SessionNews
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Named, Statements
+from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Named, Statements, ToldId
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Meta, Server
@@ -164,11 +164,13 @@ class Ingest:
         if self._pending.size > BATCH_RECORDS:
             self.flush(everything=True)
 
-    def learn(self, news: Named | SessionNews | Tagged | Array) -> None:
+    def learn(self, news: Named | ToldId | SessionNews | Tagged | Array) -> None:
         """Takes in what a capture kept of a text, a session, tags, or task events."""
         match news:
             case Named():
                 self._statements.learn(news)
+            case ToldId():
+                self._statements.learn_id(news)
             case SessionNews():
                 self._sessions.learn(news)
             case Tagged():

@@ -160,7 +160,10 @@ class Trace:
     def _read_meta(self) -> Meta:
         path = self.path / "meta.json"
         try:
-            return parse_meta(path.read_bytes())
+            meta = parse_meta(path.read_bytes())
+            if meta.captured is not None:
+                self.problems.append("it is captured and not converted: run `qjoule convert`")
+            return meta
         except (ValueError, OSError) as error:
             if not any(self._parts.values()):
                 raise QjouleError(
