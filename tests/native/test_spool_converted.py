@@ -7,90 +7,23 @@ import io
 import json
 import os
 import shutil
-import struct
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-import fake_tracer as ft
-from qjoule.contract import Block, Loss, QueryFlag, SessionEvent, TaskEvent
+from captured_trace import CANARY, META, QUERIES, captured_trace, eventful
 from qjoule.errors import QjouleError
-from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.spool import convert as module
-from qjoule.spool.capture import capture
 from qjoule.spool.convert import convert
 from qjoule.spool.files import CONVERTING, FOLDER, names_of, spool_of
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
-from qjoule.trace.meta import Meta, Server
+from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter
-from tracer_parts.spool_library import tracer_stream
-
-CANARY = b"canary-4711"
-_FLAGS = 0x200 | 0x8 | 0x8000  # PROTOCOL_41, CONNECT_WITH_DB, SECURE_CONNECTION
-_PASSWORD = b"\x14" + CANARY.ljust(20, b"\1")
-LOGIN = struct.pack("<IIB23x", _FLAGS, 1 << 24, 45) + b"alice\0" + _PASSWORD + b"shop\0"
-QUERIES = 400 * 4.5 + 2  #: in the spool of `_eventful`
-META = Meta(host="here", servers=(Server(1, "shop", "mysql"),))
-
-
-def _session(event: SessionEvent, t_ns: int, text: bytes = b"", session: int = 101) -> bytes:
-    row = {"session": session, "t_ns": t_ns, "text_bytes": len(text), "event": event, "server": 1}
-    return ft.block(Block.SESSION, row | {"server_kind": registry.kind_of("mysql")}, text=text)
-
-
-def _eventful(seconds: float = 4.5) -> list[bytes]:
-    """Traffic with whatever a stream can say: texts, logins, tags, transactions, children, loss."""
-    pieces = ft.traffic(seconds, per_second=400)
-    begin = ft.BEGIN_NS
-    pieces[0] += _session(SessionEvent.OPEN, begin, LOGIN)
-    pieces[0] += ft.text(77, b"SELECT * FROM t WHERE secret = '%s'" % CANARY)
-    tags = b"endpoint='checkout',tenant='%d'" % 7
-    row = {"shape": 9, "statement_bytes": len(tags), "text_bytes": len(tags), "dialect": 9}
-    pieces[1] = ft.block(Block.TEXT, row, text=tags) + pieces[1]
-    flags = QueryFlag.OK | QueryFlag.IN_TRANSACTION
-    shared = {"session": 101, "server": 1, "executions": 1, "rung": 1, "command": 1, "pid": 101}
-    for number, (shape, flag) in enumerate([(77, flags), (1, QueryFlag.NO_TRANSACTION)]):
-        at_ns = begin + 300 * ft.MS + number * ft.MS
-        query = {"query": 900_001 + number, "begin_ns": at_ns, "end_ns": at_ns + 5, "flags": flag}
-        query |= {"shape": shape, "tags": 9}
-        pieces[20 + number] = ft.block(Block.QUERY, shared | query) + pieces[20 + number]
-    child = {"child": 5, "query": 900_001, "begin_ns": begin + 301 * ft.MS, "session": 101}
-    child |= {"end_ns": begin + 301 * ft.MS + 2, "shape": 2, "query_shape": 77, "server": 1}
-    pieces[22] = ft.block(Block.CHILD, child) + pieces[22]
-    pieces[40] = ft.task(begin + 700 * ft.MS, 555, TaskEvent.FORK, b"other") + pieces[40]
-    ran = ft.segment(begin + 820 * ft.MS, begin + 821 * ft.MS, 555)
-    pieces[41] = ft.block(Block.SEGMENT, ran) + pieces[41]
-    pieces[50] = _session(SessionEvent.DATABASE, begin + 990 * ft.MS, b"books") + pieces[50]
-    loss = {"t_ns": begin + 1000 * ft.MS, "count": 3, "lost_ns": 70, "cause": Loss.SEGMENT}
-    pieces[60] = ft.block(Block.LOSS, loss) + pieces[60]
-    late = ft.text(78, b"UPDATE late SET x = '%s'" % CANARY)
-    pieces[70] = late + pieces[70]
-    return pieces
-
-
-def _captured(
-    trace: Path, pieces: list[bytes], *, meta: Meta = META, compress: bool = False
-) -> Meta:
-    """Captures a stream as the tracer would, without converting it."""
-    trace.mkdir()
-    (trace / FOLDER).mkdir()
-    pipe = trace.parent / f"{trace.name}.pipe"
-    with tracer_stream(pipe, spool_of(trace), compress=compress) as stream:
-        for frame in Stream(io.BytesIO(b"".join(pieces))):
-            if frame.kind in (Block.TEXT, Block.SESSION):
-                stream.add_text(frame.kind, frame.records[0], frame.text)
-            elif frame.kind is Block.FLUSH:
-                stream.write(frame.t_ns, frame.t_ns)
-            else:
-                stream.add(frame.kind, frame.records)
-        stream.write(ft.BEGIN_NS * 2, last=True)
-    with pipe.open("rb") as source:
-        return capture(Stream(source), trace, fingerprint, meta)
 
 
 def _tables(trace: Path) -> dict[str, pa.Table]:
@@ -101,7 +34,7 @@ def _tables(trace: Path) -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def pieces() -> list[bytes]:
-    return _eventful()
+    return eventful()
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +48,7 @@ def direct(pieces: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def captured(pieces: list[bytes], tmp_path: Path) -> Path:
     trace = tmp_path / "trace"
-    _captured(trace, pieces)
+    captured_trace(trace, pieces)
     return trace
 
 
@@ -124,7 +57,7 @@ def test_tables_are_the_same_either_way(
     pieces: list[bytes], direct: Path, tmp_path: Path, compress: bool
 ) -> None:
     trace = tmp_path / "trace"
-    _captured(trace, pieces, compress=compress)
+    captured_trace(trace, pieces, compress=compress)
     convert(trace)
     expected, found = _tables(direct), _tables(trace)
     for name in TABLES:
@@ -151,7 +84,7 @@ def test_literals_are_kept_where_the_user_asks_for_them(
     pieces: list[bytes], tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace"
-    _captured(trace, pieces, meta=Meta(literals=True, servers=META.servers))
+    captured_trace(trace, pieces, meta=Meta(literals=True, servers=META.servers))
     convert(trace)
     kept = b"".join(_tables(trace)["statements"]["text"].to_pylist())
     assert CANARY in kept
