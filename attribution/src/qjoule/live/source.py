@@ -16,9 +16,9 @@ from qjoule.servers.other_ids import OtherIds
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import read_announced
 from qjoule.stream.blocks import Stream
+from qjoule.stream.named import Fingerprint
 from qjoule.stream.names import Names
 from qjoule.stream.reported_calls import CallReports
-from qjoule.stream.statements import Fingerprint
 from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
 

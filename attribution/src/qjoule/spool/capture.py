@@ -25,8 +25,9 @@ from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import Metering, with_meter
+from qjoule.stream.named import Fingerprint
 from qjoule.stream.session_news import OpaqueConnections, read_session
-from qjoule.stream.statements import Fingerprint, Statements
+from qjoule.stream.statements import Statements
 from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.durable import write_whole

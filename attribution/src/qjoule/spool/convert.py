@@ -24,7 +24,8 @@ from qjoule.spool.kept import Kept
 from qjoule.spool.names import Counted, Ended, Metered, NamesReader, News, Spooled, Untraced
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
-from qjoule.stream.statements import MAX_SHAPES, Shape
+from qjoule.stream.named import Shape
+from qjoule.stream.statements import MAX_SHAPES
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.durable import sync, write_whole

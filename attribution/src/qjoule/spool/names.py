@@ -22,8 +22,8 @@ from qjoule.servers.startup import Startup
 from qjoule.shapes.other_id import OtherId
 from qjoule.stream.blocks import Records
 from qjoule.stream.client_tags import Tagged
+from qjoule.stream.named import Named, ToldId
 from qjoule.stream.session_news import SessionNews
-from qjoule.stream.statements import Named, ToldId
 from qjoule.tags.definitions import Tags
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call

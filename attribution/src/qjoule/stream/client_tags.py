@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream.blocks import Frame
-from qjoule.stream.statements import dialect_of
+from qjoule.stream.named import dialect_of
 from qjoule.tags.definitions import Tags
 from qjoule.tags.maps import TAGS
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from qjoule.trace.meta import Server
+from qjoule.trace.columns import Array
+from qjoule.trace.meta import Change, Server
 
 
 @dataclass(frozen=True)
@@ -40,3 +42,18 @@ class NoFollower:
 
     def take(self) -> list[Followed]:
         return []
+
+
+class Watching(Protocol):
+    """What is known of servers that are not traced: `qjoule.stream.watch`, or kept from before."""
+
+    learnt: list[Callable[[Server], object]]
+
+    @property
+    def news(self) -> int: ...
+    @property
+    def changes(self) -> tuple[Change, ...]: ...
+    def process_of(self, tgid: int) -> str: ...
+    def tasks(self, records: Array) -> None: ...
+    def ran(self, segments: Array) -> None: ...
+    def advance(self, t_ns: int, *, everything: bool = False) -> set[int]: ...

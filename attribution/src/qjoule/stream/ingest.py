@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +18,20 @@ from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags, Tagged
+from qjoule.stream.following import Watching
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import Metering, with_meter
+from qjoule.stream.named import Fingerprint, Named, ToldId
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Queries, Span
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.session_news import SessionNews
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Named, Statements, ToldId
+from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
-from qjoule.trace.meta import Change, Meta, Server
+from qjoule.trace.meta import Meta, Server
 from qjoule.trace.schema import (
     INVALID_CAUSE,
     METER,
@@ -48,21 +49,6 @@ FULL_RECORDS = 100_000
 BATCH_RECORDS = 1_000_000
 
 Tables = Mapping[str, pa.Table]
-
-
-class Watching(Protocol):
-    """What is known of servers that are not traced: `qjoule.stream.watch`, or kept from before."""
-
-    learnt: list[Callable[[Server], object]]
-
-    @property
-    def news(self) -> int: ...
-    @property
-    def changes(self) -> tuple[Change, ...]: ...
-    def process_of(self, tgid: int) -> str: ...
-    def tasks(self, records: Array) -> None: ...
-    def ran(self, segments: Array) -> None: ...
-    def advance(self, t_ns: int, *, everything: bool = False) -> set[int]: ...
 
 
 class Ingest:

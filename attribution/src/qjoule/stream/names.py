@@ -14,7 +14,7 @@ from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.servers.other_ids import OtherIds
 from qjoule.shapes.other_id import OtherId, certain
 from qjoule.stream.blocks import Frame
-from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated, rules_of
+from qjoule.stream.named import Fingerprint, dialect_of, is_truncated, rules_of
 from qjoule.trace.meta import Server
 
 #: Threads remembered, for servers and for others separately. The one named longest ago is

@@ -18,8 +18,9 @@ from qjoule.servers.other_ids import OtherIds
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.metering import Metering
+from qjoule.stream.named import Fingerprint
 from qjoule.stream.reported_calls import CallReports
-from qjoule.stream.statements import MAX_SHAPES, Fingerprint
+from qjoule.stream.statements import MAX_SHAPES
 from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
