@@ -44,7 +44,7 @@ static __always_inline void learn(const struct thread_state *thread, __u64 state
 	};
 
 	/* A text that was lost in sending must be read again. */
-	if (thread->shape && bpf_map_lookup_elem(&seen, &thread->shape))
+	if (thread->shape && was_seen(thread->shape))
 		bpf_map_update_elem(&agent_statements, &key, &value, BPF_ANY);
 }
 

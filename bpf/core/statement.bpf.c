@@ -83,7 +83,6 @@ int prepared_recall(struct thread_state *thread, __u64 statement)
 
 int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 statement)
 {
-	static const __u8 yes = 1;
 	struct qj_unseen unseen = {.statement = statement};
 	struct qj_ring_text *r;
 
@@ -91,7 +90,7 @@ int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 		return 0;
 	unseen.session = thread->session;
 	thread->shape = session_of(session_of(statement) ^ thread->session) ?: 1;
-	if (bpf_map_lookup_elem(&seen, &thread->shape))
+	if (was_seen(thread->shape))
 		return 0;
 	r = reserve_text(sizeof(unseen));
 	if (!r) {
@@ -102,7 +101,7 @@ int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 		  QJ_DIALECT_UNSEEN);
 	__builtin_memcpy(r->bytes, &unseen, sizeof(unseen));
 	submit(r);
-	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+	set_seen(thread->shape);
 	return 0;
 }
 

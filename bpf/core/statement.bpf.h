@@ -19,6 +19,22 @@ struct seen_map {
 };
 extern struct seen_map seen SEC(".maps");
 
+/*
+ * The key is a copy: in functions that are verified once, Linux 6.1 takes no key from the memory
+ * that they were given.
+ */
+static __always_inline bool was_seen(__u64 shape)
+{
+	return bpf_map_lookup_elem(&seen, &shape);
+}
+
+static __always_inline void set_seen(__u64 shape)
+{
+	static const __u8 yes = 1;
+
+	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
+}
+
 struct prepared_key {
 	__u64 session;
 	__u64 statement; /* the server's number for it, or a hash of its name */
@@ -36,7 +52,6 @@ extern struct prepared_map prepared SEC(".maps");
 static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u8 dialect, __u32 bytes)
 {
-	static const __u8 yes = 1;
 	struct qj_ring_text *r = reserve(sizeof(*r));
 
 	if (!r) {
@@ -53,7 +68,7 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 	r->text.rules = thread->text.rules;
 	submit(r);
 	/* Set only after sending: a lost text is sent again with the next execution. */
-	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+	set_seen(thread->shape);
 	return true;
 }
 
@@ -152,8 +167,8 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
 	thread->shape = qj_shape_end(&thread->text);
 	/* Most clients repeat their last statement: it needs no lookup. */
-	if (thread->text_sent != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
-						   emit_text(cpu, thread, dialect, text_bytes)))
+	if (thread->text_sent != thread->shape &&
+	    (was_seen(thread->shape) || emit_text(cpu, thread, dialect, text_bytes)))
 		thread->text_sent = thread->shape;
 	/* A query's tags also hold within its procedures. Attributes win over a comment. */
 	if (plan.tags && !thread->tags && !thread->caller.query)

@@ -101,10 +101,9 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 {
 	__u64 bytes = at_most(bytes_of(text) < most ? bytes_of(text) : most, QJ_TEXT_BYTES);
 	struct qj_ring_text *r = 0;
-	static const __u8 yes = 1;
 	bool still;
 
-	if (!bpf_map_lookup_elem(&seen, &thread->shape)) {
+	if (!was_seen(thread->shape)) {
 		r = reserve(sizeof(*r));
 		if (!r) /* the text is sent with a later execution */
 			count_loss(cpu, QJ_LOSS_TEXT);
@@ -123,7 +122,7 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 		  thread->server, dialect);
 	r->text.rules = thread->text.rules;
 	submit(r);
-	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+	set_seen(thread->shape);
 	return true;
 }
 

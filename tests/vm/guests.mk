@@ -21,8 +21,8 @@ ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/incl
                    -isystem $(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
                    -L$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
 
-# Kernels beside this machine's release: Linux 5.10, 6.12, and Debian's newest.
-SUITES := bullseye trixie sid
+# Kernels to run on: Linux 5.10, 6.1, 6.12, and Debian's newest.
+SUITES := bullseye bookworm trixie sid
 
 .PHONY: amd64 arm64 $(SUITES)
 amd64: $(VM)/amd64/initramfs

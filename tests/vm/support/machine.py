@@ -31,8 +31,10 @@ ARM64 = (
     *("-machine", "virt", "-accel", "tcg", "-cpu", "max"),
     *("-smp", "1", "-icount", "shift=0,sleep=off"),
 )
-#: Suites of Debian with other kernels than this one: guests.mk has the same list.
-SUITES = ("bullseye", "trixie", "sid")
+#: Suites of Debian with the kernels to run on: guests.mk has the same list.
+SUITES = ("bullseye", "bookworm", "trixie", "sid")
+#: Their kernels are without sock_recv_length (Linux 6.3), and so without the socket rung.
+WITHOUT_READS = ("bullseye", "bookworm")
 EMULATORS = {
     "amd64": (AMD64, "ttyS0"),
     "arm64": (ARM64, "ttyAMA0"),
