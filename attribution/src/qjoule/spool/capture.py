@@ -218,13 +218,14 @@ def open_spool(directory: Path) -> Iterator[int]:
     Raises:
         QjouleError: it cannot be made.
     """
-    path = spool_of(directory.absolute())
+    # Relative to the working directory: our user may not be allowed to pass what is above it.
+    path = spool_of(directory)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         path.parent.mkdir(mode=0o777)
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
-        raise QjouleError(f"cannot write {path}: {error.strerror}") from None
+        raise QjouleError(f"cannot write {path.absolute()}: {error.strerror}") from None
     try:
         yield descriptor
     finally:
