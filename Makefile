@@ -271,6 +271,10 @@ bench-ycsb: build ## What tracing takes of each server's throughput under YCSB's
 bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
 	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)
 
+.PHONY: bench-convert
+bench-convert: $(VENV)/installed ## How fast captured recordings become tables
+	$(VENV)/bin/python bench/bench_convert.py $(BENCH_ARGS)
+
 .PHONY: bench-accuracy
 bench-accuracy: $(VENV)/installed ## How true the joules are beside other methods, where the truth is known
 	$(VENV)/bin/python bench/bench_accuracy.py $(BENCH_ARGS)
