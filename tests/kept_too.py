@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from qjoule.tags.kept_calls import KeptCalls
+from qjoule.tags.kept_calls import KeptCalls, kept_calls
 from qjoule.tags.tagging import TagSource
 
 
@@ -19,8 +17,8 @@ def tags_either_way(
     calls = source._calls
     with calls._lock:
         known = calls._sorted()
-        every = np.ones(known.size, np.bool_)
-        kept = KeptCalls(calls._as_kept(known, calls._until(known), every))
+        keys, sets = calls._keys.names(), list(calls._tags)
+        kept = KeptCalls(kept_calls(known, calls._until(known), keys, sets))
     later = kept.tags_of(names, codes, streams, begins_ns).to_pylist()
     at_once: list[Any] = source.tags_of(names, codes, streams, begins_ns).to_pylist()
     assert _sorted(later) == _sorted(at_once)

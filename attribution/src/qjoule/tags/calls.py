@@ -17,7 +17,7 @@ from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.ends import Ends
 from qjoule.tags.fairness import without_the_biggest
 from qjoule.tags.joins import distinct_pairs, is_over, last_before
-from qjoule.tags.kept_calls import KeptCall
+from qjoule.tags.kept_calls import KeptCall, bounded, kept_calls
 from qjoule.tags.keys import WHOLE, Keys, name_of
 from qjoule.tags.maps import TAGS, as_maps
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
@@ -137,7 +137,7 @@ class Calls:
             calls = self._sorted()
             until_ns = self._until(calls)
             done = (calls["t_ns"] < before_ns) & (until_ns <= before_ns)
-            kept = self._as_kept(calls, until_ns, done)
+            kept = kept_calls(calls[done], until_ns[done], self._keys.names(), list(self._tags))
             self._calls = calls[~done]
             self._held = self._calls.size
             if len(self._tags) > 2 * self._held + 1024:
@@ -157,41 +157,7 @@ class Calls:
             for first_ns, last_ns in application.gaps if application is not None else gaps:
                 hit = its & calls["holds"] & (calls["t_ns"] <= last_ns)
                 until[hit] = np.minimum(until[hit], first_ns)
-        same = calls["key"][1:] == calls["key"][:-1]
-        until[:-1][same] = np.minimum(until[:-1], calls["t_ns"][1:])[same]
-        return self._until_over(calls, until)
-
-    def _until_over(self, calls: Array, until: Array) -> Array:
-        """The same, bounded by the end of each call's whole connection."""
-        wholes = self._keys.wholes()[calls["key"]]
-        for whole in np.unique(wholes[wholes >= 0]).tolist():
-            overs = calls["t_ns"][(calls["key"] == whole) & calls["over"]]
-            rows = np.flatnonzero((wholes == whole) & ~calls["over"])
-            next_over = np.searchsorted(overs, calls["t_ns"][rows], side="left")
-            over_ns = np.append(overs, NEVER_NS)[next_over]
-            until[rows] = np.minimum(until[rows], over_ns)
-        return until
-
-    def _as_kept(self, calls: Array, until_ns: Array, done: Array) -> list[KeptCall]:
-        names = self._keys.names()
-        sets = list(self._tags)
-        found = []
-        for at in np.flatnonzero(done & ~calls["over"] & (calls["tags"] >= 0)).tolist():
-            call = calls[at]
-            connection, stream = names[int(call["key"])]
-            traced = bool(call["traced"])
-            found.append(
-                KeptCall(
-                    connection=connection,
-                    stream=stream,
-                    begin_ns=int(call["t_ns"]),
-                    until_ns=int(until_ns[at]),
-                    tags=sets[int(call["tags"])],
-                    trace=bytes(call["trace"]).hex() if traced else "",
-                    span=bytes(call["span"]).hex() if traced else "",
-                )
-            )
-        return found
+        return bounded(calls, until, self._keys.wholes())
 
     def knows(self, connections: Sequence[str | None]) -> list[bool]:
         """Whether any calls on each of these connections are kept; None: on any connection."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,56 @@ class KeptCall:
         """Its tags and those of its trace."""
         ids = (("span", self.span), ("trace", self.trace))
         return (*self.tags, *ids) if self.trace else self.tags
+
+
+def bounded(calls: Array, until_ns: Array, wholes: Array) -> Array:
+    """Until when calls hold, bounded by the next call of their key and by their connection's end.
+
+    Args:
+        calls: array of `calls.CALL`, sorted by key and time.
+        until_ns: (n,) until when they would hold otherwise.
+        wholes: for each key, the key of its whole connection; -1: none.
+    """
+    until: Array = until_ns.copy()
+    same = calls["key"][1:] == calls["key"][:-1]
+    until[:-1][same] = np.minimum(until[:-1], calls["t_ns"][1:])[same]
+    whole_of = wholes[calls["key"]]
+    for whole in np.unique(whole_of[whole_of >= 0]).tolist():
+        overs = calls["t_ns"][(calls["key"] == whole) & calls["over"]]
+        rows = np.flatnonzero((whole_of == whole) & ~calls["over"])
+        following = np.searchsorted(overs, calls["t_ns"][rows], side="left")
+        over_ns = np.append(overs, np.iinfo(np.int64).max)[following]
+        until[rows] = np.minimum(until[rows], over_ns)
+    return until
+
+
+def kept_calls(
+    calls: Array, until_ns: Array, names: Mapping[int, tuple[str, int]], sets: Sequence[Tags]
+) -> list[KeptCall]:
+    """Calls with tags, of `calls.CALL` records that end at `until_ns`.
+
+    Args:
+        names: connection and stream of each key.
+        sets: tags by the numbers that calls have.
+    """
+    found = []
+    for call, until in zip(calls, until_ns.tolist(), strict=True):
+        if call["over"] or call["tags"] < 0:
+            continue
+        connection, stream = names[int(call["key"])]
+        traced = bool(call["traced"])
+        found.append(
+            KeptCall(
+                connection=connection,
+                stream=stream,
+                begin_ns=int(call["t_ns"]),
+                until_ns=until,
+                tags=sets[int(call["tags"])],
+                trace=bytes(call["trace"]).hex() if traced else "",
+                span=bytes(call["span"]).hex() if traced else "",
+            )
+        )
+    return found
 
 
 class KeptCalls:
