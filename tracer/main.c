@@ -140,6 +140,18 @@ static bool uses_effects(const struct options *options, const struct energy_sour
 	       (energy->grade == QJ_GRADE_MEASURED || energy->grade == QJ_GRADE_SIMULATED);
 }
 
+static const char *why_stopped(int err)
+{
+	switch (err) {
+	case -ECONNRESET:
+		return "the root part (qjoule-root) has ended, and nothing is attached any more";
+	case -EFBIG:
+		return "what was captured has reached its limit (--spool-mb)";
+	default:
+		return strerror(-err);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static struct qj_cpu cpus[QJ_MAX_CPUS];
@@ -192,11 +204,7 @@ int main(int argc, char **argv)
 	if (!err)
 		err = pump_until_stopped(pump, &options);
 	if (err && err != -EPIPE)
-		fprintf(stderr, "qjoule-tracer: stopped: %s\n",
-			err == -ECONNRESET
-			    ? "the root part (qjoule-root) has ended, and nothing is "
-			      "attached any more"
-			    : strerror(-err));
+		fprintf(stderr, "qjoule-tracer: stopped: %s\n", why_stopped(err));
 out:
 	pump_free(pump);
 	stream_free(stream);

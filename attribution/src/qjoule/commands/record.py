@@ -266,7 +266,7 @@ def _record(targets: Targets, settings: Settings, job: Job) -> int:
             if failed is not None:
                 raise failed
     if child is None:
-        return 0 if written.complete else 1
+        return 0 if written.complete or (job.later and written.stopped is None) else 1
     if (code := child.exit_code()) is None:
         say(f"{Path(job.program[0]).name} was not started: the recording was stopped before")
         return 1

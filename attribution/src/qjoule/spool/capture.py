@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from errno import EFBIG
 from pathlib import Path
 from typing import BinaryIO
 
@@ -208,6 +209,8 @@ def _write_meta(directory: Path, meta: Meta) -> None:
 
 
 def _stop_reason(errno: int | None) -> str | None:
+    if errno == EFBIG:
+        return "what was captured has reached its limit (--spool-mb)"
     return f"the tracer stopped: {os.strerror(errno)}" if errno else None
 
 
