@@ -21,7 +21,7 @@ CANARY = b"canary-4711"
 _FLAGS = 0x200 | 0x8 | 0x8000  # PROTOCOL_41, CONNECT_WITH_DB, SECURE_CONNECTION
 _PASSWORD = b"\x14" + CANARY.ljust(20, b"\1")
 LOGIN = struct.pack("<IIB23x", _FLAGS, 1 << 24, 45) + b"alice\0" + _PASSWORD + b"shop\0"
-QUERIES = 400 * 4.5 + 2  #: in the spool of `_eventful`
+QUERIES = 400 * 4.5 + 3  #: in the spool of `_eventful`
 META = Meta(host="here", servers=(Server(1, "shop", "mysql"),))
 
 
@@ -46,6 +46,10 @@ def eventful(seconds: float = 4.5) -> list[bytes]:
         query = {"query": 900_001 + number, "begin_ns": at_ns, "end_ns": at_ns + 5, "flags": flag}
         query |= {"shape": shape, "tags": 9}
         pieces[20 + number] = ft.block(Block.QUERY, shared | query) + pieces[20 + number]
+    pieces[0] += _session(SessionEvent.MET, begin, session=202)  # open before, in a transaction
+    older = {"query": 900_010, "begin_ns": begin + 302 * ft.MS, "end_ns": begin + 302 * ft.MS + 5}
+    older |= {"session": 202, "shape": 3, "flags": flags}
+    pieces[21] = ft.block(Block.QUERY, shared | older) + pieces[21]
     child = {"child": 5, "query": 900_001, "begin_ns": begin + 301 * ft.MS, "session": 101}
     child |= {"end_ns": begin + 301 * ft.MS + 2, "shape": 2, "query_shape": 77, "server": 1}
     pieces[22] = ft.block(Block.CHILD, child) + pieces[22]

@@ -18,7 +18,7 @@ from qjoule.spool.files import FOLDER, is_captured, spool_of
 from qjoule.trace.reader import Trace
 
 SECONDS = 1.6
-QUERIES = 642  #: in as many seconds of `eventful`; one more row is a child
+QUERIES = 643  #: in as many seconds of `eventful`; one more row is a child
 ATTRIBUTE = ("--calibration", "none", "--format", "json")
 
 

@@ -66,6 +66,8 @@ def test_tables_are_the_same_either_way(
     assert {name for name in TABLES if expected[name].num_rows} >= {
         *("queries", "segments", "energy", "owners", "sessions", "shapes", "loss", "transactions"),
     }
+    texts = found["transactions"]["text"].to_pylist()
+    assert any(text.startswith("(began before tracing)") for text in texts)
     either = [json.loads((one / "meta.json").read_text()) for one in (direct, trace)]
     assert either[0] == either[1]
     files = [sorted(path.name for path in one.iterdir()) for one in (direct, trace)]

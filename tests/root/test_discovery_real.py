@@ -34,6 +34,7 @@ WHAT_REACHES = {
     "mysql-database": "USE mysql",
     "mysql-database-end": "USE mysql",
     "postgres-failed": "SELECT 1 / 0",
+    "postgres-report": "SELECT 1 / 0",
 }
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 
@@ -70,7 +71,7 @@ def test_mariadb(mariadb: DatabaseServer) -> None:
     plan = planned(mariadb)
     assert (plan.choice.rung, plan.choice.exact) == (Rung.SOCKET, True), plan.choice
     assert plan.probes == ()
-    commands, names = ["mysql-begin-command-first", "mysql-end"], ["mysql-client"]
+    commands, names = ["mysql-begin-command-first"], ["mysql-client"]
     names += ["mysql-log-thd-first", "mysql-database", "mysql-database-end"]
     assert roles(planned(mariadb, Rung.SYMBOL)) == commands + names
 
@@ -113,7 +114,7 @@ def test_mysql(mysql80: DatabaseServer) -> None:
     assert plan.choice.rung is Rung.SYMBOL
     assert "TLS is on by default" in plan.choice.why
     names = ["mysql-client", "mysql-log-logger-first", "mysql-database", "mysql-database-end"]
-    assert roles(plan) == ["mysql-begin-thd-first", "mysql-end", *names]
+    assert roles(plan) == ["mysql-begin-thd-first", *names]
 
 
 def test_mysql_without_tls_agrees_with_the_server() -> None:
@@ -139,9 +140,10 @@ def test_postgres_with_its_children(postgres: DatabaseServer) -> None:
         assert planned(postgres).choice.rung is Rung.SOCKET
         assert planned(postgres, Rung.SYMBOL).facts["idle"] > 0
     ours = [
-        "postgres-activity",
-        "postgres-portal-run",
         "postgres-failed",
+        "postgres-execute",
+        "postgres-replication",
+        "postgres-report",
         "postgres-launch-workers",
         "postgres-join-leader",
     ]
@@ -183,7 +185,7 @@ def test_the_kernel_takes_every_probe(
                 before = hits()
                 with suppress(Exception), server.connect() as connection:
                     connection.cursor().execute(WHAT_REACHES.get(probe.role, "SELECT 1"))
-                if probe.role.startswith(("postgres-launch", "postgres-join")):
+                if probe.role.startswith(("postgres-launch", "postgres-join", "postgres-repl")):
                     continue
                 # A function returns after its reply was sent, so the client may be quicker.
                 deadline = time.monotonic() + WAIT_S

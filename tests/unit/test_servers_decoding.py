@@ -27,7 +27,8 @@ def test_each_dialect_of_the_registry_has_one_decoder(server: str) -> None:
     if table.of or not table.dialects:
         return
     found = _decoding(server)
-    assert sorted([*found.languages, *found.tag_readers]) == sorted(table.dialects.values())
+    numbers = [*found.languages, *found.tag_readers, *found.told_ids]
+    assert sorted(numbers) == sorted(table.dialects.values())
 
 
 def test_each_decoder_is_a_server_of_the_registry() -> None:
@@ -35,7 +36,7 @@ def test_each_decoder_is_a_server_of_the_registry() -> None:
 
 
 def test_all_are_looked_up_by_number() -> None:
-    known = {*decoding.LANGUAGES, *decoding.TAG_READERS}
+    known = {*decoding.LANGUAGES, *decoding.TAG_READERS, *decoding.TOLD_IDS}
     assert known == set(registry.dialects().values())
     for server in WITH_DECODING:
         if not registry.servers()[server].of:

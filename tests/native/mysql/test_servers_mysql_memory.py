@@ -136,4 +136,4 @@ def test_a_program_without_these_functions_has_no_offsets(
 ) -> None:
     found, notes = session_memory(toy[0])
     assert not any(found.facts().values())
-    assert len(notes) == 3, "statements, names, addresses: a line each"
+    assert len(notes) == 4, "statements, names, settings, addresses: a line each"

@@ -86,7 +86,10 @@ def test_variables_that_are_exported(tmp_path: Path) -> None:
         variable = executable.variable(name)
         assert variable is not None
         assert distance + executable.data_vaddr == variable.vaddr
-    assert BackendMemory(16, 0, 8).facts() == {"client": 16, "application": 0, "portal-start": 8}
+    assert BackendMemory(16, 0, 8, 24).facts() == {
+        **{"client": 16, "application": 0, "portal-start": 8},
+        **{"statement": 24, "authenticates": 0},
+    }
 
 
 def test_the_real_one() -> None:

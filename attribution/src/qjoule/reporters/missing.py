@@ -32,6 +32,7 @@ _LOSS = {
     "unverified": "calls on connections that may be another user's",
     "meter": "lines of the meter that are no readings",
     "invalid": "records that contradict themselves",
+    "spool": "frames of the capture",
 }
 #: By `model.energy.Cause`.
 _WINDOWS = {

@@ -159,6 +159,7 @@ class Ingest:
                 self._statements.learn_id(news)
             case SessionNews():
                 self._sessions.learn(news)
+                self._transactions.met(news.session, news.event, news.t_ns)
             case Tagged():
                 self._sent_tags.learn(news)
             case _:
