@@ -82,6 +82,11 @@ class Capture:
             captured=self.captured,
         )
 
+    @property
+    def news(self) -> tuple[int, tuple[Server, ...]]:
+        """Differs from before when servers have exited, are followed, or run untraced."""
+        return 0 if self._watch is None else self._watch.news, self._announced.meta.servers
+
     def add(self, frame: Frame) -> None:
         """Takes in one block. Raises `OSError` if the names cannot be written."""
         if self._announced.add(frame):
@@ -184,12 +189,16 @@ def capture(
             client_tags=client_tags,
             ids=ids,
         )
-        written = None
+        told = None
         try:
             for frame in stream:
-                if written is None and frame.kind not in (Block.CPU, Block.DOMAIN, Block.HELLO):
-                    written = captured.meta
-                    _write_meta(directory, written)
+                if frame.kind in (Block.CPU, Block.DOMAIN, Block.HELLO):
+                    captured.add(frame)
+                    continue
+                # Who looks meanwhile sees which servers have exited or are followed.
+                if told != captured.news:
+                    told = captured.news
+                    _write_meta(directory, captured.meta)
                 captured.add(frame)
                 if frame.kind is Block.SPOOLED:
                     progress(captured.captured)
