@@ -160,7 +160,7 @@ def test_a_conversion_that_is_killed_can_be_begun_anew(
 
     with monkeypatch.context() as patch:
         if moment == "tables":
-            patch.setattr(module, "write_whole", _killed)
+            patch.setattr(module, "replace_meta", _killed)
         if moment == "meta":
             patch.setattr("qjoule.spool.convert.shutil.rmtree", _killed)
         with pytest.raises(KeyboardInterrupt):

@@ -32,7 +32,7 @@ from qjoule.session.targets import Targets, find_targets
 from qjoule.session.tracer import Settings, Spool, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
-from qjoule.spool.capture import capture, open_spool
+from qjoule.spool.capture import Capture, open_spool
 from qjoule.spool.convert import Converted
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta
@@ -286,8 +286,7 @@ def _captured(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
     """Captures until the stream ends; returns the trace's metadata."""
     try:
         job.along.write()
-        return capture(
-            running.stream,
+        names = Capture(
             Path(),
             fingerprint,
             replace(running.meta, literals=job.literals),
@@ -297,6 +296,7 @@ def _captured(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
             watch=running.watch,
             ids=job.ids,
         )
+        return names.run(running.stream)
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
 

@@ -8,12 +8,10 @@ their literals here, as in every recording, before anything of them is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from errno import EFBIG
 from pathlib import Path
-from typing import BinaryIO
 
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
@@ -31,19 +29,21 @@ from qjoule.stream.session_news import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
 from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
-from qjoule.trace.durable import write_whole
 from qjoule.trace.meta import Captured, Meta, Server
+from qjoule.trace.writer import replace_meta
 
 #: Stream time between two looks at servers, applications and meters.
 LOOK_NS = 1_000_000_000
+#: What comes before anything is known of the trace.
+_FIRST = (Block.HELLO, Block.CPU, Block.DOMAIN)
 
 
 class Capture:
-    """Writes the names of one recording into `names`."""
+    """Writes the names of one recording beside its spool."""
 
     def __init__(
         self,
-        names: BinaryIO,
+        directory: Path,
         fingerprint: Fingerprint,
         meta: Meta,
         *,
@@ -53,7 +53,10 @@ class Capture:
         client_tags: bool = False,
         ids: OtherIds | None = None,
     ) -> None:
-        self._names = NamesWriter(names)
+        """`directory`: of the trace, with the folder that its spool is in. Raises `OSError`."""
+        self._directory = directory
+        self._file = names_of(directory).open("wb", buffering=0)
+        self._names = NamesWriter(self._file)
         self._announced = Announced(meta)
         self._statements = Statements(
             fingerprint, capture=meta.literals, ids=ids, on_named=self._names.add
@@ -62,7 +65,7 @@ class Capture:
         self._losses = Losses()
         self._watch = watch
         if watch is not None:
-            watch.learnt.append(self._add_server)
+            watch.learnt.append(self._announced.follow)
         self._reports = reports
         self._meter = meter
         self._opaque = OpaqueConnections()
@@ -86,6 +89,31 @@ class Capture:
     def news(self) -> tuple[int, tuple[Server, ...]]:
         """Differs from before when servers have exited, are followed, or run untraced."""
         return 0 if self._watch is None else self._watch.news, self._announced.meta.servers
+
+    def run(self, stream: Stream) -> Meta:
+        """Reads a whole stream, whose bulk the tracer writes elsewhere; returns the trace's meta.
+
+        Raises:
+            QjouleError: the stream is damaged, or the disk is full; what came before is kept.
+        """
+        told = None
+        try:
+            for frame in stream:
+                # Who looks meanwhile sees which servers have exited or are followed.
+                if told != self.news and frame.kind not in _FIRST:
+                    told = self.news
+                    replace_meta(self._directory, self.meta)
+                self.add(frame)
+        except OSError as error:
+            path = names_of(self._directory)
+            raise QjouleError(f"{path}: {error.strerror}; what came before is kept") from None
+        finally:
+            meta = replace(self.meta, stopped=stream.stopped)
+            with suppress(OSError):
+                os.fsync(self._file.fileno())
+                replace_meta(self._directory, meta)
+            self._file.close()
+        return meta
 
     def add(self, frame: Frame) -> None:
         """Takes in one block. Raises `OSError` if the names cannot be written."""
@@ -150,77 +178,6 @@ class Capture:
             self._announced.meta = with_meter(self._announced.meta, self._meter.info)
         if everything and (lost or unverified or bad):
             self._names.add(Counted(lost, unverified, bad))
-
-    def _add_server(self, server: Server) -> None:
-        """A server that is followed, in the place of the one that it was."""
-        meta = self._announced.meta
-        others = (one for one in meta.servers if one.id != server.id)
-        servers = sorted((*others, server), key=lambda one: one.id)
-        self._announced.meta = replace(meta, servers=tuple(servers))
-
-
-def capture(
-    stream: Stream,
-    directory: Path,
-    fingerprint: Fingerprint,
-    meta: Meta,
-    *,
-    watch: Watch | None = None,
-    reports: TagSource | None = None,
-    meter: Metering | None = None,
-    client_tags: bool = False,
-    ids: OtherIds | None = None,
-    progress: Callable[[Captured], object] = lambda _captured: None,
-) -> Meta:
-    """Reads a whole stream, whose bulk the tracer writes to the spool; returns the trace's meta.
-
-    Raises:
-        QjouleError: the stream is damaged, or the disk is full; what came before is kept.
-    """
-    path = names_of(directory)
-    with path.open("wb", buffering=0) as names:
-        captured = Capture(
-            names,
-            fingerprint,
-            meta,
-            watch=watch,
-            reports=reports,
-            meter=meter,
-            client_tags=client_tags,
-            ids=ids,
-        )
-        told = None
-        try:
-            for frame in stream:
-                if frame.kind in (Block.CPU, Block.DOMAIN, Block.HELLO):
-                    captured.add(frame)
-                    continue
-                # Who looks meanwhile sees which servers have exited or are followed.
-                if told != captured.news:
-                    told = captured.news
-                    _write_meta(directory, captured.meta)
-                captured.add(frame)
-                if frame.kind is Block.SPOOLED:
-                    progress(captured.captured)
-        except OSError as error:
-            raise QjouleError(f"{path}: {error.strerror}; what came before is kept") from None
-        finally:
-            stopped = stream.ended_early or _stop_reason(stream.stop_errno)
-            meta = replace(captured.meta, stopped=stopped)
-            with suppress(OSError):
-                os.fsync(names.fileno())
-                _write_meta(directory, meta)
-    return meta
-
-
-def _write_meta(directory: Path, meta: Meta) -> None:
-    write_whole(directory / "meta.json", replace(meta, complete=False).to_json().encode())
-
-
-def _stop_reason(errno: int | None) -> str | None:
-    if errno == EFBIG:
-        return "what was captured has reached its limit (--spool-mb)"
-    return f"the tracer stopped: {os.strerror(errno)}" if errno else None
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
@@ -28,10 +29,10 @@ from qjoule.stream.named import Shape
 from qjoule.stream.statements import MAX_SHAPES
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
-from qjoule.trace.durable import sync, write_whole
+from qjoule.trace.durable import sync
 from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
-from qjoule.trace.writer import TraceWriter
+from qjoule.trace.writer import TraceWriter, replace_meta
 
 #: (bytes done, bytes in all)
 Progress = Callable[[int, int], object]
@@ -106,7 +107,7 @@ def _convert(trace: Path, output: Path, progress: Progress) -> Converted:
     for name in TABLES:
         with suppress(FileNotFoundError):
             (unfinished / name).rename(output / name)
-    write_whole(output / "meta.json", meta.to_json().encode())
+    replace_meta(output, meta)
     sync(output)
     shutil.rmtree(unfinished)
     return Converted(meta, converted.tagged)
@@ -176,15 +177,12 @@ class _Conversion:
             self._ingest.add(block)
 
 
-@contextmanager
-def _names(trace: Path) -> Iterator[BytesIO]:
+def _names(trace: Path) -> BinaryIO:
     """The names; none if there are none: queries then have no text."""
     try:
-        file = names_of(trace).open("rb")
+        return names_of(trace).open("rb")
     except FileNotFoundError:
-        file = BytesIO()  # type: ignore[assignment]
-    with file:
-        yield file  # type: ignore[misc]
+        return BytesIO()
 
 
 def _unasked(text: bytes, dialect: int, truncated: bool, *, rules: int | None) -> Shape:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import OwnerKind
 from qjoule.spool.names import Counted, Metered, News, Untraced
+from qjoule.stream.following import untraced_cpu_ns
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.columns import Array
@@ -71,11 +70,8 @@ class Kept(KeptCalls):
     def ran(self, segments: Array) -> None:
         if not self._untraced:
             return
-        others = segments["owner_kind"] == OwnerKind.PROCESS
-        mine = segments[others & np.isin(segments["tgid"], list(self._untraced))]
-        for tgid in np.unique(mine["tgid"]).tolist():
-            its = mine[mine["tgid"] == tgid]
-            self._cpu_ns[self._untraced[tgid]] += int((its["t1_ns"] - its["t0_ns"]).sum())
+        for tgid, cpu_ns in untraced_cpu_ns(segments, self._untraced):
+            self._cpu_ns[self._untraced[tgid]] += cpu_ns
 
     def advance(self, t_ns: int, *, everything: bool = False) -> set[int]:
         del t_ns, everything

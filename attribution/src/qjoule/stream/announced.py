@@ -18,7 +18,7 @@ from qjoule.contract import COUNTER_NAMES, Block, Grade
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Frame, Records
 from qjoule.stream.rows import TIME_LIMIT_NS
-from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
+from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
 from qjoule.trace.schema import DOMAIN_KINDS
 
 _CPUS, _PACKAGES = 1 << 16, 1 << 16
@@ -48,6 +48,12 @@ class Announced:
             case _:
                 return False
         return True
+
+    def follow(self, server: Server) -> None:
+        """Puts a server that is followed in the place of the one that it was."""
+        others = (one for one in self.meta.servers if one.id != server.id)
+        servers = sorted((*others, server), key=lambda one: one.id)
+        self.meta = replace(self.meta, servers=tuple(servers))
 
     def _hello(self, hello: Any) -> None:
         t_ns = int(hello["t_ns"])

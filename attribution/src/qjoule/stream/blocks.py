@@ -7,6 +7,7 @@ gives the place. A stream that contradicts the contract raises `QjouleError`.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,6 +76,15 @@ class Stream:
         self.complete = False  #: the end block was read
         self.ended_early: str | None = None  #: where a stream that lacks its end block stopped
         self.stop_errno: int | None = None  #: why the tracer ended the stream; 0: on request
+
+    @property
+    def stopped(self) -> str | None:
+        """Why a stream that was read ended, unless it was on request."""
+        if self.ended_early or not self.stop_errno:
+            return self.ended_early
+        if self.stop_errno == errno.EFBIG:
+            return "what was captured has reached its limit (--spool-mb)"
+        return f"the tracer stopped: {os.strerror(self.stop_errno)}"
 
     def __iter__(self) -> Iterator[Frame]:
         frame = self._next()

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
+from qjoule.contract import OwnerKind
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Server
 
@@ -57,3 +60,15 @@ class Watching(Protocol):
     def tasks(self, records: Array) -> None: ...
     def ran(self, segments: Array) -> None: ...
     def advance(self, t_ns: int, *, everything: bool = False) -> set[int]: ...
+
+
+def untraced_cpu_ns(segments: Array, tgids: Collection[int]) -> Iterator[tuple[int, int]]:
+    """CPU time of these processes in segments (`contract.SEGMENT`), by tgid.
+
+    Only what they ran as other processes: once a server is followed, its time is its own.
+    """
+    others = segments["owner_kind"] == OwnerKind.PROCESS
+    mine = segments[others & np.isin(segments["tgid"], list(tgids))]
+    found, which = np.unique(mine["tgid"], return_inverse=True)
+    sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(found))
+    yield from zip(found.tolist(), sums.astype(np.int64).tolist(), strict=True)

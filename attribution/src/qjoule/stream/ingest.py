@@ -31,7 +31,7 @@ from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
-from qjoule.trace.meta import Meta, Server
+from qjoule.trace.meta import Meta
 from qjoule.trace.schema import (
     INVALID_CAUSE,
     METER,
@@ -78,7 +78,7 @@ class Ingest:
         self._watch = watch
         self._news = 0  #: of the watch, as of the meta
         if watch is not None:
-            watch.learnt.append(self._add_server)
+            watch.learnt.append(self._announced.follow)
         self._sink = sink
         self._batch_ns = batch_ns
         self._reports = reports
@@ -169,12 +169,6 @@ class Ingest:
         self._owners.apply(tasks)
         if self._watch is not None:
             self._watch.tasks(tasks)
-
-    def _add_server(self, server: Server) -> None:
-        """A server that is followed, in the place of the one that it was."""
-        others = (one for one in self.meta.servers if one.id != server.id)
-        servers = sorted((*others, server), key=lambda one: one.id)
-        self.meta = replace(self.meta, servers=tuple(servers))
 
     def _look_around(self) -> None:
         """Notices servers that run untraced or have exited."""

@@ -9,7 +9,6 @@ The stream comes from the tracer, or is made from perf's records.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -71,9 +70,5 @@ def record(
             last = ingest.finish(complete=False, stopped=str(error) or repr(error))
             writer.close(annotate(last))
         raise
-    stopped = stream.ended_early or _stop_reason(stream.stop_errno)
+    stopped = stream.stopped
     return writer.close(annotate(ingest.finish(complete=stopped is None, stopped=stopped)))
-
-
-def _stop_reason(errno: int | None) -> str | None:
-    return f"the tracer stopped: {os.strerror(errno)}" if errno else None

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from qjoule.contract import OwnerKind, TaskEvent
-from qjoule.stream.following import Followed, Follower, NoFollower
+from qjoule.stream.following import Followed, Follower, NoFollower, untraced_cpu_ns
 from qjoule.stream.watched import Candidate, Traced
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Server
@@ -94,12 +94,8 @@ class Watch:
         """Counts the CPU time of segments (`contract.SEGMENT`) that belongs to untraced servers."""
         if not self._candidates and not self._confirmed:
             return
-        others = segments["owner_kind"] == OwnerKind.PROCESS  # not once it is followed
-        mine = segments[others & np.isin(segments["tgid"], list(self._of))]
-        tgids, which = np.unique(mine["tgid"], return_inverse=True)
-        sums = np.bincount(which, mine["t1_ns"] - mine["t0_ns"], len(tgids))
-        for tgid, cpu_ns in zip(tgids.tolist(), sums.tolist(), strict=True):
-            self._of[tgid].cpu_ns += int(cpu_ns)
+        for tgid, cpu_ns in untraced_cpu_ns(segments, self._of):
+            self._of[tgid].cpu_ns += cpu_ns
 
     def process_of(self, tgid: int) -> str:
         """The name of the untraced server that a process belongs to; empty if there is none."""

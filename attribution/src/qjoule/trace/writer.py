@@ -49,7 +49,7 @@ class TraceWriter:
                 raise QjouleError(
                     f"{self.path.absolute()} is not empty: give another directory with -o"
                 )
-            self._replace_meta(meta or Meta())
+            replace_meta(self.path, meta or Meta())
         except OSError as error:
             raise _failed(self.path, error) from error
         self._next_part = dict.fromkeys(TABLES, 0)
@@ -71,7 +71,7 @@ class TraceWriter:
         """Replaces meta.json, of a trace that is not complete yet."""
         self._check()
         try:
-            self._replace_meta(replace(meta, complete=False))
+            replace_meta(self.path, replace(meta, complete=False))
         except OSError as error:
             raise _failed(self.path, error) from error
 
@@ -92,7 +92,7 @@ class TraceWriter:
             self._rows["owners"] = count_rows(self.path, "owners")
         try:
             meta = replace(meta, rows=self._rows)
-            self._replace_meta(meta)
+            replace_meta(self.path, meta)
         except OSError as error:
             raise _failed(self.path, error) from error
         return meta
@@ -148,8 +148,10 @@ class TraceWriter:
         if self._error is not None:
             raise self._error
 
-    def _replace_meta(self, meta: Meta) -> None:
-        write_whole(self.path / "meta.json", meta.to_json().encode())
+
+def replace_meta(trace: Path, meta: Meta) -> None:
+    """Makes `meta` the trace's meta.json. Raises `OSError`."""
+    write_whole(trace / "meta.json", meta.to_json().encode())
 
 
 def _failed(directory: Path, error: OSError) -> QjouleError:
