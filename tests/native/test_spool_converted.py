@@ -195,3 +195,14 @@ def test_a_full_disk_leaves_the_capture(captured: Path, monkeypatch: pytest.Monk
             convert(captured)
     assert spool_of(captured).read_bytes() == before
     assert convert(captured).meta.complete
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
+def test_a_damaged_meta_json_is_an_error_and_the_capture_stays(
+    captured: Path, content: bytes
+) -> None:
+    (captured / "meta.json").write_bytes(content)
+    before = spool_of(captured).read_bytes()
+    with pytest.raises(QjouleError, match=r"meta\.json: it .*; the recording is as it was"):
+        convert(captured)
+    assert spool_of(captured).read_bytes() == before

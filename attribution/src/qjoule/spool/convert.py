@@ -98,7 +98,7 @@ def _convert(trace: Path, output: Path, progress: Progress) -> Converted:
     for name in (CONVERTING, *TABLES):  # of a conversion that was interrupted
         if (output / name).is_dir():
             shutil.rmtree(output / name)
-    meta = parse_meta((trace / "meta.json").read_bytes())
+    meta = _meta_of(trace)
     writer = TraceWriter(unfinished)
     converted = _Conversion(trace, meta, writer)
     for done, total in converted.steps():
@@ -111,6 +111,13 @@ def _convert(trace: Path, output: Path, progress: Progress) -> Converted:
     sync(output)
     shutil.rmtree(unfinished)
     return Converted(meta, converted.tagged)
+
+
+def _meta_of(trace: Path) -> Meta:
+    try:
+        return parse_meta((trace / "meta.json").read_bytes())
+    except ValueError as error:
+        raise QjouleError(f"{trace / 'meta.json'}: {error}; the recording is as it was") from None
 
 
 class _Conversion:
