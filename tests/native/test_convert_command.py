@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from captured_trace import captured_trace, eventful
 from qjoule.commands import attribute, convert
 from qjoule.errors import QjouleError, UsageError
-from qjoule.spool.files import FOLDER, is_captured, spool_of
+from qjoule.spool.files import FOLDER, is_captured, names_of, spool_of
 from qjoule.trace.reader import Trace
 
 SECONDS = 1.6
@@ -109,3 +109,10 @@ def test_a_recording_of_another_host_can_be_converted_here(captured: Path, tmp_p
     assert _run(["convert", moved]).exception is None
     assert Trace(moved).rows("queries") == QUERIES + 1
     assert not (moved / FOLDER).exists()
+
+
+def test_a_recording_that_was_cut_off_says_so(captured: Path) -> None:
+    names_of(captured).unlink()
+    done = _run(["convert", captured])
+    assert done.return_value == 1
+    assert f"{captured} is not complete: the names of the recording are missing" in done.stderr

@@ -50,4 +50,6 @@ def command(*, traces: tuple[Path, ...], output: Path | None, keep: bool) -> int
         complete &= meta.complete
         where = output or trace
         say(what_was_written(where, meta, count_calls(Trace(where))))
+        if meta.stopped is not None:
+            say(f"{where} is not complete: {meta.stopped}")
     return 0 if complete else 1

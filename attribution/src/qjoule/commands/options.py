@@ -212,7 +212,7 @@ def capture(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--compress",
             is_flag=True,
-            help="Compress what is captured: a sixth of the size for 0.25 us more per query.",
+            help="Compress what is captured: a sixth of the size for some 0.3 us of CPU per query.",
         ),
         click.option(
             "--spool-mb",

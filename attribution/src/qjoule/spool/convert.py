@@ -65,7 +65,9 @@ def convert(
             it, or the disk is full. The capture is as it was.
     """
     if not is_captured(trace):
-        raise QjouleError(f"{trace} has nothing to convert: it is no recording, or converted")
+        raise QjouleError(
+            f"{trace} has nothing to convert: it is no recording, or it is converted already"
+        )
     try:
         with _alone(trace):
             if output is not None:
