@@ -15,6 +15,7 @@ import argparse
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -75,10 +76,16 @@ def _measured(tree: Path, with_ids: bool) -> float:
 
 
 def _extracted(revision: str, into: Path) -> Path:
-    command = ["git", "archive", revision, "attribution/src"]
+    command = ["git", "archive", revision, "attribution"]
     archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as tar:
         tar.extractall(into)
+    sources = [str(path) for path in (into / "attribution/shapes").glob("*.c")]
+    if sources:
+        module = into / "attribution/src/qjoule/shapes/_shapes.abi3.so"
+        flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000"]
+        flags += ["-fvisibility=hidden", f"-I{sysconfig.get_path('include')}"]
+        subprocess.run(["cc", *flags, *sources, "-o", str(module)], check=True)
     return into
 
 

@@ -61,8 +61,7 @@ int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *of)
 	return 0;
 }
 
-int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *of, __u64 addr,
-			   __u64 name)
+int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *of, __u64 addr)
 {
 	return 0;
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 
-import pyarrow as pa
+from qjoule.late import pa
 
 _ZLIB_STEP = 64  #: bytes at a time; in a damaged step, what follows the damage is lost
 

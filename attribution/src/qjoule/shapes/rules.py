@@ -13,6 +13,10 @@ from enum import IntEnum
 from qjoule.shapes.automaton import C, class_of
 from qjoule.shapes.lexis import Lexis
 
+#: BACKTICK, added to the number: the session is known to have no other setting that changes how a
+#: statement's words are read (QJ_SHAPE_PLAIN_MODES). No shape depends on it, but ids do.
+PLAIN_MODES = 0x40
+
 
 class Quoting(IntEnum):
     """BACKTICK: whether a backslash escapes, and what double quotes are for."""
@@ -58,7 +62,13 @@ def backtick_rules(quoting: Quoting, charset: Charset) -> int:
 
 def backtick_settings(rules: int) -> tuple[Quoting, Charset]:
     """What the rules with this number are."""
-    return Quoting(rules // len(Charset)), Charset(rules % len(Charset))
+    quoting, charset = divmod(rules_alone(rules), len(Charset))
+    return Quoting(quoting), Charset(charset)
+
+
+def rules_alone(rules: int) -> int:
+    """The number without `PLAIN_MODES`."""
+    return rules & ~PLAIN_MODES
 
 
 def standard_rules(backslash: Backslash, *, safe: bool) -> int:
@@ -72,6 +82,12 @@ COUNTS = {
     ),
     Lexis.STANDARD: Count(len(Backslash) * 2, standard_rules(Backslash.PLAIN, safe=True)),
 }
+
+
+def known_rules(lexis: Lexis, rules: int | None) -> int:
+    """The number of the rules that a statement is read by; None: those of a server by default."""
+    return COUNTS[lexis].default if rules is None else rules_alone(rules)
+
 
 _HIGH = range(0x80, 0x100)
 #: First bytes of two: MySQL strings/ctype-sjis.c, ctype-gbk.c, ctype-gb18030.c, ctype-big5.c. Big5

@@ -28,6 +28,19 @@ def sanitise(text: str) -> str:
     return _UNSAFE.sub("\ufffd", _SPACES.sub(" ", text))
 
 
+def text_of(characters: str) -> str:
+    """Safe text from characters that are bytes; what is not UTF-8 is read as Latin-1, or as its
+    superset that servers mean by it.
+    """
+    if characters.isascii():
+        return sanitise(characters)
+    text = characters.encode("latin-1")
+    try:
+        return sanitise(text.decode())
+    except UnicodeDecodeError:
+        return sanitise(text.decode("cp1252", "replace"))
+
+
 def shorten(text: str, length: int) -> str:
     """At most `length` characters, the last one an ellipsis if anything was cut."""
     return text if len(text) <= length else text[: max(length - 1, 0)] + ELLIPSIS

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qjoule.shapes.folding import values_folded
-from qjoule.shapes.generated_names import generated_names_masked
+from qjoule.shapes.lexers import lexer
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.lists import lists_collapsed
 from qjoule.shapes.reduction import reduce_statement
-from qjoule.shapes.rendering import render
 from qjoule.shapes.safe_text import ended
-from qjoule.shapes.tokens import closed_early, known_part, strip_ellipsis, tokens
+from qjoule.shapes.tokens import closed_early, known_part, strip_ellipsis
 
 
 def sql_shape(
@@ -38,8 +35,7 @@ def sql_shape(
         rules: number of the session's rules; None: those of a server by default.
     """
     reduced, truncated = reduced_sql(text, truncated, lexis, fold, rules)
-    folded = generated_names_masked(values_folded(tokens(reduced, lexis), lexis))
-    return ended(render(lists_collapsed(folded, truncated), lexis), truncated), truncated
+    return ended(lexer(lexis).shape(reduced, truncated), truncated), truncated
 
 
 def reduced_sql(

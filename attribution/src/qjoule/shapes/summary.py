@@ -7,9 +7,9 @@ As OpenTelemetry's semantic conventions define `db.query.summary`: `SELECT order
 
 from __future__ import annotations
 
+from qjoule.shapes.lexers import lexer
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reduction import reduce_statement
-from qjoule.shapes.rendering import quoted
 from qjoule.shapes.tokens import Kind, Token, strip_ellipsis, tokens
 
 LENGTH_MAX = 255
@@ -105,7 +105,7 @@ def _dotted_name(stream: list[Token], at: int, lexis: Lexis) -> tuple[str, int]:
         if parts and parts[-1] != "." and token.text != ".":
             break
         if token.kind is Kind.NAME:
-            parts.append(quoted(token, lexis))
+            parts.append(lexer(lexis).quoted(token.text))
         elif token.kind is Kind.WORD and (parts or token.text not in _NO_TARGET):
             parts.append(token.text)
         elif parts and token.text == ".":

@@ -12,7 +12,7 @@
 #define barrier()	     asm volatile("" ::: "memory")
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
-#define __noinline	static __attribute__((noinline, unused))
+#define __noinline	__attribute__((noinline, unused))
 
 long bpf_probe_read_user(void *to, __u32 bytes, const void *from);
 long bpf_probe_read_kernel(void *to, __u32 bytes, const void *from);

@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from qjoule.shapes.folding import BEGIN_EXPRESSION, CONSTANTS, begins_expression
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reserved_words import RESERVED
-from qjoule.shapes.tokens import Kind, Token, hint_tokens
+from qjoule.shapes.tokens import Kind, Token
+from shape_referee.folding import BEGIN_EXPRESSION, CONSTANTS, begins_expression
+from shape_referee.tokens import hint_tokens
 
 _SIMPLE_BACKTICK = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
 _SIMPLE_STANDARD = re.compile(r"[a-z_\x80-\U0010ffff][a-z0-9_$\x80-\U0010ffff]*")

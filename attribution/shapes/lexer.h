@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The lexical automaton for one family and one session's settings. Python builds it from
+ * qjoule.shapes.automaton, in the entry format of qjoule.shapes.c_tables.
+ */
+#ifndef QJOULE_LEXER_H
+#define QJOULE_LEXER_H
+
+#include "texts.h"
+
+enum {
+	STATES = 128,
+	STATE_SHIFT = 5,
+	EMISSIONS = 128,
+	EMISSION_MAX = 8,
+	REDUCED_MAX = 32768, /* characters kept of a reduced statement */
+	COMMENT_DEPTH_MAX = 3,
+	NAME_DIGITS_MAX = 8,
+};
+
+/* Marks of qjoule.shapes.automaton in a reduced statement. Other characters are bytes. */
+enum mark {
+	NUMBER = 0xe000,
+	STRING,
+	PARAMETER,
+	RAW_TAG,
+	RAW_COMMENT,
+	RAW_STAR,
+	UNSURE,
+	DIGITS_OF_NAME,
+	SECOND,
+};
+
+/* What a state needs besides the table. */
+enum state_mode {
+	MODE_PLAIN,
+	MODE_VERSION,
+	MODE_STAR_SLASH,
+	MODE_RAW,
+	MODE_TAG,
+	STATE_MODES
+};
+
+/* States to go on from after what the automaton could not decide. */
+enum resumed {
+	AT_START,
+	AT_SPACE,
+	AT_BLOCK,
+	AT_STAR,
+	AT_BLOCK_OPEN,
+	RESUMED
+};
+
+struct lexer {
+	bool backtick; /* the family; else STANDARD */
+	uint16_t moves[STATES << STATE_SHIFT];
+	uint8_t column[256]; /* below 32 */
+	uint8_t finals[STATES];
+	uint8_t modes[STATES];
+	uint8_t resumed[RESUMED];
+	uint16_t emission[EMISSIONS][EMISSION_MAX];
+	uint8_t emission_length[EMISSIONS];
+	const struct texts *vocabulary;
+	const struct lexer *hints; /* for what is within hints */
+	/* Appends safe UTF-8 for bytes that are not all printable ASCII. */
+	bool (*decode)(void *context, const uint8_t *latin, size_t length, struct bytes *out);
+	void *context;
+};
+
+struct reduced {
+	uint16_t *data;
+	size_t n, room;
+};
+
+/* Appends the statement without literals and comments; more than REDUCED_MAX characters: it is cut
+ * there. False: no memory. */
+bool reduce(const struct lexer *lexer, const uint8_t *text, size_t length, struct reduced *out);
+
+#endif

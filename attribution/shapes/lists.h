@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#ifndef QJOULE_LISTS_H
+#define QJOULE_LISTS_H
+
+#include "statement.h"
+
+enum {
+	ELEMENT_MAX = 16, /* tokens of a plain element */
+	ALIKE_MAX = 64,	  /* tokens of an element or row that is compared with others */
+};
+
+#define NOWHERE SIZE_MAX
+
+enum use {
+	OTHER, /* a function's arguments, a subquery, a parenthesis */
+	LIST,
+	ROW_OF_VALUES,
+};
+
+/* An open bracket. All positions are in the output. */
+struct group {
+	enum use use;
+	uint32_t close;
+	size_t opened;	/* its bracket */
+	size_t row;	/* where its row begins: at the bracket or at ROW */
+	size_t element; /* where the current element begins */
+	size_t elements;
+	bool plain;	   /* all elements so far */
+	bool alike;	   /* all elements so far equal the first */
+	bool has_first;	   /* the first is short, and not plain */
+	size_t first;	   /* its length */
+	size_t rows_until; /* a row of VALUES within this group ends here */
+	size_t rows;	   /* that were kept of the latest VALUES */
+	uint64_t rows_owner;
+};
+
+/* A row in the output, of one VALUES. */
+struct kept_row {
+	uint64_t owner;
+	size_t at, length; /* 0: no row */
+	uint64_t hash;
+};
+
+struct kept_rows {
+	struct kept_row *slots;
+	size_t n, room;
+};
+
+struct lists {
+	const struct texts *texts;
+	struct token *out;
+	size_t n;
+	struct group *groups;
+	size_t depth, room;
+	struct kept_rows kept;
+	uint64_t owners;
+};
+
+/* Keeps a row, unless the same VALUES has it: then `again` is set. False: no memory. */
+bool row_kept(struct kept_rows *rows, const struct token *out, uint64_t seed, struct kept_row row,
+	      bool *again);
+bool same_tokens(const struct token *a, const struct token *b, size_t n);
+
+#endif

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Making a lexer from Python's tables. */
+#ifndef QJOULE_MADE_H
+#define QJOULE_MADE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "lexer.h"
+
+struct object {
+	PyObject_HEAD struct lexer lexer;
+	struct texts vocabulary; /* empty if that of `hints` serves */
+	PyObject *hints;	 /* the lexer for hints; NULL: this one */
+	PyObject *safe_text;
+	bool made;
+};
+
+int lexer_made(PyObject *self, PyObject *args, PyObject *kwargs);
+void lexer_dealloc(PyObject *self);
+
+#endif
