@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 13
+#define QJ_CONTRACT_VERSION 14
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -84,6 +84,7 @@ enum qj_query_flag {
 	QJ_QUERY_ROWS = 1 << 8,		   /* `rows` is known, from the reply */
 	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* its session is in a transaction afterwards ... */
 	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or is not; neither flag: not known */
+	QJ_QUERY_CUT = 1 << 11,		   /* a reader's: it began before the part that was saved */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
@@ -407,6 +408,8 @@ struct qj_spooled {
 	__u64 frames;
 	__u64 bytes;
 	__u64 queries;
+	__u64 segment;	      /* of a ring, from 1 in ascending order; 0: the spool is no ring */
+	__u64 segment_begins; /* number of its first frame */
 };
 
 /* Last record of a complete stream. */
@@ -504,7 +507,7 @@ QJ_ASSERT_SIZE(qj_cpu, 16);
 QJ_ASSERT_SIZE(qj_domain, 72);
 QJ_ASSERT_SIZE(qj_end, 16);
 QJ_ASSERT_SIZE(qj_block, 24);
-QJ_ASSERT_SIZE(qj_spooled, 24);
+QJ_ASSERT_SIZE(qj_spooled, 40);
 QJ_ASSERT_SIZE(qj_frame, 48);
 
 #endif /* QJOULE_H */

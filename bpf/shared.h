@@ -130,19 +130,24 @@ struct qj_sums_key {
 	__u8 reserved[3];
 };
 
-/* As in struct qj_aggregate. */
-struct qj_sums {
+/* What slices have used. As in struct qj_aggregate, and nothing but __u64: it is moved in words. */
+struct qj_used {
 	__u64 cpu_ns;
 	__u64 overlap_ns;
 	__u64 scaled_ns;
 	__u64 counters[QJ_COUNTERS];
 	__u64 counted_ns[QJ_COUNTERS];
 	__u64 overlap_counters[QJ_COUNTERS];
+	__u64 package_wakes;
+	__u64 core_wakes;
+};
+
+/* As in struct qj_aggregate. */
+struct qj_sums {
+	struct qj_used used;
 	__u64 latency_ns;
 	__u64 package_tail_ns[QJ_TAILS];
 	__u64 core_tail_ns[QJ_TAILS];
-	__u32 package_wakes;
-	__u32 core_wakes;
 	__u32 calls;
 	__u32 reserved;
 	__u32 latency[QJ_LATENCY_BUCKETS];

@@ -11,7 +11,7 @@ from pathlib import Path
 from registry_library import registry_include
 
 ROOT = Path(__file__).resolve().parents[1]
-_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Ibpf", "-shared", "-fPIC")
+_FLAGS = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
 
 def compiled(
@@ -29,6 +29,6 @@ def compiled(
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory) / "library.so"
         registry = registry_include(Path(directory))
-        command = [compiler, *_FLAGS, registry, *flags, *sources, *libraries, "-o"]
+        command = [compiler, *_FLAGS, registry, *flags, "-Ibpf", *sources, *libraries, "-o"]
         subprocess.run([*command, str(library)], cwd=ROOT, check=True)
         return ctypes.CDLL(str(library))

@@ -62,8 +62,8 @@ static struct qj_sums *row_of(struct table *table, const struct qj_sums_key *key
 
 static void add(struct qj_sums *row, const struct qj_ring_sum *record)
 {
-	row->cpu_ns += record->cpu_ns;
-	row->overlap_ns += record->overlap_ns;
+	row->used.cpu_ns += record->cpu_ns;
+	row->used.overlap_ns += record->overlap_ns;
 	row->latency_ns += record->latency_ns;
 	row->calls += record->calls;
 	if (record->calls)

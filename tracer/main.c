@@ -191,14 +191,16 @@ int main(int argc, char **argv)
 		goto out;
 
 	err = -ENOMEM;
-	if (options.spool_fd >= 0)
-		spool = spool_new(options.spool_fd, options.spool_bytes, options.compress);
-	if (spool || options.spool_fd < 0)
+	if (options.spool_files)
+		spool = spool_new(options.spool_fds, options.spool_files, options.spool_bytes,
+				  options.spool_turn_ns, options.compress);
+	if (spool || !options.spool_files)
 		stream = stream_new(STDOUT_FILENO, spool);
 	if (stream)
 		pump = pump_new(&probes, energy, stream, &options, cpus, cpu_count);
 	if (pump)
-		err = privileges_confine(options.mode == QJ_MODE_LIVE && !probes.early);
+		err = privileges_confine(options.mode == QJ_MODE_LIVE && !probes.early,
+					 options.spool_files > 1);
 	if (!err)
 		err = pump_hello(pump, why);
 	if (!err)

@@ -11,7 +11,8 @@
 #include "plan_options.h"
 #include "topology.h"
 
-#define SPOOL_BYTES (16ull << 30)
+#define SPOOL_BYTES   (16ull << 30)
+#define SPOOL_TURN_NS (60 * 1000000000ull)
 
 static const char usage[] =
     "usage: qjoule-tracer [options] >stream\n"
@@ -49,10 +50,13 @@ static const char usage[] =
     "  --reader PID                  who reads the stream: counted as tracer\n"
     "  --control-fd FD               stop at its end of file\n"
     "  --root FD                     the root part's socket: it loads and attaches\n"
-    "  --spool-fd FD                 a file that takes segments, queries, energy and CPU time\n"
-    "  --spool-mb N                  stop when it would be larger (16384)\n"
+    "  --spool-fd FD                 a file that takes segments, queries, energy and CPU time;\n"
+    "                                may be repeated: files of a ring, written over in turn\n"
+    "  --spool-mb N                  stop when it would be larger (16384); a ring stays below\n"
+    "  --spool-turn-ms N             time that each file of the ring takes (60000)\n"
     "  --compress                    compress it (zstd)\n"
-    "  --verbose                     what libbpf and the kernel's verifier say\n";
+    "  --verbose                     what libbpf and the kernel's verifier say\n"
+    "  --version                     of qjoule, and of the contract that the stream follows\n";
 
 static int fail(const char *option, const char *value)
 {
@@ -94,10 +98,12 @@ enum {
 	OPT_ROOT,
 	OPT_SPOOL_FD,
 	OPT_SPOOL_MB,
+	OPT_SPOOL_TURN,
 	OPT_COMPRESS,
 	OPT_VERBOSE,
 	OPT_ENERGY_SOURCES,
 	OPT_HELP,
+	OPT_VERSION,
 };
 
 static const struct option long_options[] = {
@@ -124,10 +130,12 @@ static const struct option long_options[] = {
     {"root", required_argument, NULL, OPT_ROOT},
     {"spool-fd", required_argument, NULL, OPT_SPOOL_FD},
     {"spool-mb", required_argument, NULL, OPT_SPOOL_MB},
+    {"spool-turn-ms", required_argument, NULL, OPT_SPOOL_TURN},
     {"compress", no_argument, NULL, OPT_COMPRESS},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"energy-sources", no_argument, NULL, OPT_ENERGY_SOURCES},
     {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -205,12 +213,17 @@ static int parse_one(struct options *o, int option, const char *value)
 		o->root_fd = n;
 		return err;
 	case OPT_SPOOL_FD:
-		err = parse_unsigned(value, 3, 1 << 20, &n);
-		o->spool_fd = n;
-		return err;
+		if (o->spool_files == SPOOL_FILES || parse_unsigned(value, 3, 1 << 20, &n))
+			return -1;
+		o->spool_fds[o->spool_files++] = n;
+		return 0;
 	case OPT_SPOOL_MB:
 		err = parse_unsigned(value, 1, 1 << 30, &n);
 		o->spool_bytes = (uint64_t)n << 20;
+		return err;
+	case OPT_SPOOL_TURN:
+		err = parse_unsigned(value, 100, 1 << 30, &n);
+		o->spool_turn_ns = (uint64_t)n * 1000000;
 		return err;
 	case OPT_COMPRESS:
 		o->compress = true;
@@ -235,8 +248,8 @@ int options_parse(struct options *o, int argc, char **argv)
 	o->cpu_topology = TOPOLOGY_DIR;
 	o->control_fd = -1;
 	o->root_fd = -1;
-	o->spool_fd = -1;
 	o->spool_bytes = SPOOL_BYTES;
+	o->spool_turn_ns = SPOOL_TURN_NS;
 	for (int i = 0; i < QJ_COUNTERS + QJ_MORE; i++)
 		o->counters[i].type = UINT32_MAX;
 
@@ -249,6 +262,10 @@ int options_parse(struct options *o, int argc, char **argv)
 		if (option == OPT_HELP) {
 			fputs(usage, stdout);
 			plan_print_kinds();
+			exit(0);
+		}
+		if (option == OPT_VERSION) {
+			printf("qjoule-tracer %s\ncontract %d\n", QJ_VERSION, QJ_CONTRACT_VERSION);
 			exit(0);
 		}
 		if (option == '?' || option == ':') {
@@ -265,7 +282,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	if (o->more_counters && o->mode == QJ_MODE_LIVE)
 		return fail("--counter",
 			    "more"); /* rows of sums have no room for further counters */
-	if (o->spool_fd >= 0 && o->mode == QJ_MODE_LIVE)
+	if (o->spool_files && o->mode == QJ_MODE_LIVE)
 		return fail("--mode", "live"); /* sums are few: they go to the reader */
 	return 0;
 }

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "shared.h"
+#include "spool.h"
 
 #define MAX_PROBES	    128
 #define QJ_PROBE_CODE_BYTES 16 /* the longest instruction has 15 bytes */
@@ -57,12 +58,14 @@ struct options {
 	bool effects;		/* sum idle tails and wake-ups; depends on the energy source */
 	bool tags;		/* read the tags that clients send within their queries */
 	pid_t reader;
-	int control_fd;	      /* the tracer stops at its end of file; -1: none */
-	int root_fd;	      /* socket of the root part; -1: none */
-	int spool_fd;	      /* takes the bulk of a recording; -1: the stream does */
-	uint64_t spool_bytes; /* the spool's limit */
-	bool compress;	      /* the spool */
-	bool verbose;	      /* print libbpf's messages */
+	int control_fd;		    /* the tracer stops at its end of file; -1: none */
+	int root_fd;		    /* socket of the root part; -1: none */
+	int spool_fds[SPOOL_FILES]; /* take the bulk of a recording */
+	unsigned spool_files;	    /* 0: the stream takes it; several are a ring */
+	uint64_t spool_bytes;	    /* the spool's limit */
+	uint64_t spool_turn_ns;	    /* time that a segment of the ring holds */
+	bool compress;		    /* the spool */
+	bool verbose;		    /* print libbpf's messages */
 };
 
 extern const char *const probe_role_names[PROBE_ROLES];

@@ -35,7 +35,10 @@ static const int pump_calls[] = {
     SCMP_SYS(exit_group),
 };
 
-static int confine(bool call_bpf)
+/* A ring's files are emptied and written again. */
+static const int ring_calls[] = {SCMP_SYS(ftruncate), SCMP_SYS(lseek)};
+
+static int confine(bool call_bpf, bool ring)
 {
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int err = 0;
@@ -44,6 +47,8 @@ static int confine(bool call_bpf)
 		return -ENOMEM;
 	for (unsigned i = 0; !err && i < sizeof(pump_calls) / sizeof(pump_calls[0]); i++)
 		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, pump_calls[i], 0);
+	for (unsigned i = 0; !err && ring && i < sizeof(ring_calls) / sizeof(ring_calls[0]); i++)
+		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, ring_calls[i], 0);
 	if (!err && call_bpf)
 		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(bpf), 0);
 	if (!err)
@@ -52,12 +57,12 @@ static int confine(bool call_bpf)
 	return err;
 }
 
-int privileges_confine(bool call_bpf)
+int privileges_confine(bool call_bpf, bool ring)
 {
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 #if defined(__SANITIZE_ADDRESS__)
 	return 0; /* the sanitizers make system calls that the pump does not */
 #endif
-	return confine(call_bpf);
+	return confine(call_bpf, ring);
 }

@@ -5,9 +5,10 @@
 #include <stdbool.h>
 
 /*
- * Allows only the pump's system calls, and bpf(2) if maps have to be drained; others fail with
- * EPERM. The process started without rights and cannot gain any. Returns 0 or a negative errno.
+ * Allows only the pump's system calls, and bpf(2) if maps have to be drained, and emptying files
+ * of a `ring`; others fail with EPERM. The process started without rights and cannot gain any.
+ * Returns 0 or a negative errno.
  */
-int privileges_confine(bool call_bpf);
+int privileges_confine(bool call_bpf, bool ring);
 
 #endif /* QJ_PRIVILEGES_H */

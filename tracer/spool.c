@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -25,8 +26,15 @@
 #define LEVEL 1
 
 struct spool {
-	int fd, error;
-	uint64_t limit, written, frames;
+	int fds[SPOOL_FILES];
+	unsigned files, file; /* in a ring: how many, and which one is written */
+	int error;
+	uint64_t limit; /* of each file */
+	uint64_t turn_ns, begun_ns;
+	uint64_t segment;
+	uint64_t written; /* to the file */
+	uint64_t before;  /* to the files before it */
+	uint64_t frames;
 	uint64_t handed; /* the file up to here was handed to the disk */
 	ZSTD_CCtx *codec;
 	char *packed; /* the compressed payload */
@@ -36,14 +44,21 @@ struct spool {
 	struct iovec pieces[PIECES + 1]; /* the first is the frame's header */
 };
 
-struct spool *spool_new(int fd, uint64_t limit, bool compress)
+struct spool *spool_new(const int *fds, unsigned files, uint64_t limit, uint64_t turn_ns,
+			bool compress)
 {
-	struct spool *spool = calloc(1, sizeof(*spool));
+	struct spool *spool;
 
+	if (!files || files > SPOOL_FILES)
+		return NULL;
+	spool = calloc(1, sizeof(*spool));
 	if (!spool)
 		return NULL;
-	spool->fd = fd;
-	spool->limit = limit;
+	memcpy(spool->fds, fds, files * sizeof(*fds));
+	spool->files = files;
+	spool->limit = limit / files;
+	spool->turn_ns = turn_ns;
+	spool->segment = files > 1;
 	if (compress) {
 		spool->packed_size = ZSTD_compressBound(QJ_FRAME_BYTES);
 		spool->packed = malloc(spool->packed_size);
@@ -117,7 +132,7 @@ static int write_pieces(struct spool *spool)
 	unsigned left = spool->count + 1;
 
 	while (left) {
-		ssize_t n = writev(spool->fd, piece, left);
+		ssize_t n = writev(spool->fds[spool->file], piece, left);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -137,15 +152,17 @@ static int write_pieces(struct spool *spool)
 /* Some file systems know no such steps: then the kernel decides when it writes. */
 static void hand_to_disk(struct spool *spool)
 {
+	int fd = spool->fds[spool->file];
+
 	while (spool->written - spool->handed >= STEP_BYTES) {
 		uint64_t before = spool->handed - STEP_BYTES;
 
-		sync_file_range(spool->fd, spool->handed, STEP_BYTES, SYNC_FILE_RANGE_WRITE);
+		sync_file_range(fd, spool->handed, STEP_BYTES, SYNC_FILE_RANGE_WRITE);
 		if (spool->handed) {
-			sync_file_range(spool->fd, before, STEP_BYTES,
+			sync_file_range(fd, before, STEP_BYTES,
 					SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 					    SYNC_FILE_RANGE_WAIT_AFTER);
-			posix_fadvise(spool->fd, before, STEP_BYTES, POSIX_FADV_DONTNEED);
+			posix_fadvise(fd, before, STEP_BYTES, POSIX_FADV_DONTNEED);
 		}
 		spool->handed += STEP_BYTES;
 	}
@@ -179,6 +196,32 @@ static int write_frame(struct spool *spool, uint64_t now_ns)
 	return err;
 }
 
+bool spool_turn(struct spool *spool, uint64_t now_ns, size_t bytes)
+{
+	unsigned next = (spool->file + 1) % spool->files;
+	bool late, full;
+
+	if (spool->files == 1 || spool->error || !spool->written)
+		return false;
+	if (!spool->begun_ns)
+		spool->begun_ns = now_ns;
+	late = now_ns >= spool->begun_ns + spool->turn_ns;
+	full = spool->written + sizeof(struct qj_frame) + bytes > spool->limit;
+	if (!late && !full)
+		return false;
+	/* Its blocks are freed: a ring on a full disk needs no more than it has. */
+	if (ftruncate(spool->fds[next], 0) || lseek(spool->fds[next], 0, SEEK_SET)) {
+		spool->error = -errno;
+		return false;
+	}
+	spool->file = next;
+	spool->segment++;
+	spool->before += spool->written;
+	spool->written = spool->handed = 0;
+	spool->begun_ns = now_ns;
+	return true;
+}
+
 int spool_write(struct spool *spool, uint64_t now_ns)
 {
 	if (!spool->error && spool->count)
@@ -195,5 +238,10 @@ uint64_t spool_frames(const struct spool *spool)
 
 uint64_t spool_bytes(const struct spool *spool)
 {
-	return spool->written;
+	return spool->before + spool->written;
+}
+
+uint64_t spool_segment(const struct spool *spool)
+{
+	return spool->segment;
 }

@@ -13,15 +13,28 @@
 
 struct spool;
 
+/* More segments of a ring than anybody needs. */
+#define SPOOL_FILES 32
+
 /*
- * Writes to `fd`, a regular file open for writing, up to `limit` bytes. Allocates all memory that
- * it will need. Returns NULL if there is none.
+ * Writes to regular files that are open for writing, up to `limit` bytes in all. With several files
+ * they are the segments of a ring: once one holds its share of the bytes, or `turn_ns` of records,
+ * the next is emptied and written, and the oldest records are gone. Allocates all memory that it
+ * will need. Returns NULL if there is none.
  */
-struct spool *spool_new(int fd, uint64_t limit, bool compress);
+struct spool *spool_new(const int *fds, unsigned files, uint64_t limit, uint64_t turn_ns,
+			bool compress);
 void spool_free(struct spool *spool);
 
 /* Adds bytes to the next frame, which must stay as they are until it is written. */
 void spool_add(struct spool *spool, const void *data, size_t bytes);
+
+/*
+ * Whether the next frame, of about `bytes`, belongs into the ring's next segment. If so, empties
+ * that segment: what is written then begins it, and must be what a spool begins with. `now_ns` is
+ * the time of the frame.
+ */
+bool spool_turn(struct spool *spool, uint64_t now_ns, size_t bytes);
 
 /*
  * Writes what was added as one frame. Returns 0 or a negative errno: -EFBIG if the frame would
@@ -30,8 +43,11 @@ void spool_add(struct spool *spool, const void *data, size_t bytes);
  */
 int spool_write(struct spool *spool, uint64_t now_ns);
 
-/* Frames and bytes written so far. */
+/* Frames and bytes written so far, also those that a ring holds no more. */
 uint64_t spool_frames(const struct spool *spool);
 uint64_t spool_bytes(const struct spool *spool);
+
+/* The segment that is written, from 1 in ascending order; 0: the spool is no ring. */
+uint64_t spool_segment(const struct spool *spool);
 
 #endif /* QJ_SPOOL_H */

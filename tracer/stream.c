@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "spool.h"
@@ -13,6 +14,8 @@
 #define KINDS (QJ_BLOCK_SPOOLED + 1)
 /* If the reader is further behind than this, we wait for it, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
+/* Between flushes this much may wait for the next one. */
+#define HELD_BYTES (64u << 10)
 
 struct buffer {
 	char *data;
@@ -25,9 +28,17 @@ struct stream {
 	bool out_of_memory;
 	struct buffer out; /* blocks that the reader has not yet taken */
 	struct buffer kinds[KINDS];
+	size_t pending; /* bytes in `kinds` */
 	struct spool *spool;
-	uint64_t queries; /* in the spool so far */
+	uint64_t queries;	 /* in the spool so far */
+	uint64_t spooled_ns;	 /* up to when records are there */
+	uint64_t segment_begins; /* number of the first frame of the ring's segment */
+	struct buffer announced; /* what each segment of a ring begins with: records by kind */
 };
+
+/* What a stream says before its records. */
+static const enum qj_block_kind announcing[] = {QJ_BLOCK_HELLO, QJ_BLOCK_CPU, QJ_BLOCK_DOMAIN};
+#define ANNOUNCING (sizeof(announcing) / sizeof(announcing[0]))
 
 /* Names and texts come first, so that a reader knows what later blocks refer to. */
 static const enum qj_block_kind write_order[] = {
@@ -69,6 +80,7 @@ struct stream *stream_new(int fd, struct spool *spool)
 		return NULL;
 	stream->fd = fd;
 	stream->spool = spool;
+	stream->segment_begins = 1;
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	return stream;
 }
@@ -80,6 +92,7 @@ void stream_free(struct stream *stream)
 	for (int i = 0; i < KINDS; i++)
 		free(stream->kinds[i].data);
 	free(stream->out.data);
+	free(stream->announced.data);
 	free(stream);
 }
 
@@ -112,6 +125,7 @@ void stream_add(struct stream *stream, enum qj_block_kind kind, const void *reco
 	memcpy(room, record, bytes);
 	buffer->used += bytes;
 	buffer->count++;
+	stream->pending += bytes;
 }
 
 void stream_add_text(struct stream *stream, enum qj_block_kind kind, const void *record,
@@ -134,6 +148,7 @@ void stream_add_text(struct stream *stream, enum qj_block_kind kind, const void 
 	memcpy(room + sizeof(head), record, bytes);
 	memcpy(room + sizeof(head) + bytes, text, text_bytes);
 	buffer->used += sizeof(head) + payload;
+	stream->pending += sizeof(head) + payload;
 }
 
 static void append(struct stream *stream, const void *data, size_t bytes)
@@ -169,8 +184,52 @@ static void append_kind(struct stream *stream, enum qj_block_kind kind, uint64_t
 			append(stream, &head, sizeof(head));
 		append(stream, buffer->data, buffer->used);
 	}
+	stream->pending -= buffer->used;
 	buffer->used = 0;
 	buffer->count = 0;
+}
+
+/* Keeps the announcement, as blocks, for the further segments of a ring. */
+static void keep_announced(struct stream *stream, uint64_t now_ns)
+{
+	for (size_t i = 0; i < ANNOUNCING; i++) {
+		struct qj_block head = head_of(stream, announcing[i], now_ns);
+		char *room =
+		    make_room(stream, &stream->announced, sizeof(head) + head.payload_bytes);
+
+		if (!room || !head.payload_bytes)
+			continue;
+		memcpy(room, &head, sizeof(head));
+		memcpy(room + sizeof(head), stream->kinds[announcing[i]].data, head.payload_bytes);
+		stream->announced.used += sizeof(head) + head.payload_bytes;
+	}
+}
+
+static uint64_t since_1970(uint64_t t_ns)
+{
+	struct timespec real, monotonic;
+
+	clock_gettime(CLOCK_MONOTONIC, &monotonic);
+	clock_gettime(CLOCK_REALTIME, &real);
+	return t_ns + (real.tv_sec - monotonic.tv_sec) * 1000000000ll + real.tv_nsec -
+	       monotonic.tv_nsec;
+}
+
+/*
+ * Begins a segment of the ring: a frame with the announcement, as if tracing began where the
+ * records of the segment before it end. The clock may have been set since the first one.
+ */
+static void begin_segment(struct stream *stream, uint64_t now_ns)
+{
+	struct qj_hello *hello = (void *)(stream->announced.data + sizeof(struct qj_block));
+
+	if (stream->announced.used < sizeof(struct qj_block) + sizeof(*hello))
+		return;
+	hello->t_ns = stream->spooled_ns;
+	hello->realtime_ns = since_1970(hello->t_ns);
+	spool_add(stream->spool, stream->announced.data, stream->announced.used);
+	stream->segment_begins = spool_frames(stream->spool) + 1;
+	spool_write(stream->spool, now_ns);
 }
 
 /* Writes a frame of the collected records from where they are. Then the stream says so. */
@@ -180,6 +239,10 @@ static int spool_kinds(struct stream *stream, uint64_t now_ns, const struct qj_b
 	struct qj_spooled spooled;
 	int err;
 
+	if (!stream->announced.used)
+		keep_announced(stream, now_ns);
+	else if (spool_turn(stream->spool, now_ns, stream_pending(stream)))
+		begin_segment(stream, now_ns);
 	for (size_t i = 0; i < sizeof(write_order) / sizeof(write_order[0]); i++) {
 		enum qj_block_kind kind = write_order[i];
 
@@ -196,6 +259,9 @@ static int spool_kinds(struct stream *stream, uint64_t now_ns, const struct qj_b
 	spooled.frames = spool_frames(stream->spool);
 	spooled.bytes = spool_bytes(stream->spool);
 	spooled.queries = stream->queries;
+	spooled.segment = spool_segment(stream->spool);
+	spooled.segment_begins = stream->segment_begins;
+	stream->spooled_ns = now_ns;
 	stream_add(stream, QJ_BLOCK_SPOOLED, &spooled, sizeof(spooled));
 	return err;
 }
@@ -227,6 +293,15 @@ static int drain(struct stream *stream, size_t limit)
 	return err;
 }
 
+/*
+ * At high rates a frame is full many times between two flushes. The reader learns of all of them at
+ * the next one: a wake-up finds its caches cold, which costs as much as thousands of records do.
+ */
+static bool may_wait(const struct stream *stream)
+{
+	return stream->spool && spool_frames(stream->spool) > 1 && stream->out.used < HELD_BYTES;
+}
+
 int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool last)
 {
 	struct qj_block flush = {
@@ -242,7 +317,9 @@ int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool
 		append_kind(stream, write_order[i], now_ns);
 	if (flush_ns)
 		append(stream, &flush, sizeof(flush));
-	err = drain(stream, last ? 0 : WAITING_BYTES) ?: failed;
+	err = failed;
+	if (flush_ns || last || !may_wait(stream))
+		err = drain(stream, last ? 0 : WAITING_BYTES) ?: failed;
 	if (err)
 		return err;
 	return stream->out_of_memory ? -ENOMEM : 0;
@@ -250,9 +327,5 @@ int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool
 
 size_t stream_pending(const struct stream *stream)
 {
-	size_t bytes = 0;
-
-	for (int i = 0; i < KINDS; i++)
-		bytes += stream->kinds[i].used;
-	return bytes;
+	return stream->pending;
 }

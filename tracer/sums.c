@@ -126,22 +126,22 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 {
 	struct qj_aggregate a = sums_aggregate(key, t0_ns, t1_ns);
 
-	if (!row->cpu_ns && !row->calls && !row->package_tail_ns[QJ_TAILS - 1] &&
+	if (!row->used.cpu_ns && !row->calls && !row->package_tail_ns[QJ_TAILS - 1] &&
 	    !row->core_tail_ns[QJ_TAILS - 1])
 		return;
-	a.cpu_ns = row->cpu_ns;
-	a.overlap_ns = row->overlap_ns;
-	a.scaled_ns = row->scaled_ns;
+	a.cpu_ns = row->used.cpu_ns;
+	a.overlap_ns = row->used.overlap_ns;
+	a.scaled_ns = row->used.scaled_ns;
 	a.latency_ns = row->latency_ns;
-	a.package_wakes = row->package_wakes;
-	a.core_wakes = row->core_wakes;
+	a.package_wakes = row->used.package_wakes;
+	a.core_wakes = row->used.core_wakes;
 	a.calls = row->calls;
 	for (int i = 0; i < QJ_COUNTERS; i++)
-		if (sums->counters & (1u << i) && row->counted_ns[i] == row->cpu_ns)
+		if (sums->counters & (1u << i) && row->used.counted_ns[i] == row->used.cpu_ns)
 			a.valid |= 1u << i;
-	memcpy(a.counters, row->counters, sizeof(a.counters));
-	memcpy(a.counted_ns, row->counted_ns, sizeof(a.counted_ns));
-	memcpy(a.overlap_counters, row->overlap_counters, sizeof(a.overlap_counters));
+	memcpy(a.counters, row->used.counters, sizeof(a.counters));
+	memcpy(a.counted_ns, row->used.counted_ns, sizeof(a.counted_ns));
+	memcpy(a.overlap_counters, row->used.overlap_counters, sizeof(a.overlap_counters));
 	memcpy(a.package_tail_ns, row->package_tail_ns, sizeof(a.package_tail_ns));
 	memcpy(a.core_tail_ns, row->core_tail_ns, sizeof(a.core_tail_ns));
 	memcpy(a.latency, row->latency, sizeof(a.latency));

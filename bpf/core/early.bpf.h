@@ -35,8 +35,11 @@
 #define bpf_get_current_task_btf() ((struct task_struct *)bpf_get_current_task())
 /* A field of a task that may be the current one: not a plain load there. */
 #define TASK_FIELD(task, field) BPF_CORE_READ(task, field)
+/* Without code for what clients send beside a statement: it would not fit on the stack. */
+#define READS_TAGS 0
 #else
-#define IS_EARLY 0
+#define IS_EARLY   0
+#define READS_TAGS (plan.tags)
 #define QJ_VISIBLE
 #define TASK_FIELD(task, field) ((task)->field)
 #endif

@@ -99,46 +99,4 @@ static __always_inline void hooks_exited(struct qj_cpu_state *cpu, struct thread
 #undef X
 }
 
-/* Servers with one connection per thread: on_recv() of socket.bpf.c watches these. */
-static __always_inline bool has_own_thread(const struct thread_state *thread)
-{
-#define X(name, NAME)                                                                              \
-	if (PLANNED_ON(NAME, SOCKET) && thread->server_kind == QJ_SERVER_##NAME)                   \
-		return true;
-	QJ_HOOKS_RECEIVED(X)
-#undef X
-	return false;
-}
-
-/* The thread of such a server now serves another client. */
-static __always_inline void hooks_connected(struct thread_state *thread)
-{
-#define X(name, NAME)                                                                              \
-	if (PLANNED_ON(NAME, SOCKET) && thread->server_kind == QJ_SERVER_##NAME)                   \
-		name##_connected(thread);
-	QJ_HOOKS_RECEIVED(X)
-#undef X
-}
-
-/* Such a thread has read `got` bytes to `addr`. 0 or negative: there was nothing to read. */
-static __always_inline void hooks_received(struct qj_cpu_state *cpu, struct task_struct *task,
-					   struct thread_state *thread, __u64 addr, int got)
-{
-#define X(name, NAME)                                                                              \
-	if (PLANNED_ON(NAME, SOCKET) && thread->server_kind == QJ_SERVER_##NAME)                   \
-		name##_received(cpu, task, thread, addr, got);
-	QJ_HOOKS_RECEIVED(X)
-#undef X
-}
-
-/* A thread on the symbol rung has read `got` bytes of this socket, or has found nothing to read. */
-static __always_inline void hooks_next_read(struct thread_state *thread, __u64 sk, int got)
-{
-#define X(name, NAME)                                                                              \
-	if (PLANNED_ON(NAME, SYMBOL) && thread->server_kind == QJ_SERVER_##NAME)                   \
-		name##_next_read(this_cpu(), thread, sk, got);
-	QJ_HOOKS_NEXT_READ(X)
-#undef X
-}
-
 #endif

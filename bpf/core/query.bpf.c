@@ -30,6 +30,64 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
+/* The key of the thread's query in a package's sums. `key` is zeroed. */
+static __always_inline void query_key(struct thread_state *thread, __u16 package,
+				      struct qj_sums_key *key)
+{
+	key->shape = thread->shape;
+	if (sums_by_tags()) {
+		key->tags = thread->tags;
+		key->naming = thread_naming(thread);
+	}
+	key->package = package;
+	key->server = thread->server;
+	key->owner_kind = QJ_OWNER_QUERY;
+}
+
+/*
+ * Moves what the query has used before it had a shape from the row without one, in the same window:
+ * a window that is over may have been read.
+ */
+static __always_inline void move_use(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	struct unnamed_use *kept = &thread->unnamed;
+	struct qj_sums_key key = {.tags = kept->tags,
+				  .naming = kept->naming,
+				  .package = kept->package,
+				  .server = thread->server,
+				  .owner_kind = QJ_OWNER_QUERY};
+	struct qj_sums *from, *to;
+
+	if (kept->epoch & 1)
+		from = bpf_map_lookup_elem(&sums_odd, &key);
+	else
+		from = bpf_map_lookup_elem(&sums_even, &key);
+	if (!from) /* it is in the row for what a full map has no room for */
+		return;
+	query_key(thread, kept->package, &key);
+	to = sums_of(cpu, &key, kept->epoch);
+	if (!to)
+		return;
+	for (__u32 i = 0; i < sizeof(struct qj_used) / sizeof(__u64); i++) {
+		__u64 amount = ((__u64 *)&kept->used)[i];
+
+		if (!amount)
+			continue;
+		__sync_fetch_and_add((__u64 *)&from->used + i, -amount);
+		__sync_fetch_and_add((__u64 *)&to->used + i, amount);
+	}
+}
+
+int name_use(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (IS_EARLY || !cpu || !thread || !thread->shape)
+		return 0;
+	if (thread->unnamed.query == thread->query && thread->unnamed.epoch == control.epoch)
+		move_use(cpu, thread);
+	thread->unnamed.query = 0;
+	return 0;
+}
+
 static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 end_ns)
 {
@@ -39,14 +97,7 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 
 	if (!thread->executions)
 		return;
-	key.shape = thread->shape;
-	if (sums_by_tags()) {
-		key.tags = thread->tags;
-		key.naming = thread_naming(thread);
-	}
-	key.package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
-	key.server = thread->server;
-	key.owner_kind = QJ_OWNER_QUERY;
+	query_key(thread, plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)], &key);
 	if (IS_EARLY) {
 		struct qj_ring_sum sum = {.key = key,
 					  .epoch = control.epoch,

@@ -18,6 +18,7 @@ extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
+extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Likewise in label.bpf.c: ends the open slice and starts one of the current thread. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in session.bpf.c. */
@@ -89,6 +90,17 @@ static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_
 		return;
 	cpu->tags = thread->tags;
 	cpu->naming = thread_naming(thread);
+}
+
+/*
+ * Labels a query that has begun without a shape, and gives the shape what the query has used in
+ * this window so far.
+ */
+static __always_inline void label_begun(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	label_query(cpu, thread);
+	if (thread->unnamed.query)
+		name_use(cpu, thread);
 }
 
 /* Gives the open slice to this thread's query. What ran before stays with its owner. */

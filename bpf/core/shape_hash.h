@@ -41,6 +41,12 @@
 #define QJ_SHAPE_BYTE_SHIFT 14
 #define QJ_SHAPE_EMIT_SHIFT 15
 
+/*
+ * Added to the number of the rules: the session is known to have no other setting that changes how
+ * a statement's words are read. Hashes do not depend on it.
+ */
+#define QJ_SHAPE_PLAIN_MODES 0x40
+
 struct qj_shape_state {
 	__u64 hash;
 	__u64 key;    /* odd */

@@ -6,7 +6,7 @@
 #include "emit.bpf.h"
 #include "more_counters.bpf.h"
 #include "overlap.bpf.h"
-#include "sums.bpf.h"
+#include "slice_sums.bpf.h"
 #include "tails.bpf.h"
 
 struct counter_map {
@@ -18,14 +18,6 @@ struct counter_map {
 extern struct counter_map cycles SEC(".maps");
 extern struct counter_map instructions SEC(".maps");
 extern struct counter_map llc_misses SEC(".maps");
-
-/* What was measured over a slice. */
-struct measured {
-	__u64 counters[QJ_COUNTERS]; /* increments */
-	__u64 overlap_ns;
-	__u16 counted; /* as in struct qj_segment */
-	__u8 valid;
-};
 
 static __always_inline void counter_since(struct qj_cpu_state *cpu, void *map, __u32 i,
 					  struct measured *out, __u8 *readable)
@@ -67,87 +59,6 @@ static __always_inline void count_counter_loss(struct qj_cpu_state *cpu, const s
 		count_loss(cpu, QJ_LOSS_COUNTER);
 	if (m->valid && m->counted != QJ_WHOLE)
 		count_loss(cpu, QJ_LOSS_MULTIPLEXED);
-}
-
-static __always_inline void add_counters(struct qj_sums *row, const struct measured *m, __u64 ns,
-					 __u64 whole)
-{
-	if (m->valid && m->counted != QJ_WHOLE)
-		__sync_fetch_and_add(&row->scaled_ns,
-				     qj_scaled(ns, QJ_WHOLE - m->counted, QJ_WHOLE));
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		__u64 count;
-
-		if (!(m->valid & (1u << i)))
-			continue;
-		count = qj_scaled(m->counters[i], ns, whole);
-		__sync_fetch_and_add(&row->counters[i], count);
-		__sync_fetch_and_add(&row->counted_ns[i], ns);
-		if (m->overlap_ns)
-			__sync_fetch_and_add(&row->overlap_counters[i],
-					     qj_scaled(count, m->overlap_ns, whole));
-	}
-}
-
-/* A slice that ended an idle time counts it where it begins. */
-static __always_inline void add_wakes(struct qj_sums *row, struct qj_cpu_state *cpu)
-{
-	if (cpu->woke & QJ_WOKE_CORE)
-		__sync_fetch_and_add(&row->core_wakes, 1);
-	if (cpu->woke & QJ_WOKE_PACKAGE)
-		__sync_fetch_and_add(&row->package_wakes, 1);
-	cpu->woke = 0;
-}
-
-/* Adds `ns` of a slice that is `whole` ns long. */
-static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
-					const struct measured *m, __u64 whole)
-{
-	struct qj_sums_key key = {};
-	struct qj_sums *row;
-
-	if (IS_EARLY) {
-		struct qj_ring_sum sum = {.epoch = epoch, .cpu_ns = ns};
-
-		fill_key(cpu, &sum.key);
-		if (m->overlap_ns)
-			sum.overlap_ns = qj_scaled(m->overlap_ns, ns, whole);
-		if (!send_sum(cpu, &sum, QJ_LOSS_SEGMENT))
-			__sync_fetch_and_add(&cpu->lost_ns, ns);
-		return;
-	}
-	fill_key(cpu, &key);
-	row = sums_of(cpu, &key, epoch);
-	if (!row) {
-		count_loss(cpu, QJ_LOSS_SEGMENT);
-		__sync_fetch_and_add(&cpu->lost_ns, ns);
-		return;
-	}
-	__sync_fetch_and_add(&row->cpu_ns, ns);
-	if (m->overlap_ns)
-		__sync_fetch_and_add(&row->overlap_ns, qj_scaled(m->overlap_ns, ns, whole));
-	if (plan.counters)
-		add_counters(row, m, ns, whole);
-	if (sums_effects() && cpu->woke)
-		add_wakes(row, cpu);
-}
-
-/* Divides a slice that began in the previous window between both windows. */
-static __always_inline void sum_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-				      const struct measured *m)
-{
-	__u32 epoch = control.epoch;
-	__u64 edge = control.epoch_ns;
-	__u64 whole = now - t0;
-
-	if (t0 < edge) {
-		__u64 before = (now < edge ? now : edge) - t0;
-
-		add_to_sums(cpu, epoch - 1, before, m, whole);
-		t0 += before;
-	}
-	if (t0 < now)
-		add_to_sums(cpu, epoch, now - t0, m, whole);
 }
 
 static __always_inline void fill_segment(struct qj_segment *s, const struct qj_cpu_state *cpu,

@@ -84,6 +84,17 @@ struct caller_state {
 	__u32 statement_bytes;
 };
 
+/* Live view: what the thread's query has used that is in a row of sums without a shape. */
+struct unnamed_use {
+	__u64 query; /* 0: none */
+	__u64 tags;
+	__u64 naming;
+	__u32 epoch;
+	__u16 package;
+	__u16 reserved;
+	struct qj_used used;
+};
+
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
 
 struct thread_state {
@@ -124,6 +135,7 @@ struct thread_state {
 	};
 	struct caller_state caller;
 	struct qj_query ended; /* not sent yet; query 0: none */
+	struct unnamed_use unnamed;
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];
 	struct shape_chunk chunk;

@@ -160,8 +160,9 @@ static __always_inline void statement_begin(struct thread_state *thread, __u8 di
 	}
 }
 
-static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u8 dialect, __u32 text_bytes)
+/* The shape of a whole statement, whose text is sent if that is new. */
+static __always_inline void statement_shaped(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     __u8 dialect, __u32 text_bytes)
 {
 	thread->text_left = 0;
 	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
@@ -170,9 +171,21 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	if (thread->text_sent != thread->shape &&
 	    (was_seen(thread->shape) || emit_text(cpu, thread, dialect, text_bytes)))
 		thread->text_sent = thread->shape;
-	/* A query's tags also hold within its procedures. Attributes win over a comment. */
+}
+
+/* A query's tags also hold within its procedures. Attributes win over a comment. */
+static __always_inline void statement_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u32 text_bytes)
+{
 	if (plan.tags && !thread->tags && !thread->caller.query)
 		tags_of_comment(cpu, thread, text_bytes);
+}
+
+static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u8 dialect, __u32 text_bytes)
+{
+	statement_shaped(cpu, thread, dialect, text_bytes);
+	statement_tags(cpu, thread, text_bytes);
 }
 
 /* Feeds the next bytes of a statement of known length. Returns true once it is complete. */

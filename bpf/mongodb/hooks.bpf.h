@@ -5,6 +5,7 @@
 
 #include "core/query.bpf.h"
 #include "core/syscall.bpf.h"
+#include "core/task_state.bpf.h"
 
 /*
  * mongod's sockets block (SyncAsioSession::ensureSync()), so no read returns without data, and no
@@ -16,7 +17,7 @@ static __always_inline struct thread_state *mongodb_switched(struct qj_cpu_state
 							     struct task_struct *prev,
 							     struct thread_state *thread, __u64 now)
 {
-	if (!PLANNED_ON(MONGODB, SOCKET) || cpu->owner_kind != QJ_OWNER_QUERY || !prev->__state ||
+	if (!PLANNED_ON(MONGODB, SOCKET) || cpu->owner_kind != QJ_OWNER_QUERY || !is_asleep(prev) ||
 	    server_plans[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].kind != QJ_SERVER_MONGODB)
 		return thread;
 	if (!thread)

@@ -106,9 +106,12 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	if (read.message.comment_bytes)
 		mongodb_emit_comment(cpu, thread, &read.message, thread->text_addr);
 	label_query(cpu, thread);
-	if (thread->phase != PHASE_READY && qj_mongodb_is_hello(&read.message)) {
+	if (thread->phase != PHASE_READY) {
+		bool greets = qj_mongodb_is_hello(&read.message);
+
 		thread->phase = PHASE_READY;
-		emit_session(cpu, thread, QJ_SESSION_OPEN, thread->text_addr, read.message.body);
+		emit_session(cpu, thread, greets ? QJ_SESSION_OPEN : QJ_SESSION_MET,
+			     thread->text_addr, greets ? read.message.body : 0);
 	}
 }
 

@@ -100,12 +100,15 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 	c->shape = thread->shape;
 	if (c->message.comment_bytes && owns_time(thread) && thread->session == c->session)
 		mongodb_emit_comment(walk->cpu, thread, &c->message, c->text_addr);
-	if (!c->greeted && qj_mongodb_is_hello(&c->message) && c->text_addr &&
-	    !c->message.inflated) {
+	if (!c->greeted) {
+		bool greets =
+		    qj_mongodb_is_hello(&c->message) && c->text_addr && !c->message.inflated;
+
 		c->greeted = 1;
 		thread->session = c->session;
 		thread->socket = (__u64)walk->sk;
-		emit_session(walk->cpu, thread, QJ_SESSION_OPEN, c->text_addr, c->message.body);
+		emit_session(walk->cpu, thread, greets ? QJ_SESSION_OPEN : QJ_SESSION_MET,
+			     c->text_addr, greets ? c->message.body : 0);
 	}
 	if (owns_time(thread))
 		label_query(walk->cpu, thread);

@@ -5,7 +5,9 @@
 
 /* sql_mode: MySQL sql/system_variables.h, MariaDB sql/sql_class.h */
 #define MODE_ANSI_QUOTES	  (1ULL << 2)
+#define MODE_IGNORE_SPACE	  (1ULL << 3)
 #define MODE_NO_BACKSLASH_ESCAPES (1ULL << 20)
+#define MODE_HIGH_NOT_PRECEDENCE  (1ULL << 29)
 _Static_assert(QJ_SHAPE_QUOTING_PLAIN_NAMES - QJ_SHAPE_QUOTING_PLAIN ==
 		   QJ_SHAPE_QUOTING_NAMES - QJ_SHAPE_QUOTING_STRINGS,
 	       "each mode adds its own number");
@@ -84,7 +86,8 @@ int mysql_find_rules(struct thread_state *thread, __u64 thd)
 		ansi * (QJ_SHAPE_QUOTING_NAMES - QJ_SHAPE_QUOTING_STRINGS) +
 		plain * (QJ_SHAPE_QUOTING_PLAIN - QJ_SHAPE_QUOTING_STRINGS)) *
 		   QJ_SHAPE_CHARSETS +
-	       thread->mysql.charset;
+	       thread->mysql.charset +
+	       (mode & (MODE_IGNORE_SPACE | MODE_HIGH_NOT_PRECEDENCE) ? 0 : QJ_SHAPE_PLAIN_MODES);
 }
 
 /* The statement that the session found last, if that is the one that its client named. */

@@ -202,7 +202,7 @@ static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_s
 {
 	__u64 name = 0, packet;
 
-	if (!plan.tags || !query->count || query->count > MYSQL_ATTRIBUTES_MAX)
+	if (!READS_TAGS || !query->count || query->count > MYSQL_ATTRIBUTES_MAX)
 		return;
 	bpf_probe_read_user(&name, sizeof(name),
 			    (const void *)(query->attributes + MYSQL_PS_PARAM_NAME));
@@ -217,7 +217,7 @@ static __always_inline void execution_tags(struct qj_cpu_state *cpu, struct thre
 {
 	__u64 packet;
 
-	if (!plan.tags || !(execute->flags & MYSQL_COUNT_AVAILABLE))
+	if (!READS_TAGS || !(execute->flags & MYSQL_COUNT_AVAILABLE))
 		return;
 	packet = mysql_execution_packet(execute->parameters, execute->count, execute->statement_id);
 	if (packet)

@@ -30,7 +30,7 @@ static __always_inline void begins(struct qj_cpu_state *cpu, struct thread_state
 		query_begin(cpu, thread, bpf_ktime_get_ns());
 	thread->command = QJ_COMMAND_QUERY;
 	postgres_text(cpu, thread, text, QJ_TEXT_BYTES, postgres_rules(thread));
-	label_query(cpu, thread);
+	label_begun(cpu, thread);
 }
 
 /* The last query is over if this portal is not of the same message, which is told by its time. */

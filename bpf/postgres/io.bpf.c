@@ -51,7 +51,7 @@ int BPF_KPROBE(postgres_io_begin, __u64 handle)
 		return 0;
 	key.server = thread->server;
 	thread->postgres.io_worker = 1;
-	thread->postgres.sleeps = task->nvcsw;
+	thread->postgres.sleeps = TASK_FIELD(task, nvcsw);
 	leader = bpf_map_lookup_elem(&io_leaders, &key);
 	if (leader) {
 		join(this_cpu(), thread, leader, now);

@@ -100,6 +100,17 @@ static __always_inline void postgres_open_portal(struct thread_state *thread, __
 	}
 }
 
+/* `name`: the hash of the statement's name, which is at `addr`. */
+static __always_inline void postgres_learn(struct postgres_walk *walk, __u64 addr, __u64 name)
+{
+	__u32 bytes = postgres_find_prepared(walk->cpu, walk->thread, addr);
+
+	if (!bytes)
+		return;
+	statement_tags(walk->cpu, walk->thread, bytes);
+	prepared_learn(walk->thread, name);
+}
+
 static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
@@ -110,7 +121,7 @@ static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
 		prepared_recall(thread, name);
 		if (!thread->shape)
-			postgres_find_prepared(walk->cpu, thread, addr + portal, name);
+			postgres_learn(walk, addr + portal, name);
 		thread->postgres.unknown = thread->shape ? 0 : name;
 		postgres_open_portal(thread, portal, portal_name);
 	} else {

@@ -14,14 +14,17 @@
 #define PLAN_MARK  195726186 /* CACHEDPLANSOURCE_MAGIC, src/include/utils/plancache.h */
 #define CHAIN_MAX  64	     /* elements of a bucket that are looked at */
 
-/* HTAB, src/backend/utils/hash/dynahash.c */
+/* HTAB, src/backend/utils/hash/dynahash.c: its beginning, and what follows the size of its keys. */
 struct table {
 	__u64 header;
 	__u64 segments;
-	__u64 reserved[7];
-	__u64 key_bytes;
+};
+
+#define TABLE_SIZES 80
+struct table_sizes {
 	__u64 segment_size;
 	__u32 segment_shift;
+	__u32 reserved;
 };
 
 struct buckets {
@@ -144,6 +147,7 @@ static __always_inline __u64 bucket_of(const struct thread_state *thread, __u32 
 {
 	const volatile __u64 *facts = facts_of(thread);
 	__u64 addr = postgres_pointer(facts[QJ_POSTGRES_STATEMENTS]), segment;
+	struct table_sizes sizes = {};
 	struct buckets buckets = {};
 	struct table table = {};
 	__u32 bucket;
@@ -151,18 +155,18 @@ static __always_inline __u64 bucket_of(const struct thread_state *thread, __u32 
 	if (!addr || !facts[QJ_POSTGRES_LAST_BUCKET])
 		return 0;
 	if (bpf_probe_read_user(&table, sizeof(table), (const void *)addr) ||
+	    bpf_probe_read_user(&sizes, sizeof(sizes), (const void *)(addr + TABLE_SIZES)) ||
 	    bpf_probe_read_user(&buckets, sizeof(buckets),
 				(const void *)(table.header + facts[QJ_POSTGRES_LAST_BUCKET])))
 		return 0;
 	bucket = hash & buckets.high_mask;
 	if (bucket > buckets.last)
 		bucket &= buckets.low_mask;
-	segment = pointer_at(table.segments + (bucket >> (table.segment_shift & 31)) * 8ULL);
-	return segment ? pointer_at(segment + (bucket & (table.segment_size - 1)) * 8) : 0;
+	segment = pointer_at(table.segments + (bucket >> (sizes.segment_shift & 31)) * 8ULL);
+	return segment ? pointer_at(segment + (bucket & (sizes.segment_size - 1)) * 8) : 0;
 }
 
-int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
-			   __u64 name)
+int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr)
 {
 	struct search search = {.thread = thread};
 	const volatile __u64 *facts;
@@ -185,8 +189,6 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
 		return 0;
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
 	/* The session may have had other settings when it prepared this. */
-	if (postgres_text(cpu, thread, text, QJ_TEXT_BYTES,
-			  QJ_SHAPE_BACKSLASH_UNKNOWN + QJ_SHAPE_BACKSLASH_SAFE))
-		prepared_learn(thread, name);
-	return 0;
+	return postgres_shape(cpu, thread, text, QJ_TEXT_BYTES,
+			      QJ_SHAPE_BACKSLASH_UNKNOWN + QJ_SHAPE_BACKSLASH_SAFE);
 }

@@ -6,13 +6,13 @@
 #include "core/state.bpf.h"
 
 /*
- * Looks up the prepared statement whose name is at `addr`, learns its text under `name`, the name's
- * hash, and gives it to the thread's request. If the backend has no such statement, nothing
- * changes. Returns 0.
+ * Looks up the prepared statement whose name is at `addr`, and gives its text to the thread's
+ * request. Returns the text's length. If the backend has no such statement, nothing changes: 0. The
+ * caller reads the tags: from here they would be one call too deep for the stack.
  *
  * In prepared.bpf.c, so that the verifier checks it once.
  */
-extern int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
-				  __u64 name);
+extern int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread,
+				  __u64 addr);
 
 #endif

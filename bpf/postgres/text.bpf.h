@@ -36,9 +36,9 @@ static __always_inline __u8 postgres_rules(const struct thread_state *thread)
 	return safe + (conforms ? QJ_SHAPE_BACKSLASH_PLAIN : QJ_SHAPE_BACKSLASH_ESCAPES);
 }
 
-/* Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived. */
-static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 addr, __u32 bytes, __u8 rules)
+/* As postgres_text(), without the tags in comments. */
+static __always_inline __u32 postgres_shape(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    __u64 addr, __u32 bytes, __u8 rules)
 {
 	struct statement_walk walk = {
 	    .thread = thread,
@@ -62,8 +62,19 @@ static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thre
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	}
 	thread->statement_bytes = walk.taken;
-	statement_done(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
+	statement_shaped(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
 	return walk.taken;
+}
+
+/* Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived. */
+static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes, __u8 rules)
+{
+	__u32 taken = postgres_shape(cpu, thread, addr, bytes, rules);
+
+	if (taken)
+		statement_tags(cpu, thread, taken);
+	return taken;
 }
 
 #endif

@@ -70,21 +70,16 @@ static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type
 		query_begin(walk->cpu, thread, walk->now);
 }
 
-/* Handles a message; this read contains `here` bytes of its body, from walk->addr on. */
-static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
+/*
+ * What a message means. Not inlined, and nothing here takes over the open slice: the verifier would
+ * add this frame to those of the functions that do.
+ */
+static __noinline int postgres_content(struct postgres_walk *walk, __u8 type, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
 
-	postgres_begin(walk, type);
-	/* A Query or a Sync may have come earlier in this read: this request has not ended. */
-	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
-		thread->postgres.synced = 0;
 	switch (type) {
 	case 'Q':
-		if (here > 8 && postgres_streams(walk->addr)) {
-			postgres_stream_begin(walk->cpu, thread, walk->now);
-			return;
-		}
 		postgres_query(walk, here);
 		thread->postgres.synced = 1;
 		thread->postgres.requests++;
@@ -108,6 +103,23 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 			thread->postgres.requests++;
 		break;
 	}
+	return 0;
+}
+
+/* Handles a message; this read contains `here` bytes of its body, from walk->addr on. */
+static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+
+	postgres_begin(walk, type);
+	/* A Query or a Sync may have come earlier in this read: this request has not ended. */
+	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
+		thread->postgres.synced = 0;
+	if (type == 'Q' && here > 8 && postgres_streams(walk->addr)) {
+		postgres_stream_begin(walk->cpu, thread, walk->now);
+		return;
+	}
+	postgres_content(walk, type, here);
 	label_query(walk->cpu, thread);
 }
 

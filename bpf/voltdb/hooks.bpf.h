@@ -4,6 +4,7 @@
 #define QJOULE_VOLTDB_HOOKS_BPF_H
 
 #include "core/query.bpf.h"
+#include "core/task_state.bpf.h"
 
 /*
  * A site thread that sleeps after a batch of fragments has finished their transaction, as far as
@@ -14,7 +15,7 @@ static __always_inline struct thread_state *voltdb_switched(struct qj_cpu_state 
 							    struct task_struct *prev,
 							    struct thread_state *thread, __u64 now)
 {
-	if (thread && prev->__state && thread->server_kind == QJ_SERVER_VOLTDB &&
+	if (thread && is_asleep(prev) && thread->server_kind == QJ_SERVER_VOLTDB &&
 	    thread->begin_ns && thread->end_ns)
 		query_end(cpu, thread, thread->end_ns);
 	return thread;

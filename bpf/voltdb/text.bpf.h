@@ -145,10 +145,11 @@ static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
 
 /*
  * The shape of a procedure is its name. The shape of ad hoc SQL is its statement, if the engine has
- * it; a partition that does its part for another does not.
+ * it; a partition that does its part for another does not. Not inline: its frame is free again when
+ * the query's slice begins.
  */
-static __always_inline bool take_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-				      __u64 engine)
+static __noinline bool take_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+				 __u64 engine)
 {
 	struct voltdb_text text = {.engine = engine,
 				   .field = facts_of(thread)[QJ_VOLTDB_PROCEDURE]};

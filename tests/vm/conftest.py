@@ -7,6 +7,7 @@ examine the files it left behind.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from qjoule.contract import MORE_COUNTERS, Rung
 from vm.support import machine
 from vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
 from vm.support.mariadb import copy_server, plan_arguments, statements_text
+from vm.support.plans import AGENT, agent_arguments, plans
 from vm.support.replayed import COMPETITORS, replay_text
 
 HERE = Path(__file__).parent
+AGENT_TIMES = (300, 40)  #: requests of each statement that `guest/marked.c` serves
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
@@ -64,6 +67,25 @@ def kernel_vm(
     socket = plan_arguments(executable, Rung.SOCKET) if reads else ""
     variables = {"SYMBOL": plan_arguments(executable, Rung.SYMBOL), "SOCKET": socket}
     return machine.run(request.param, HERE / "guest" / "kernels.sh", directory, variables)
+
+
+@pytest.fixture(scope="session", params=machine.SUITES)
+def loads_vm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> machine.Run:
+    """The same machines after `guest/loads.sh`."""
+    machine.build(request.param)
+    directory = tmp_path_factory.mktemp(request.param)
+    program = machine.BUILT / request.param / "root" / "bin" / "busybox"
+    reads = request.param not in machine.WITHOUT_READS
+    listed = plans(reads=reads, early=request.param in machine.EARLY)
+    lines = (f"{plan.name} {plan.arguments(program)}\n" for plan in listed)
+    (directory / "plans").write_text("".join(lines))
+    (directory / "agent").mkdir()
+    for file in (AGENT, machine.BUILT / "amd64" / "marked"):
+        shutil.copy(file, directory / "agent")
+    variables = {"AGENT": agent_arguments(), "TIMES": " ".join(map(str, AGENT_TIMES))}
+    return machine.run(request.param, HERE / "guest" / "loads.sh", directory, variables)
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ $(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64
 	$(HERE)/initramfs $(ARM64_ROOT) $@ $(filter %tracer $(VM)/arm64/qjoule-root %traced %load,$^)
 
 $(SUITES:%=$(VM)/%/initramfs): $(VM)/%/initramfs: $(VM)/%/fetched build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
-                       $(HERE)/initramfs $(HERE)/guest/init
+                       $(HERE)/initramfs $(HERE)/guest/init | $(VM)/amd64/marked
 	$(HERE)/initramfs $(VM)/$*/root $@ $(filter build/%tracer build/%root %traced,$^)
 
 $(SUITES:%=$(VM)/%/fetched): $(VM)/%/fetched: $(HERE)/fetch
@@ -55,11 +55,16 @@ $(VM)/arm64/fetched: $(HERE)/fetch
 
 # ---- programs ------------------------------------------------------------------------------------
 
-build/qjoule-tracer build/qjoule-root build/bpf/registry.h: FORCE
+build/qjoule-tracer build/qjoule-root build/bpf/registry.h build/agent/libqjoule_agent.so: FORCE
 	$(MAKE) $@
 
 $(VM)/amd64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/amd64/fetched-$(KERNEL)
 	gcc $(FLAGS) $< -o $@
+
+# Linked with the agent's library, which lies beside it in the machine.
+$(VM)/amd64/marked: $(HERE)/guest/marked.c build/agent/libqjoule_agent.so | build/bpf/registry.h
+	mkdir -p $(@D)
+	gcc $(filter-out -static,$(FLAGS)) -Ibpf -Ibuild/bpf $< -o $@ -pthread -Lbuild/agent -l:libqjoule_agent.so
 
 TRACED := $(HERE)/guest/traced.c tracer/root_part.c
 
@@ -77,14 +82,9 @@ $(VM)/amd64/fake_rapl/fake_rapl.ko: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd6
 $(VM)/arm64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/arm64/fetched
 	$(ARM64_CC) $(FLAGS) $< -o $@
 
-# The tracer and its root part as the Makefile builds them, with another machine's compiler, libraries and kernel types.
-$(VM)/arm64/qjoule-tracer $(VM)/arm64/qjoule-root: $(VM)/arm64/bpf/vmlinux.h FORCE
+# The tracer and its root part as the Makefile builds them, with another machine's compiler and libraries.
+$(VM)/arm64/qjoule-tracer $(VM)/arm64/qjoule-root: $(VM)/arm64/fetched FORCE
 	$(MAKE) BUILD=$(VM)/arm64 BPF_ARCH=arm64 CC='$(ARM64_CC)' $@
-
-$(VM)/arm64/bpf/vmlinux.h: $(VM)/arm64/fetched $(HERE)/kernel_btf.py
-	mkdir -p $(@D)
-	$(HERE)/kernel_btf.py $(ARM64_ROOT)/boot/vmlinuz-* >$(VM)/arm64/vmlinux.btf
-	bpftool btf dump file $(VM)/arm64/vmlinux.btf format c >$@
 
 .PHONY: FORCE
 FORCE:

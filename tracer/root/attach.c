@@ -285,3 +285,21 @@ int answer_follow(struct peer *peer, const struct rp_request *request, struct an
 	settled = link_count;
 	return 0;
 }
+
+int answer_accounts(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	struct rp_account *accounts = (void *)answer->reply.text;
+
+	answer->fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	for (int i = 0; skeleton && i < skeleton->skeleton->prog_cnt; i++) {
+		int fd = bpf_program__fd(*skeleton->skeleton->progs[i].prog);
+		struct bpf_prog_info info = {0};
+		uint32_t size = sizeof(info);
+
+		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
+			continue;
+		accounts[info.type % RP_ACCOUNT_TYPES].runs += info.run_cnt;
+		accounts[info.type % RP_ACCOUNT_TYPES].ns += info.run_time_ns;
+	}
+	return answer->fd < 0 ? answer->fd : 0;
+}

@@ -46,6 +46,7 @@ static const struct {
     [RP_KEEPER] = {PEER_COMMAND, answer_keeper},
     [RP_RUN] = {PEER_COMMAND, answer_run},
     [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
+    [RP_ACCOUNTS] = {PEER_COMMAND, answer_accounts},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},
     [RP_COUNTER] = {PEER_TRACER, answer_counter},
     [RP_ENERGY_FILE] = {PEER_TRACER, answer_energy_file},
@@ -131,7 +132,7 @@ static int answer_to(struct peer *peer, const struct rp_request *request, struct
 
 	if (request->kind >= sizeof(kinds) / sizeof(kinds[0]) ||
 	    !(kinds[request->kind].who & peer->kind) ||
-	    (root.done != peer->late && request->kind != RP_RUN && request->kind != RP_PUBLISH))
+	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_ACCOUNTS)))
 		return -EPERM;
 	err = kinds[request->kind].answer(peer, request, answer);
 	/* Programs are attached all or none, and so are those of a server that is followed. */
@@ -294,5 +295,6 @@ int main(int argc, char **argv)
 	status = serve_until_it_ends(signal_fd);
 	attach_clear();
 	outputs_clear();
+	start_again(status, argv);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

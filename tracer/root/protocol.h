@@ -13,12 +13,14 @@
 
 #include "shared.h"
 
-#define RP_TEXT_BYTES 4096
-#define RP_CODE_BYTES 16
-#define RP_MAX_MAPS   128
-#define RP_MAX_PROGS  256
-#define RP_MAX_GROUPS 32
-#define RP_MAX_KEPT   16 /* handles of one process, so that one cannot use up those of all */
+#define RP_TEXT_BYTES	 4096
+#define RP_CODE_BYTES	 16
+#define RP_MAX_MAPS	 128
+#define RP_MAX_PROGS	 256
+#define RP_MAX_GROUPS	 32
+#define RP_START_AGAIN	 75 /* exit code of the agent: start the same command again */
+#define RP_MAX_KEPT	 16 /* handles of one process, so that one cannot use up those of all */
+#define RP_ACCOUNT_TYPES 64
 
 enum rp_kind {
 	/* From the command, until the tracer has sent RP_DONE. */
@@ -38,6 +40,8 @@ enum rp_kind {
 	RP_RUN =
 	    24,	    /* number: runs this many of our own last arguments as the user who called us */
 	RP_PUBLISH, /* moves the staged file to its final name */
+	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
+			The kernel accounts for all programs while the descriptor is open */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
 			 copies are in memory: read them from their beginning with pread(2) */
@@ -96,6 +100,13 @@ struct rp_file {
 	uint64_t size;
 	uint64_t mtime_ns;
 	uint64_t ctime_ns;
+};
+
+/* All programs of one type (enum bpf_prog_type). They count only while someone has accounts kept.
+ */
+struct rp_account {
+	uint64_t runs;
+	uint64_t ns; /* includes the kernel's readings of its clock around each run */
 };
 
 struct rp_request {

@@ -67,7 +67,7 @@ answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_keepe
 answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish; /* outputs.c */
 answer_fn answer_as, answer_run;					     /* started.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
-    answer_uprobe, answer_iterator, answer_done, answer_follow; /* attach.c */
+    answer_uprobe, answer_iterator, answer_done, answer_follow, answer_accounts; /* attach.c */
 
 /*
  * guarded.c: answers in a child that is killed if it takes too long, because someone else's file
@@ -85,6 +85,10 @@ bool answer_send(int socket_fd, const struct answer *answer);
 
 /* outputs.c: removes what was made only for this run: the tag socket, an unpublished file. */
 void outputs_clear(void);
+
+/* started.c: does not return if the agent asked to be started again. */
+void start_again(int status, char **argv);
+
 /* attach.c: closes every link, so that nothing remains attached. */
 void attach_clear(void);
 /* attach.c: closes those that were made since the last server was followed. */

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h> /* glibc has the calls for pidfds from 2.36 on */
 #include <unistd.h>
 
 #include "root.h"
@@ -91,7 +91,7 @@ static int run_loader(const struct rp_request *request, int top, int handle)
 /* In the child: becomes the JVM's user, then the loader. */
 static int become_loader(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	int handle = pidfd_open(request->pid, 0), top;
+	int handle = syscall(SYS_pidfd_open, request->pid, 0), top;
 	struct stat status;
 	char path[32];
 
@@ -102,7 +102,7 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	if (handle < 0 || top < 0 || stat(path, &status))
 		return -errno;
 	if (!status.st_uid || status.st_uid != request->number || status.st_gid != request->flags ||
-	    pidfd_send_signal(handle, 0, NULL, 0))
+	    syscall(SYS_pidfd_send_signal, handle, 0, NULL, 0))
 		return -EPERM;
 	return run_loader(request, top, handle);
 }
@@ -121,4 +121,13 @@ int answer_as(struct peer *peer, const struct rp_request *request, struct answer
 	else
 		answer->fd = pair[0];
 	return err;
+}
+
+/* Replaces this process by itself if the agent asked for another start (docs/agent.md). */
+void start_again(int status, char **argv)
+{
+	if (status == RP_START_AGAIN << 8 && !strcmp(root.command[RP_COMMAND_WORD], "agent")) {
+		sigprocmask(SIG_SETMASK, &root.signals, NULL);
+		execv(argv[0], argv);
+	}
 }

@@ -35,6 +35,8 @@ ARM64 = (
 SUITES = ("bullseye", "bookworm", "trixie", "sid")
 #: Their kernels are without sock_recv_length (Linux 6.3), and so without the socket rung.
 WITHOUT_READS = ("bullseye", "bookworm")
+#: Get the programs for early kernels: Linux before 5.19.
+EARLY = ("bullseye",)
 EMULATORS = {
     "amd64": (AMD64, "ttyS0"),
     "arm64": (ARM64, "ttyAMA0"),

@@ -1,11 +1,15 @@
-// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Reads of sockets: on the rung `symbol`, where they end what a probe has begun, and
- * the rung `socket`, for threads that serve one connection from request to reply. A query begins
- * when the thread reads from its socket; finding nothing to read shows that the reply was sent.
- * Sends need no hook. Tracepoint sock_recv_length: Linux 6.3 (commit 6e6eda44b939).
+ * Reads of sockets by servers whose threads serve one connection each, from request to reply, on
+ * the rung `socket`. A query begins when the thread reads from its socket; finding nothing to read
+ * shows that the reply was sent. Sends need no hook. Tracepoint sock_recv_length: Linux 6.3 (commit
+ * 6e6eda44b939). Every server has a program of its own there: below one program for all, the frames
+ * of one server would count for the calls of another, and exceed the stack.
  */
-#include "hooks.bpf.h"
+#ifndef QJOULE_SOCKET_BPF_H
+#define QJOULE_SOCKET_BPF_H
+
+#include "query.bpf.h"
 #include "syscall.bpf.h"
 
 /*
@@ -36,10 +40,12 @@ static __always_inline bool has_client(const struct thread_state *thread)
 /*
  * While a query runs, a server may read from other sockets (federation, replication): these reads
  * are not requests. Between queries, or after the client's socket is closed, another socket means
- * another client.
+ * another client, for which `connected` is called before the thread gets that socket; 0: nothing
+ * is.
  */
 static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct thread_state *thread,
-					      struct sock *sk, int got)
+					      struct sock *sk, int got,
+					      void (*connected)(struct thread_state *))
 {
 	if (is_known(thread, sk))
 		return true;
@@ -49,7 +55,8 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	    has_client(thread))
 		return false;
 	query_abandon(cpu, thread, bpf_ktime_get_ns());
-	hooks_connected(thread);
+	if (connected)
+		connected(thread);
 	thread->socket = (__u64)sk;
 	thread->cookie = bpf_get_socket_cookie(sk);
 	session_begin(cpu, thread);
@@ -58,28 +65,22 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	return true;
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
+/*
+ * Whether a thread of the rung `socket` has read `got` bytes of its client's requests, to `addr`. 0
+ * or negative: there was nothing to read.
+ */
+static __always_inline bool reads_client(struct qj_cpu_state *cpu, struct task_struct *task,
+					 struct thread_state *thread, struct sock *sk, int got,
+					 void (*connected)(struct thread_state *), __u64 *addr)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread_state *thread = thread_of(task);
-	struct qj_cpu_state *cpu;
-	__u64 addr;
-
-	if (!thread || (flags & MSG_PEEK))
-		return 0;
-	if (thread->rung == QJ_RUNG_SYMBOL)
-		hooks_next_read(thread, (__u64)sk, got);
-	if (thread->rung != QJ_RUNG_SOCKET || !has_own_thread(thread))
-		return 0;
-	cpu = this_cpu();
-	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)
-		return 0;
-	addr = received_at(task);
-	if (got > 0 && !addr) {
+	if (!is_clients_socket(cpu, thread, sk, got, connected) || thread->phase == PHASE_OPAQUE)
+		return false;
+	*addr = received_at(task);
+	if (got > 0 && !*addr) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
-		return 0;
+		return false;
 	}
-	hooks_received(cpu, task, thread, addr, got);
-	return 0;
+	return true;
 }
+
+#endif

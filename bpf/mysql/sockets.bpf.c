@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Reads of sockets by threads of MySQL and MariaDB: their commands on the rung `socket`; on the
+ * rung `symbol` they end what a probe has begun.
+ */
+#include "core/socket.bpf.h"
+#include "next_read.bpf.h"
+#include "wire.bpf.h"
+
+/* Every new client begins with a login; one that was already connected does not. */
+static __always_inline void mysql_connected(struct thread_state *thread)
+{
+	thread->mysql.long_data = 0;
+	if (thread->socket || thread->phase != PHASE_UNKNOWN)
+		thread->phase = PHASE_STARTUP;
+}
+
+/* The thread has read `got` bytes to `addr`. 0 or negative: there was nothing to read. */
+static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, int got)
+{
+	if (got <= 0)
+		mysql_wait(cpu, thread, addr, bpf_ktime_get_ns());
+	else if (thread->need) /* a packet's body begins and ends nothing: no need for the clock */
+		mysql_read(cpu, thread, addr, got, 0);
+	else
+		mysql_read(cpu, thread, addr, got, bpf_ktime_get_ns());
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(mysql_recv, struct sock *sk, int got, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = thread_of(task);
+	struct qj_cpu_state *cpu;
+	__u64 addr;
+
+	if (!thread || thread->server_kind != QJ_SERVER_MYSQL || (flags & MSG_PEEK))
+		return 0;
+	cpu = this_cpu();
+	if (PLANNED_ON(MYSQL, SYMBOL) && thread->rung == QJ_RUNG_SYMBOL)
+		mysql_next_read(cpu, thread, (__u64)sk, got);
+	if (PLANNED_ON(MYSQL, SOCKET) && thread->rung == QJ_RUNG_SOCKET &&
+	    reads_client(cpu, task, thread, sk, got, mysql_connected, &addr))
+		mysql_received(cpu, thread, addr, got);
+	return 0;
+}

@@ -1,0 +1,21 @@
+# Loads and attaches the programs of each server and rung, one plan per line of /share/plans: a name, and
+# options. What a kernel refuses is left in NAME.err.
+SERVER=/tmp/program
+cp /bin/busybox $SERVER
+uname -r >/share/out/release
+identity=$(stat -c %d:%i $SERVER)
+while read -r name options; do
+	(start "$name" --energy none --tags --verbose $(echo "$options" | sed "s/DEVICE:INODE/$identity/")) </dev/null || continue
+	kill -TERM "$(cat "/tmp/$name.pid")"
+	while kill -0 "$(cat "/tmp/$name.pid")" 2>/dev/null; do sleep 0.1; done
+	tail -c 64 "/tmp/$name.stream" >"/share/out/$name.end"
+done </share/plans
+
+# The agent's library, in a program that calls its markers.
+mkdir /tmp/agent
+cp /share/agent/* /tmp/agent
+SERVER=/tmp/agent/libqjoule_agent.so
+identity=$(stat -c %d:%i /tmp/agent/marked)
+start agent --mode record --energy none $(echo "$AGENT" | sed "s/DEVICE:INODE/$identity/")
+LD_LIBRARY_PATH=/tmp/agent /tmp/agent/marked $TIMES
+stop agent
