@@ -16,7 +16,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.texts import proven
 from qjoule.servers.mysql.unseen import KEY, TEXTS, key_of
 from qjoule.servers.texts_by_id import Account
-from qjoule.session.asker import Asker, _said
+from qjoule.session.asker import Asker
+from qjoule.session.asker_process import said
 from qjoule.session.credentials import read_credentials
 
 SECRET = "hunter2"
@@ -60,8 +61,8 @@ def test_what_has_another_form_is_refused_without_its_content(tmp_path: Path, te
 def test_a_password_is_in_no_words() -> None:
     account = Account("u", SECRET)
     assert SECRET not in repr(account)
-    assert SECRET not in _said(OSError(f"refused\n{SECRET}"), account)
-    assert "\n" not in _said(OSError("refused\nindeed"), account)
+    assert SECRET not in said(OSError(f"refused\n{SECRET}"), account)
+    assert "\n" not in said(OSError("refused\nindeed"), account)
 
 
 def test_answers_of_cassandra_are_proven() -> None:
@@ -82,7 +83,7 @@ def test_statements_of_mysql_are_named_by_thread_and_number() -> None:
 
 def test_an_asker_that_has_ended_is_told() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asker = Asker(ours, 0, {1: TEXTS})
+    asker = Asker(ours, 0, {1: TEXTS}, {})
     asker.ask(1, 7, b"key")
     assert asker.take() == []
     assert asker.refused == {}

@@ -28,7 +28,7 @@ OTHERS = {
     "jvm/agent_loader.py": "gives them to a JVM, as its user",
     "jvm/attach.py": "talks to a JVM as its user",
     "mysql/throwaway.py": "a server of our own",
-    "measured.py": "a file of this package",
+    "figure_files.py": "files of this package",
     "registry.py": "a file of this package",
     "registry_header.py": "a document that is made of this package",
     "support_table.py": "a document that is made of this package",

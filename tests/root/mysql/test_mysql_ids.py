@@ -24,6 +24,7 @@ from root.support.mysql_statements import (
     WITH_IDS,
     WITHOUT_CHECKSUM,
     WITHOUT_DIGEST,
+    WITHOUT_DIGEST_IN_SESSIONS,
 )
 from root.support.recording import attribute, qjoule, recording
 from root.support.releases import releases, running
@@ -149,18 +150,19 @@ def test_a_digest_is_by_the_sessions_settings(
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("use shop")
         cursor.execute(SESSIONS[mode])
+        without = WITHOUT_DIGEST_IN_SESSIONS.get(mode, ())
         with recording(tmp_path / "t", "--pid", str(server.pid), "--ids"):
-            for statement in (*BY_SETTINGS, *IN_SESSIONS[mode]):
+            for statement in (*BY_SETTINGS, *IN_SESSIONS[mode], *without):
                 connection.query(statement)
         cursor.execute("select digest from performance_schema.events_statements_summary_by_digest")
         known = {digest for (digest,) in cursor.fetchall()}
-    found = {
-        one["id"]
-        for row in attribute(tmp_path / "t")["rows"]
-        for one in row.get("ids", {}).get("mysql_digest", ())
-        if one["id"] is not None
-    }
+    rows = attribute(tmp_path / "t")["rows"]
+    told = [one for row in rows for one in row.get("ids", {}).get("mysql_digest", ())]
+    found = {one["id"] for one in told if one["id"] is not None}
     assert found <= known
+    assert sum(one.get("why", "").startswith("sql_mode decides") for one in told) == len(without), (
+        told
+    )
     assert len(found) >= len((*BY_SETTINGS, *IN_SESSIONS[mode])), found
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import cassandra, ferretdb, goycsb, mysql80, mysql8033, voltdb
+from servers.fetched import cassandra, ferretdb, goycsb, mysql80, mysql8033, prometheus, voltdb
 from servers.newer import RELEASES
 from servers.process import Unavailable
 
@@ -21,6 +21,7 @@ SERVERS: dict[str, Callable[[], Path]] = {
     "mysql-8.0.15": mysql80.installation,
     "ferretdb": ferretdb.installation,
     "voltdb-10.0": voltdb.installation,
+    "prometheus": prometheus.installation,
 }
 OPTIONAL: dict[str, Callable[[], Path]] = {
     "mysql-8.0.33": mysql8033.installation,

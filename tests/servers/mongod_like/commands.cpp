@@ -7,6 +7,7 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace
 {
@@ -16,9 +17,15 @@ struct Counted {
 	int64_t cpu_ns;
 };
 
+struct Open {
+	std::string client, application, user;
+};
+
 std::mutex lock;
-std::map<std::string, Counted> counts; // by `command collection`
-std::map<int64_t, int64_t> cursors;    // batches still to come, by id
+std::map<unsigned long, Open> connections; // by number
+thread_local unsigned long served;	   // the number of this thread's connection
+std::map<std::string, Counted> counts;	   // by `command collection`
+std::map<int64_t, int64_t> cursors;	   // batches still to come, by id
 
 int64_t thread_cpu_ns()
 {
@@ -71,10 +78,45 @@ void agree_on_compressors(const bson::Document &command, bson::Builder &reply)
 	reply.document("compression", agreed, true);
 }
 
+// The text at this path; "" if there is none.
+std::string text_at(const bson::Document &document, const std::vector<std::string> &path)
+{
+	bson::Document at = document;
+
+	for (size_t i = 0;; i++) {
+		auto found = at.find(path[i]);
+		if (!found)
+			return "";
+		if (i + 1 == path.size())
+			return found->text();
+		if (found->type != 0x03)
+			return "";
+		at = bson::Document(found->value, found->size);
+	}
+}
+
+// mongod keeps the names that a connection's first hello brings.
+void keep_application(const bson::Document &command)
+{
+	std::lock_guard<std::mutex> hold(lock);
+	Open &open = connections[served];
+
+	if (open.application.empty())
+		open.application = text_at(command, {"client", "application", "name"});
+}
+
+// MONGODB-X509, whose certificate is not checked here.
+void authenticate(const bson::Document &command)
+{
+	std::lock_guard<std::mutex> hold(lock);
+	connections[served].user = text_at(command, {"user"});
+}
+
 bson::Builder hello(const bson::Document &command)
 {
 	bson::Builder reply, version;
 
+	keep_application(command);
 	version.object_id("processId").integer("counter", 0);
 	reply.boolean("isWritablePrimary", true)
 	    .boolean("ismaster", true)
@@ -114,6 +156,48 @@ bson::Builder batch(const std::string &key, const std::string &name, int64_t doc
 	return reply.document("cursor", found);
 }
 
+// $currentOp with idleConnections, as MongoDB's manual describes it: one document for each
+// connection, and for threads of the server itself, which have no client.
+bson::Builder current_operations()
+{
+	bson::Builder batch, found, reply, itself;
+	int count = 0;
+	std::lock_guard<std::mutex> hold(lock);
+
+	itself.text("type", "op").text("desc", "TTLMonitor").boolean("active", false);
+	batch.document(std::to_string(count++), itself);
+	for (const auto &[number, open] : connections) {
+		bson::Builder one, user, users;
+		one.text("type", "op")
+		    .text("desc", "conn" + std::to_string(number))
+		    .integer("connectionId", number)
+		    .text("client", open.client)
+		    .boolean("active", number == served);
+		if (!open.application.empty())
+			one.text("appName", open.application);
+		user.text("user", open.user).text("db", "$external");
+		users.document("0", user);
+		if (!open.user.empty())
+			one.document("effectiveUsers", users, true);
+		batch.document(std::to_string(count++), one);
+	}
+	found.document("firstBatch", batch, true)
+	    .integer("id", 0)
+	    .text("ns", "admin.$cmd.aggregate");
+	return reply.document("cursor", found);
+}
+
+// The first stage of a pipeline of no collection.
+std::string first_stage(const bson::Document &command)
+{
+	auto pipeline = command.find("pipeline");
+
+	if (!pipeline || pipeline->type != 0x04)
+		return "";
+	bson::Element stage = bson::Document(pipeline->value, pipeline->size).first();
+	return stage.type == 0x03 ? bson::Document(stage.value, stage.size).first().key : "";
+}
+
 int64_t asked(const bson::Document &command, const std::string &key, int64_t otherwise)
 {
 	auto found = command.find(key);
@@ -150,6 +234,21 @@ bson::Builder get_more(const bson::Document &command, int64_t id)
 
 } // namespace
 
+Connection::Connection(unsigned long number, const std::string &client)
+{
+	std::lock_guard<std::mutex> hold(lock);
+
+	served = number;
+	connections[number].client = client;
+}
+
+Connection::~Connection()
+{
+	std::lock_guard<std::mutex> hold(lock);
+
+	connections.erase(served);
+}
+
 bson::Builder execute(const bson::Document &command)
 {
 	bson::Element first = command.first();
@@ -159,6 +258,10 @@ bson::Builder execute(const bson::Document &command)
 
 	if (name == "hello" || name == "isMaster" || name == "ismaster")
 		reply = hello(command);
+	else if (name == "authenticate")
+		authenticate(command);
+	else if (name == "aggregate" && collection.empty() && first_stage(command) == "$currentOp")
+		reply = current_operations();
 	else if (name == "serverStatus")
 		reply = status();
 	else if (name == "find" || name == "aggregate")

@@ -181,8 +181,20 @@ void serve(int fd, unsigned long number)
 	}
 }
 
+std::string client_of(int fd)
+{
+	sockaddr_in peer = {};
+	socklen_t size = sizeof(peer);
+	char address[INET_ADDRSTRLEN] = {};
+
+	getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &size);
+	inet_ntop(AF_INET, &peer.sin_addr, address, sizeof(address));
+	return std::string(address) + ":" + std::to_string(ntohs(peer.sin_port));
+}
+
 void connection(int fd, unsigned long number)
 {
+	Connection known(number, client_of(fd));
 	char name[16];
 
 	snprintf(name, sizeof(name), "conn%lu", number);

@@ -149,7 +149,7 @@ def test_a_signal_that_would_end_a_jvm(caught: str, handled: bool) -> None:
 
 
 def test_the_agent_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr("qjoule.installed.PLACES", (tmp_path,))
     with pytest.raises(QjouleError, match="not installed"):
         agent_files()
     assert LIBRARY.endswith(".so")

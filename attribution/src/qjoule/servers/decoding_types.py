@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.startup import Startup
 from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.lexis import Lexis
@@ -114,7 +115,8 @@ class Decoding:
     #: The client's new application name; "": none, None: unchanged.
     application: Callable[[bytes], str | None] | None = None
     titles: Titles | None = None
-    texts_by_id: TextsById | None = None  #: what it may be asked for
+    texts_by_id: TextsById | None = None  #: statements that it may be asked for ...
+    names_before: NamesBefore | None = None  #: ... and names of sessions
     #: Prefixes of names of threads that work for requests (15 bytes of each name are known).
     serving_threads: tuple[str, ...] = ()
     #: What of queries causes the work of background threads that no query owns: a CAUSE by the

@@ -25,7 +25,7 @@ def fingerprint(
     `text` may be any bytes. `truncated`: the statement continued after them; the shape then ends in
     an ellipsis. `rules`: the number of the session's settings (`qjoule.shapes.rules`); None: what
     the server has by default. `length` bounds the text in characters; the id is of the whole text.
-    If a statement's structure alone is longer than REDUCED_MAX characters, it counts as truncated
+    If a statement's structure alone is longer than 32,768 characters, it counts as truncated
     there. Takes time linear in the length of the text. Raises KeyError for a number that belongs to
     no language.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from qjoule.errors import QjouleError
 
@@ -26,6 +26,7 @@ class Account:
     user: str = ""
     password: str = field(default="", repr=False)
     host: str = "127.0.0.1"
+    process: int = 0  #: the traced server's main process, not from the file; 0: unknown
 
 
 class Text(NamedTuple):
@@ -63,9 +64,16 @@ class TextsById:
 
     def connect(self, account: Account, port: int) -> TextSource:
         """Logs in. Raises `QjouleError` without the driver, and whatever the driver raises."""
-        try:
-            source: TextSource = import_module(self.module).connect(account, port)
-        except ImportError:
-            words = f"{self.driver} is not installed: pip install 'qjoule[bench]'"
-            raise QjouleError(words) from None
+        source: TextSource = logged_in(self.module, self.driver, account, port)
         return source
+
+
+def logged_in(module: str, driver: str, account: Account, port: int) -> Any:
+    """What `connect(account, port)` of a module returns, which needs this Python distribution.
+
+    Raises `QjouleError` without it, and whatever it raises.
+    """
+    try:
+        return import_module(module).connect(account, port)
+    except ImportError:
+        raise QjouleError(f"{driver} is not installed: pip install 'qjoule[bench]'") from None

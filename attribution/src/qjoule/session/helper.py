@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -16,6 +16,8 @@ from qjoule.errors import QjouleError
 
 FIRST = 3  #: the number of the first descriptor that it keeps
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
+#: Neither arrives between the fork and the time when the process has given up what it inherited.
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _END_TRIES, _END_PAUSE_S = 100, 0.01
 
 
@@ -29,16 +31,27 @@ def fork_helper(life: Callable[[], None], kept: Sequence[int]) -> int:
         QjouleError: no process can be started.
     """
     parent = os.getpid()
-    gc.freeze()
+    _share_memory()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         pid = os.fork()
         if not pid:
-            _live(life, kept, parent)
+            _live(life, kept, parent, blocked)
     except OSError as error:
         raise QjouleError(f"no process can be started: {error.strerror}") from None
     finally:
-        gc.unfreeze()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return pid
+
+
+def _share_memory() -> None:
+    """Gives free memory back, and keeps the collector from what is left, for good: it writes to
+    every object that it looks at, and a page that either process writes to is no longer shared.
+    """
+    gc.collect()
+    gc.freeze()
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def wait_shortly(pid: int) -> None:
@@ -50,9 +63,12 @@ def wait_shortly(pid: int) -> None:
             time.sleep(_END_PAUSE_S)
 
 
-def _live(life: Callable[[], None], kept: Sequence[int], parent: int) -> NoReturn:
+def _live(
+    life: Callable[[], None], kept: Sequence[int], parent: int, blocked: Collection[int]
+) -> NoReturn:
     try:
         _give_up(kept, parent)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         life()
         os._exit(0)
     finally:

@@ -38,7 +38,7 @@ class Keeper:
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         connection.setblocking(False)
-        self._connection, self._pid = connection, pid
+        self._connection, self.pid = connection, pid
 
     def ask(self, pid: int) -> None:
         """Asks for a process to be followed. A keeper that has too much to do ignores it."""
@@ -58,7 +58,7 @@ class Keeper:
         process.
         """
         self._connection.close()
-        wait_shortly(self._pid)
+        wait_shortly(self.pid)
 
 
 def start_keeper(follow: Follow) -> Keeper | None:

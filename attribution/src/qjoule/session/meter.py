@@ -19,14 +19,14 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
-import pyarrow as pa
-
 from qjoule.errors import QjouleError, UsageError
+from qjoule.late import pa
 from qjoule.session.meter_lines import MAX_LINE, UNIT_J, MeterLines, Reading
+from qjoule.trace.arrow import schema
 from qjoule.trace.meta import MeterInfo
-from qjoule.trace.schema import METER
 
 _READ_BYTES = 1 << 16
 _MAX_WAITING = 1 << 20  #: readings that may wait: 12 days at one a second
@@ -71,10 +71,14 @@ class Meter:
 
     def take(self) -> pa.Table:
         """The readings since the last call, as the table `meter`."""
+        rows = [asdict(one) for one in self.readings()]
+        return pa.Table.from_pylist(rows, schema.METER)
+
+    def readings(self) -> list[Reading]:
+        """The readings since the last call."""
         with self._lock:
             readings, self._readings = self._readings, []
-        columns = {name: [getattr(one, name) for one in readings] for name in METER.names}
-        return pa.table(columns, METER)
+        return readings
 
     def close(self) -> None:
         """Stops reading, and the program. If we may not signal it, it sees its pipe closed."""

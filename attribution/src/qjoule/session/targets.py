@@ -18,6 +18,7 @@ from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.session.apart import apart
 from qjoule.session.asker import Asker, start_asker
 from qjoule.session.follow import Following
 from qjoule.session.keeper import Keeper, start_keeper
@@ -46,7 +47,7 @@ class Targets:
     agents: Mapping[int, Agent] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
     keeper: Keeper | None = None  #: follows servers while they are traced
-    asker: Asker | None = None  #: asks servers for texts, if the user gave credentials
+    asker: Asker | None = None  #: asks servers for texts and names, if the user gave credentials
 
     @property
     def ids(self) -> OtherIds:
@@ -79,20 +80,29 @@ def find_targets(wanted: Wanted) -> Targets:
     agents: dict[int, Agent] = {}
     if wanted.agent:
         agents = find_and_put_agents(wanted.pids, client_tags=wanted.client_tags)
-    plan = plan_tracing(
-        wanted.pids,
-        wanted.rung,
-        generic=wanted.generic,
-        agents=agents,
-        children=wanted.children,
-        ids=wanted.ids,
-    )
+
+    def planned() -> AttachPlan:
+        return plan_tracing(
+            wanted.pids,
+            wanted.rung,
+            generic=wanted.generic,
+            agents=agents,
+            children=wanted.children,
+            ids=wanted.ids,
+        )
+
+    plan = planned() if agents else apart(planned)  # agents are connections, which stay here
     lines = tuple(left_out(plan, children=wanted.children))
     following = Following(plan, read_kernel_facts(), chosen=bool(wanted.pids), rung=wanted.rung)
     keeper = start_keeper(following.follow) if wanted.follow else None
-    asker = start_asker(wanted.credentials, plan) if wanted.credentials else None
+    asker = None
+    if wanted.credentials:
+        asker = start_asker(wanted.credentials, plan, client_tags=wanted.client_tags)
     if wanted.credentials and asker is None:
-        lines = (*lines, "--credentials: no server that is traced can be asked for statements")
+        lines = (
+            *lines,
+            "--credentials: no server that is traced can be asked for statements or names",
+        )
     return Targets(plan, wanted.pids, agents, lines, keeper, asker)
 
 

@@ -35,11 +35,15 @@ _PIPE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Spool:
-    """A file that the tracer writes to: an open descriptor, and its largest size."""
+    """What the tracer writes to: open descriptors, and its largest size.
 
-    descriptor: int
+    Several are a ring, of which each takes `turn_ms` of the recording.
+    """
+
+    descriptors: tuple[int, ...]
     limit_mb: int
     compress: bool = False
+    turn_ms: int = 60_000
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Settings:
 
     mode: Mode
     window_ms: int = 20
-    flush_ms: int = 200
+    #: Each flush wakes the reader, which takes as long as some thousand queries do in the tracer. A
+    #: trace that is cut off lacks its last second at most.
+    flush_ms: int = 500
     energy: str = "auto"
     host_root: str | None = None
     counters: bool = True
@@ -200,7 +206,7 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
 
 
 def _spool_fds(settings: Settings) -> tuple[int, ...]:
-    return () if settings.spool is None else (settings.spool.descriptor,)
+    return () if settings.spool is None else settings.spool.descriptors
 
 
 def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
@@ -223,8 +229,10 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
     if settings.client_tags:
         words.append("--tags")
     if settings.spool is not None:
-        words += ["--spool-fd", str(settings.spool.descriptor)]
+        for descriptor in settings.spool.descriptors:
+            words += ["--spool-fd", str(descriptor)]
         words += ["--spool-mb", str(settings.spool.limit_mb)]
+        words += ["--spool-turn-ms", str(settings.spool.turn_ms)]
         words += ["--compress"] if settings.spool.compress else []
     if settings.counters:
         for check in hardware_counters(sensors.try_event):

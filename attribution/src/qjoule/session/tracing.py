@@ -30,6 +30,7 @@ from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.answers import AnsweredStream
 from qjoule.stream.blocks import Stream
+from qjoule.stream.named_before import NamedStream
 from qjoule.stream.titles import TitledStream
 from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
@@ -99,7 +100,7 @@ def tracing(
         meta = replace(meta, more_counters=tracer.more_counters)
         stream = _titled(tracer, targets.plan, watch)
         if targets.asker is not None:
-            stream = AnsweredStream(stream, targets.asker)
+            stream = AnsweredStream(NamedStream(stream, targets.asker), targets.asker)
         yield Tracing(tracer, stream, meta, tags, watch, unheard)
 
 

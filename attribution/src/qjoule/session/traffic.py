@@ -16,7 +16,7 @@ from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import tracing
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.losses import Losses, known_causes
-from qjoule.trace.schema import RUNGS
+from qjoule.trace.vocabulary import RUNGS
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.installed import installed_files
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, opened
 from qjoule.servers.agent import Agent
 from qjoule.servers.cassandra.signatures import MARKERS, Role
@@ -132,10 +133,10 @@ def agent_files() -> tuple[Path, Path, Path]:
     Raises:
         QjouleError: it is not installed.
     """
-    for directory in (Path(sys.prefix) / "lib" / "qjoule", Path("/usr/lib/qjoule")):
-        files = (directory / ENTRY, directory / HOOKS, directory / LIBRARY)
-        if all(file.is_file() for file in files):
-            return files
+    found = installed_files(ENTRY, HOOKS, LIBRARY)
+    if found is not None:
+        entry, hooks, library = found
+        return entry, hooks, library
     raise QjouleError(f"the agent is not installed below {sys.prefix}: run 'make'")
 
 

@@ -34,9 +34,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 
+from qjoule.installed import installed_files
 from qjoule.servers.access import Unreadable
 from qjoule.servers.in_root import open_directory_below
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
@@ -184,8 +184,10 @@ def _create(name: str, directory: int) -> int:
 
 def _copy(name: str, directory: int) -> tuple[int, int]:
     """Copies one of the agent's files; returns the copy's (device, inode)."""
-    places = (Path(sys.prefix) / "lib" / "qjoule", Path("/usr/lib/qjoule"))
-    content = next(place / name for place in places if (place / name).is_file()).read_bytes()
+    found = installed_files(name)
+    if found is None:
+        raise FileNotFoundError(name)
+    content = found[0].read_bytes()
     with os.fdopen(_create(name, directory), "wb") as copy:
         copy.write(content)
         status = os.fstat(copy.fileno())

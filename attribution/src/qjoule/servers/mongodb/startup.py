@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from qjoule.servers.startup import Startup, note
+from qjoule.servers.startup import MAX_NAME_BYTES, Startup, note
 
 _OP_QUERY_START = re.compile(rb".{4}admin\.\$cmd\0.{8}", re.DOTALL)
 _OP_MSG_START = re.compile(rb".{4}\0", re.DOTALL)
@@ -30,6 +30,20 @@ def hello(message: bytes) -> Startup:
     for name, value in _names(message).items():
         note(found, name, value)
     return Startup(**found)
+
+
+def user_name(name: bytes) -> Startup:
+    """The user that the server has told of a connection. Never raises."""
+    return Startup(user=_told(name))
+
+
+def app_name(name: bytes) -> str | None:
+    """An application's name that the server has told. Never raises."""
+    return _told(name)
+
+
+def _told(name: bytes) -> str:
+    return name[:MAX_NAME_BYTES].decode("utf-8", "replace")
 
 
 def _names(message: bytes) -> dict[str, bytes]:

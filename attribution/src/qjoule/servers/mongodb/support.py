@@ -12,7 +12,10 @@ from qjoule.servers.types import Server
 
 
 def _blind_spots(server: Server) -> tuple[str, ...]:
-    before = "sessions opened before tracing have no user and no application (appName)"
+    before = (
+        "sessions opened before tracing have no user and no application (appName) without "
+        "--credentials FILE"
+    )
     if server.compression.value is False:
         return (before,)
     return (

@@ -8,9 +8,9 @@ from qjoule.servers.decoding_types import (
     Decoding,
 )
 from qjoule.servers.mysql.dialect import LANGUAGE
-from qjoule.servers.mysql.startup import change_user, login
+from qjoule.servers.mysql.startup import change_user, login, program_name
 from qjoule.servers.mysql.tags import tags_in_attributes
-from qjoule.servers.mysql.unseen import TEXTS
+from qjoule.servers.mysql.unseen import NAMES, TEXTS
 from qjoule.servers.registry import dialect
 
 DECODING = Decoding(
@@ -18,7 +18,9 @@ DECODING = Decoding(
     tag_readers={dialect("attributes"): tags_in_attributes},
     startup=login,
     change=change_user,
+    application=program_name,
     texts_by_id=TEXTS,
+    names_before=NAMES,
     causes={
         "ib_srv_purge": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left ...
         "ib_srv_wkr": CAUSED_BY_WRITES,  # ... with these

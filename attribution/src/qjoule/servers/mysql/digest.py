@@ -6,8 +6,8 @@ lists of values have become one token (Reference Manual, "Performance Schema Sta
 Sampling"). The numbers are the server's own, see `vocabulary`. What a session or the grammar
 decides cannot be told from the text alone; such a statement has no digest here, rather than one
 that may be wrong. ANSI_QUOTES and NO_BACKSLASH_ESCAPES have already decided what of the statement
-is left. A session that has neither is taken to be without IGNORE_SPACE, and every session without
-HIGH_NOT_PRECEDENCE, as by default.
+is left. IGNORE_SPACE and HIGH_NOT_PRECEDENCE change tokens: where a session has one of them, or its
+modes are not known, statements that they could change have no digest.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ _LEXER = re.compile(
 )
 _STICKS = re.compile(rf"{_LETTER}|[{NUMBER}{DIGITS_OF_NAME}]")
 _SPACED = re.compile(rf"({_LETTER}++)[ ]++\(")
+_NOT = re.compile(rf"(?<![`\".@A-Za-z0-9_$\x80-\xff])NOT(?!{_LETTER})", re.IGNORECASE)
 _DOTTED = re.compile(rf"\.{_LETTER}")
 _DEFINITIONS = frozenset(("CREATE", "ALTER"))
 #: What follows ORDER BY or GROUP BY and its list.
@@ -73,24 +74,28 @@ def digest(
     vocabulary: Mapping[str, int],
     most: int = MAX_BYTES,
     *,
-    is_default: bool = True,
+    plain_modes: bool = True,
 ) -> str:
-    """The DIGEST of a reduced statement: 64 hex digits. `is_default`: its session is known to have
-    neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES, so other modes are taken to be by default too.
+    """The DIGEST of a reduced statement: 64 hex digits. `plain_modes`: its session is known to have
+    neither IGNORE_SPACE nor HIGH_NOT_PRECEDENCE.
 
     Raises:
         NoDigest: it cannot be told from the text.
     """
-    if not is_default:
-        _check_spaces(reduced, vocabulary)
+    if not plain_modes:
+        _check_modes(reduced, vocabulary)
     tokens = _Tokens(vocabulary, most)
     for text, name in _lexed(reduced, vocabulary):
         tokens.add(text, name)
     return hashlib.sha256(tokens.content()).hexdigest()
 
 
-def _check_spaces(reduced: str, vocabulary: Mapping[str, int]) -> None:
-    """Refuses `COUNT (`: the mode ANSI, and IGNORE_SPACE itself, make it the function."""
+def _check_modes(reduced: str, vocabulary: Mapping[str, int]) -> None:
+    """Refuses `COUNT (`, which IGNORE_SPACE makes the function, and `NOT`, which becomes another
+    token with HIGH_NOT_PRECEDENCE (find_keyword(), sql/sql_lex.cc).
+    """
+    if _NOT.search(reduced):
+        raise NoDigest("sql_mode decides what NOT is")
     for found in _SPACED.finditer(reduced):
         if found[1].upper() + "(" in vocabulary:
             raise NoDigest("sql_mode decides what a word in front of a blank and ( is")

@@ -14,7 +14,13 @@ from qjoule.shapes.automaton import SECOND, UNSURE
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.other_id import OtherId
 from qjoule.shapes.reduction import reduce_statement
-from qjoule.shapes.rules import Charset, Quoting, backtick_rules, backtick_settings
+from qjoule.shapes.rules import (
+    PLAIN_MODES,
+    Charset,
+    Quoting,
+    backtick_rules,
+    backtick_settings,
+)
 
 CHECKSUM, DIGEST = "pt_checksum", "mysql_digest"
 _PERCONA = "pt-query-digest 3"
@@ -71,8 +77,8 @@ def _digest(reduced: str, why: str, rules: int, build: Build) -> OtherId:
         why = f"versions before {_FIRST_MAJOR} have another kind of digest"
     if why:
         return OtherId(DIGEST, None, of, why)
-    is_default = backtick_settings(rules)[0] is Quoting.STRINGS
     try:
-        return OtherId(DIGEST, digest(reduced, build.vocabulary, is_default=is_default), of)
+        plain = bool(rules & PLAIN_MODES)
+        return OtherId(DIGEST, digest(reduced, build.vocabulary, plain_modes=plain), of)
     except NoDigest as error:
         return OtherId(DIGEST, None, of, str(error))

@@ -15,7 +15,7 @@ import hashlib
 import re
 
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, STRING
-from qjoule.shapes.tokens import text_of
+from qjoule.shapes.safe_text import text_of
 
 _MYSQLDUMP = "SELECT /*!40001 SQL_NO_CACHE */ * FROM `"
 _CALL = re.compile(r"(call\s++[^\s(]++)\(", re.IGNORECASE)

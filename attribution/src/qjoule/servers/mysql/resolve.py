@@ -29,8 +29,12 @@ _BEGINS = (Role.BEGIN_COMMAND_FIRST, Role.BEGIN_THD_FIRST)
 #: Facts found here, by their names in the registry.
 FACTS = tuple(SessionMemory().facts())
 #: The server keeps connection attributes in its performance schema alone.
-_NO_APPLICATION = "sessions opened before tracing have no application (program_name)"
-_NO_APPLICATIONS = "on the symbol rung, no session has an application (program_name)"
+_NO_APPLICATION = (
+    "sessions opened before tracing have no application (program_name) without --credentials FILE"
+)
+_NO_APPLICATIONS = (
+    "on the symbol rung, no session has an application (program_name) without --credentials FILE"
+)
 
 
 def resolve(candidate: Candidate, _version: str) -> Resolution:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from qjoule.servers.mysql.tags import tags_of_attributes
-from qjoule.servers.startup import Fields, ShortMessage, Startup, note
+from qjoule.servers.startup import MAX_NAME_BYTES, Fields, ShortMessage, Startup, note
 
 _CONNECT_WITH_DB = 0x8
 _PROTOCOL_41 = 0x200
@@ -53,6 +53,11 @@ def change_user(packet: bytes) -> Startup:
         fields.cstring()  # authentication plugin
         _attributes(_Packet(fields.take(fields.lenenc())), found)
     return Startup(**found)
+
+
+def program_name(name: bytes) -> str | None:
+    """A program's name that the server has told. Never raises."""
+    return name[:MAX_NAME_BYTES].decode("utf-8", "replace")
 
 
 def _login(fields: _Packet, found: dict[str, Any]) -> None:

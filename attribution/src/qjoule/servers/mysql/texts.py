@@ -3,7 +3,8 @@
 performance_schema.prepared_statements_instances.
 
 A statement's number counts within its session, and a session is known by its thread's number in the
-operating system. So this serves servers with a thread per connection and the host's process ids.
+operating system. So this serves servers with a thread per connection and the host's process ids
+(`asked.check_process`).
 MariaDB has the view only with `performance_schema = on`.
 """
 
@@ -11,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pymysql
-
 from qjoule.contract import TEXT_BYTES
+from qjoule.servers.mysql.asked import check_process, log_in
 from qjoule.servers.mysql.unseen import KEY
 from qjoule.servers.texts_by_id import Account, Text
 
-_ANSWER_S = 3
 #: The server keeps this many bytes of a text: COL_INFO_SIZE, storage/perfschema.
 _KEPT_BYTES = 1024
 _SELECT = (
@@ -32,23 +31,15 @@ class PreparedStatements:
     """A `TextSource`."""
 
     def __init__(self, account: Account, port: int) -> None:
-        self._connection = pymysql.connect(
-            host=account.host,
-            port=port,
-            user=account.user,
-            password=account.password,
-            connect_timeout=_ANSWER_S,
-            read_timeout=_ANSWER_S,
-            write_timeout=_ANSWER_S,
-            autocommit=True,
-            charset="utf8mb4",
-        )
+        self._process = account.process
+        self._connection = log_in(account, port)
 
     def texts(self, keys: Sequence[bytes]) -> Mapping[bytes, Text]:
         """By thread and number, as `KEY`."""
         wanted = ", ".join("({}, {})".format(*KEY.unpack(key)) for key in keys)
         found: dict[bytes, Text] = {}
         with self._connection.cursor() as cursor:
+            check_process(cursor, self._process)
             cursor.execute(_SELECT.format(wanted))
             for thread, number, text in cursor.fetchall():
                 cut = len(text) >= _KEPT_BYTES

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which statements a MySQL or MariaDB may be asked for: those whose text tracing has not found."""
+"""What a MySQL or MariaDB may be asked for: statements whose text tracing has not found, and the
+programs of sessions that were open before.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import struct
 import numpy as np
 
 from qjoule.contract import UNSEEN
+from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.registry import dialect
 from qjoule.servers.texts_by_id import TextsById
 
@@ -30,5 +33,12 @@ TEXTS = TextsById(
     module="qjoule.servers.mysql.texts",
     driver="pymysql",
     view="performance_schema.prepared_statements_instances",
+    by_thread=True,
+)
+
+NAMES = NamesBefore(
+    module="qjoule.servers.mysql.connections",
+    driver="pymysql",
+    view="performance_schema.session_connect_attrs",
     by_thread=True,
 )

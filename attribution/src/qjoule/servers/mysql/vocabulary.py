@@ -43,7 +43,7 @@ def vocabulary(executable: Executable, flavour: str) -> dict[str, int]:
         CannotResolve: the tables are not as expected.
     """
     if flavour != "mysql":
-        raise CannotResolve("MariaDB's grammar makes its digests, so they are not computed")
+        raise CannotResolve("digests of MariaDB are not computed")
     data = executable.initial_data()
     tokens = _tokens(executable, data)
     flags = {number: begins for number, (_, begins) in tokens.items()}

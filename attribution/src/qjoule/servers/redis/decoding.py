@@ -2,6 +2,7 @@
 """Decodes Redis' data."""
 
 from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding
+from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.redis.dialect import LANGUAGE
 from qjoule.servers.redis.startup import connection_name
 from qjoule.servers.registry import dialect
@@ -9,6 +10,9 @@ from qjoule.servers.registry import dialect
 DECODING = Decoding(
     languages={dialect("redis"): LANGUAGE},
     application=connection_name,
+    names_before=NamesBefore(
+        *("qjoule.servers.redis.connections", "redis", "CLIENT LIST"), with_client_tags=True
+    ),
     serving_threads=("redis-server", "io_thd_"),  # the main thread, and its io-threads
     causes={
         "io_thd_": SERVES_QUERIES,

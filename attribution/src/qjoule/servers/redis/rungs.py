@@ -45,6 +45,6 @@ def choose_rung(case: Case) -> Choice:
 def blind_spots(_server: Server) -> tuple[str, ...]:
     """What is never seen of it."""
     return (
-        "with --client-tags, names that connections got before tracing (CLIENT SETNAME) are not "
-        "known",
+        "with --client-tags, names that connections got before tracing (CLIENT SETNAME) are known "
+        "only with --credentials FILE too, and not on unix sockets",
     )

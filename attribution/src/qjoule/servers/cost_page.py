@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/cost.md: what tracing was measured to cost, and where.
+
+python -m qjoule.servers.cost_page >docs/cost.md        (make docs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+from qjoule.servers.overhead import Key, MeasuredOverhead, known_overheads
+from qjoule.servers.supported import documented
+
+NOT_MEASURED = "not measured on this tree"
+MODES = ("record", "top")
+#: What an option of `record` adds is shown for each of these.
+OPTIONS = (
+    *("--client-tags", "--children", "--ids", "--compress"),
+    *("--counters", "--agent"),
+)
+OUTSIDE_TARGET_NS = 300
+_MINUS = "\N{MINUS SIGN}"
+_HEAD = """# What tracing costs
+
+Made by `make docs` from what `make bench-overhead BENCH_ARGS=--save` measured; a test compares.
+All figures are of runs on the machines named [below](#measured-on). A cell that no run of this
+tree has filled says so.
+
+One load runs all the time. Tracing is switched on and off, and each interval with it is compared
+with the intervals just before and after it, without it. A figure is the median over these pairs,
+with an interval that holds the median with at least 95 % probability (88 % where there are fewer
+than six pairs); it assumes nothing about the distribution.
+
+- **server**, **client**: CPU time of their processes (`/proc/PID/schedstat`). The BPF programs
+  run in their threads, so this contains them.
+- **programs**: the kernel's own account of qjoule's BPF programs (`kernel.bpf_stats_enabled`), in
+  whosever threads they ran. It contains the kernel's clock reads around each run and not the
+  call.
+- **tracer**: `qjoule-tracer`, which takes records from the rings and writes the spool.
+  **reader**: the Python command and the root part. Both together are **outside the kernel**.
+- **tasks**: CPU time of all tasks, kernel threads that write to the disk among them. **machine**:
+  time that the CPUs did not idle (`/proc/stat`), so also interrupts while no task ran.
+
+`record` is measured without the making of tables, which comes after it or on another machine
+(`--convert later`).
+"""
+_SATURATED = """## Throughput of a saturated server
+
+As many connections as CPUs, at full speed: server, load and tracing share all CPUs. Everything
+else on a machine disturbs this figure, so its interval is wide. *By CPU time*: what would be lost
+if CPU time per transaction, of server, client and tracing, were all that counts. The targets:
+`record` takes at most 2 %, at point selects at most 4 %; `top` at most 1 %. In
+*oltp_disk_bound* eight connections write to a server with a buffer pool of 8 MB for 70 MB,
+`O_DIRECT`, and a log that each commit waits for. The spool is on the same disk.
+"""
+_FIXED = """## CPU time per query at a fixed rate
+
+The same loads at a rate that keeps the untraced machine some 60 % busy. This is the figure to
+steer by. First the untraced cost, then what tracing adds to it, in µs per query.
+"""
+_PLACES = """## Where it is spent
+
+Per query at the fixed rate, with nothing else changed: the kernel's accounts, and the CPU time of
+tracer and reader meanwhile, in ns. A part of what tracer and reader take is the same at any rate,
+so it weighs less per query on a busier server. The kernel's accounts make each program somewhat
+dearer.
+"""
+_ADDED = """## What an option adds
+
+By the same accounts, to `record` without it, in ns per query. A statement that has what the
+option looks for can cost more: these loads send no tags and call no procedures. Each is one look
+of four seconds. Differences below zero show how far apart two looks at the same can be.
+"""
+_RUNGS = """## What a rung costs the server
+
+`make bench-rungs` measures the smallest query that a server can be sent, alone on its connection,
+on each server and rung: [servers.md](servers.md#cost-per-query) has these figures.
+"""
+
+
+def document() -> str:
+    """The whole of docs/cost.md."""
+    known = known_overheads()
+    parts = (
+        *(_SATURATED, *_saturated(known), "", _FIXED, *_fixed(known), ""),
+        *(_PLACES, *_places(known), "", _ADDED, *_added(known), "", _RUNGS),
+        *("## Measured on", "", *_machines(known)),
+    )
+    return "\n".join((_HEAD, *parts)) + "\n"
+
+
+def _saturated(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+    titles = [title for mode in MODES for title in (f"`{mode}` takes", "by CPU time")]
+    yield from _head("load", "rung", *titles, "pairs")
+    for load, rung in _loads(known, "saturated"):
+        cells, pairs = [], ""
+        for mode in MODES:
+            for figure in ("throughput_lost_ppm", "cpu_lost_ppm"):
+                one = known.get((*load, mode, rung, "", "saturated", figure))
+                cells.append(_spoken(one, 1e4, " %"))
+                pairs = pairs if one is None else str(one.rounds)
+        yield _row(_named(load), rung, *cells, pairs)
+    yield from _unmeasured(known, "saturated", 7)
+
+
+def _fixed(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+    places = ("machine", "tasks", "server", "client", "tracer", "reader")
+    titles = (
+        "load",
+        "",
+        *places,
+        "outside the kernel, ≤ 0.3",
+        "tracer runs/s",
+        "queries/s",
+        "pairs",
+    )
+    yield from _head(*titles)
+    for load, rung in _loads(known, "fixed"):
+        untraced = [
+            known.get((*load, "record", rung, "", "fixed", f"untraced_{name}_ns"))
+            for name in places[:4]
+        ]
+        busy = known.get((*load, "record", rung, "", "fixed", "busy_ppm"))
+        share = "" if busy is None else f"{busy.median / 1e4:.0f} % busy"
+        yield _row(
+            _named(load), f"untraced, {share}", *(_short(one) for one in untraced), *[""] * 6
+        )
+        for mode in MODES:
+            found = {
+                name: known.get((*load, mode, rung, "", "fixed", f"{name}_ns"))
+                for name in (*places, "outside")
+            }
+            runs = known.get((*load, mode, rung, "", "fixed", "tracer_runs_per_s"))
+            if (first := found["machine"]) is None:
+                yield _row("", f"`{mode}`, {rung}", NOT_MEASURED, *[""] * 9)
+                continue
+            cells = [_spoken(one, 1e3) for one in found.values()]
+            runs_per_s = "" if runs is None else str(runs.median)
+            rate = f"{first.queries_per_s:,}"
+            yield _row("", f"`{mode}`, {rung}", *cells, runs_per_s, rate, str(first.rounds))
+    yield from _unmeasured(known, "fixed", 12)
+
+
+def _places(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+    yield from _head("load", "mode", "rung", "programs", "tracer", "reader", "outside the kernel")
+    for key, _ in groupby(known, key=lambda key: key[:5]):
+        server, workload, mode, rung, options = key
+        if options:
+            continue
+        cells = _inside(known, (server, workload), mode, rung, "")
+        if cells is None:
+            continue
+        outside = cells["tracer_ns"].median + cells["reader_ns"].median
+        met = "met" if outside <= OUTSIDE_TARGET_NS else "missed"
+        shown = [str(one.median) for one in cells.values()]
+        target = f"{outside} (≤ {OUTSIDE_TARGET_NS}: {met})"
+        yield _row(_named((server, workload)), f"`{mode}`", rung, *shown, target)
+    yield from _unmeasured(known, "inside", 7)
+
+
+def _added(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+    yield from _head("option", "load", "programs", "tracer", "reader")
+    for option in OPTIONS:
+        seen = False
+        for (load, rung), _ in groupby(_loads(known, "inside")):
+            without = _inside(known, load, "record", rung, "")
+            with_it = _inside(known, load, "record", rung, option)
+            if without is None or with_it is None:
+                continue
+            seen = True
+            more = [f"{one.median - without[name].median:+d}" for name, one in with_it.items()]
+            yield _row(f"`{option}`", f"{_named(load)}, {rung}", *more)
+        if not seen:
+            yield _row(f"`{option}`", NOT_MEASURED, "", "", "")
+
+
+def _machines(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+    if not known:
+        yield f"Nothing: {NOT_MEASURED}."
+        return
+    yield from _head("load", "part", "version", "machine", "tree", "date", "load average")
+    by_part: dict[tuple[str, str, str], list[MeasuredOverhead]] = {}
+    for one in known.values():
+        by_part.setdefault((one.server, one.workload, one.load), []).append(one)
+    for (server, workload, load), rows in by_part.items():
+        last = max(rows, key=lambda one: one.date)
+        where = f"{last.cpu}, Linux {last.kernel}"
+        name = _named((server, workload))
+        yield _row(name, load, last.version, where, last.tree, last.date, last.load_average)
+
+
+def _loads(known: Mapping[Key, MeasuredOverhead], part: str) -> list[tuple[tuple[str, str], str]]:
+    """Server, workload and rung of what was measured, without options."""
+    found = {
+        ((one.server, one.workload), one.rung)
+        for one in known.values()
+        if one.load == part and not one.options
+    }
+    return sorted(found)
+
+
+def _unmeasured(known: Mapping[Key, MeasuredOverhead], part: str, width: int) -> Iterator[str]:
+    """Rows for the loads that only other parts were run with, and for servers without any."""
+    here = {load for load, _ in _loads(known, part)}
+    every = {(one.server, one.workload) for one in known.values()}
+    for load in sorted(every - here):
+        yield _row(_named(load), NOT_MEASURED, *[""] * (width - 2))
+    seen = {server for server, _ in every}
+    names = (server.name for server in documented() if server.flavour not in seen)
+    yield _row(", ".join(names), NOT_MEASURED, *[""] * (width - 2))
+
+
+def _inside(
+    known: Mapping[Key, MeasuredOverhead], load: tuple[str, str], mode: str, rung: str, options: str
+) -> dict[str, MeasuredOverhead] | None:
+    """What the kernel counted, by place; None: not measured."""
+    names = ("programs_ns", "tracer_ns", "reader_ns")
+    found = {name: known.get((*load, mode, rung, options, "inside", name)) for name in names}
+    cells = {name: one for name, one in found.items() if one is not None}
+    return cells if len(cells) == len(names) else None
+
+
+def _named(load: tuple[str, str]) -> str:
+    server, workload = load
+    name = next((one.name for one in documented() if one.flavour == server), server)
+    return f"{workload}, {name}"
+
+
+def _spoken(one: MeasuredOverhead | None, unit: float, sign: str = "") -> str:
+    """The median and its interval."""
+    if one is None:
+        return NOT_MEASURED
+    digits = 1 if sign else 2
+    low, high = (f"{value / unit:.{digits}f}" for value in (one.low, one.high))
+    return f"{one.median / unit:.{digits}f}{sign} [{low}, {high}]".replace("-", _MINUS)
+
+
+def _short(one: MeasuredOverhead | None) -> str:
+    return NOT_MEASURED if one is None else f"{one.median / 1e3:.2f}"
+
+
+def _head(*titles: str) -> Iterator[str]:
+    yield _row(*titles)
+    yield _row(*["---"] * len(titles))
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

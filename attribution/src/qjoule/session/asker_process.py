@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that asks servers, and what it says to `session.asker` and hears from it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+from qjoule.contract import TEXT_BYTES
+from qjoule.errors import QjouleError
+from qjoule.root_part.reader_filter import keep_from_starting
+from qjoule.servers.names_before import CONNECTIONS_MAX, NamesBefore, NamesSource, Told
+from qjoule.servers.texts_by_id import BATCH, Account, Text, TextsById, TextSource
+from qjoule.session.credentials import read_credentials
+from qjoule.session.helper import FIRST
+
+QUESTION = struct.Struct("=HQ")  #: server, shape; the statement's key follows
+ANSWER = struct.Struct("=HQI")  #: server, shape, length of the statement; its text follows
+KEY_BYTES_MAX = 64
+#: In place of a shape: asks for names. In an answer a name follows; nothing: it was the last.
+NAMES = (1 << 64) - 1
+FIELDS = len(Told._fields)  #: of a name, with NULs in between ...
+_FIELD_CHARACTERS = 128  #: ... each of at most this length
+_WHY_BYTES_MAX = 200
+_FILE, _COMMAND = FIRST, FIRST + 1  #: the descriptors
+#: A server that did not answer is not asked again before this time.
+_RETRY_S = 5.0
+_NO_TEXT = Text(b"", 0)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A server that may be asked, if an account fits it."""
+
+    label: str
+    flavour: str
+    port: int
+    process: int  #: the main one
+    kind: TextsById | None
+    names: NamesBefore | None
+
+
+def answer(servers: Mapping[int, Asked]) -> None:
+    """The whole life of the asker."""
+    keep_from_starting(connecting=True)
+    command = socket.socket(fileno=_COMMAND)
+    try:
+        accounts = read_credentials(_FILE)
+        why = ""
+    except QjouleError as error:
+        accounts, why = {}, str(error)
+    os.close(_FILE)
+    sources = {
+        number: _Source(one, accounts.get(one.label, accounts.get(one.flavour)), why)
+        for number, one in servers.items()
+    }
+    while batch := _questions(command):
+        for number, questions in batch.items():
+            if number in sources:
+                for content in sources[number].answers(number, questions):
+                    command.send(content)
+
+
+def _questions(command: socket.socket) -> dict[int, dict[int, bytes]]:
+    """By server: the shapes that are asked for, with their keys. Empty: the command has ended."""
+    found: dict[int, dict[int, bytes]] = defaultdict(dict)
+    flags = 0
+    for _ in range(BATCH):
+        try:
+            content = command.recv(QUESTION.size + KEY_BYTES_MAX, flags)
+        except BlockingIOError:
+            break
+        if len(content) < QUESTION.size:
+            break
+        server, shape = QUESTION.unpack_from(content)
+        found[server][shape] = content[QUESTION.size :]
+        flags = socket.MSG_DONTWAIT
+    return found
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+_S = TypeVar("_S", bound=_Closing)
+_T = TypeVar("_T")
+
+
+class _Link(Generic[_S]):
+    """A connection to one server, while there is one."""
+
+    def __init__(self, account: Account, view: str, connect: Callable[[Account], _S]) -> None:
+        self._account, self._view, self._connect = account, view, connect
+        self._source: _S | None = None
+        self._failed_s = -_RETRY_S
+
+    def ask(self, question: Callable[[_S], _T], nothing: _T) -> tuple[_T, str]:
+        """The answer, or `nothing` and why; without a reason: it failed a moment ago."""
+        if time.monotonic() - self._failed_s < _RETRY_S:
+            return nothing, ""
+        try:
+            if self._source is None:
+                self._source = self._connect(self._account)
+            return question(self._source), ""
+        except QjouleError as error:
+            words = str(error)
+        except Exception as error:  # each driver has its own
+            words = f"{self._view} cannot be read: {said(error, self._account)}"
+        self._failed_s = time.monotonic()
+        if self._source is not None:
+            with suppress(Exception):
+                self._source.close()
+            self._source = None
+        return nothing, words
+
+
+class _Source:
+    """One server."""
+
+    def __init__(self, server: Asked, account: Account | None, why: str) -> None:
+        self._why = why or ("" if account else f"the credentials have no [{server.flavour}]")
+        self._texts: _Link[TextSource] | None = None
+        self._names: _Link[NamesSource] | None = None
+        kind, names, port = server.kind, server.names, server.port
+        if account:
+            account = replace(account, process=server.process)
+        if account and kind:
+            self._texts = _Link(account, kind.view, lambda one: kind.connect(one, port))
+        if account and names:
+            self._names = _Link(account, names.view, lambda one: names.connect(one, port))
+
+    def answers(self, number: int, questions: dict[int, bytes]) -> Iterator[bytes]:
+        """The messages that answer these questions."""
+        names = questions.pop(NAMES, None) is not None
+        if questions:
+            yield from self._about_texts(number, questions)
+        if names:
+            yield from self._about_names(number)
+
+    def _about_texts(self, number: int, questions: Mapping[int, bytes]) -> Iterator[bytes]:
+        texts: Mapping[bytes, Text] = {}
+        why = self._why
+        if not why and self._texts is not None:
+            keys = list(questions.values())
+            texts, why = self._texts.ask(lambda source: source.texts(keys), texts)
+        yield from _reason(number, why)
+        for shape, key in questions.items():
+            text = texts.get(key, _NO_TEXT)
+            yield ANSWER.pack(number, shape, text.length) + text.start[:TEXT_BYTES]
+
+    def _about_names(self, number: int) -> Iterator[bytes]:
+        names: list[Told] = []
+        why = self._why
+        if not why and self._names is not None:
+            (names, unseen), why = self._names.ask(_all_names, (names, ""))
+            why = why or unseen
+        yield from _reason(number, why)
+        head = ANSWER.pack(number, NAMES, 0)
+        for told in names:
+            fields = [one.replace("\0", "")[:_FIELD_CHARACTERS] for one in told]
+            yield head + "\0".join(fields).encode("utf-8", "replace")
+        yield head
+
+
+def _all_names(source: NamesSource) -> tuple[list[Told], str]:
+    names = list(islice(source.names(), CONNECTIONS_MAX))
+    return names, source.unseen
+
+
+def _reason(number: int, why: str) -> Iterator[bytes]:
+    if why:
+        yield ANSWER.pack(number, 0, 0) + why.encode()[:_WHY_BYTES_MAX]
+
+
+def said(error: Exception, account: Account) -> str:
+    """A driver's words in one line, without the password."""
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    return words.replace(account.password, "…") if account.password else words
