@@ -7,23 +7,76 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
+import pyarrow as pa
 
 from qjoule.commands.say import say
+from qjoule.errors import QjouleError
+from qjoule.named import NAMED
+from qjoule.root_part.client import us
 from qjoule.spool.convert import Converted, Progress, convert
 from qjoule.spool.files import is_captured
+from qjoule.spool.meanwhile import Meanwhile
+from qjoule.spool.ring_files import RingFiles
+
+#: The bar itself, at most, and what stands beside it: a word, the share done and the time left.
+_BAR_COLUMNS, _OTHER_COLUMNS = 36, 32
 
 
-def converted(trace: Path, output: Path | None = None, *, keep: bool = False) -> Converted:
+def cpus() -> int:
+    """How many CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def reached(trace: Path) -> Iterator[Path]:
+    """A recording's directory as this process can reach it: as it is named, unless root named it.
+
+    Then it is the working directory for that time (see `qjoule.named`).
+    """
+    named = NAMED.get(str(trace))
+    if named is None:
+        yield trace
+        return
+    before = os.open(".", os.O_PATH | os.O_DIRECTORY)
+    try:
+        os.fchdir(named)
+    except OSError as error:
+        os.close(before)
+        raise QjouleError(f"{trace}: {error.strerror}: it is not {us()}'s") from None
+    try:
+        yield Path()
+    except QjouleError as error:
+        raise QjouleError(f"{trace}: {error}") from None
+    finally:
+        with suppress(OSError):  # of a directory that we may not enter
+            os.fchdir(before)
+        os.close(before)
+
+
+def converted(
+    trace: Path, output: Path | None = None, *, keep: bool = False, jobs: int = 1
+) -> Converted:
     """Converts a recording, with a progress bar and the time left if standard error is a terminal.
 
-    Raises QjouleError, see `qjoule.spool.convert.convert`.
+    `jobs`: see `qjoule.spool.convert.convert`; more than one need a process that may fork.
+
+    Raises:
+        QjouleError: see there.
     """
+    # Arrow's own pool keeps what it frees: 20 MB more in each process.
+    pa.set_memory_pool(pa.system_memory_pool())
     with _progress() as progress:
-        return convert(trace, output, keep=keep, progress=progress)
+        return convert(trace, output, keep=keep, jobs=jobs, progress=progress)
+
+
+def finished(meanwhile: Meanwhile) -> Converted | None:
+    """The rest of a conversion beside a recording, see `Meanwhile.finish`."""
+    with _progress() as progress:
+        return meanwhile.finish(progress)
 
 
 def readable(traces: Sequence[Path]) -> list[Path]:
@@ -31,20 +84,33 @@ def readable(traces: Sequence[Path]) -> list[Path]:
 
     One that may not be changed is converted into a temporary directory, which is removed when the
     command ends.
+
+    Raises QjouleError for a flight recorder: its parts are recordings.
     """
+    for trace in traces:
+        if RingFiles(trace).folder.is_dir():
+            raise QjouleError(
+                f"{trace} is a flight recorder: run `qjoule dump {trace}` and read what it saves"
+            )
     return [_readable(trace) if is_captured(trace) else trace for trace in traces]
 
 
 def _readable(trace: Path) -> Path:
+    if os.geteuid() == 0 and trace.stat().st_uid:
+        # A stranger may have made it. What is converted is read by others, and never trusted.
+        raise QjouleError(
+            f"{trace} is captured and not converted, and another user's: run "
+            f"`sudo qjoule convert {trace}` first, which gives up root"
+        )
     if os.access(trace, os.W_OK):
         say(f"{trace} is captured and not converted yet: converting it now")
-        converted(trace)
+        converted(trace, jobs=cpus())
         return trace
     say(f"{trace} is captured and not converted, and may not be changed: reading a copy")
     folder = tempfile.TemporaryDirectory(prefix="qjoule-")
     click.get_current_context().call_on_close(folder.cleanup)
     copy = Path(folder.name) / trace.name
-    converted(trace, copy)
+    converted(trace, copy, jobs=cpus())
     return copy
 
 
@@ -53,7 +119,9 @@ def _progress() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
-    with click.progressbar(length=1, label="converting", file=sys.stderr) as bar:
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    width = max(1, min(_BAR_COLUMNS, columns - _OTHER_COLUMNS))
+    with click.progressbar(length=1, label="converting", width=width, file=sys.stderr) as bar:
 
         def step(done: int, total: int) -> None:
             bar.length = total

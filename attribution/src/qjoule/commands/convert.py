@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from qjoule.commands.conversion import converted
+from qjoule.commands.conversion import converted, cpus, reached
 from qjoule.commands.say import say
 from qjoule.commands.written import what_was_written
 from qjoule.engine.calls import count_calls
@@ -35,7 +35,14 @@ Examples:
     help="Write the tables here, and leave the recording as it is. [default: into the recording]",
 )
 @click.option("--keep", is_flag=True, help="Keep what was captured beside the tables.")
-def command(*, traces: tuple[Path, ...], output: Path | None, keep: bool) -> int:
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that convert; more than two are of no use. The tables do not depend on it. "
+    "[default: as many as CPUs]",
+)
+def command(*, traces: tuple[Path, ...], output: Path | None, keep: bool, jobs: int | None) -> int:
     """Make the tables of recordings that were captured with `--convert later` or cut off.
 
     A recording may be converted on another machine and by another user. Until its tables are
@@ -45,11 +52,14 @@ def command(*, traces: tuple[Path, ...], output: Path | None, keep: bool) -> int
         raise UsageError("--output is for one recording")
     leave_pandas_out()
     complete = True
+    target = None if output is None else output.absolute()
     for trace in traces:
-        meta = converted(trace, output, keep=keep).meta
-        complete &= meta.complete
         where = output or trace
-        say(what_was_written(where, meta, count_calls(Trace(where))))
+        with reached(trace) as directory:
+            meta = converted(directory, target, keep=keep, jobs=jobs or cpus()).meta
+            counted = count_calls(Trace(target or directory))
+        complete &= meta.complete
+        say(what_was_written(where, meta, counted))
         if meta.stopped is not None:
             say(f"{where} is not complete: {meta.stopped}")
     return 0 if complete else 1

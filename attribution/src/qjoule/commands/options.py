@@ -88,8 +88,9 @@ credentials = click.option(
     type=click.Path(path_type=Path, readable=False),  # by this user: the root part opens it
     metavar="FILE",
     help="Accounts (TOML, mode 600) with which servers may be asked for the texts of statements "
-    "that were prepared before: [PRODUCT] or [SERVER], user, password, host. A section without a "
-    "user permits it for a server without accounts.",
+    "that were prepared before, and for the clients' names of sessions that were open before: "
+    "[PRODUCT] or [SERVER], user, password, host. A section without a user permits it for a "
+    "server without accounts.",
 )
 
 client_tags = click.option(
@@ -225,10 +226,11 @@ def capture(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--convert",
             "conversion",
-            type=click.Choice(["end", "later"]),
+            type=click.Choice(["end", "idle", "later"]),
             default="end",
             show_default=True,
-            help="When to make the tables: once recording stops, or by `qjoule convert`.",
+            help="When to make the tables: once recording stops, meanwhile where a CPU is idle, or "
+            "by `qjoule convert`.",
         ),
     ):
         command = option(command)

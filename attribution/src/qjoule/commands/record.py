@@ -10,16 +10,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from qjoule.commands import options
-from qjoule.commands.conversion import converted
+from qjoule.commands.keep_options import Keeping, Triggers, keep_options
+from qjoule.commands.kept import Kept, open_kept
 from qjoule.commands.record_job import Job, servers
 from qjoule.commands.say import say
 from qjoule.commands.taken_along import TakenAlong
 from qjoule.contract import Mode, Rung
-from qjoule.engine.calls import count_calls
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.root_part.client import root_part
@@ -33,10 +34,10 @@ from qjoule.session.tracer import Settings, Spool, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
 from qjoule.spool.capture import Capture, open_spool
-from qjoule.spool.convert import Converted
-from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta
-from qjoule.trace.reader import Trace
+
+if TYPE_CHECKING:
+    from qjoule.spool.meanwhile import Meanwhile
 
 
 def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
@@ -59,6 +60,7 @@ Examples:
   sudo qjoule record -d 60 --client-tags
   sudo qjoule record -d 60 --credentials accounts.toml
   sudo qjoule record -d 60 --ids
+  sudo qjoule record -o shop.qjoule --keep 5m --trigger 'query>5J'
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
   sudo qjoule record -o load.qjoule --rest 60 -- pgbench -T 30 shop
@@ -135,6 +137,7 @@ Examples:
 @options.no_follow
 @options.credentials
 @options.capture
+@keep_options
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @options.counters
 @click.option(
@@ -174,6 +177,10 @@ def command(
     conversion: str,
     spool_mb: int,
     compress: bool,
+    keep_s: float | None,
+    triggers: Triggers,
+    saves: int,
+    pause_s: float | None,
     no_counters: bool,
     counters: tuple[PerfEvent, ...],
     capture_literals: bool,
@@ -181,6 +188,13 @@ def command(
     program: tuple[str, ...],
 ) -> int:
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
+    if triggers and keep_s is None:
+        raise UsageError("--trigger saves what --keep holds: add --keep TIME")
+    if keep_s is not None and conversion == "idle":
+        raise UsageError(
+            "--keep and --convert idle: give one of them; what a flight recorder saves is "
+            "converted by `qjoule convert`"
+        )
     if no_counters and counters:
         raise UsageError("--counters and --no-counters: give one of them")
     if rest_s is not None and program and shutil.which(program[0]) is None:
@@ -218,22 +232,29 @@ def command(
     job = Job(
         *(directory, duration, program, capture_literals, along, outside, rest_s),
         ids=targets.ids if ids else None,
-        later=conversion == "later",
+        conversion=conversion,
     )
     if group is not None:
         os.umask(0o027)
-    with inside(directory, group), open_spool(Path()) as descriptor:
-        spool = Spool(descriptor, spool_mb, compress)
-        return _record(targets, replace(settings, spool=spool), job)
+    with inside(directory, group), ExitStack() as stack:
+        if keep_s is None:
+            spool = Spool((stack.enter_context(open_spool(Path())),), spool_mb, compress)
+            return _record(targets, replace(settings, spool=spool), job)
+        keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
+        opened = open_kept(keeping, directory, spool_mb, compress=compress)
+        spool, kept = stack.enter_context(opened)
+        return _record(targets, replace(settings, spool=spool), job, kept)
 
 
-def _record(targets: Targets, settings: Settings, job: Job) -> int:
+def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = None) -> int:
     """Records into the working directory; returns the exit code."""
-    leave_pandas_out()
     child: Running | None = None
     with ExitStack() as stopped_by, ExitStack() as last:
         if job.meter is not None:
             last.callback(job.meter.close)
+        meanwhile = _new_meanwhile() if job.conversion == "idle" else None
+        if meanwhile is not None:
+            last.callback(meanwhile.close)
 
         def attached(tracer: Tracer) -> None:
             nonlocal child
@@ -248,29 +269,52 @@ def _record(targets: Targets, settings: Settings, job: Job) -> int:
             say(f"tracing {servers(running.meta)}; {job.until}")
             if running.unheard:
                 say(running.unheard)
-            written = _captured(running, job, client_tags=settings.client_tags)
+            if kept is not None:
+                stop, has_program = running.tracer.stop, bool(job.program)
+                say(kept.begun(stopped_by, stop, has_program=has_program))
+            written = _captured(running, job, kept, client_tags=settings.client_tags)
             if child is not None:
                 child.cancel()
             stopped_by.close()
             failed = _closed(running.tracer)
             applications = 0 if running.tags is None else running.tags.applications
-            if job.later:
-                say(job.captured(written))
-            else:
-                made = _converted(job)
-                written = made.meta
-                for words in job.summary(made, count_calls(Trace(".")), applications):
-                    say(words)
+            written = _ended(written, job, kept, meanwhile, applications)
             for words in targets.asked():
                 say(words)
             if failed is not None:
                 raise failed
     if child is None:
-        return 0 if written.complete or (job.later and written.stopped is None) else 1
+        return _code(written, captured=job.later or kept is not None)
     if (code := child.exit_code()) is None:
         say(f"{Path(job.program[0]).name} was not started: the recording was stopped before")
         return 1
     return code
+
+
+def _new_meanwhile() -> Meanwhile:
+    from qjoule.spool.meanwhile import Meanwhile  # noqa: PLC0415 - takes Arrow along
+
+    return Meanwhile()
+
+
+def _ended(
+    written: Meta, job: Job, kept: Kept | None, meanwhile: Meanwhile | None, applications: int
+) -> Meta:
+    """Converts what was captured, unless it is to be done later, and says what there is."""
+    if kept is not None:
+        for words in kept.summary():
+            say(words)
+    elif job.later:
+        say(job.captured(written))
+    else:
+        from qjoule.commands.record_tables import make_tables  # noqa: PLC0415 - 40 MB, see there
+
+        written = make_tables(job, meanwhile, applications)
+    return written
+
+
+def _code(written: Meta, *, captured: bool) -> int:
+    return 0 if written.complete or (captured and written.stopped is None) else 1
 
 
 def _closed(tracer: Tracer) -> QjouleError | None:
@@ -282,30 +326,15 @@ def _closed(tracer: Tracer) -> QjouleError | None:
     return None
 
 
-def _captured(running: Tracing, job: Job, *, client_tags: bool) -> Meta:
+def _captured(running: Tracing, job: Job, kept: Kept | None, *, client_tags: bool) -> Meta:
     """Captures until the stream ends; returns the trace's metadata."""
+    meta = replace(running.meta, literals=job.literals)
+    others: dict[str, Any] = {"reports": running.tags, "client_tags": client_tags}
+    others |= {"meter": job.meter, "watch": running.watch, "ids": job.ids}
     try:
         job.along.write()
-        names = Capture(
-            Path(),
-            fingerprint,
-            replace(running.meta, literals=job.literals),
-            reports=running.tags,
-            client_tags=client_tags,
-            meter=job.meter,
-            watch=running.watch,
-            ids=job.ids,
-        )
-        return names.run(running.stream)
+        if kept is not None:
+            return kept.run(running.stream, fingerprint, meta, **others)
+        return Capture(Path(), fingerprint, meta, **others).run(running.stream)
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
-
-
-def _converted(job: Job) -> Converted:
-    try:
-        return converted(Path())
-    except QjouleError as error:
-        raise QjouleError(f"{job.directory}: {error}") from None
-    except KeyboardInterrupt:
-        say(f"{job.directory} is captured and not converted: run `qjoule convert {job.directory}`")
-        raise

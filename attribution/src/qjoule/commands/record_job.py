@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.commands.taken_along import TakenAlong
-from qjoule.commands.written import some, what_was_written
-from qjoule.engine.calls import CallCount
-from qjoule.engine.recorded import server_changes
+from qjoule.commands.written import some
 from qjoule.model.labels import BY_THREAD
-from qjoule.reporters import changes
-from qjoule.reporters.alarm import alarm_of
 from qjoule.servers.other_ids import OtherIds
 from qjoule.session.meter import Meter
-from qjoule.spool.convert import Converted
 from qjoule.trace.meta import Captured, Meta
 
 _NOTHING = TakenAlong()
@@ -34,7 +28,11 @@ class Job:
     meter: Meter | None = None
     rest_s: float | None = None
     ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
-    later: bool = False  #: the tables are made later
+    conversion: str = "end"  #: when the tables are made: end, idle or later
+
+    @property
+    def later(self) -> bool:
+        return self.conversion == "later"
 
     @property
     def seconds(self) -> float | None:
@@ -57,22 +55,6 @@ class Job:
         size = f"{held.bytes / 1e6:,.1f} MB"
         queries = some(held.queries, "query", "queries")
         return f"{self.directory}: captured {queries} in {size}: run `qjoule convert` to read it"
-
-    def summary(self, made: Converted, counted: CallCount, applications: int) -> Iterator[str]:
-        """What was written, line by line."""
-        written = made.meta
-        yield what_was_written(self.directory, written, counted, self.along.said)
-        for change in server_changes(written):
-            yield changes.said(change)
-        if words := alarm_of(written.loss, counted.calls):
-            yield f"ALARM: {words}"
-        if self.meter is not None:
-            yield self.meter.summary
-        if applications:
-            yield (
-                f"tagged: {some(made.tagged, 'query', 'queries')}, "
-                f"by {some(applications, 'process', 'processes')}"
-            )
 
 
 def servers(meta: Meta) -> str:

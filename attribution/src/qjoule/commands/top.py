@@ -14,6 +14,7 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
+from qjoule.commands.desk import Desk, desk_options
 from qjoule.commands.ending import terminable
 from qjoule.contract import Rung
 from qjoule.engine.groups import check_keys
@@ -24,6 +25,7 @@ from qjoule.live.replay import ReplaySource
 from qjoule.live.value_limit import LimitedValues
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.remote.source import RemoteSource
 from qjoule.reporters.live_export import export
 from qjoule.reporters.live_lines import csv_lines, first, json_lines
 from qjoule.reporters.table import render
@@ -52,6 +54,7 @@ Examples:
   qjoule top --replay shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule top --replay shop.qjoule --by tag:tenant --max-values 20
   qjoule top --replay shop.qjoule -b -d 10 --csv > shop.csv
+  qjoule top --host https://db1:9780 --token-file token
 """,
 )
 @click.option("-b", "--batch", is_flag=True, help="Print snapshots instead of a screen.")
@@ -123,8 +126,10 @@ Examples:
 @options.no_follow
 @options.credentials
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
+@desk_options
 def command(
     *,
+    desk: Desk | None,
     batch: bool,
     snapshots: int | None,
     delay: float,
@@ -156,7 +161,10 @@ def command(
     _check(batch, as_json, as_csv, snapshots)
     keys = check_keys([key.strip() for key in by.split(",")])
     from_where: contextlib.AbstractContextManager[SnapshotSource]
-    if replay is not None:
+    if desk is not None:
+        desk.check(click.get_current_context())
+        keys, from_where = RemoteSource.groups, desk.source()
+    elif replay is not None:
         if energy or pids or rung or generic or agent or client_tags or credentials:
             raise UsageError(
                 "--energy, --pid, --generic, --agent, --client-tags, --credentials and --rung are "

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qjoule.engine.calls import CallCount
 from qjoule.reporters.missing import lost
 from qjoule.trace.meta import Meta
+
+if TYPE_CHECKING:
+    from qjoule.engine.calls import CallCount
 
 
 def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's configuration: one TOML file, every key checked at start.
+
+`KEYS` says what there is. docs/agent.md lists the same keys; a test compares them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qjoule.errors import UsageError
+
+MAX_BYTES = 1 << 20
+_FILES = ("certificate", "key", "file", "ca")
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. Numbers are within `low` and `high`; texts among `choices`, if there are any.
+
+    `live`: a reload applies it; otherwise it takes effect at the next start.
+    """
+
+    default: Value
+    about: str
+    low: float = 0.0
+    high: float = 0.0
+    choices: tuple[str, ...] = ()
+    live: bool = False
+
+
+KEYS: Mapping[str, Key] = {
+    "tracing.interval_s": Key(10.0, "seconds between two updates of the metrics", 1.0, 60.0),
+    "tracing.energy": Key("auto", "the energy source, as of `qjoule record --energy`"),
+    "tracing.rung": Key(
+        "auto",
+        "how query boundaries are found",
+        choices=("auto", "socket", "symbol", "statistical"),
+    ),
+    "tracing.generic": Key(False, "also trace whatever else listens, by thread"),
+    "tracing.follow": Key(True, "follow servers to another process or executable"),
+    "tracing.ids": Key(False, "find the ids that the servers themselves have for statements"),
+    "tracing.counters": Key(True, "use the CPU's hardware counters"),
+    "tracing.idle": Key(
+        "separate", "who pays for power at rest", choices=("separate", "even", "proportional")
+    ),
+    "tracing.calibration": Key("", "calibration file; `none`; empty: the machine's own"),
+    "budget.cpu": Key("", "share of the machine's CPU time, such as `1%`; empty: no bound"),
+    "budget.trap_ns": Key(
+        0.0, "what one run of a uprobe costs beyond its program; 0: unknown", 0.0, 1e6
+    ),
+    "metrics.enabled": Key(True, "serve metrics over HTTP"),
+    "metrics.listen": Key("127.0.0.1:9779", "address and port; loopback unless you change it"),
+    "metrics.shapes": Key(
+        100, "statements per server with series of their own", 0, 2000, live=True
+    ),
+    "metrics.lifetime_s": Key(
+        3600.0, "a series unseen for so long may be replaced", 60.0, 2_592_000.0, live=True
+    ),
+    "metrics.text_length": Key(255, "characters of a statement in `qjoule_query_info`", 16, 1024),
+    "metrics.connections": Key(32, "scrapers at a time", 1, 256),
+    "metrics.requests_per_second": Key(20.0, "answers per second, to all scrapers", 1.0, 1000.0),
+    "remote.listen": Key("", "address and port for other desks; empty: nothing listens"),
+    "remote.tls_certificate": Key("", "certificate chain (PEM); needed beyond loopback"),
+    "remote.tls_key": Key("", "its key, which only our user may read"),
+    "remote.token_file": Key("", "tokens, which only our user may read"),
+    "remote.client_ca": Key("", "certificates that sign those of clients"),
+    "remote.client_scopes": Key("view", "what a client's certificate gives: view, texts, metrics"),
+    "remote.connections": Key(16, "connections at a time; half of them for one address", 2, 256),
+    "remote.requests_per_second": Key(
+        20.0, "answers per second to all who may, and as many to others", 1.0, 1000.0
+    ),
+    "store.enabled": Key(True, "keep rollups per minute"),
+    "store.path": Key("/var/lib/qjoule", "directory of the rollups; our user must own it"),
+    "store.days": Key(35, "days that are kept", 1, 3660, live=True),
+    "store.megabytes": Key(
+        500, "megabytes that are kept; the oldest hours go first", 1, 1_000_000, live=True
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Checked values, by key."""
+
+    values: Mapping[str, Value]
+
+    def text(self, key: str) -> str:
+        return str(self.values[key])
+
+    def number(self, key: str) -> float:
+        return float(self.values[key])
+
+    def whole(self, key: str) -> int:
+        return int(self.values[key])
+
+    def flag(self, key: str) -> bool:
+        return bool(self.values[key])
+
+    @property
+    def listen(self) -> tuple[str, int]:
+        """Address and port."""
+        return address(self.text("metrics.listen"))
+
+    @property
+    def budget(self) -> float | None:
+        """Share of the machine's CPU time that tracing may take."""
+        text = self.text("budget.cpu")
+        return share(text) if text else None
+
+    @property
+    def remote_listen(self) -> tuple[str, int] | None:
+        """Address and port for other desks, if there are any."""
+        text = self.text("remote.listen")
+        return address(text) if text else None
+
+    def later(self, other: Config) -> tuple[str, ...]:
+        """Keys that differ and that a reload does not apply."""
+        return tuple(
+            name
+            for name, key in KEYS.items()
+            if not key.live and self.values[name] != other.values[name]
+        )
+
+
+def defaults() -> Config:
+    return Config({name: key.default for name, key in KEYS.items()})
+
+
+def load(path: Path | None) -> Config:
+    """The configuration in a file; without one, the defaults.
+
+    Raises:
+        UsageError: it cannot be read, or a key is unknown, of the wrong type or out of range.
+    """
+    if path is None:
+        return defaults()
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_BYTES} bytes")
+        found = tomllib.loads(content.decode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not TOML: nested too deeply") from None
+    config = Config(dict(defaults().values) | dict(_checked(path, found)))
+    if words := _unsafe(config):
+        raise UsageError(f"{path}: {words}")
+    return config
+
+
+def _unsafe(config: Config) -> str:
+    """What is wrong with [remote] as a whole; empty: nothing."""
+    listen = config.remote_listen
+    with_tls = bool(config.text("remote.tls_certificate"))
+    if with_tls != bool(config.text("remote.tls_key")):
+        return "remote.tls_certificate and remote.tls_key go together"
+    if listen is None:
+        return ""
+    if not with_tls and not ipaddress.ip_address(listen[0]).is_loopback:
+        return "remote.listen beyond loopback needs remote.tls_certificate and remote.tls_key"
+    if config.text("remote.client_ca") and not with_tls:
+        return "remote.client_ca needs remote.tls_certificate and remote.tls_key"
+    if not config.text("remote.client_ca") and not config.text("remote.token_file"):
+        return "remote.listen needs remote.token_file or remote.client_ca"
+    return ""
+
+
+def address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9779` or `[::1]:9779`. Raises `ValueError`."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    version = ipaddress.ip_address(bare).version
+    if not colon or (version == 6) != host.startswith("[") or not port.isascii():
+        raise ValueError
+    if not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError
+    return bare, int(port)
+
+
+def share(text: str) -> float:
+    """`1%` or `0.5%`, as a share of 1. Raises `ValueError`."""
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?%", text, re.ASCII):
+        raise ValueError
+    found = float(text[:-1]) / 100
+    if not 0.001 <= found <= 1:
+        raise ValueError
+    return found
+
+
+def _checked(path: Path, found: Mapping[str, Any]) -> Mapping[str, Value]:
+    values: dict[str, Value] = {}
+    sections = {name.partition(".")[0] for name in KEYS}
+    for section, keys in found.items():
+        if section not in sections:
+            raise UsageError(
+                f"{path}: unknown section or key {section!r}: there are {_all(sections)}"
+            )
+        if not isinstance(keys, dict):
+            raise UsageError(f"{path}: {section} is a section: write [{section}]")
+        for name, value in keys.items():
+            full = f"{section}.{name}"
+            if full not in KEYS:
+                known = _all({k.partition(".")[2] for k in KEYS if k.startswith(f"{section}.")})
+                raise UsageError(f"{path}: unknown key {full!r}: [{section}] has {known}")
+            values[full] = _value(path, full, value)
+    return values
+
+
+def _all(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _value(path: Path, name: str, value: Any) -> Value:
+    key = KEYS[name]
+    wanted: Any = type(key.default)
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+        raise UsageError(f"{path}: {name} must be {words[wanted]}, not {value!r}")
+    if key.high and not key.low <= value <= key.high:
+        raise UsageError(f"{path}: {name} must be from {key.low:g} to {key.high:g}, not {value!r}")
+    if key.choices and value not in key.choices:
+        raise UsageError(f"{path}: {name} must be one of {', '.join(key.choices)}, not {value!r}")
+    if name == "metrics.listen" or (name == "remote.listen" and value):
+        try:
+            address(value)
+        except ValueError:
+            raise UsageError(
+                f"{path}: {name} must be ADDRESS:PORT, such as 127.0.0.1:9779 or [::1]:9779, "
+                f"not {value!r}"
+            ) from None
+    if name == "budget.cpu" and value:
+        try:
+            share(value)
+        except ValueError:
+            raise UsageError(
+                f"{path}: {name} must be from 0.1% to 100%, such as 1%, not {value!r}"
+            ) from None
+    is_file = name.startswith("remote.") and name.endswith(_FILES) and value
+    if (name == "store.path" or is_file) and not value.startswith("/"):
+        raise UsageError(f"{path}: {name} must be an absolute path, not {value!r}")
+    checked: Value = value
+    return checked

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands the counters over to the next agent, so that an orderly restart is no reset.
+
+The file is written at an orderly end and removed when it is read. After a crash there is none:
+the counters begin at 0, and their creation time says so.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qjoule.agent.budget import Shed
+from qjoule.contract import LATENCY_BUCKETS
+from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
+from qjoule.metrics.interval import Amounts, Owner, Shape, Spent
+from qjoule.shapes.other_id import OtherId
+from qjoule.trace.durable import write_whole
+from qjoule.typed_json import read_as
+
+NAME = "counters.json"
+VERSION = 1
+MAX_BYTES = 64 << 20
+#: Processes for which the agent has started again.
+MAX_TRIED = 256
+
+
+@dataclass(frozen=True)
+class _Query:
+    key: tuple[str, ...]
+    created_s: float
+    numbers: tuple[int, ...]  #: energy, CPU time, calls, latency
+    latency: tuple[int, ...]
+    text: str
+    rung: str
+    ids: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Owner:
+    key: tuple[str, ...]
+    created_s: float
+    cpu_ns: int
+    energy_nj: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Node:
+    domain: str
+    grade: str
+    energy_nj: int
+
+
+@dataclass(frozen=True)
+class _Saved:
+    version: int
+    created_s: float
+    queries: tuple[_Query, ...]
+    owners: tuple[_Owner, ...]
+    node: tuple[_Node, ...]
+    loss: dict[str, int]
+    folded: dict[str, int]
+    lost_cpu_ns: int
+    windows: int
+    unattributed: int
+    intervals: int
+    tried: tuple[int, ...] = ()
+    shed: Shed = field(default_factory=Shed)
+
+
+@dataclass
+class Handover:
+    """What one agent leaves to the next. `tried`: processes that need no further start; `shed`:
+    what is left out to keep the budget."""
+
+    counters: Counters
+    tried: list[int] = field(default_factory=list)
+    shed: Shed = field(default_factory=Shed)
+    continued: bool = False  #: whether the counters are those of an agent before
+
+
+def take(directory: Path | None, limits: Limits, now_s: float) -> Handover:
+    """The counters in a store, or new ones. `now_s`: Unix time."""
+    new = Handover(Counters(limits, now_s))
+    if directory is None:
+        return new
+    path = directory / NAME
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        path.unlink()
+        saved: _Saved = read_as(_Saved, json.loads(content), NAME)
+        return _restored(saved, limits) if len(content) <= MAX_BYTES else new
+    except (OSError, ValueError, TypeError, RecursionError):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        return new
+
+
+def leave(directory: Path, handover: Handover) -> None:
+    """Writes it. Raises `OSError`."""
+    found = handover.counters
+    saved = _Saved(
+        VERSION,
+        found.created_s,
+        tuple(_query(shape, one) for shape, one in found.queries.items()),
+        tuple(
+            _Owner(tuple(owner), one.created_s, one.spent.cpu_ns, one.spent.energy_nj)
+            for owner, one in found.owners.items()
+        ),
+        tuple(_Node(domain, grade, nj) for (domain, grade), nj in found.node_nj.items()),
+        found.loss,
+        found.folded,
+        *(found.lost_cpu_ns, found.windows, found.unattributed, found.intervals),
+        tuple(handover.tried[-MAX_TRIED:]),
+        handover.shed,
+    )
+    write_whole(directory / NAME, json.dumps(asdict(saved)).encode())
+
+
+def _query(shape: Shape, one: QuerySeries) -> _Query:
+    amounts = one.amounts
+    numbers = (amounts.energy_nj, amounts.cpu_ns, amounts.calls, amounts.latency_ns)
+    ids = tuple(tuple(part or "" for part in other) for other in one.ids)
+    return _Query(
+        tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.rung, ids
+    )
+
+
+def _restored(saved: _Saved, limits: Limits) -> Handover:
+    """Raises `ValueError` or `TypeError` where it is damaged."""
+    if saved.version != VERSION or not saved.shed.valid():
+        raise ValueError
+    found = Counters(limits, saved.created_s)
+    for one in saved.queries:
+        energy_nj, cpu_ns, calls, latency_ns = _counts(one.numbers)
+        if len(one.latency) != LATENCY_BUCKETS:
+            raise ValueError
+        amounts = Amounts(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency))
+        ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in one.ids)
+        found.queries[Shape(*one.key)] = QuerySeries(
+            one.created_s, amounts, one.text, one.rung, ids
+        )
+    for its in saved.owners:
+        _counts([its.cpu_ns, *its.energy_nj.values()])
+        found.owners[Owner(*its.key)] = OwnerSeries(its.created_s, Spent(its.cpu_ns, its.energy_nj))
+    found.node_nj = {(one.domain, one.grade): one.energy_nj for one in saved.node}
+    found.loss, found.folded = saved.loss, saved.folded
+    found.lost_cpu_ns, found.windows = saved.lost_cpu_ns, saved.windows
+    found.unattributed, found.intervals = saved.unattributed, saved.intervals
+    _counts(
+        [*found.node_nj.values(), *found.loss.values(), *found.folded.values(), found.lost_cpu_ns]
+    )
+    if not _adds_up(found):
+        raise ValueError
+    found.restore_members()
+    return Handover(found, list(saved.tried), saved.shed, continued=True)
+
+
+def _counts(values: Any) -> list[int]:
+    found = list(values)
+    if any(value < 0 for value in found):
+        raise ValueError
+    return found
+
+
+def _adds_up(found: Counters) -> bool:
+    """Whether the owners have the node's energy."""
+    domains: dict[str, int] = {}
+    for (domain, _), energy_nj in found.node_nj.items():
+        domains[domain] = domains.get(domain, 0) + energy_nj
+    for series in found.owners.values():
+        for domain, energy_nj in series.spent.energy_nj.items():
+            domains[domain] = domains.get(domain, 0) - energy_nj
+    return not any(domains.values())

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's loop: takes snapshots, adds them to the counters, shows them and stores them.
+
+A flight recorder joins as a further `Sink`: it gets the same intervals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from qjoule import __version__
+from qjoule.agent import handover
+from qjoule.agent.budget import LEVELS, Controller
+from qjoule.agent.config import Config
+from qjoule.agent.cost import CostMeter
+from qjoule.agent.handover import Handover
+from qjoule.agent.notify import Manager
+from qjoule.agent.processes import families as of_processes
+from qjoule.agent.rollups import Rollups
+from qjoule.agent.store import Kept
+from qjoule.contract import CONTRACT_VERSION
+from qjoule.metrics.board import Board
+from qjoule.metrics.collected import of_counters
+from qjoule.metrics.counters import Limits
+from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
+from qjoule.metrics.interval import Interval, interval_of
+from qjoule.model.result import Attribution, ServerChange
+from qjoule.remote.server import SnapshotBoard
+from qjoule.remote.wire import MAX_BYTES, encode
+from qjoule.snapshots import Snapshot
+from qjoule.stream.watch import UNTRACED
+from qjoule.trace.meta import Server
+
+#: A server that is not followed by then is worth another start.
+PATIENCE_S = 20.0
+#: How long what was learned of the machine serves, if no block of windows ends before. Learning
+#: takes most of the engine's time.
+REFRESH_S = 60.0
+#: The engine is not well if it shows nothing for so many intervals.
+STALE_INTERVALS = 3
+
+
+class Sink(Protocol):
+    """Takes each interval, with the names of the series; `main`: the domain of its energies."""
+
+    def take(self, found: Interval, wall_s: float) -> None: ...
+
+    def families(self) -> Iterable[Family]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Service:
+    """One run of the agent. `say` logs a line; `load` reads the configuration again."""
+
+    config: Config
+    load: Callable[[], Config]
+    handed: Handover
+    manager: Manager
+    say: Callable[[str], object]
+    board: Board | None = None
+    rollups: Rollups | None = None
+    remote: SnapshotBoard | None = None
+    sinks: Sequence[Sink] = ()
+    meter: CostMeter | None = None  #: of what tracing costs
+    controller: Controller | None = None  #: keeps that within the budget
+    processes: dict[str, int] = field(default_factory=dict)
+    clock: Callable[[], float] = time.time
+    wants_reload: bool = False
+    starts_again: bool = False  #: a server runs that only another start can trace
+    stop: Callable[[], None] = lambda: None
+    began_s: float = field(default_factory=time.time)  #: Unix time at which the processes began
+    level: int = 0  #: of the budget, in this run
+    _status: str = ""
+    _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
+
+    def take(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
+        """One interval."""
+        wall_s = self.clock()
+        counters = self.handed.counters
+        found = interval_of(snapshot.interval, self.config.whole("metrics.text_length"))
+        folded = counters.take(found, snapshot.elapsed_s, wall_s)
+        for sink in self._sinks():
+            sink.take(folded, wall_s)
+        if self.rollups is not None:
+            self.rollups.describe(counters, servers, wall_s)
+        self._show(snapshot, servers, wall_s)
+        self._show_remote(snapshot, servers)
+        self._look_for_servers(snapshot)
+        self.manager.status(self._words(snapshot.interval))
+
+    def tick(self) -> None:
+        """To be called several times a second."""
+        self.manager.alive()
+        cost = self.meter.tick() if self.meter is not None else None
+        if cost is not None and self.controller is not None:
+            self._keep_budget(self.controller, cost.known)
+        if self.wants_reload:
+            self.wants_reload = False
+            self._reload()
+
+    def close(self, *, orderly: bool) -> None:
+        """Writes what is left. `orderly`: the counters go to the next agent."""
+        if self.meter is not None:
+            self.meter.close()
+        for sink in self._sinks():
+            sink.close()
+        if orderly and self.rollups is not None:
+            try:
+                handover.leave(self.rollups.path, self.handed)
+            except OSError as error:
+                self.say(f"the counters are not handed over: {error.strerror}")
+
+    def _keep_budget(self, controller: Controller, share: float) -> None:
+        """Ends this run if the next one should trace less, or may trace more."""
+        found = controller.take(share, self.clock())
+        self.handed.shed = found or controller.shed
+        if found is not None and not self.starts_again:
+            self.starts_again = True
+            self.say(
+                f"tracing took {found.before:.2%} of the CPU, the budget is "
+                f"{controller.limit:.2%}: starting again at level {found.level}, which leaves out "
+                f"{', '.join(LEVELS[1 : found.level + 1]) or LEVELS[0]}"
+            )
+            self.stop()
+
+    def _sinks(self) -> Iterator[Sink]:
+        if self.rollups is not None:
+            yield self.rollups
+        yield from self.sinks
+
+    def _reload(self) -> None:
+        self.manager.reloading()
+        from qjoule.errors import QjouleError  # noqa: PLC0415
+
+        try:
+            new = self.load()
+        except QjouleError as error:
+            self.say(f"the configuration stays as it was: {error}")
+        else:
+            for name in new.later(self.config):
+                self.say(f"{name}: takes effect at the next start")
+            self.config = new
+            self.handed.counters.set_limits(limits(new))
+            if self.rollups is not None:
+                self.rollups.keep(kept(new))
+            self.say("the configuration was read again")
+        self.manager.ready(self._status)
+
+    def _show(self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float) -> None:
+        if self.board is not None:
+            families = [*of_counters(self.handed.counters), *self._own(snapshot, servers, wall_s)]
+            shown = [one for one in families if one.samples]
+            if not self.board.show(shown, time.monotonic(), self._stale_s):
+                self.say("the metrics do not fit their bound and stay as they were")
+
+    def _show_remote(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
+        if self.remote is not None:
+            name = ", ".join(dict.fromkeys(one.name for one in servers))
+            content = encode(snapshot, name, (snapshot.interval.policy.get("by", ""),))
+            if len(content) > MAX_BYTES or not self.remote.show(
+                content, time.monotonic(), self._stale_s
+            ):
+                self.say("a snapshot does not fit its bound and is not shown to other desks")
+
+    @property
+    def _stale_s(self) -> float:
+        return STALE_INTERVALS * self.config.number("tracing.interval_s")
+
+    def _own(
+        self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float
+    ) -> Iterator[Family]:
+        created = self.handed.counters.created_s
+        yield plain(
+            "qjoule_start_time_seconds",
+            "Unix time at which the counters were 0; another value is a reset.",
+            created,
+            "seconds",
+        )
+        yield plain(
+            "qjoule_last_interval_timestamp_seconds",
+            "Unix time at which the last interval was added.",
+            wall_s,
+            "seconds",
+        )
+        version = (("version", __version__), ("contract", str(CONTRACT_VERSION)))
+        yield Family("qjoule_build", "info", "This agent.", samples=[Sample(version, "1")])
+        dark = {one.name for one in self._dark(snapshot.interval)}
+        traced = {one.name: int(one.name not in dark) for one in servers}
+        traced |= dict.fromkeys(dark, 0)
+        about = "Whether a server's queries are seen; 0: it runs untraced or has exited."
+        yield gauge("qjoule_server_traced", about, ("server", traced))
+        yield Family(
+            "qjoule_server",
+            "info",
+            "The servers that are traced.",
+            samples=[
+                Sample(
+                    (
+                        *(("server", one.name), ("kind", one.kind)),
+                        *(("version", one.version), ("rung", one.rung)),
+                    ),
+                    "1",
+                )
+                for one in {one.name: one for one in servers}.values()
+            ],
+        )
+        yield from of_processes(self.processes, seconds(self.began_s))
+        if self.meter is not None:
+            yield from self.meter.families()
+        if self.controller is not None:
+            about = "Share of the machine's CPU time that tracing may take."
+            yield plain("qjoule_budget_ratio", about, self.controller.limit, "ratio")
+            about = "What is left out to keep the budget; 0: nothing."
+            yield plain("qjoule_budget_level", about, self.level)
+        for sink in self._sinks():
+            yield from sink.families()
+
+    @staticmethod
+    def _dark(found: Attribution) -> Iterator[ServerChange]:
+        """Servers that run untraced now, or have exited."""
+        for one in found.trace.changes:
+            if one.what in (UNTRACED, "exited") and not one.until:
+                yield one
+
+    def _look_for_servers(self, snapshot: Snapshot) -> None:
+        """Ends this run if a server needs programs that only another start can load."""
+        untraced = {
+            one.pid
+            for one in self._dark(snapshot.interval)
+            if one.what == UNTRACED and one.pid and one.pid not in self.handed.tried
+        }
+        self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in untraced}
+        due = [
+            pid
+            for pid, since_s in self._waiting.items()
+            if snapshot.elapsed_s - since_s >= PATIENCE_S
+        ]
+        if due and not self.starts_again:
+            self.handed.tried += due
+            self.starts_again = True
+            self.say("a server runs that was not there at the start: starting again")
+            self.stop()
+
+    def _words(self, found: Attribution) -> str:
+        watts = found.main.measured_nj / 1e9 / found.trace.duration_s if self._timed(found) else 0.0
+        calls = sum(row.calls for row in found.rows)
+        rate = calls / found.trace.duration_s if found.trace.duration_s else 0.0
+        self._status = f"{watts:.1f} W ({found.energy_source.grade}), {rate:.0f} queries/s"
+        if self.controller is not None and self.meter is not None and self.meter.cost is not None:
+            self._status += f", budget level {self.level}, takes {self.meter.cost.known:.2%} CPU"
+        return self._status
+
+    @staticmethod
+    def _timed(found: Attribution) -> bool:
+        return bool(found.domains) and found.trace.duration_s > 0
+
+
+def limits(config: Config) -> Limits:
+    return Limits(config.whole("metrics.shapes"), config.number("metrics.lifetime_s"))
+
+
+def kept(config: Config) -> Kept:
+    return Kept(config.whole("store.days"), config.whole("store.megabytes"))
+
+
+def store_path(config: Config) -> Path | None:
+    return Path(config.text("store.path")) if config.flag("store.enabled") else None

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that change slowly: a row for each state of a shape or server, with its validity.
+
+The row that still holds has no end (a slowly changing dimension of type 2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+#: Rows that are kept; those that ended longest ago go first.
+MAX_ROWS = 20_000
+_TIME = pa.timestamp("ms", "UTC")
+
+
+class _State(NamedTuple):
+    begin_s: int
+    end_s: int | None
+    values: tuple[str, ...]
+
+
+class SlowTable:
+    """`key`: the columns that say what a row is about; `others` may change. All are texts."""
+
+    def __init__(self, key: tuple[str, ...], others: tuple[str, ...]) -> None:
+        self._key, self._columns = len(key), key + others
+        self._rows: list[_State] = []
+        self._now: dict[tuple[str, ...], int] = {}  #: by the key: its row that holds
+        self.changed = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        times = [("valid_from", _TIME), ("valid_to", _TIME)]
+        return pa.schema([*((name, pa.string()) for name in self._columns), *times])
+
+    def tell(self, values: tuple[str, ...], now_s: int) -> None:
+        """What holds from now on: the values of all columns. Nothing happens if it held before."""
+        key = values[: self._key]
+        at = self._now.get(key)
+        if at is not None:
+            if self._rows[at].values == values:
+                return
+            self._rows[at] = self._rows[at]._replace(end_s=now_s)
+        if len(self._rows) >= MAX_ROWS:
+            self._make_room()
+        self._now[key] = len(self._rows)
+        self._rows.append(_State(now_s, None, values))
+        self.changed = True
+
+    def load(self, table: pa.Table) -> bool:
+        """What an earlier agent wrote. False if it is something else."""
+        if not table.schema.equals(self.schema):
+            return False
+        for row in table.cast(_with_numbers(self.schema)).to_pylist():
+            begin_ms, end_ms = row.pop("valid_from"), row.pop("valid_to")
+            ended_s = None if end_ms is None else end_ms // 1000
+            values = tuple(map(str, row.values()))
+            self._rows.append(_State((begin_ms or 0) // 1000, ended_s, values))
+        self._index()
+        return True
+
+    def table(self) -> pa.Table:
+        columns: list[list[object]] = [
+            [row.values[at] for row in self._rows] for at in range(len(self._columns))
+        ]
+        columns.append([row.begin_s * 1000 for row in self._rows])
+        columns.append([None if row.end_s is None else row.end_s * 1000 for row in self._rows])
+        numbers = [
+            pa.array(one, field.type)
+            for one, field in zip(columns, _with_numbers(self.schema), strict=True)
+        ]
+        return pa.Table.from_arrays(numbers, schema=_with_numbers(self.schema)).cast(self.schema)
+
+    def _make_room(self) -> None:
+        """Drops a tenth: rows that ended, then those that began first."""
+        order = sorted(self._rows, key=lambda row: (row.end_s is None, row.end_s or row.begin_s))
+        self._rows = sorted(order[MAX_ROWS // 10 :], key=lambda row: row.begin_s)
+        self._index()
+
+    def _index(self) -> None:
+        self._now = {
+            row.values[: self._key]: at for at, row in enumerate(self._rows) if row.end_s is None
+        }
+
+
+def _with_numbers(schema: pa.Schema) -> pa.Schema:
+    """Times as milliseconds."""
+    return pa.schema([(one.name, pa.int64() if one.type == _TIME else one.type) for one in schema])

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the agent: finds servers, traces them, and feeds the service until it is to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import cast
+
+from qjoule.agent import handover
+from qjoule.agent.budget import Controller, Shed
+from qjoule.agent.config import Config
+from qjoule.agent.cost import CostMeter, Ran
+from qjoule.agent.notify import Manager
+from qjoule.agent.rollups import Rollups
+from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
+from qjoule.agent.store import Store
+from qjoule.commands.agent_listeners import Listeners
+from qjoule.commands.say import say
+from qjoule.contract import Mode, Rung
+from qjoule.engine.live_groups import PER_SERVER
+from qjoule.errors import QjouleError
+from qjoule.live.source import StreamSource
+from qjoule.machine.in_force import for_machine
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.root_part.client import root_part
+from qjoule.root_part.protocol import START_AGAIN, UPROBES
+from qjoule.servers.shapes import fingerprint
+from qjoule.session.targets import NO_SERVERS, Targets, find_targets
+from qjoule.session.tracer import Settings
+from qjoule.session.tracing import Applications, Tracing, tracing
+from qjoule.session.wanted import Wanted
+from qjoule.snapshots import Controls
+from qjoule.stream.ticking import TickingStream
+from qjoule.trace.arrow import leave_pandas_out
+from qjoule.trace.meta import Server
+
+#: As of `top`: the kernel side sums per window, however busy the servers are.
+WINDOW_MS = 100
+#: Of the budget's levels from 1 on: what is done per window takes most of our processes' time.
+COARSE_WINDOW_MS = 500
+
+
+def run(
+    config: Config,
+    load: Callable[[], Config],
+    manager: Manager,
+    listeners: Listeners,
+    *,
+    pids: Collection[int] = (),
+) -> int:
+    """Runs until it is asked to end."""
+    leave_pandas_out()
+    path = store_path(config)
+    store = None if path is None else Store(path, os.uname().nodename, kept(config))
+    rollups = None if store is None or path is None else Rollups(path, store, say)
+    handed = handover.take(path, limits(config), time.time())
+    service = Service(
+        config, load, handed, manager, say, listeners.board, rollups, listeners.remote
+    )
+    service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
+    service.processes |= listeners.processes
+    try:
+        _trace_servers(service, pids)
+    finally:
+        # Also if the tracer failed: what was counted until then is true.
+        manager.stopping()
+        service.close(orderly=True)
+    return START_AGAIN if service.starts_again else 0
+
+
+def _trace_servers(service: Service, pids: Collection[int]) -> None:
+    config = service.config
+    service.controller = _controller(service)
+    service.level = level = service.handed.shed.level
+    targets = _targets(config, pids, probes=level < 2)
+    settings = Settings(
+        Mode.LIVE,
+        window_ms=COARSE_WINDOW_MS if level else WINDOW_MS,
+        energy=config.text("tracing.energy"),
+        counters=config.flag("tracing.counters") and not level,
+    )
+    with tracing(targets, settings, applications=Applications.ALL) as running:
+        service.processes["tracer"] = running.tracer.pid
+        if targets.keeper is not None:
+            service.processes["keeper"] = targets.keeper.pid
+        service.meter = CostMeter(service.processes, _ran, config.number("budget.trap_ns"), say)
+        if service.rollups is not None:
+            service.rollups.start()
+        with _signals(service, running.tracer.stop):
+            _trace(service, targets, running)
+
+
+def _ran() -> tuple[Ran, int]:
+    accounts, fd = root_part().accounts()
+    return Ran(accounts[UPROBES].runs, sum(one.ns for one in accounts)), fd
+
+
+def _controller(service: Service) -> Controller | None:
+    """None, and nothing left out, unless there is a budget."""
+    limit = service.config.budget
+    if limit is not None and service.rollups is None:
+        say("budget.cpu: without a store no level outlasts a start: nothing is left out")
+    if limit is None or service.rollups is None:
+        service.handed.shed = Shed()
+        return None
+    return Controller(limit, service.handed.shed)
+
+
+def _targets(config: Config, pids: Collection[int], *, probes: bool = True) -> Targets:
+    """The servers of this machine; without `probes`, by sockets where that is possible.
+
+    Without any server, only the machine is measured; once one runs, the agent starts again.
+    """
+    rung = config.text("tracing.rung")
+    wanted = Wanted(
+        pids,
+        None if rung == "auto" else Rung[rung.upper()],
+        generic=config.flag("tracing.generic"),
+        follow=config.flag("tracing.follow"),
+        ids=config.flag("tracing.ids"),
+    )
+    try:
+        targets = find_targets(wanted) if probes else _without_probes(wanted)
+    except QjouleError as error:
+        if pids:
+            raise
+        say(f"no server yet: {error}")
+        return NO_SERVERS
+    for words in targets.left_out:
+        say(words)
+    return targets
+
+
+def _without_probes(wanted: Wanted) -> Targets:
+    """By sockets, if that is possible for all servers. A rung that was configured stays."""
+    try:
+        return find_targets(replace(wanted, rung=wanted.rung or Rung.SOCKET))
+    except QjouleError as error:
+        say(f"uprobes stay: {error}")
+        return find_targets(wanted)
+
+
+def _trace(service: Service, targets: Targets, running: Tracing) -> None:
+    config = service.config
+    servers: list[Server] = list(running.meta.servers)
+    running.watch.learnt.append(servers.append)
+    if running.unheard:
+        say(running.unheard)
+    source = StreamSource(
+        TickingStream(running.stream, service.tick),
+        fingerprint,
+        running.meta,
+        idle=cast(IdlePolicy, config.text("tracing.idle")),
+        choose=for_machine(config.text("tracing.calibration") or None, "none"),
+        stop=running.tracer.stop,
+        failure=running.tracer.last_words,
+        reports=running.tags,
+        watch=running.watch,
+        ids=targets.ids if config.flag("tracing.ids") else None,
+        groups=(PER_SERVER,),
+        refresh_s=REFRESH_S,
+    )
+    controls = Controls(config.number("tracing.interval_s"), PER_SERVER, totals=False)
+    names = targets.names or "no server"
+    continued = "; counters go on" if service.handed.continued else ""
+    say(f"tracing {names}{continued}")
+    service.manager.ready(f"tracing {names}")
+    for snapshot in source.snapshots(controls):
+        service.take(snapshot, servers)
+
+
+@contextmanager
+def _signals(service: Service, stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT end the stream, SIGHUP reloads at the next tick."""
+    service.stop = stop
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        service.wants_reload = True
+
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+    before = {number: signal.signal(number, of) for number, of in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, of in before.items():
+            signal.signal(number, of)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule dump`: saves what a flight recorder holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from qjoule.commands.say import say
+from qjoule.errors import QjouleError, UsageError
+from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
+from qjoule.spool.recorder import said
+from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.save import left_behind, save
+from qjoule.trace.meta import Part
+
+
+@click.command(
+    short_help="Save what a flight recorder holds.",
+    epilog="""\b
+Examples:
+  qjoule dump shop.qjoule
+  sudo qjoule dump 4711
+  qjoule attribute $(qjoule dump shop.qjoule)
+""",
+)
+@click.argument("recorder", required=False, metavar="[DIRECTORY|PID]")
+def command(*, recorder: str | None) -> int:
+    """Save the last minutes that `qjoule record --keep` holds, and print the new directory.
+
+    Give the recorder's directory or its process. Without either, the recorder of the working
+    directory is asked, or the only one below it. If it has ended, what it left is saved.
+    """
+    directory, pid = _which(recorder)
+    if not RingFiles(directory).folder.is_dir():
+        raise QjouleError(f"{directory} is no flight recorder's directory (`qjoule record --keep`)")
+    answer = ask_for_save(directory, pid)
+    if answer is None:
+        answer = _of_ended(directory)
+    if answer.error:
+        raise QjouleError(answer.error)
+    say(f"saved {answer.seconds:.1f} s")
+    if answer.late:
+        say("its begin was written over meanwhile: it holds less than it should")
+    click.echo(directory / answer.directory)
+    return 0
+
+
+def _which(recorder: str | None) -> tuple[Path, int | None]:
+    """The recorder's directory, and its process if the user named that."""
+    if recorder is None:
+        return _only_one(), None
+    if recorder.isdecimal() and not Path(recorder).exists():
+        where, pid = directory_of(int(recorder))
+        return where, pid
+    directory = Path(recorder)
+    if not directory.is_dir():
+        raise QjouleError(f"there is no directory {recorder}")
+    if not os.access(directory, os.X_OK):
+        raise QjouleError(f"not permitted: {recorder} belongs to another user: try with sudo")
+    return directory, None
+
+
+def _only_one() -> Path:
+    here = Path()
+    if RingFiles(here).folder.is_dir():
+        return here
+    found = [path for path in here.iterdir() if RingFiles(path).folder.is_dir()]
+    if len(found) != 1:
+        how_many = "no flight recorder" if not found else f"{len(found)} flight recorders"
+        raise UsageError(f"there is {how_many} in this directory: give its directory or process")
+    return found[0]
+
+
+def _of_ended(directory: Path) -> Answer:
+    """Saves what a recorder has left that does not run any more."""
+    moment, meta = left_behind(directory)
+    part = Part("end", "what the recorder held when it ended")
+    saved = save(directory, moment, meta, part)
+    say(said(saved, "the recorder has ended"))
+    return Answer(saved.directory.name, saved.seconds, saved.late)

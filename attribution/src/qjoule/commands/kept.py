@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `qjoule record --keep` runs: a flight recorder in the working directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from qjoule.commands.keep_options import Keeping, Triggers
+from qjoule.commands.say import say
+from qjoule.session.keys import has_keys, keys
+from qjoule.session.tracer import Spool
+from qjoule.spool.dump_socket import DumpSocket
+from qjoule.spool.recorder import Asked, Bounds, Recorder
+from qjoule.spool.ring_capture import RingCapture
+from qjoule.spool.ring_files import LEAST_MB, WHOLE, open_ring
+from qjoule.stream.blocks import Stream
+from qjoule.stream.named import Fingerprint
+from qjoule.trace.meta import Meta
+
+if TYPE_CHECKING:
+    from qjoule.live.judging import Judge
+
+
+class Kept:
+    """A flight recorder of the working directory; `name` is what the user calls it."""
+
+    def __init__(self, keeping: Keeping, name: Path) -> None:
+        """Raises QjouleError: the directory has no place for its socket."""
+        self._keeping, self._name = keeping, name
+        here = Path()
+        bounds = Bounds(keeping.saves, keeping.pause_s)
+        self._recorder = Recorder(here, keeping.keep_s, bounds, self._say)
+        self._socket = DumpSocket(here, self._recorder)
+        self._judge = self._new_judge(keeping.triggers) if keeping.triggers else None
+
+    def _new_judge(self, triggers: Triggers) -> Judge:
+        """Loads what it needs before this process is confined."""
+        from qjoule.live.judging import Judge  # noqa: PLC0415 - slow to import, for triggers alone
+
+        def found(why: str, what: str) -> None:
+            self._recorder.ask(Asked(why, what, triggered=True))
+
+        return Judge(
+            Path(),
+            shapes=triggers.shapes,
+            query_j=triggers.query_j,
+            patience_s=self._keeping.keep_s / 2,
+            found=found,
+            say=self._say,
+        )
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._judge is not None:
+            self._judge.close()
+
+    def begun(self, stack: ExitStack, stop: Callable[[], object], *, has_program: bool) -> str:
+        """Listens for the signal and for keys until `stack` is closed; returns what to say."""
+        ways = [f"`qjoule dump {self._name}`", f"kill -USR1 {os.getpid()}"]
+
+        def asked(_number: int, _frame: FrameType | None) -> None:
+            self._recorder.ask(Asked("signal", "signal USR1"))
+
+        before = signal.signal(signal.SIGUSR1, asked)
+        stack.callback(signal.signal, signal.SIGUSR1, before)
+        if has_keys() and not has_program:
+            ask = Asked("key", "key s")
+            stack.enter_context(keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
+            ways.append("the key s")
+        held = f"{self._keeping.keep_s:g} s"
+        return f"holding the last {held}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
+
+    def run(self, stream: Stream, fingerprint: Fingerprint, meta: Meta, **others: Any) -> Meta:
+        """Captures until the stream ends; returns what is known of the recording."""
+        if self._judge is not None:
+            others["whole"] = self._judge.add
+            self._judge.start()
+        capture = RingCapture(Path(), fingerprint, meta, recorder=self._recorder, **others)
+        self._recorder.start()
+        self._socket.start()
+        return capture.run(stream)
+
+    def summary(self) -> list[str]:
+        """What was not saved, and where the rest is, in lines."""
+        name = self._name
+        return [
+            *self._recorder.summary(),
+            f"{name} still holds what was recorded last: `qjoule dump {name}` saves it",
+        ]
+
+    def _say(self, words: str) -> None:
+        say(f"{self._name}: {words}")
+
+
+@contextmanager
+def open_kept(
+    keeping: Keeping, name: Path, limit_mb: int, *, compress: bool
+) -> Iterator[tuple[Spool, Kept]]:
+    """The ring and its recorder in the working directory. Raises QjouleError."""
+    with open_ring(Path()) as descriptors, ExitStack() as stack:
+        kept = Kept(keeping, name)
+        stack.callback(kept.close)
+        turn_ms = max(round(keeping.keep_s * 1000 / WHOLE), 100)
+        yield Spool(descriptors, max(limit_mb, LEAST_MB), compress, turn_ms), kept

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the tables of what `qjoule record` has captured, and says what was written.
+
+It is imported when the recording has ended: what it needs would take 40 MB meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qjoule.commands.conversion import converted, finished
+from qjoule.commands.record_job import Job
+from qjoule.commands.say import say
+from qjoule.commands.written import some, what_was_written
+from qjoule.engine.calls import CallCount, count_calls
+from qjoule.engine.recorded import server_changes
+from qjoule.errors import QjouleError
+from qjoule.reporters import changes
+from qjoule.reporters.alarm import alarm_of
+from qjoule.spool.convert import Converted
+from qjoule.trace.arrow import leave_pandas_out
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+if TYPE_CHECKING:
+    from qjoule.spool.meanwhile import Meanwhile
+
+
+def make_tables(job: Job, meanwhile: Meanwhile | None, applications: int) -> Meta:
+    """Converts the working directory and prints a summary.
+
+    Args:
+        meanwhile: has begun to do so.
+        applications: how many processes have reported tags.
+
+    Raises:
+        QjouleError: it cannot be converted; what was captured stays.
+    """
+    leave_pandas_out()
+    try:
+        made = (None if meanwhile is None else finished(meanwhile)) or converted(Path())
+    except QjouleError as error:
+        raise QjouleError(f"{job.directory}: {error}") from None
+    except KeyboardInterrupt:
+        say(f"{job.directory} is captured and not converted: run `qjoule convert {job.directory}`")
+        raise
+    for words in _summary(job, made, count_calls(Trace(".")), applications):
+        say(words)
+    return made.meta
+
+
+def _summary(job: Job, made: Converted, counted: CallCount, applications: int) -> Iterator[str]:
+    """What was written, line by line."""
+    written = made.meta
+    yield what_was_written(job.directory, written, counted, job.along.said)
+    for change in server_changes(written):
+        yield changes.said(change)
+    if words := alarm_of(written.loss, counted.calls):
+        yield f"ALARM: {words}"
+    if job.meter is not None:
+        yield job.meter.summary
+    if applications:
+        yield (
+            f"tagged: {some(made.tagged, 'query', 'queries')}, "
+            f"by {some(applications, 'process', 'processes')}"
+        )

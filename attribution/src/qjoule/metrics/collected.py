@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters as families of metrics.
+
+Integers of nJ and ns become decimals of J and s without floating point, so the sum over a page is
+as exact as what its reader makes of the digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from qjoule.metrics.counters import Counters, QuerySeries
+from qjoule.metrics.families import (
+    EDGES,
+    Family,
+    Labels,
+    Sample,
+    by_label,
+    count,
+    decimal,
+    gauge,
+    seconds,
+)
+from qjoule.metrics.interval import Shape, safe
+
+
+def of_counters(counters: Counters) -> Iterator[Family]:
+    """The families of energy, queries and loss."""
+    yield from _energy(counters)
+    yield from _queries(counters)
+    yield from _quality(counters)
+
+
+def _energy(counters: Counters) -> Iterator[Family]:
+    created = seconds(counters.created_s)
+    yield Family(
+        "qjoule_node_joules",
+        "counter",
+        "Energy of this machine by domain and grade. Domains overlap: never add them up.",
+        "joules",
+        [
+            Sample((("domain", domain), ("grade", grade)), decimal(nj), created)
+            for (domain, grade), nj in sorted(counters.node_nj.items())
+        ],
+    )
+    owners = sorted(counters.owners.items())
+    yield Family(
+        "qjoule_owner_joules",
+        "counter",
+        "Energy by owner. Within a domain the owners add up to qjoule_node_joules_total.",
+        "joules",
+        [
+            Sample((("domain", domain), *_owner(owner)), decimal(nj), seconds(series.created_s))
+            for owner, series in owners
+            for domain, nj in sorted(series.spent.energy_nj.items())
+        ],
+    )
+    yield Family(
+        "qjoule_owner_cpu_seconds",
+        "counter",
+        "CPU time by owner; idle and lost time included.",
+        "seconds",
+        [
+            Sample(_owner(owner), decimal(series.spent.cpu_ns), seconds(series.created_s))
+            for owner, series in owners
+        ],
+    )
+
+
+def _owner(owner: tuple[str, str, str]) -> Labels:
+    kind, server, name = owner
+    return ("kind", kind), ("server", server), ("name", name)
+
+
+def _queries(counters: Counters) -> Iterator[Family]:
+    found = [
+        (_shape(shape), series, seconds(series.created_s))
+        for shape, series in sorted(counters.queries.items())
+    ]
+    yield Family(
+        "qjoule_query_joules",
+        "counter",
+        "Energy of queries by statement. They add up to the owners of kind queries.",
+        "joules",
+        [Sample(labels, decimal(one.amounts.energy_nj), at) for labels, one, at in found],
+    )
+    yield Family(
+        "qjoule_query_cpu_seconds",
+        "counter",
+        "CPU time of queries by statement.",
+        "seconds",
+        [Sample(labels, decimal(one.amounts.cpu_ns), at) for labels, one, at in found],
+    )
+    yield Family(
+        "qjoule_query_calls",
+        "counter",
+        "Executions by statement.",
+        samples=[Sample(labels, str(one.amounts.calls), at) for labels, one, at in found],
+    )
+    yield Family(
+        "qjoule_query_latency_seconds",
+        "histogram",
+        "Latency of queries by statement.",
+        "seconds",
+        [_latency(labels, one, at) for labels, one, at in found],
+    )
+    yield Family(
+        "qjoule_query",
+        "info",
+        "Text of each statement, and the ids that other tools have for it.",
+        samples=[Sample(_info(shape, one), "1") for shape, one in sorted(counters.queries.items())],
+    )
+
+
+def _shape(shape: Shape) -> Labels:
+    return (
+        ("server", shape.server),
+        ("database", shape.database),
+        ("fingerprint", shape.fingerprint),
+    )
+
+
+def _info(shape: Shape, series: QuerySeries) -> Labels:
+    ids = {one.name: one.id for one in series.ids if one.id is not None}
+    named = tuple((label_name(name), safe(of)) for name, of in sorted(ids.items()))
+    return (*_shape(shape), ("rung", series.rung), ("text", series.text), *named)
+
+
+def label_name(name: str) -> str:
+    """What a tool calls its id, as a label: `queryid`, `digest`."""
+    plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())
+    return plain if plain not in ("server", "database", "fingerprint", "text", "rung") else "id"
+
+
+def _latency(labels: Labels, series: QuerySeries, created: str) -> Sample:
+    amounts = series.amounts
+    below = [0, *accumulate(amounts.latency)]
+    buckets = tuple(below[edge] for edge in EDGES)
+    octaves = tuple(map(sum, zip(amounts.latency[::2], amounts.latency[1::2], strict=True)))
+    return Sample(labels, decimal(amounts.latency_ns), created, buckets, below[-1], octaves)
+
+
+def _quality(counters: Counters) -> Iterator[Family]:
+    created = seconds(counters.created_s)
+    yield count("qjoule_windows", "Windows of energy that were divided.", counters.windows, created)
+    yield count(
+        "qjoule_unattributed_windows",
+        "Windows whose energy no owner has: gaps and failed readings.",
+        counters.unattributed,
+        created,
+    )
+    yield by_label(
+        "qjoule_lost_records", "Records lost, by cause.", "cause", counters.loss, created
+    )
+    yield Family(
+        "qjoule_lost_cpu_seconds",
+        "counter",
+        "CPU time whose owner was lost.",
+        "seconds",
+        [Sample((), decimal(counters.lost_cpu_ns), created)],
+    )
+    yield by_label(
+        "qjoule_folded_shapes",
+        "Statements without a series of their own, added up over intervals; counted in other.",
+        "server",
+        counters.folded,
+        created,
+    )
+    yield Family(
+        "qjoule_coverage_ratio",
+        "gauge",
+        "Share of a server's CPU time in the last interval that has a named owner.",
+        "ratio",
+        [
+            Sample((("server", server),), f"{named / cpu:.6f}")
+            for server, (cpu, named) in sorted(counters.named_cpu_ns.items())
+            if cpu
+        ],
+    )
+    sizes = {"queries": len(counters.queries), "owners": len(counters.owners)}
+    yield gauge("qjoule_series", "Statements and owners with series.", ("of", sizes))

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters: adds intervals up, in a bounded number of series.
+
+What has no series of its own is counted in `other` of its server. The sum of a series that had to
+leave goes to `retired`, so that the sum over all series stays the node's, and the rate of `other`
+stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from qjoule.metrics.admission import Admission
+from qjoule.metrics.interval import OTHER, Amounts, Interval, Owner, Query, Shape, Spent
+from qjoule.shapes.other_id import OtherId
+
+RETIRED = "retired"  #: stands for series that had to leave
+#: Roles of a server's threads, and names of processes, with a series of their own.
+MAX_NAMES = 60
+_NAMED_OWNERS = ("background", "other_processes")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`shapes` of each server have a series; a series unseen for `lifetime_s` may be replaced."""
+
+    shapes: int = 100
+    lifetime_s: float = 3600.0
+
+
+@dataclass(slots=True)
+class QuerySeries:
+    """One shape's counters, since `created_s` (Unix time)."""
+
+    created_s: float
+    amounts: Amounts = field(default_factory=Amounts)
+    text: str = ""
+    rung: str = ""
+    ids: tuple[OtherId, ...] = ()
+
+
+@dataclass(slots=True)
+class OwnerSeries:
+    created_s: float
+    spent: Spent = field(default_factory=Spent)
+
+
+class Counters:
+    """All counters since `created_s`, a Unix time at which they were 0."""
+
+    def __init__(self, limits: Limits, created_s: float) -> None:
+        self.limits = limits
+        self.created_s = created_s
+        self.queries: dict[Shape, QuerySeries] = {}
+        self.owners: dict[Owner, OwnerSeries] = {}
+        self.node_nj: dict[tuple[str, str], int] = {}  #: by domain and grade
+        self.loss: dict[str, int] = {}
+        self.lost_cpu_ns = self.windows = self.unattributed = self.intervals = 0
+        self.folded: dict[str, int] = {}  #: by server: shapes without a series, in all intervals
+        self.named_cpu_ns: dict[str, tuple[int, int]] = {}  #: of the last interval
+        self._shapes: dict[str, Admission[Shape]] = {}  #: by server
+        self._names: dict[tuple[str, str], Admission[Owner]] = {}
+
+    def take(self, found: Interval, now_s: float, wall_s: float) -> Interval:
+        """Adds an interval; returns it with the names of the series.
+
+        `now_s`: the stream's time, `wall_s`: Unix time, for new series.
+        """
+        self._settle(found, now_s, wall_s)
+        folded = replace(found, queries=self._queries(found), owners=self._owners(found))
+        for shape, query in folded.queries.items():
+            series = self._query_series(shape, wall_s)
+            series.amounts.add(query.amounts)
+            if query.text:
+                series.text, series.rung = query.text, query.rung
+                series.ids = query.ids or series.ids
+        for owner, spent in folded.owners.items():
+            self._owner_series(owner, wall_s).spent.add(spent)
+        for domain, energy_nj in found.node_nj.items():
+            key = (domain, found.grade)
+            self.node_nj[key] = self.node_nj.get(key, 0) + energy_nj
+        for cause, count in found.loss.items():
+            self.loss[cause] = self.loss.get(cause, 0) + count
+        self.lost_cpu_ns += found.lost_cpu_ns
+        self.windows += found.windows
+        self.unattributed += found.unattributed
+        self.intervals += 1
+        self.named_cpu_ns = dict(found.named_cpu_ns)
+        return folded
+
+    def set_limits(self, limits: Limits) -> None:
+        """Applies from the next interval on."""
+        self.limits = limits
+        for shapes in self._shapes.values():
+            shapes.limit, shapes.lifetime_s = limits.shapes, limits.lifetime_s
+        for names in self._names.values():
+            names.lifetime_s = limits.lifetime_s
+
+    def restore_members(self) -> None:
+        """Gives the series that are there their places; for counters that were just restored."""
+        for shape in self.queries:
+            if shape.fingerprint not in (OTHER, RETIRED):
+                self._of_server(shape.server).restore([shape], 0.0)
+        for owner in self.owners:
+            if owner.kind in _NAMED_OWNERS and owner.name not in (OTHER, RETIRED):
+                self._of_kind(owner).restore([owner], 0.0)
+
+    def _settle(self, found: Interval, now_s: float, wall_s: float) -> None:
+        """Decides who has a series from this interval on."""
+        shapes: dict[str, dict[Shape, int]] = {server: {} for server in self._shapes}
+        for shape, query in found.queries.items():
+            if query.named:
+                shapes.setdefault(shape.server, {})[shape] = query.amounts.energy_nj
+        for server, weights in shapes.items():
+            for gone in self._of_server(server).admit(weights, now_s):
+                self._retire(gone, wall_s)
+        names: dict[tuple[str, str], dict[Owner, int]] = {}
+        for owner, spent in found.owners.items():
+            if owner.kind in _NAMED_OWNERS:
+                names.setdefault((owner.kind, owner.server), {})[owner] = spent.cpu_ns
+        for weights_of in names.values():
+            for left in self._of_kind(next(iter(weights_of))).admit(weights_of, now_s):
+                series = self.owners.pop(left, None)
+                if series is not None:
+                    self._owner_series(left._replace(name=RETIRED), wall_s).spent.add(series.spent)
+
+    def _retire(self, shape: Shape, wall_s: float) -> None:
+        series = self.queries.pop(shape, None)
+        if series is not None:
+            retired = self._query_series(shape._replace(fingerprint=RETIRED, database=""), wall_s)
+            retired.amounts.add(series.amounts)
+
+    def _queries(self, found: Interval) -> Mapping[Shape, Query]:
+        folded: dict[Shape, Query] = {}
+        for shape, query in found.queries.items():
+            if shape in self._of_server(shape.server):
+                folded[shape] = query
+                continue
+            other = Shape(shape.server, "", OTHER)
+            folded.setdefault(other, Query()).add(replace(query, text="", ids=(), named=False))
+            if query.named:
+                self.folded[shape.server] = self.folded.get(shape.server, 0) + 1
+        return folded
+
+    def _owners(self, found: Interval) -> Mapping[Owner, Spent]:
+        folded: dict[Owner, Spent] = {}
+        for owner, spent in found.owners.items():
+            known = owner.kind not in _NAMED_OWNERS or owner in self._of_kind(owner)
+            folded.setdefault(owner if known else owner._replace(name=OTHER), Spent()).add(spent)
+        return folded
+
+    def _of_server(self, server: str) -> Admission[Shape]:
+        if server not in self._shapes:
+            self._shapes[server] = Admission(self.limits.shapes, self.limits.lifetime_s)
+        return self._shapes[server]
+
+    def _of_kind(self, owner: Owner) -> Admission[Owner]:
+        key = (owner.kind, owner.server)
+        if key not in self._names:
+            self._names[key] = Admission(MAX_NAMES, self.limits.lifetime_s)
+        return self._names[key]
+
+    def _query_series(self, shape: Shape, wall_s: float) -> QuerySeries:
+        return self.queries.setdefault(shape, QuerySeries(wall_s))
+
+    def _owner_series(self, owner: Owner, wall_s: float) -> OwnerSeries:
+        return self.owners.setdefault(owner, OwnerSeries(wall_s))

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots as JSON, schema `qjoule.snapshot/1`: from an agent to who watches it.
+
+`encode` runs in the engine, `without_texts` (its own module) in the process that listens, `decode`
+at the other desk. What arrives there is hostile: sizes, types and figures are checked, texts are
+made safe.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from qjoule.errors import QjouleError
+from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.model.together_about import GRADES
+from qjoule.shapes.safe_text import sanitise
+from qjoule.snapshots import Snapshot
+from qjoule.typed_json import read_as
+
+SCHEMA = "qjoule.snapshot/1"
+MAX_BYTES = 8 << 20
+MAX_ROWS, MAX_TEXT, MAX_DOMAINS = 8192, 8192, 16
+_MOST = 1 << 63
+#: Not sent: each snapshot stands for itself, and the page of metrics has the histograms.
+_LEFT_OUT = frozenset({"parts", "impact", "latency_counts"})
+
+
+@dataclass(frozen=True)
+class _Document:
+    schema: str
+    name: str
+    elapsed_s: float
+    ended: bool
+    groups: tuple[str, ...]
+    interval: Attribution
+
+
+def encode(snapshot: Snapshot, name: str, groups: tuple[str, ...]) -> bytes:
+    """The last interval of a snapshot. `name`: what is watched."""
+    document = {
+        "schema": SCHEMA,
+        "name": name,
+        "elapsed_s": snapshot.elapsed_s,
+        "ended": snapshot.ended,
+        "groups": groups,
+        "interval": snapshot.interval,
+    }
+    return json.dumps(document, default=_plain, separators=(",", ":")).encode()
+
+
+def decode(content: bytes) -> tuple[Snapshot, str]:
+    """A snapshot, whose total is its interval, and the name of what is watched.
+
+    Raises `QjouleError` if it is not what an agent sends.
+    """
+    try:
+        return _decoded(content)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise QjouleError(f"what the agent sent is no {SCHEMA}: {error}") from None
+
+
+def _decoded(content: bytes) -> tuple[Snapshot, str]:
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    value = _safe(
+        json.loads(content.decode(), parse_constant=_refuse, parse_float=_number, parse_int=_whole)
+    )
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+        raise ValueError("another schema")
+    if isinstance(interval := value.get("interval"), dict):
+        for name in _LEFT_OUT:
+            interval.pop(name, None)
+    found: _Document = read_as(_Document, value, SCHEMA)
+    _check(found)
+    shown = Snapshot(found.interval, found.interval, found.elapsed_s, found.ended, found.groups)
+    return shown, found.name
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Row):
+        return {
+            name: of
+            for name, of in vars(value).items()
+            if name not in _LEFT_OUT and (name not in _defaults() or of != _defaults()[name])
+        }
+    if is_dataclass(value):
+        return {
+            one.name: getattr(value, one.name) for one in fields(value) if one.name not in _LEFT_OUT
+        }
+    return value.item()  # a number of numpy's
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Values of a row's fields that are left out, because reading gives them again."""
+    bare = Row({}, "", "", "", 0, 0, (0.0, 0.0), 0.0, 0)
+    has_none = (MISSING, MISSING)
+    return {
+        one.name: getattr(bare, one.name)
+        for one in fields(Row)
+        if (one.default, one.default_factory) != has_none
+    }
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not abs(value) < _MOST:
+        raise ValueError("a number is too large")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text) if len(text) < 21 else _MOST
+    if not -_MOST < value < _MOST:
+        raise ValueError("a number is too large")
+    return value
+
+
+def _safe(value: Any) -> Any:
+    """The same, with every text bounded and safe to show."""
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise ValueError("a text is too long")
+        return sanitise(value)
+    if isinstance(value, list):
+        return [_safe(one) for one in value]
+    if isinstance(value, dict):
+        return {_safe(name): _safe(one) for name, one in value.items()}
+    return value
+
+
+def _check(found: _Document) -> None:
+    interval = found.interval
+    rows = (*interval.rows, *interval.fixed)
+    if len(rows) > MAX_ROWS or len(interval.domains) > MAX_DOMAINS or len(found.groups) != 1:
+        raise ValueError("too many rows, domains or groups")
+    if found.elapsed_s < 0 or interval.trace.duration_s < 0:
+        raise ValueError("a time is negative")
+    if start := interval.trace.start:
+        datetime.fromisoformat(start)
+    if interval.energy_source.grade not in GRADES:
+        raise ValueError("an unknown grade")
+    for domain in interval.domains:
+        if set(domain.parts_nj) != set(PARTS):
+            raise ValueError("a domain lacks a part")
+        if sum(domain.parts_nj.values()) != domain.measured_nj:
+            raise ValueError("the parts of a domain do not add up to it")
+    if any(one.cpu_ns <= 0 for one in interval.servers):
+        raise ValueError("a server without CPU time")
+    for row in rows:
+        _check_row(row)
+    if any(row.kind != "queries" for row in interval.rows) or any(
+        row.kind == "queries" for row in interval.fixed
+    ):
+        raise ValueError("a row is of another kind")
+    if interval.domains:
+        total_nj = sum(row.energy_nj for row in interval.rows)
+        if total_nj != interval.main.parts_nj["queries"]:
+            raise ValueError("the statements do not add up to the queries")
+
+
+def _check_row(row: Row) -> None:
+    if row.kind not in PARTS or row.calls < 0 or row.cpu_ns < 0 or row.timed < 0:
+        raise ValueError("a row has an impossible figure")
+    if row.alone is not None and not (
+        row.alone.alone_s >= 0 and 0 <= row.alone.information_nats < 1e6
+    ):
+        raise ValueError("a row has an impossible figure")
+    latencies = (row.latency_ns_mean, row.latency_ns_p50, row.latency_ns_p95, row.latency_ns_p99)
+    if any(one is not None and not (math.isfinite(one) and one >= 0) for one in latencies):
+        raise ValueError("a row has an impossible latency")

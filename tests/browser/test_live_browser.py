@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's page in a real browser: a token, power by statement, one statement, hostile texts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_attribution import SHAPES, typical
+from qjoule.remote.wire import encode
+from qjoule.snapshots import Snapshot
+from remote_agent import GROUPS, RemoteAgent, snapshot_bytes
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not here"),
+    pytest.mark.xdist_group("browser"),
+]
+OPTIONS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--window-size=1200,900", "--disable-dev-shm-usage"),
+)
+ATTACKS = (
+    "<script>window.hacked=1</script>",
+    "</script><script>window.hacked=1</script>",
+    '"><img src="http://127.0.0.1:9/x" onerror="window.hacked=1">',
+    "javascript:window.hacked=1//{{7*7}}${window.hacked=1}",
+    "\u202eSELECT\u202c \u2028\u2029\x00\x1b[31m<!--<svg/onload=window.hacked=1>" + "A" * 5000,
+)
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteAgent]:
+    # The browser does not know the test's certificate; TLS has tests of its own.
+    found = RemoteAgent(tmp_path_factory.mktemp("agent"), tls=False, requests_per_second=200.0)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium.webdriver.chrome.service import Service  # noqa: PLC0415
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.get("data:,")
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong(browser: Any, agent: RemoteAgent) -> Iterator[None]:
+    """No script of a text ran, nothing broke the policy, and only the agent was asked."""
+    browser.get_log("browser")
+    browser.get_log("performance")
+    yield
+    assert browser.execute_script("return window.hacked") is None
+    said = [one["message"] for one in browser.get_log("browser")]
+    assert all("/snapshot" in one and "401" in one for one in said), said
+    events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
+    sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
+    urls = {event["params"]["request"]["url"] for event in sent}
+    assert urls <= {f"{agent.url}/", f"{agent.url}/snapshot", "data:,"}, urls
+
+
+def until(true: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def texts(browser: Any, selector: str) -> list[str]:
+    script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)"
+    found: list[str] = browser.execute_script(script, selector)
+    return found
+
+
+def open_with(browser: Any, agent: RemoteAgent, token: str) -> None:
+    browser.get(f"{agent.url}/")
+    until(lambda: browser.execute_script("return !document.getElementById('login').hidden"))
+    browser.find_element("id", "token").send_keys(agent.tokens[token])
+    browser.find_element("css selector", "#login button").click()
+
+
+def test_a_wrong_token_shows_nothing(browser: Any, agent: RemoteAgent) -> None:
+    open_with(browser, agent, "old")
+    until(lambda: "expired" in texts(browser, "#about")[0])
+    assert browser.execute_script("return document.querySelector('main').hidden")
+    assert not texts(browser, "#rows tr")
+
+
+def test_statements_are_shown_live(browser: Any, agent: RemoteAgent) -> None:
+    agent.show(snapshot_bytes())
+    open_with(browser, agent, "full")
+    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
+    assert texts(browser, "#rows button") == list(SHAPES)
+    about = texts(browser, "#about")[0]
+    assert "W package, measured (powercap)" in about and "lost: nothing" in about
+    assert texts(browser, "#host") == ["db1"]
+    assert texts(browser, "#legend li") == list(SHAPES)
+    browser.find_elements("css selector", "#rows button")[1].click()
+    assert texts(browser, "#shape") == [SHAPES[1]]
+    figures = dict(zip(texts(browser, "#figures dt"), texts(browser, "#figures dd"), strict=True))
+    assert figures["calls"] == "40" and figures["energy"].startswith("23.5 J (95 %: ")
+    agent.show(snapshot_bytes(duration_s=25.0))
+    until(lambda: "last 25 s" in texts(browser, "#about")[0])
+    until(lambda: browser.execute_script("return points.length") == 2)
+    assert browser.execute_script("return document.querySelectorAll('#chart canvas').length") == 1
+
+
+def test_without_the_scope_there_is_no_text(browser: Any, agent: RemoteAgent) -> None:
+    agent.show(snapshot_bytes())
+    open_with(browser, agent, "bare")
+    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
+    assert "SELECT" not in browser.page_source
+
+
+def test_hostile_texts_are_only_text(browser: Any, agent: RemoteAgent) -> None:
+    base = typical()
+    rows = tuple(
+        replace(row, shape=attack, server=attack[:200], keys={"fingerprint": attack[:200]})
+        for row, attack in zip(base.rows, ATTACKS, strict=True)
+    )
+    trace = replace(base.trace, host=ATTACKS[1], loss={ATTACKS[2]: 1})
+    attribution = replace(base, rows=rows, trace=trace)
+    agent.show(encode(Snapshot(attribution, attribution, 1.0), ATTACKS[0], GROUPS))
+    open_with(browser, agent, "full")
+    until(lambda: len(texts(browser, "#rows tr")) == len(ATTACKS))
+    for at in range(len(ATTACKS)):
+        button = browser.find_elements("css selector", "#rows button")[at]
+        browser.execute_script("arguments[0].click()", button)
+        (shown,) = texts(browser, "#shape")
+        assert "SELECT" in shown if at == len(ATTACKS) - 1 else shown == ATTACKS[at]
+        assert not {"\u202e", "\x00", "\x1b"} & set(shown)
+    assert texts(browser, "#rows button")[0] == ATTACKS[0]
+    assert browser.execute_script("return document.querySelectorAll('img, svg svg').length") == 0
+    wide = "return document.documentElement.scrollWidth <= window.innerWidth"
+    assert browser.execute_script(wide)
+
+
+def test_it_looks_as_it_should(browser: Any, agent: RemoteAgent, tmp_path: Path) -> None:
+    """A picture is drawn at all, on a narrow screen too."""
+    agent.show(snapshot_bytes())
+    browser.set_window_size(420, 800)
+    open_with(browser, agent, "full")
+    until(lambda: texts(browser, "#legend li"))
+    assert browser.save_screenshot(str(tmp_path / "narrow.png"))
+    assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
+    browser.set_window_size(1200, 900)

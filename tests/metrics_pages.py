@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads metrics pages with Prometheus's own parsers, and makes live streams of many shapes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_of
+from prometheus_client.parser import text_string_to_metric_families as text_of
+
+import fake_tracer
+from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
+from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
+from qjoule.engine.live_groups import PER_SERVER
+from qjoule.live.source import StreamSource
+from qjoule.metrics.families import EDGES_S
+from qjoule.stream.blocks import Stream
+from qjoule.trace.meta import Meta, Server
+
+WINDOW_NS = 100 * MS
+SERVERS = (Server(1, "db:1", "mysql", "8", rung="symbol"), Server(2, "db:2", rung="socket"))
+META = Meta(host="db1", servers=SERVERS)
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def samples(page: bytes, *, openmetrics: bool = False) -> dict[Key, float]:
+    """All samples by name and labels; a page that breaks the format is a `ValueError`."""
+    parse = openmetrics_of if openmetrics else text_of
+    found: dict[Key, float] = {}
+    for family in parse(page.decode()):
+        for one in family.samples:
+            key = (one.name, tuple(sorted(one.labels.items())))
+            assert key not in found, f"{key} comes twice"
+            found[key] = one.value
+    return found
+
+
+def exact(page: bytes, name: str) -> dict[str, Fraction]:
+    """The values of a counter as they are written, by the text of their labels."""
+    found = {}
+    for line in page.decode().splitlines():
+        if line.startswith((f"{name}{{", f"{name} ")):
+            labels, _, value = line.removeprefix(name).rpartition(" ")
+            found[labels] = Fraction(value)
+    return found
+
+
+def total(found: Mapping[Key, float], name: str, **labels: str) -> float:
+    """The sum over samples that have these labels."""
+    return sum(
+        value for (of, its), value in found.items() if of == name and labels.items() <= set(its)
+    )
+
+
+def query(shape: int, cpu_us: int, calls: int = 1, server: int = 1) -> dict[str, Any]:
+    latency = np.zeros(LATENCY_BUCKETS, np.uint32)
+    latency[20] = calls
+    return {
+        **{"owner_kind": OwnerKind.QUERY, "shape": shape, "server": server},
+        **{"cpu_ns": cpu_us * 1000, "calls": calls, "latency_ns": calls * 1_200_000},
+        "latency": latency,
+    }
+
+
+def window(number: int, rows: Sequence[dict[str, Any]], raw: int, dram: int = 0) -> bytes:
+    """A window with these sums, which ends with the counters at `raw` and `dram`."""
+    t0_ns = BEGIN_NS + number * WINDOW_NS
+    sums = [{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW_NS, **row} for row in rows]
+    t1_ns = t0_ns + WINDOW_NS
+    return (
+        energy(t1_ns, raw, dram) + (block(Block.AGGREGATE, *sums) if sums else b"") + flush(t1_ns)
+    )
+
+
+def opening(shapes: Iterable[int]) -> bytes:
+    begin = head() + task(BEGIN_NS, 8, TaskEvent.ALIVE, b"backup")
+    begin += task(BEGIN_NS, 7, TaskEvent.ALIVE, b"purge")
+    texts = b"".join(text(shape, b"SELECT %s" % letters(shape)) for shape in shapes)
+    return begin + texts + energy(BEGIN_NS, 0, 0)
+
+
+def letters(number: int) -> bytes:
+    """A name without digits, which are literals."""
+    return bytes(ord("a") + int(digit) for digit in str(number))
+
+
+def fingerprint_of(shape: int) -> str:
+    return fake_tracer.fingerprint(b"SELECT %s" % letters(shape), 0, False).fingerprint
+
+
+def source(windows: Sequence[bytes], shapes: Iterable[int]) -> StreamSource:
+    last = end(BEGIN_NS + len(windows) * WINDOW_NS)
+    stream = Stream(io.BytesIO(opening(shapes) + b"".join(windows) + last))
+    return StreamSource(stream, fake_tracer.fingerprint, META, groups=(PER_SERVER,))
+
+
+def is_monotone(before: Mapping[Key, float], after: Mapping[Key, float]) -> bool:
+    """Whether no counter that is on both pages fell. Those of processes begin with each process."""
+    endings = ("_total", "_bucket", "_count", "_sum")
+    of_processes = ("qjoule_agent_", "qjoule_store_", "qjoule_http_")
+    return all(
+        after[key] >= value
+        for key, value in before.items()
+        if key in after and key[0].endswith(endings) and not key[0].startswith(of_processes)
+    )
+
+
+assert EDGES_S[0] == "1.6e-05"

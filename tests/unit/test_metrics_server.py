@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that listens, beside clients that hang, flood, or send rubbish."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from metrics_pages import samples
+from qjoule.metrics import http as module
+from qjoule.metrics.board import Board
+from qjoule.metrics.families import Family, Sample
+from qjoule.metrics.http import MAX_REQUEST_BYTES, Bounds, listen_on
+from qjoule.metrics.server import MetricsServer
+
+FAMILY = Family("qjoule_test", "counter", "A test.", samples=[Sample((("a", "b"),), "3", "1.000")])
+
+
+class Serving:
+    """A server in a thread, as it is in its process."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.listening = listen_on("127.0.0.1", 0)
+        self.address = self.listening.getsockname()
+        self.board = Board()
+        self.board.show([FAMILY], time.monotonic(), 60.0)
+        self.server = MetricsServer(self.listening, self.board, bounds)
+        self._goes_on = True
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while self._goes_on:
+            self.server.step(0.02)
+
+    def close(self) -> None:
+        self._goes_on = False
+        self._thread.join(10)
+        self.listening.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, 10)
+
+    def send(self, request: bytes) -> bytes:
+        """What it answers; empty if it closes the connection without a word."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            return everything(connection)
+
+    def get(self, path: str, *headers: str) -> tuple[int, bytes]:
+        lines = [f"GET {path} HTTP/1.1", "Host: x", *headers, "", ""]
+        head, _, content = self.send("\r\n".join(lines).encode()).partition(b"\r\n\r\n")
+        return int(head.split()[1]), content
+
+
+def everything(connection: socket.socket) -> bytes:
+    found = b""
+    try:
+        while part := connection.recv(1 << 16):
+            found += part
+    except ConnectionError:
+        pass
+    return found
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    found = Serving(Bounds(8, 1000.0))
+    yield found
+    found.close()
+
+
+def test_a_page_is_served_in_both_formats(serving: Serving) -> None:
+    code, content = serving.get("/metrics")
+    assert code == 200
+    assert samples(content)["qjoule_test_total", (("a", "b"),)] == 3
+    code, content = serving.get("/metrics", "Accept: application/openmetrics-text; version=1.0.0")
+    assert code == 200 and content.endswith(b"# EOF\n")
+    assert samples(content, openmetrics=True)["qjoule_test_total", (("a", "b"),)] == 3
+
+
+def test_health_is_told_until_it_is_stale(serving: Serving) -> None:
+    assert serving.get("/healthz") == (200, b"ok\n")
+    serving.board.show([FAMILY], time.monotonic() - 100, 60.0)
+    assert serving.get("/healthz")[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "code"),
+    [
+        (b"\x00\xff\xfe\r\n\r\n", 400),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", 405),
+        (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"GET /metrics?x=y HTTP/1.0\n\n", 200),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", 200),
+        (b"GET " + b"a" * MAX_REQUEST_BYTES + b" HTTP/1.1\r\n\r\n", 431),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),  # TLS
+    ],
+)
+def test_rubbish_gets_its_answer(serving: Serving, request_bytes: bytes, code: int) -> None:
+    answer = serving.send(request_bytes)
+    assert answer == b"" or int(answer.split()[1]) == code
+    assert serving.get("/healthz")[0] == 200
+
+
+def test_a_header_of_a_gigabyte_is_cut_off(serving: Serving) -> None:
+    sent = 0
+    with serving.connect() as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        try:
+            while sent < 1 << 30:
+                connection.sendall(b"a" * (1 << 16))
+                sent += 1 << 16
+        except OSError:
+            pass
+    assert sent < 64 << 20, "the connection was closed, what was sent is in socket buffers"
+    assert serving.get("/healthz")[0] == 200
+    assert not serving.server._clients
+
+
+def test_those_who_hang_lose_their_place(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_S", 0.3)
+    with ExitStack() as stack:
+        for _ in range(20):  # more than there are places
+            stack.enter_context(serving.connect()).sendall(b"GET /metr")
+        assert serving.get("/healthz")[0] == 200
+
+
+def test_one_who_does_not_read_loses_its_place(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.3)
+    many = [Sample((("a", f"{n:0100d}"),), "1") for n in range(60_000)]
+    serving.board.show([Family("qjoule_test", "gauge", "", samples=many)], time.monotonic(), 60.0)
+    with serving.connect() as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        deadline = time.monotonic() + 20
+        while serving.server._answers.get(200, 0) == 0 or serving.server._clients:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_a_flood_is_answered_at_its_rate() -> None:
+    serving = Serving(Bounds(8, 10.0))
+    try:
+        codes = [serving.get("/metrics")[0] for _ in range(200)]
+    finally:
+        serving.close()
+    assert set(codes) == {200, 429}
+    assert codes[0] == 200
+    assert serving.server._answers[429] == codes.count(429)
+
+
+def test_its_own_answers_are_counted(serving: Serving) -> None:
+    serving.get("/nowhere")
+    content = serving.get("/metrics")[1]
+    assert samples(content)["qjoule_http_responses_total", (("code", "404"),)] == 1
+
+
+def test_what_does_not_fit_is_not_shown() -> None:
+    board = Board()
+    assert board.read() is None
+    assert board.show([FAMILY], 1.0, 2.0)
+    many = [Sample((("a", "x" * 1000),), "1")] * 20_000
+    assert not board.show([Family("big", "gauge", "", samples=many)], 3.0, 2.0)
+    assert board.read() == (1.0, 2.0, [as_read(FAMILY)])
+
+
+def test_what_the_listener_writes_does_not_reach_the_engine() -> None:
+    board = Board()
+    board._memory[:16] = b"\xff" * 16
+    assert board.show([FAMILY], 1.0, 2.0)
+    assert board.read() == (1.0, 2.0, [as_read(FAMILY)])
+
+
+def as_read(family: Family) -> Family:
+    """Tuples come back as lists."""
+    samples_read = [
+        Sample([list(pair) for pair in one.labels], one.value, one.created, [], one.count, [])  # type: ignore[arg-type]
+        for one in family.samples
+    ]
+    return Family(family.name, family.kind, family.help, family.unit, samples_read)
+
+
+def test_a_taken_address_is_an_error() -> None:
+    with listen_on("127.0.0.1", 0) as first, pytest.raises(OSError, match="in use"):
+        listen_on(*first.getsockname())
