@@ -18,7 +18,7 @@ def tree(tmp_path: Path) -> Path:
     """The inputs of the registry's headers, in a directory with a space in its name."""
     copy = tmp_path / "a tree"
     (copy / SERVERS).mkdir(parents=True)
-    for name in ("Makefile", "agent"):
+    for name in ("Makefile", "agent", "packaging"):
         (copy / name).symlink_to(TREE / name)
     for name in ("", "servers/"):
         part = f"attribution/src/qjoule/{name}__init__.py"

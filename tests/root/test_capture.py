@@ -20,7 +20,7 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 CANARY = "canary-4711"
 STATEMENTS = 300
-STOPPED_S = 5.0
+STOPPED_S = 20.0
 MB = 1 << 20
 
 

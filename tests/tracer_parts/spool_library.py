@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,9 @@ def _library() -> ctypes.CDLL:
     sources = ("tracer/spool.c", "tracer/stream.c")
     loaded = compiled(*sources, compiler="gcc", flags=(*flags, *traps), libraries=("-lzstd",))
     loaded.spool_new.restype = loaded.stream_new.restype = ctypes.c_void_p
-    loaded.spool_new.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_bool]
+    files = ctypes.POINTER(ctypes.c_int)
+    sizes: list[Any] = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_bool]
+    loaded.spool_new.argtypes = [files, ctypes.c_uint, *sizes]
     loaded.stream_new.argtypes = [ctypes.c_int, ctypes.c_void_p]
     loaded.spool_free.argtypes = loaded.stream_free.argtypes = [ctypes.c_void_p]
     loaded.stream_add.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
@@ -39,10 +41,13 @@ def _library() -> ctypes.CDLL:
 
 
 class TracerStream:
-    """A stream to `pipe`, with its bulk in `spool`, both descriptors."""
+    """A stream to `pipe`, with its bulk in `spools`, all descriptors. Several are a ring."""
 
-    def __init__(self, pipe: int, spool: int, limit: int, *, compress: bool) -> None:
-        self._spool = _library().spool_new(spool, limit, compress)
+    def __init__(
+        self, pipe: int, spools: Sequence[int], limit: int, *, turn_ns: int = 0, compress: bool
+    ) -> None:
+        files = (ctypes.c_int * len(spools))(*spools)
+        self._spool = _library().spool_new(files, len(spools), limit, turn_ns, compress)
         self._stream = _library().stream_new(pipe, self._spool)
 
     def add(self, kind: Block, records: Records) -> None:
@@ -71,7 +76,7 @@ def tracer_stream(
     """A stream into two files. A file takes everything at once, as a fast reader does."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     ends = os.open(pipe, flags, 0o600), os.open(spool, flags, 0o600)
-    written = TracerStream(*ends, limit, compress=compress)
+    written = TracerStream(ends[0], ends[1:], limit, compress=compress)
     try:
         yield written
     finally:

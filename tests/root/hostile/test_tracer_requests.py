@@ -148,7 +148,7 @@ def test_rings_altogether(loaded: socket.socket) -> None:
     [
         (Kind.ATTACH, PROGRAM),
         (Kind.ATTACH, "on_alive"),
-        (Kind.ATTACH, "on_recv"),  # of the right kind, but not loaded
+        (Kind.ATTACH, "postgres_recv"),  # of the right kind, but not loaded
         (Kind.ITERATOR, PROGRAM),
         (Kind.ITERATOR, "on_switch"),
     ],

@@ -17,20 +17,20 @@ from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.servers.other_ids import OtherIds
 from qjoule.spool.files import names_of, spool_of
-from qjoule.spool.names import Counted, Ended, Metered, NamesWriter, Spooled, Untraced
-from qjoule.stream import rows
+from qjoule.spool.names import Counted, Ended, Metered, MeterReading, NamesWriter, Untraced
+from qjoule.stream import valid
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.losses import Losses, known_causes
-from qjoule.stream.metering import Metering, with_meter
+from qjoule.stream.metering import RawMetering, with_meter
 from qjoule.stream.named import Fingerprint
 from qjoule.stream.session_news import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
 from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
+from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Captured, Meta, Server
-from qjoule.trace.writer import replace_meta
 
 #: Stream time between two looks at servers, applications and meters.
 LOOK_NS = 1_000_000_000
@@ -49,18 +49,19 @@ class Capture:
         *,
         watch: Watch | None = None,
         reports: TagSource | None = None,
-        meter: Metering | None = None,
+        meter: RawMetering | None = None,
         client_tags: bool = False,
         ids: OtherIds | None = None,
+        names: NamesWriter | None = None,
     ) -> None:
-        """`directory`: of the trace, with the folder that its spool is in. Raises `OSError`."""
+        """`directory`: of the trace, with the folder that its spool is in; `names`: where names go
+        in place of a file there. Raises `OSError`.
+        """
         self._directory = directory
-        self._file = names_of(directory).open("wb", buffering=0)
-        self._names = NamesWriter(self._file)
+        self._names = names or NamesWriter(names_of(directory).open("wb", buffering=0))
         self._announced = Announced(meta)
-        self._statements = Statements(
-            fingerprint, capture=meta.literals, ids=ids, on_named=self._names.add
-        )
+        self._fingerprint, self._ids = fingerprint, ids
+        self._statements = self._new_statements()
         self._tags = ClientTags(on_tags=self._names.add)
         self._losses = Losses()
         self._watch = watch
@@ -109,10 +110,9 @@ class Capture:
             raise QjouleError(f"{path}: {error.strerror}; what came before is kept") from None
         finally:
             meta = replace(self.meta, stopped=stream.stopped)
+            self._names.close()
             with suppress(OSError):
-                os.fsync(self._file.fileno())
                 replace_meta(self._directory, meta)
-            self._file.close()
         return meta
 
     def add(self, frame: Frame) -> None:
@@ -130,12 +130,13 @@ class Capture:
             case Block.TASK:
                 self._names.add(frame.records)
                 if self._watch is not None:
-                    self._watch.tasks(frame.records[rows.valid_tasks(frame.records)])
+                    self._watch.tasks(frame.records[valid.valid_tasks(frame.records)])
             case Block.LOSS:
                 self._losses.add(frame.records[known_causes(frame.records)])
             case Block.SPOOLED:
                 self._spooled(frame)
             case Block.FLUSH:
+                self._statements.drop_rows()
                 if frame.t_ns >= self._looked_ns + LOOK_NS:
                     self._looked_ns = frame.t_ns
                     self._look_around(frame.t_ns)
@@ -147,10 +148,17 @@ class Capture:
                 self._names.flush()
 
     def _spooled(self, frame: Frame) -> None:
-        frames, size, queries = frame.records[0].tolist()
+        frames, size, queries, *segment = frame.records[0].tolist()
         self.captured = replace(self.captured, frames=frames, queries=queries, bytes=size)
-        self._names.add(Spooled(frames))
-        self._names.flush()
+        self._names.spooled(frames, *segment)
+
+    def _new_statements(self) -> Statements:
+        return Statements(
+            self._fingerprint,
+            capture=self._announced.meta.literals,
+            ids=self._ids,
+            on_named=self._names.add,
+        )
 
     def _look_around(self, t_ns: int, *, everything: bool = False) -> None:
         self._hear(everything=everything)
@@ -173,8 +181,9 @@ class Capture:
             lost, unverified = self._reports.lost, self._reports.unverified
         if self._meter is not None:
             bad = self._meter.bad
-            if readings := self._meter.take().to_pylist():
-                self._names.add(Metered(tuple(readings)))
+            if readings := self._meter.readings():
+                rows = (MeterReading(one.t_ns, one.stamp_ns, one.raw) for one in readings)
+                self._names.add(Metered(tuple(rows)))
             self._announced.meta = with_meter(self._announced.meta, self._meter.info)
         if everything and (lost or unverified or bad):
             self._names.add(Counted(lost, unverified, bad))

@@ -8,16 +8,16 @@ and the reader looks for the next one. What is missing is counted in `Damage`, n
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
-import pyarrow as pa
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64
 
 from qjoule.contract import CONTRACT_VERSION, FRAME, FRAME_BYTES, FRAME_MAGIC, Codec
 from qjoule.errors import QjouleError
+from qjoule.late import pa
 
 _MAGIC = struct.pack("<I", FRAME_MAGIC)
 _CHECKSUM_AT = FRAME.fields["checksum"][1] if FRAME.fields is not None else 0
@@ -48,14 +48,15 @@ class Damage:
 class SpoolReader:
     """Iterates over the whole frames of `file`, a seekable file.
 
-    The numbers of frames ascend. A frame that repeats a number, or precedes it, is left out.
+    `more`: asked where no whole frame is left, whether to look there again. The numbers of frames
+    ascend. A frame that repeats a number, or precedes it, is left out.
 
     Raises:
-        QjouleError: another version of qjoule wrote it.
+        QjouleError: another version of qjoule wrote it, or a machine of another byte order.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, more: Callable[[], bool] | None = None) -> None:
+        self._file, self._more = file, more
         self._at = 0
         self._number = 0
         self.damage = Damage()
@@ -67,10 +68,18 @@ class SpoolReader:
 
     def __iter__(self) -> Iterator[SpoolFrame]:
         self._file.seek(0)
+        if self._file.read(len(_MAGIC)) == _MAGIC[::-1]:
+            raise QjouleError(
+                "the recording was captured on a machine of another byte order: convert it there"
+            )
+        growing = self._more is not None
         while True:
             begin = self._at
             frame = self._frame(begin)
             if frame is None:
+                if growing:
+                    growing = self._more is not None and self._more()
+                    continue  # also once more after the last time
                 found = self._search(begin + 1)
                 self.damage.bytes += (self._size() if found is None else found) - begin
                 if found is None:
@@ -84,28 +93,14 @@ class SpoolReader:
 
     def _frame(self, at: int) -> SpoolFrame | None:
         """The whole frame that begins at `at`, or None."""
-        self._file.seek(at)
-        head = self._file.read(FRAME.itemsize)
-        if len(head) < FRAME.itemsize or not head.startswith(_MAGIC):
+        found = stored_frame(self._file, at)
+        if found is None:
             return None
-        fields = np.frombuffer(head, FRAME)[0]
-        stored_bytes, number = int(fields["stored_bytes"]), int(fields["number"])
-        if stored_bytes > _MOST_STORED_BYTES or fields["bytes"] > FRAME_BYTES:
+        payload = found.payload
+        if payload is None or found.number <= self._number:
             return None
-        stored = self._file.read(stored_bytes)
-        if len(stored) < stored_bytes or _checksum(head, stored) != fields["checksum"]:
-            return None
-        # Only now: a flipped bit in the version is damage, not another version.
-        if fields["version"] != CONTRACT_VERSION:
-            raise QjouleError(
-                f"the recording was captured by a qjoule of contract version {fields['version']}, "
-                f"this one reads {CONTRACT_VERSION}: convert it with the qjoule that recorded it"
-            )
-        payload = _unpacked(stored, int(fields["codec"]), int(fields["bytes"]))
-        if payload is None or number <= self._number:
-            return None
-        self._at = at + FRAME.itemsize + stored_bytes
-        return SpoolFrame(number, int(fields["t_ns"]), payload, number - self._number - 1)
+        self._at = at + found.size
+        return SpoolFrame(found.number, found.t_ns, payload, found.number - self._number - 1)
 
     def _search(self, begin: int) -> int | None:
         """Where the next whole frame begins, at `begin` or later."""
@@ -133,9 +128,66 @@ class SpoolReader:
         return self._file.seek(0, 2)
 
 
+@dataclass(frozen=True)
+class StoredFrame:
+    """A whole frame as it is stored; its checksum is right."""
+
+    number: int
+    t_ns: int
+    head: bytes
+    stored: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + len(self.stored)
+
+    @property
+    def payload(self) -> bytes | None:
+        """The blocks; None: it cannot be unpacked."""
+        fields = np.frombuffer(self.head, FRAME)[0]
+        return _unpacked(self.stored, int(fields["codec"]), int(fields["bytes"]))
+
+
+def stored_frame(file: BinaryIO, at: int) -> StoredFrame | None:
+    """The whole frame that begins at `at`; None: none does.
+
+    Raises:
+        QjouleError: another version of qjoule wrote it.
+    """
+    file.seek(at)
+    head = file.read(FRAME.itemsize)
+    if len(head) < FRAME.itemsize or not head.startswith(_MAGIC):
+        return None
+    fields = np.frombuffer(head, FRAME)[0]
+    stored_bytes = int(fields["stored_bytes"])
+    if stored_bytes > _MOST_STORED_BYTES or fields["bytes"] > FRAME_BYTES:
+        return None
+    stored = file.read(stored_bytes)
+    if len(stored) < stored_bytes or _checksum(head, stored) != fields["checksum"]:
+        return None
+    # Only now: a flipped bit in the version is damage, not another version.
+    if fields["version"] != CONTRACT_VERSION:
+        raise QjouleError(
+            f"the recording was captured by a qjoule of contract version {fields['version']}, "
+            f"this one reads {CONTRACT_VERSION}: convert it with the qjoule that recorded it"
+        )
+    return StoredFrame(int(fields["number"]), int(fields["t_ns"]), head, stored)
+
+
+def encoded_frame(number: int, t_ns: int, payload: bytes) -> bytes:
+    """A frame as the tracer would write it, not compressed."""
+    head = np.zeros(1, FRAME)
+    head["magic"], head["version"] = FRAME_MAGIC, CONTRACT_VERSION
+    head["number"], head["t_ns"] = number, t_ns
+    head["bytes"] = head["stored_bytes"] = len(payload)
+    head["checksum"] = _checksum(head.tobytes(), payload)
+    return head.tobytes() + payload
+
+
 def _checksum(head: bytes, stored: bytes) -> int:
-    zeroed = head[:_CHECKSUM_AT] + bytes(8) + head[_CHECKSUM_AT + 8 :]
-    return xxh3_64_intdigest(zeroed + stored)
+    digest = xxh3_64(head[:_CHECKSUM_AT] + bytes(8) + head[_CHECKSUM_AT + 8 :])
+    digest.update(stored)  # without a copy of it
+    return digest.intdigest()
 
 
 def _unpacked(stored: bytes, codec: int, size: int) -> bytes | None:

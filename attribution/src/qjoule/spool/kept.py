@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-import pyarrow as pa
-
+from qjoule.late import pa
 from qjoule.spool.names import Counted, Metered, News, Untraced
 from qjoule.stream.following import untraced_cpu_ns
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
 from qjoule.tags.reported_calls import Call
+from qjoule.trace.arrow import schema
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Meta, MeterInfo, Server
-from qjoule.trace.schema import METER
 
 
 class Kept(KeptCalls):
@@ -39,18 +38,31 @@ class Kept(KeptCalls):
                 case Untraced():
                     self._untraced |= dict.fromkeys(line.tgids, line.process)
                 case Metered():
-                    readings += line.rows
+                    readings += [asdict(one) for one in line.rows]
                 case Counted():
                     counted = line
         super().__init__(calls)
         self._changes = meta.changes
         self._cpu_ns: Counter[str] = Counter()
-        self._readings = pa.Table.from_pylist(readings, METER)
+        self._readings = pa.Table.from_pylist(readings, schema.METER)
         self.info: MeterInfo | None = meta.meter
         self.lost, self.unverified = counted.lost_calls, counted.unverified_calls
         self.bad = counted.bad_meter_lines
         self.learnt: list[Callable[[Server], object]] = []
         self.news = 0
+
+    def is_now(self, later: Kept) -> bool:
+        """Takes over what became known since, as far as it changes no row that was already made.
+
+        False: rows would differ.
+        """
+        if later.has_calls or later._unseen or later._untraced != self._untraced:
+            return False
+        if later.info != self.info:
+            return False
+        self._changes, self._readings = later._changes, later._readings
+        self.lost, self.unverified, self.bad = later.lost, later.unverified, later.bad
+        return True
 
     # ---- untraced servers: qjoule.stream.ingest.Watching -----------------------------------------
 
@@ -89,5 +101,5 @@ class Kept(KeptCalls):
 
     def take(self) -> pa.Table:
         """All readings, at once."""
-        readings, self._readings = self._readings, METER.empty_table()
+        readings, self._readings = self._readings, schema.METER.empty_table()
         return readings

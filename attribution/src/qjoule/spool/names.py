@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
-from qjoule.contract import TASK
-from qjoule.servers.startup import Startup
+from qjoule.contract import TASK, Loss
 from qjoule.shapes.other_id import OtherId
 from qjoule.stream.blocks import Records
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import Named, ToldId
+from qjoule.stream.part import LostBefore, PartOf
 from qjoule.stream.session_news import SessionNews
-from qjoule.tags.definitions import Tags
+from qjoule.stream.valid import TIME_LIMIT_NS
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
+from qjoule.trace.vocabulary import DIALECTS, SESSION_EVENTS
+from qjoule.typed_json import read_as
 
 _CHECKSUM_CHARACTERS = 16
 #: The longest line: a shape's text, or the task events of one write. Longer ones are damage.
@@ -65,10 +70,34 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Metered:
-    """Readings of an external meter, as rows of the table `meter`."""
+class MeterReading:
+    """A row of the table `meter`."""
 
-    rows: tuple[dict[str, Any], ...]
+    t_ns: int
+    stamp_ns: int | None
+    raw: int
+
+
+@dataclass(frozen=True)
+class Metered:
+    """Readings of an external meter."""
+
+    rows: tuple[MeterReading, ...]
+
+
+@dataclass(frozen=True)
+class SegmentBegins:
+    """First line of what is needed from a segment of a ring on: see `qjoule.spool.ring_files`.
+
+    `frame`: number of its first frame. All that ran since `begin_ns` is in it or later. `lost` and
+    `counted`: until then.
+    """
+
+    segment: int
+    frame: int
+    begin_ns: int
+    lost: tuple[LostBefore, ...] = ()
+    counted: Counted = Counted()
 
 
 #: What a line may say. TASK records stand for themselves.
@@ -84,6 +113,7 @@ News = (
     | Untraced
     | Counted
     | Metered
+    | PartOf
     | Records
 )
 
@@ -97,8 +127,7 @@ class NamesWriter:
 
     def add(self, news: News) -> None:
         """Adds a line to the next `flush`."""
-        line = json.dumps(_encoded(news), separators=(",", ":")).encode()
-        self._lines.append(xxh3_64_hexdigest(line).encode() + b" " + line + b"\n")
+        self._lines.append(line_of(news))
 
     def flush(self) -> None:
         """Writes the lines. Raises `OSError`."""
@@ -107,39 +136,85 @@ class NamesWriter:
         while left.nbytes:
             left = left[self._file.write(left) :]
 
+    def spooled(self, frames: int, segment: int, segment_begins: int) -> None:
+        """All that these frames refer to was added before. Raises `OSError`.
+
+        The segment is of a ring, see `qjoule.spool.ring_names`.
+        """
+        del segment, segment_begins
+        self.add(Spooled(frames))
+        self.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def line_of(news: News | SegmentBegins) -> bytes:
+    """What `NamesWriter` writes of it."""
+    line = json.dumps(_encoded(news), separators=(",", ":")).encode()
+    return xxh3_64_hexdigest(line).encode() + b" " + line + b"\n"
+
 
 class NamesReader:
-    """Iterates over the lines of `file`. `damaged` counts those that cannot be read."""
+    """Iterates over the lines of `file`. `damaged` counts those that cannot be read.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    Args:
+        only: leaves out lines of other kinds, without decoding them; see `of_times` and others.
+        more: asked at the end of the file, whether to look there again.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        only: AbstractSet[bytes] | None = None,
+        more: Callable[[], bool] | None = None,
+    ) -> None:
+        self._file, self._only, self._more = file, only, more
         self.damaged = 0
 
     def __iter__(self) -> Iterator[News]:
-        while line := self._file.readline(_MOST_LINE_BYTES):
-            news = _read(line)
+        while line := self._line():
+            text = _checked(line)
+            if text is not None and self._only is not None and _kind(text) not in self._only:
+                continue
+            news = None if text is None else _read(text)
             if news is None:
                 self.damaged += 1
             else:
                 yield news
 
+    def _line(self) -> bytes:
+        while True:
+            line = self._file.readline(_MOST_LINE_BYTES)
+            if line.endswith(b"\n") or self._more is None or len(line) == _MOST_LINE_BYTES:
+                return line
+            self._file.seek(-len(line), 1)
+            if not self._more():
+                return self._file.readline(_MOST_LINE_BYTES)
 
-def _read(line: bytes) -> News | None:
+
+def _checked(line: bytes) -> bytes | None:
+    """What a line says, unless it is damaged."""
     checksum, text = line[:_CHECKSUM_CHARACTERS], line[_CHECKSUM_CHARACTERS + 1 : -1]
-    if not line.endswith(b"\n") or checksum != xxh3_64_hexdigest(text).encode():
-        return None
+    whole = line.endswith(b"\n") and checksum == xxh3_64_hexdigest(text).encode()
+    return text if whole else None
+
+
+def _kind(text: bytes) -> bytes:
+    """The name of the one thing that a line says."""
+    return text[2 : text.find(b'"', 2)]
+
+
+def _read(text: bytes) -> News | None:
     try:
         return _decoded(json.loads(text))
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-    ):  # whole, but of a version that says it differently
+    except (ValueError, RecursionError):  # whole, but of a version that says it differently
         return None
 
 
-def _encoded(news: News) -> dict[str, Any]:
+def _encoded(news: News | SegmentBegins) -> dict[str, Any]:
     kind = _KINDS.get(type(news))
     if kind is None:
         assert isinstance(news, np.ndarray)
@@ -150,33 +225,63 @@ def _encoded(news: News) -> dict[str, Any]:
     return {kind: fields}
 
 
-def _decoded(line: dict[str, Any]) -> News | None:
-    ((kind, fields),) = line.items()
-    decode = _DECODERS.get(kind)
-    return None if decode is None else decode(fields)
+def _decoded(line: Any) -> News:
+    """What a line says. Raises `ValueError`: a capture may come from anywhere."""
+    if not isinstance(line, dict) or len(line) != 1:
+        raise ValueError("it says not one thing")
+    ((name, fields),) = line.items()
+    if name == "tasks":
+        return np.frombuffer(base64.b64decode(read_as(str, fields, "tasks")), TASK)
+    kind = _BY_NAME.get(name)
+    if kind is None or not isinstance(fields, dict):
+        raise ValueError("it says nothing that is known")
+    _check_values(fields)
+    captured, told = fields.pop("captured", None), fields.pop("ids", [])
+    if not isinstance(told, list):
+        raise ValueError("ids are a list")
+    if kind is ToldId:
+        return ToldId(read_as(int, fields.get("shape"), name), _other_id(fields.get("id")))
+    news: News = read_as(kind, fields, name)
+    if isinstance(news, Named):
+        statement = read_as(str | None, captured, name)
+        ids = tuple(_other_id(one) for one in told)
+        kept = None if statement is None else base64.b64decode(statement)
+        return replace(news, captured=kept, ids=ids)
+    return news
 
 
-def _named(fields: dict[str, Any]) -> Named:
-    captured, ids = fields.pop("captured"), tuple(OtherId(*one) for one in fields.pop("ids"))
-    return Named(**fields, captured=captured and base64.b64decode(captured), ids=ids)
+def _other_id(values: Any) -> OtherId:
+    found = read_as(tuple[str | None, ...], values, "id")
+    if len(found) != len(OtherId._fields) or any(found[at] is None for at in (0, 2, 3)):
+        raise ValueError("an id lacks a field")
+    return OtherId(*found)
 
 
-def _session(fields: dict[str, Any]) -> SessionNews:
-    startup = fields.pop("startup")
-    if startup is not None:
-        startup = Startup(**(startup | {"tags": _tags(startup["tags"])}))
-    return SessionNews(**fields, startup=startup)
+def _check_values(value: Any, name: str = "") -> None:
+    """Raises `ValueError` for a number or a text that no column of a trace can hold."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check_values(one, key)
+    elif isinstance(value, list):
+        for one in value:
+            _check_values(one, name)
+    elif isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int) and not 0 <= value < _BOUNDS.get(name, TIME_LIMIT_NS):
+        raise ValueError(f"{name} is out of range")
 
 
-def _with_tags(fields: dict[str, Any]) -> dict[str, Any]:
-    return fields | {"tags": _tags(fields["tags"])}
-
-
-def _tags(pairs: list[list[str]]) -> Tags:
-    return tuple((key, value) for key, value in pairs)
-
-
-_KINDS = {
+#: By the name of a field; others are less than TIME_LIMIT_NS.
+_BOUNDS = {
+    **dict.fromkeys(("shape", "session", "number", "raw"), 1 << 64),
+    **dict.fromkeys(("cpu", "pid", "tgid", "tgids", "stream"), 1 << 32),
+    "server": 1 << 16,
+    "dialect": len(DIALECTS),
+    "cause": len(Loss),
+    "event": len(SESSION_EVENTS),
+    "status": 4,
+}
+_KINDS: dict[type, str] = {
     Named: "shape",
     ToldId: "id",
     SessionNews: "session",
@@ -188,18 +293,18 @@ _KINDS = {
     Untraced: "untraced",
     Counted: "counted",
     Metered: "meter",
+    PartOf: "part",
+    SegmentBegins: "segment",
 }
-_DECODERS: dict[str, Callable[[Any], News]] = {
-    "shape": _named,
-    "session": _session,
-    "id": lambda fields: ToldId(fields["shape"], OtherId(*fields["id"])),
-    "tags": lambda fields: Tagged(**_with_tags(fields)),
-    "call": lambda fields: KeptCall(**_with_tags(fields)),
-    "unseen": lambda fields: Call(**_with_tags(fields)),
-    "frames": lambda fields: Spooled(**fields),
-    "end": lambda fields: Ended(**fields),
-    "untraced": lambda fields: Untraced(fields["process"], tuple(fields["tgids"])),
-    "counted": lambda fields: Counted(**fields),
-    "meter": lambda fields: Metered(tuple(fields["rows"])),
-    "tasks": lambda fields: np.frombuffer(base64.b64decode(fields), TASK),
-}
+_BY_NAME = {name: kind for kind, name in _KINDS.items()}
+
+
+def _kinds(*kinds: type) -> frozenset[bytes]:
+    return frozenset(_KINDS[kind].encode() for kind in kinds)
+
+
+_MARKS = _kinds(Spooled, Ended, PartOf)
+#: Lines that segments and owners need, lines that queries need, and what `Kept` keeps.
+of_times = _MARKS | {b"tasks"}
+of_queries = _MARKS | _kinds(Named, ToldId, SessionNews, Tagged)
+of_kept = _kinds(KeptCall, Call, Untraced, Counted, Metered)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from qjoule.contract import COUNTER_NAMES, Block, Grade
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Frame, Records
-from qjoule.stream.rows import TIME_LIMIT_NS
+from qjoule.stream.valid import TIME_LIMIT_NS
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
-from qjoule.trace.schema import DOMAIN_KINDS
+from qjoule.trace.vocabulary import DOMAIN_KINDS
 
 _CPUS, _PACKAGES = 1 << 16, 1 << 16
 
@@ -35,12 +35,15 @@ class Announced:
         self.domains: dict[int, DomainInfo] = {}  #: by the domain number that readings carry
         self.packages: npt.NDArray[np.int32] = np.full(_CPUS, -1, np.int32)  #: by CPU; -1 unknown
         self.invalid = 0  #: records that contradict the contract
+        self.begun = False  #: a hello was taken in
 
     def add(self, frame: Frame) -> bool:
         """Takes in a block. Returns false if it is of another kind."""
         match frame.kind:
             case Block.HELLO:
-                self._hello(frame.records[0])
+                if not self.begun:  # each segment of a ring repeats it
+                    self._hello(frame.records[0])
+                self.begun = True
             case Block.CPU:
                 self._cpus(frame.records)
             case Block.DOMAIN:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from qjoule.late import pa
 from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import dialect_of
 from qjoule.tags.definitions import Tags
-from qjoule.tags.maps import TAGS
+from qjoule.tags.maps import tags_type
 
 #: Tags of queries that have not ended. Beyond this number the oldest are forgotten.
 MAX_QUERIES = 100_000
@@ -110,7 +110,7 @@ class ClientTags:
         offsets = called.offsets.to_numpy(zero_copy_only=False)
         better = (np.diff(offsets) == 0) & said.is_valid().to_numpy(zero_copy_only=False)
         which = np.where(better, np.arange(len(said)) + len(said), np.arange(len(said)))
-        return pa.concat_arrays([called.cast(TAGS), said]).take(pa.array(which))
+        return pa.concat_arrays([called.cast(tags_type()), said]).take(pa.array(which))
 
     def _said(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None
@@ -119,7 +119,7 @@ class ClientTags:
         codes, found = self.together(queries, hashes, connections)
         if not any(found):
             return None
-        return pa.array([tags or None for tags in found], TAGS).take(pa.array(codes))
+        return pa.array([tags or None for tags in found], tags_type()).take(pa.array(codes))
 
     def together(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None = None

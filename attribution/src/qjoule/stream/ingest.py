@@ -14,41 +14,39 @@ import pyarrow as pa
 
 from qjoule.contract import Block
 from qjoule.servers.other_ids import OtherIds
-from qjoule.stream import rows
+from qjoule.stream import rows, valid
 from qjoule.stream.announced import Announced
+from qjoule.stream.batch_clock import BATCH_NS, BatchClock
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags, Tagged
 from qjoule.stream.following import Watching
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import Metering, with_meter
 from qjoule.stream.named import Fingerprint, Named, ToldId
+from qjoule.stream.own_losses import OwnLosses
 from qjoule.stream.owners import Owners
+from qjoule.stream.part import PartOf
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Queries, Span
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.session_news import SessionNews
 from qjoule.stream.sessions import Sessions
+from qjoule.stream.share import Share
 from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Meta
-from qjoule.trace.schema import (
+from qjoule.trace.schema import METER
+from qjoule.trace.vocabulary import (
     INVALID_CAUSE,
-    METER,
     METER_CAUSE,
     SPOOL_CAUSE,
     TAGS_CAUSE,
     UNVERIFIED_CAUSE,
 )
 
-#: A shorter batch loses less in a crash, but even a small batch takes 10 ms of CPU time.
-BATCH_NS = 2_000_000_000
-#: A batch of this many records is closed after a quarter of that time: larger batches cost no less.
-FULL_RECORDS = 100_000
-#: A batch is closed at this many records even if the stream's clock stands still.
-BATCH_RECORDS = 1_000_000
-
 Tables = Mapping[str, pa.Table]
+_OF_QUERIES = (Block.QUERY, Block.CHILD)
 
 
 class Ingest:
@@ -57,6 +55,7 @@ class Ingest:
     `meta` starts with what the caller knows (host, servers, …); the stream completes it. The caller
     may replace it at any time, for instance when a server is found later. `client_tags`: also read
     the tags that clients set for a connection. `ids`: also find other tools' ids of statements.
+    `share`: makes only these tables, in the same batches as all of them.
     Records that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
     """
 
@@ -73,14 +72,16 @@ class Ingest:
         meter: Metering | None = None,
         watch: Watching | None = None,
         ids: OtherIds | None = None,
+        share: Share = Share.ALL,
     ) -> None:
         self._announced = Announced(meta)
+        self._share = share
         self._watch = watch
         self._news = 0  #: of the watch, as of the meta
         if watch is not None:
             watch.learnt.append(self._announced.follow)
         self._sink = sink
-        self._batch_ns = batch_ns
+        self._clock = BatchClock(batch_ns)
         self._reports = reports
         self._meter = meter
         self._statements = Statements(
@@ -103,13 +104,10 @@ class Ingest:
             reports=reports,
             client_tags=client_tags,
         )
-        self._clock_ns = 0  #: latest time in the stream
-        self._sent_ns = 0  #: every segment that began before this has been sent
-        self._flushed_ns = 0
-        self._losses = Losses()
+        self._part: PartOf | None = None
+        self._losses, self._own_losses = Losses(), OwnLosses()
         self._invalid = 0
         self.missing_frames = 0  #: of a capture, that are known to be missing
-        self._written: dict[str, int] = {}  #: loss counted here, as last written
 
     @property
     def meta(self) -> Meta:
@@ -122,9 +120,10 @@ class Ingest:
 
     def add(self, frame: Frame) -> None:
         """Takes in one block; may hand a batch to the sink."""
+        begun = self._announced.begun
         if self._announced.add(frame):
-            if frame.kind is Block.HELLO:
-                self._clock_ns = self._flushed_ns = int(frame.records["t_ns"][0])
+            if frame.kind is Block.HELLO and not begun:
+                self._clock.begin(int(frame.records["t_ns"][0]))
             return
         match frame.kind:
             case Block.TEXT:
@@ -135,7 +134,7 @@ class Ingest:
                 met = frame.records[0]
                 self._transactions.met(int(met["session"]), int(met["event"]), int(met["t_ns"]))
             case Block.TASK:
-                self._add_tasks(self._keep(frame.records, rows.valid_tasks(frame.records)))
+                self._add_tasks(self._keep(frame.records, valid.valid_tasks(frame.records)))
             case Block.FLUSH:
                 self._look_around()
                 self._advance(frame.t_ns, sent=True)
@@ -144,15 +143,32 @@ class Ingest:
             case Block.AGGREGATE | Block.PACKAGE_TIME:
                 pass  # the live view's sums repeat what the segments contain
             case _:
-                self._pending.add(frame.kind, frame.records)
-                if frame.kind is Block.ENERGY and frame.records.size:
-                    self._advance(int(frame.records["t_ns"].max()))
-        if self._pending.size > BATCH_RECORDS:
+                self._add_bulk(frame)
+        if self._clock.is_full:
             self.flush(everything=True)
 
-    def learn(self, news: Named | ToldId | SessionNews | Tagged | Array) -> None:
-        """Takes in what a capture kept of a text, a session, tags, or task events."""
+    def _add_bulk(self, frame: Frame) -> None:
+        records = frame.records
+        if self._part is not None:
+            records = self._part.within(frame.kind, records)
+        self._clock.arrived(records.size)
+        if frame.kind not in _OF_QUERIES:
+            if self._share.has_times:
+                self._pending.add(frame.kind, records)
+        elif self._share.has_queries:
+            self._pending.add(frame.kind, records)
+        else:  # whoever makes queries leaves these out, and we count them
+            self._keep(records, valid.forward(records["begin_ns"], records["end_ns"]))
+        if frame.kind is Block.ENERGY and records.size:
+            self._advance(int(records["t_ns"].max()))
+
+    def learn(self, news: Named | ToldId | SessionNews | Tagged | PartOf | Array) -> None:
+        """Takes in what a capture kept of a text, a session, tags, or task events; or that the
+        capture is a part, before all else.
+        """
         match news:
+            case PartOf():
+                self._part = news
             case Named():
                 self._statements.learn(news)
             case ToldId():
@@ -163,7 +179,7 @@ class Ingest:
             case Tagged():
                 self._sent_tags.learn(news)
             case _:
-                self._add_tasks(self._keep(news, rows.valid_tasks(news)))
+                self._add_tasks(self._keep(news, valid.valid_tasks(news)))
 
     def _add_tasks(self, tasks: Array) -> None:
         self._owners.apply(tasks)
@@ -174,7 +190,7 @@ class Ingest:
         """Notices servers that run untraced or have exited."""
         if self._watch is None:
             return
-        self._owners.again(self._watch.advance(self._clock_ns, everything=self._ending))
+        self._owners.again(self._watch.advance(self._clock.now_ns, everything=self._ending))
         if self._watch.news != self._news or self._ending:
             self._news = self._watch.news
             self.meta = replace(self.meta, changes=self._watch.changes)
@@ -183,15 +199,17 @@ class Ingest:
         """Hands over pending records: segments up to the last FLUSH block, or `everything`."""
         self._look_around()
         begin_ns = self.meta.begin_ns or 0
-        span = Span(begin_ns, self._sent_ns, self._clock_ns, everything, self._ending)
-        tables = {
+        span = Span(begin_ns, self._clock.sent_ns, self._clock.now_ns, everything, self._ending)
+        tables: dict[str, pa.Table] = {}
+        tables |= self._query_tables(span) if self._share.has_queries else {}
+        tables |= self._time_tables(everything) if self._share.has_times else {}
+        self._clock.close()
+        self._owners.forget(self._clock.sent_ns)
+        self._sink({name: table for name, table in tables.items() if table.num_rows})
+
+    def _query_tables(self, span: Span) -> Tables:
+        return {
             "queries": self._queries.take(span),
-            "segments": self._take_segments(everything),
-            "energy": self._take_energy(),
-            "meter": self._take_meter(),
-            "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
-            "loss": self._take_losses(),
-            "owners": self._owners.take_changes(),
             "sessions": self._sessions.take_rows(),
             "transactions": self._transactions.take_rows(),
             "shapes": pa.concat_tables(
@@ -200,9 +218,16 @@ class Ingest:
             "ids": self._statements.take_ids(),
             "statements": self._statements.take_statements(),
         }
-        self._owners.forget(self._sent_ns)
-        self._flushed_ns = self._clock_ns
-        self._sink({name: table for name, table in tables.items() if table.num_rows})
+
+    def _time_tables(self, everything: bool) -> Tables:
+        return {
+            "segments": self._take_segments(everything),
+            "energy": self._take_energy(),
+            "meter": self._take_meter(),
+            "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
+            "loss": self._take_losses(),
+            "owners": self._owners.take_changes(),
+        }
 
     def finish(self, *, complete: bool, stopped: str | None = None) -> Meta:
         """Hands over the rest and returns the trace's meta, loss included."""
@@ -211,49 +236,38 @@ class Ingest:
         self._transactions.finish()
         if (unfinished := self._transactions.take_rows()).num_rows:
             self._sink({"transactions": unfinished})
-        loss = self._losses.counts() | self._written
+        loss = self._losses.counts() | self._own_losses.written
         self.meta = replace(
             self.meta,
             complete=complete,
             stopped=stopped,
-            end_ns=self._clock_ns or None,
+            end_ns=self._clock.now_ns or None,
             loss=dict(sorted(loss.items())),
             lost_cpu_ns=self._losses.lost_ns,
         )
         return self.meta
 
     def _advance(self, t_ns: int, *, sent: bool = False) -> None:
-        """Moves the clock, and closes a batch when it is due.
-
-        A batch waits up to half its length for the next FLUSH block, so that parts do not overlap
-        in time. If none comes, the batch is closed anyway.
-        """
-        if t_ns >= rows.TIME_LIMIT_NS:
-            return
-        self._clock_ns = max(self._clock_ns, t_ns)
-        if sent:
-            self._sent_ns = max(self._sent_ns, t_ns)
-        due_ns = self._batch_ns if self._pending.size < FULL_RECORDS else self._batch_ns // 4
-        if self._sent_ns - self._flushed_ns >= due_ns:
-            self.flush()
-        elif self._clock_ns - self._flushed_ns >= due_ns * 3 // 2:
-            self.flush(everything=self._sent_ns < self._clock_ns - due_ns)
+        """Moves the clock, and closes a batch when it is due."""
+        everything = self._clock.due(t_ns, sent=sent)
+        if everything is not None:
+            self.flush(everything=everything)
 
     # ---- batches --------------------------------------------------------------------------------
 
     def _take_segments(self, everything: bool) -> pa.Table:
-        until_ns = None if everything else self._sent_ns
+        until_ns = None if everything else self._clock.sent_ns
         segments, counters, more = self._pending.take_segments(until_ns)
-        valid = rows.valid_segments(segments)
+        are_valid = valid.valid_segments(segments)
         if counters is not None:
-            counters = counters[valid]
-        segments = self._keep(segments, valid)
+            counters = counters[are_valid]
+        segments = self._keep(segments, are_valid)
         owners = self._owners.resolve(segments)
         if self._watch is not None:
             self._watch.ran(segments)
         further = None
         if more is not None and self.meta.more_counters:
-            further = rows.more_rows(more[valid], len(self.meta.more_counters))
+            further = rows.more_rows(more[are_valid], len(self.meta.more_counters))
         return rows.segment_rows(segments, counters, owners, self._announced.packages, further)
 
     def _take_energy(self) -> pa.Table:
@@ -273,23 +287,20 @@ class Ingest:
         losses = self._take_timed(Block.LOSS)
         losses = self._keep(losses, known_causes(losses))
         self._losses.add(losses)
-        table = rows.loss_rows(losses)
         ours = {INVALID_CAUSE: self._invalid + self._announced.invalid}
         ours[SPOOL_CAUSE] = self.missing_frames
+        if self._part is not None:
+            ours[SPOOL_CAUSE] -= self._part.frames_before
         if self._meter is not None:
             ours[METER_CAUSE] = self._meter.bad
         if self._reports is not None:
             ours[TAGS_CAUSE] = self._reports.lost
             ours[UNVERIFIED_CAUSE] = self._reports.unverified
-        for cause, count in ours.items():
-            if count > self._written.get(cause, 0):
-                self._written[cause] = count
-                table = pa.concat_tables([table, rows.loss_row(self._clock_ns, cause, count)])
-        return table
+        return self._own_losses.added_to(rows.loss_rows(losses), self._clock.now_ns, ours)
 
     def _take_timed(self, kind: Block) -> Array:
         records = self._pending.take(kind)
-        return self._keep(records, records["t_ns"] < rows.TIME_LIMIT_NS)
+        return self._keep(records, records["t_ns"] < valid.TIME_LIMIT_NS)
 
     def _keep(self, records: Array, valid: Array) -> Array:
         """Returns the valid records and counts the others."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from qjoule.trace.columns import Array
 from qjoule.trace.roles import thread_role
-from qjoule.trace.schema import UNKNOWN_COMM
+from qjoule.trace.vocabulary import UNKNOWN_COMM
 
 #: A new thread carries its creator's name. A rename within this time counts as its first name.
 NAMING_NS = 100_000_000

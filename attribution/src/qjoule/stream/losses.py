@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from qjoule.contract import TRACER_CPU, Loss
 from qjoule.stream.blocks import Records
-from qjoule.trace.schema import CAUSES
+from qjoule.trace.vocabulary import CAUSES
 
 
 class Losses:
@@ -26,6 +26,11 @@ class Losses:
             if lost_ns > ns_before and cpu != TRACER_CPU:
                 newly_lost.append((t_ns, cpu, lost_ns - ns_before))
         return newly_lost
+
+    @property
+    def sums(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """The running sums (count, lost_ns) by CPU and cause."""
+        return dict(self._sums)
 
     def counts(self) -> dict[str, int]:
         """Lost records by cause, in the contract's order. Only causes that occurred."""

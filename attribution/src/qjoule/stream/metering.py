@@ -3,16 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import pyarrow as pa
-
+from qjoule.late import pa
 from qjoule.trace.meta import EnergyInfo, Meta, MeterInfo
 
 
-class Metering(Protocol):
-    """A meter as the trace's writer needs it: see `qjoule.session.meter`."""
+class Reading(Protocol):
+    """A reading of a meter, see `qjoule.session.meter_lines`."""
+
+    @property
+    def t_ns(self) -> int: ...
+
+    @property
+    def stamp_ns(self) -> int | None: ...
+
+    @property
+    def raw(self) -> int: ...
+
+
+class AnyMeter(Protocol):
+    """What both have in common."""
 
     @property
     def info(self) -> MeterInfo | None:
@@ -22,8 +35,19 @@ class Metering(Protocol):
     def bad(self) -> int:
         """Number of its lines so far that were not readings."""
 
+
+class Metering(AnyMeter, Protocol):
+    """A meter as the trace's writer needs it: see `qjoule.session.meter`."""
+
     def take(self) -> pa.Table:
         """Its readings since the last call, as the table `meter`."""
+
+
+class RawMetering(AnyMeter, Protocol):
+    """A meter as a capture needs it, which makes no tables."""
+
+    def readings(self) -> Sequence[Reading]:
+        """Its readings since the last call."""
 
 
 def with_meter(meta: Meta, info: MeterInfo | None) -> Meta:

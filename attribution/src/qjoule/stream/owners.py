@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from qjoule.contract import OwnerKind, TaskEvent
+from qjoule.late import pa
 from qjoule.stream.lives import Life, Name
 from qjoule.trace.columns import Array, distinct, rows_of, strings
 from qjoule.trace.roles import thread_role
-from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
+from qjoule.trace.schema import OWNERS
+from qjoule.trace.vocabulary import IDLE_OWNER, OWNER_KINDS, UNKNOWN_COMM
 
 #: A thread's last slices run after its exit event, while the kernel takes it apart.
 EXIT_TAIL_NS = 10_000_000_000
@@ -30,8 +31,6 @@ EXIT_TAIL_NS = 10_000_000_000
 #: through (`task_rate`), some exits are never reported. So the threads not seen in a segment for
 #: longest are forgotten, but never a server's.
 MAX_THREADS = 65_536
-#: PID_MAX_LIMIT of include/linux/threads.h: pids and tgids have 22 bits.
-PID_LIMIT = 1 << 22
 _KIND_BITS, _SERVER_BITS, _PID_BITS = 3, 16, 22
 
 

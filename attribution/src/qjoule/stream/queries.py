@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block, QueryFlag, Rung
-from qjoule.stream import rows
+from qjoule.stream import rows, valid
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall, call_rows
@@ -99,7 +99,7 @@ class Queries:
 
     def _take_ended(self, kind: Block, span: Span) -> Array:
         ended = self._pending.take(kind)
-        ended = self._keep(ended, rows.forward(ended["begin_ns"], ended["end_ns"]))
+        ended = self._keep(ended, valid.forward(ended["begin_ns"], ended["end_ns"]))
         if not span.everything:
             sent = ended["end_ns"] < span.sent_ns
             self._pending.add(kind, chosen(ended, ~sent))

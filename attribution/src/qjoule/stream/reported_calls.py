@@ -12,14 +12,15 @@ from hashlib import blake2b
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from qjoule.contract import QueryFlag, Rung
+from qjoule.late import pa
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.stream.statements import MAX_SHAPES
-from qjoule.tags.maps import TAGS
+from qjoule.tags.maps import tags_type
 from qjoule.trace.columns import Array
-from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES
+from qjoule.trace.schema import QUERIES, SHAPES
+from qjoule.trace.vocabulary import OTHER_FINGERPRINT
 
 #: Tags that differ for every request.
 OF_ONE_REQUEST = frozenset({"trace", "span"})
@@ -145,7 +146,7 @@ def call_rows(calls: Sequence[ReportedCall], first: int, shapes: CallShapes) -> 
         "shape": pa.array([shape for shape, _ in found], pa.uint64()),
         "command": ["query"] * len(calls),
         "status": [_STATUSES[call.status] for call in calls],
-        "tags": pa.array([list(call.tags) for call in calls], TAGS),
+        "tags": pa.array([list(call.tags) for call in calls], tags_type()),
         "rung": [Rung.TAG.name.lower()] * len(calls),
         "executions": [1] * len(calls),
         "flags": flags,

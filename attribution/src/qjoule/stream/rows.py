@@ -19,50 +19,12 @@ from qjoule.contract import (
     WHOLE,
     OwnerKind,
     QueryFlag,
-    TaskEvent,
 )
-from qjoule.stream.owners import PID_LIMIT
-from qjoule.tags.maps import TAGS
+from qjoule.tags.maps import tags_type
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
-from qjoule.trace.schema import (
-    CAUSES,
-    COMMANDS,
-    CPU_TIME,
-    ENERGY,
-    LOSS,
-    MORE,
-    NAME,
-    QUERIES,
-    RUNGS,
-    SEGMENTS,
-    STATUSES,
-)
-
-TIME_LIMIT_NS = 1 << 63  #: times are signed in the dataset, to allow subtraction
-
-
-def forward(begin_ns: Array, end_ns: Array) -> Array:
-    """Mask of the spans that do not end before they begin."""
-    mask: Array = (begin_ns <= end_ns) & (end_ns < TIME_LIMIT_NS)
-    return mask
-
-
-def valid_segments(segments: Array) -> Array:
-    """Mask of the valid segments: a span of time, a thread, and an owner that is not idle."""
-    kind = segments["owner_kind"]
-    known = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
-    threads = (segments["pid"] < PID_LIMIT) & (segments["tgid"] < PID_LIMIT)
-    mask: Array = forward(segments["t0_ns"], segments["t1_ns"]) & known & threads
-    return mask
-
-
-def valid_tasks(tasks: Array) -> Array:
-    """Mask of the valid task events."""
-    threads = (tasks["pid"] < PID_LIMIT) & (tasks["tgid"] < PID_LIMIT)
-    event = (tasks["event"] >= min(TaskEvent)) & (tasks["event"] <= max(TaskEvent))
-    mask: Array = threads & event & (tasks["t_ns"] < TIME_LIMIT_NS)
-    return mask
+from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, MORE, NAME, QUERIES, SEGMENTS
+from qjoule.trace.vocabulary import CAUSES, COMMANDS, RUNGS, STATUSES
 
 
 def segment_rows(
@@ -144,7 +106,7 @@ def query_rows(
         "shape": numbers(queries["shape"], queries["shape"] != 0),
         "command": names(queries["command"], COMMANDS),
         "status": names(status, STATUSES),
-        "tags": pa.nulls(queries.size, TAGS) if tags is None else tags,
+        "tags": pa.nulls(queries.size, tags_type()) if tags is None else tags,
         "rung": names(queries["rung"], RUNGS),
         "statement_bytes": numbers(
             queries["statement_bytes"], queries["flags"] & QueryFlag.NO_TEXT == 0

@@ -12,7 +12,7 @@ from qjoule.servers.decoding import decoding_of
 from qjoule.servers.startup import RESET, Startup
 from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array
-from qjoule.trace.schema import SESSION_EVENTS
+from qjoule.trace.vocabulary import SESSION_EVENTS
 
 #: Sessions remembered. The bound is for applications that open a connection for each query.
 MAX_SESSIONS = 100_000
@@ -72,7 +72,7 @@ def read_session(frame: Frame) -> SessionNews | None:
         server=int(record["server"]),
         pid=int(record["pid"]),
         tgid=int(record["tgid"]),
-        address=_address(record["address"]),
+        address=address_of(record["address"]),
         connection=_connection(record),
         startup=Startup() if resets else startup,
         sets=event == SessionEvent.SETS,
@@ -97,7 +97,7 @@ def _startup(event: int, kind: int, text: bytes) -> Startup | None:
     return Startup()
 
 
-def _address(octets: Array) -> str | None:
+def address_of(octets: Array) -> str | None:
     """`192.0.2.7`, `2001:db8::1`; None for a unix socket, or if unknown."""
     address = IPv6Address(octets.tobytes())
     if not int(address):
@@ -109,7 +109,7 @@ def _connection(record: Any) -> str | None:
     """The connection's name as in `qjoule.tags`: both ends, or the inode of the client's socket."""
     if inode := int(record["client_inode"]):
         return f"unix {inode}"
-    client, server = _address(record["address"]), _address(record["server_address"])
+    client, server = address_of(record["address"]), address_of(record["server_address"])
     if client is None or server is None:
         return None
     return f"{client} {int(record['port'])} > {server} {int(record['server_port'])}"

@@ -25,7 +25,8 @@ from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, h
 from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names, rows_of
-from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
+from qjoule.trace.schema import SESSIONS
+from qjoule.trace.vocabulary import SESSION_EVENTS
 
 #: Changes of one session between two batches. Beyond this number its state is unknown.
 MAX_CHANGES = 100_000

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import pyarrow as pa
 
 from qjoule.contract import SHAPE_OTHER
+from qjoule.late import pa
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.servers.other_ids import OtherIds
@@ -25,8 +25,9 @@ from qjoule.stream.named import (
     is_truncated,
     rules_of,
 )
+from qjoule.trace.arrow import schema
 from qjoule.trace.columns import Array, distinct, names
-from qjoule.trace.schema import DIALECTS, IDS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
+from qjoule.trace.vocabulary import DIALECTS, OTHER_FINGERPRINT
 
 MAX_SHAPES = 50_000
 #: Characters of each text that `Statements.named` returns.
@@ -82,6 +83,27 @@ class Statements:
         self._statements: list[dict[str, object]] = []
         #: Shapes of statements that change their session's default database, and the new database.
         self.databases: dict[int, str | None] = {}
+
+    @property
+    def taken(self) -> int:
+        """How many texts and ids take memory."""
+        return len(self._by_hash) + len(self._first) + self._told
+
+    def anew(self, known: Iterable[Named]) -> Statements:
+        """The same with these texts alone: a recorder must not remember for ever."""
+        fresh = Statements(
+            self._fingerprint,
+            max_shapes=self._max_shapes,
+            capture=self._capture,
+            ids=self._other_ids,
+        )
+        for named in known:
+            fresh.learn(named)
+            fresh._references.learn(named.shape, named.dialect, named.text)
+        fresh.drop_rows()
+        fresh._waiting = self._waiting
+        fresh._on_named = self._on_named
+        return fresh
 
     def add(self, frame: Frame) -> None:
         """Takes in the text of a shape (a TEXT block). Repeated hashes cost a lookup."""
@@ -247,17 +269,21 @@ class Statements:
     def take_shapes(self) -> pa.Table:
         """Rows of `shapes` since the last call."""
         rows, self._shapes = self._shapes, []
-        return pa.Table.from_pylist(rows, SHAPES)
+        return pa.Table.from_pylist(rows, schema.SHAPES)
 
     def take_ids(self) -> pa.Table:
         """Rows of `ids` since the last call."""
         rows, self._ids = self._ids, []
-        return pa.Table.from_pylist(rows, IDS)
+        return pa.Table.from_pylist(rows, schema.IDS)
 
     def take_statements(self) -> pa.Table:
         """Rows of `statements` since the last call; none unless capturing."""
         rows, self._statements = self._statements, []
-        return pa.Table.from_pylist(rows, STATEMENTS)
+        return pa.Table.from_pylist(rows, schema.STATEMENTS)
+
+    def drop_rows(self) -> None:
+        """Forgets what the three above would return, for a capture, which makes no tables."""
+        self._shapes, self._ids, self._statements = [], [], []
 
     def _add_ids(self, shape: int, ids: Iterable[OtherId]) -> None:
         self._ids += [{"shape": shape, **one._asdict(), "why": one.why or None} for one in ids]

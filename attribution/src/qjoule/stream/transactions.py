@@ -14,15 +14,15 @@ may also have begun with that very query; the replies do not tell.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import Command, QueryFlag, Rung, SessionEvent
+from qjoule.contract import QueryFlag, Rung, SessionEvent
+from qjoule.stream.pending import chosen
+from qjoule.stream.transaction_rows import Named, TransactionRows
 from qjoule.trace.columns import Array
 from qjoule.trace.schema import TRANSACTIONS
 
@@ -39,13 +39,8 @@ OTHER = "(transactions of other kinds)"
 BEFORE = "(began before tracing)"
 #: Sessions that were open before and have not reported their state yet.
 MAX_OLDER = 100_000
-_REPORTS = QueryFlag.IN_TRANSACTION | QueryFlag.NO_TRANSACTION
-
-_WORD = re.compile(r"(?:xa )?(begin|start|commit|rollback)\b(?! (?:work )?to\b)", re.IGNORECASE)
-_STATEMENTS = (Command.QUERY, Command.EXECUTE)
-
-#: Fingerprint and text of a statement, by its shape's hash.
-Named = Callable[[int], tuple[str, str]]
+_REPORTS = int(QueryFlag.IN_TRANSACTION | QueryFlag.NO_TRANSACTION)
+_IN, _NO = int(QueryFlag.IN_TRANSACTION), int(QueryFlag.NO_TRANSACTION)
 
 
 @dataclass(slots=True)
@@ -94,10 +89,10 @@ class Transactions:
             reports = np.flatnonzero(queries["flags"] & _REPORTS)
             older = np.fromiter(self._older, np.uint64)
             followed[reports[np.isin(session[reports], older)]] = True
-        rows = np.flatnonzero(followed)
-        rows = rows[np.lexsort((queries["begin_ns"][rows], session[rows]))]
-        for at in rows.tolist():
-            found[at] = self._follow(queries[at])
+        chosen_rows = np.flatnonzero(followed)
+        if chosen_rows.size:
+            rows = TransactionRows(chosen(queries, chosen_rows), self._named)
+            found[chosen_rows[rows.order]] = self._follow_all(rows)
         return found
 
     def of_running(self, sessions: Array) -> Array:
@@ -115,13 +110,42 @@ class Transactions:
         rows, self._rows = self._rows, []
         return pa.Table.from_pylist(rows, TRANSACTIONS)
 
-    def _follow(self, query: Array) -> int:
-        flags, session = int(query["flags"]), int(query["session"])
+    def _follow_all(self, rows: TransactionRows) -> Array:
+        """The transaction id of each row, (n,)."""
+        found = np.zeros(rows.session.size, np.uint64)
+        for begin, end, decides in rows.cuts():
+            at = begin
+            if decides:
+                found[at] = self._follow(rows, at)
+                at += 1
+            session = int(rows.session[begin])
+            if session not in self._open or session in self._older:
+                inside = rows.first_inside(at, end)
+                if inside is None and session not in self._open:
+                    continue
+                if inside is not None:
+                    found[at:inside] = self._pass(rows, at, inside)
+                    found[inside] = self._follow(rows, inside)
+                    at = inside + 1
+            found[at:end] = self._pass(rows, at, end)
+        return found
+
+    def _pass(self, rows: TransactionRows, begin: int, end: int) -> int:
+        """Adds rows of one session that neither begin nor end a transaction to the open one."""
+        one = self._open.get(int(rows.session[begin])) if begin < end else None
+        if one is None:
+            return 0
+        one.end_ns = int(rows.end_ns[end - 1])
+        one.statements += rows.count(begin, end)
+        for at in rows.names_from(begin, end, one.sequence[-1] if one.sequence else ""):
+            _add(one, rows.name(at), rows.text(at))
+        return one.transaction
+
+    def _follow(self, rows: TransactionRows, at: int) -> int:
+        flags, session = int(rows.flags[at]), int(rows.session[at])
         one = self._open.get(session)
-        statement = int(query["command"]) in _STATEMENTS
-        name, text = self._named(int(query["shape"])) if statement else ("", "")
-        done = statement and not flags & QueryFlag.ERROR
-        word = found[1].lower() if done and (found := _WORD.match(text)) else ""
+        statement, word = bool(rows.statement[at]), rows.word(at)
+        done = statement and not flags & int(QueryFlag.ERROR)
         if one is not None and word in ("begin", "start"):
             self._close(one, "committed")
             one = None
@@ -131,20 +155,22 @@ class Transactions:
         if one is None:
             began = older and word not in ("begin", "start")
             ends = word in ("commit", "rollback")
-            if not flags & QueryFlag.IN_TRANSACTION and not (began and ends):
+            if not flags & _IN and not (began and ends):
                 return 0
-            one = self._begin(query)
+            one = self._begin(rows, at)
             if began:
                 one.sequence.append(BEFORE)
                 one.texts.append(BEFORE)
-        one.end_ns = int(query["end_ns"])
+        one.end_ns = int(rows.end_ns[at])
         if statement:
-            _add(one, name, text)
-        if flags & QueryFlag.NO_TRANSACTION or word in ("commit", "rollback"):
+            one.statements += 1
+            if not one.sequence or one.sequence[-1] != rows.name(at):
+                _add(one, rows.name(at), rows.text(at))
+        if flags & _NO or word in ("commit", "rollback"):
             self._close(one, "committed" if done and word != "rollback" else "rolled back")
-            last = {"last": int(query["query"])}
+            last = {"last": int(rows.query[at])}
             if word:
-                last["commit_ns"] = int(query["end_ns"]) - int(query["begin_ns"])
+                last["commit_ns"] = int(rows.end_ns[at]) - int(rows.begin_ns[at])
             self._rows[-1] |= last
         return one.transaction
 
@@ -165,14 +191,14 @@ class Transactions:
             if is_older and len(self._older) < MAX_OLDER:
                 self._older.add(session)
 
-    def _begin(self, query: Array) -> _Open:
+    def _begin(self, rows: TransactionRows, at: int) -> _Open:
         if len(self._open) >= MAX_OPEN:
             self._close(next(iter(self._open.values())), "unfinished")
         one = _Open(
-            transaction=int(query["query"]),
-            session=int(query["session"]),
-            server=int(query["server"]),
-            begin_ns=int(query["begin_ns"]),
+            transaction=int(rows.query[at]),
+            session=int(rows.session[at]),
+            server=int(rows.server[at]),
+            begin_ns=int(rows.begin_ns[at]),
         )
         self._open[one.session] = one
         return one
@@ -210,8 +236,8 @@ class Transactions:
 
 
 def _add(one: _Open, name: str, text: str) -> None:
-    one.statements += 1
-    if (one.sequence and one.sequence[-1] == name) or len(one.sequence) == MAX_STATEMENTS:
+    """Adds a statement of another name than the one before to the sequence."""
+    if len(one.sequence) == MAX_STATEMENTS:
         return
     one.sequence.append(name)
     if len(one.texts) < MAX_SHOWN:

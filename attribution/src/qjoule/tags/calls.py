@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from qjoule.late import pa
 from qjoule.tags.application import Application, until_of
 from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.ends import Ends
@@ -19,7 +19,7 @@ from qjoule.tags.fairness import without_the_biggest
 from qjoule.tags.joins import distinct_pairs, is_over, last_before
 from qjoule.tags.kept_calls import KeptCall, bounded, kept_calls
 from qjoule.tags.keys import WHOLE, Keys, name_of
-from qjoule.tags.maps import TAGS, as_maps
+from qjoule.tags.maps import as_maps, tags_type
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
 
 #: A query arrives here at most this long after its end. Calls that began earlier are kept only if
@@ -116,7 +116,7 @@ class Calls:
             calls = self._sorted()
             if not calls.size:
                 self._forget(calls, 0)
-                return pa.nulls(codes.size, TAGS)
+                return pa.nulls(codes.size, tags_type())
             wanted, wholes = self._numbers_of(connections, codes, streams)
             found = last_before(calls, wanted, begins_ns)
             found = self._still_open(calls, found, begins_ns)

@@ -54,6 +54,9 @@ class Crowd:
     def __iter__(self) -> Iterator[Application]:
         return iter(tuple(self._all))
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def add(self, application: Application) -> None:
         """Adds an application for which there is room."""
         self._all.append(application)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from qjoule.late import pa
 from qjoule.tags.definitions import Tags
-from qjoule.tags.maps import TAGS
+from qjoule.tags.maps import tags_type
 
 Array = NDArray[Any]
 
@@ -104,6 +104,10 @@ class KeptCalls:
         }
         self.joined = 0
 
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
     def tags_of(
         self, connections: Sequence[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
@@ -118,7 +122,7 @@ class KeptCalls:
                 for at, call in _at(known or [], begins_ns[rows]):
                     found[int(rows[at])] = call.all_tags
                     self.joined += 1
-        return pa.array(found, TAGS)
+        return pa.array(found, tags_type())
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         """Whether any calls on each connection were reported. None (unknown): on any connection."""

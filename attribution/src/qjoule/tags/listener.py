@@ -7,12 +7,14 @@ user, so that one user's applications cannot shut out another user's.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from qjoule.tags.addresses import is_same_network
@@ -79,6 +81,8 @@ class Listener:
         self._says = select.epoll()
         self._says.register(listening, select.EPOLLIN)
         self._by_descriptor: dict[int, Application] = {}
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._says.register(self._bell, select.EPOLLIN)
         self._next = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -117,6 +121,7 @@ class Listener:
         """Stops, and notifies the applications."""
         self._stopping.set()
         if self._thread is not None:
+            os.eventfd_write(self._bell, 1)
             self._thread.join()
             self._thread = None
         with self._lock:
@@ -124,11 +129,18 @@ class Listener:
                 self._part(application)
         self._owners.close()
         self._says.close()
+        if self._bell >= 0:
+            os.close(self._bell)
+            self._bell = -1
         remove(self._socket)
 
     def _run(self) -> None:
         spent_s = 0.0
         while not self._stopping.is_set():
+            if not self._crowd:
+                # A turn costs more than a query: without applications there are none. A new one
+                # ends this wait, also one that `poll` accepts in another thread.
+                self._says.poll()
             before_s = time.thread_time()
             # At most half of a CPU, whatever the applications do.
             self._rest(max(POLL_S, spent_s))
@@ -152,6 +164,10 @@ class Listener:
         """Reads the definitions on this connection. Records stay in their ring until the next
         turn.
         """
+        if descriptor == self._bell:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+            return
         application = self._by_descriptor.get(descriptor)
         if application is None:
             self._accept()
@@ -213,6 +229,8 @@ class Listener:
                     self._next += 1
                     here = is_same_network(connected, self._socket)
                     one = Application(self._next, process, connected, self._owners, is_here=here)
+                    if not self._crowd:
+                        os.eventfd_write(self._bell, 1)
                     self._crowd.add(one)
                     self._by_descriptor[connected.fileno()] = one
                     self._says.register(connected, select.EPOLLIN)

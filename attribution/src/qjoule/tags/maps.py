@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from qjoule.late import pa
 from qjoule.tags.definitions import Tags
 
 Array = NDArray[Any]
-TAGS = pa.map_(pa.string(), pa.string())
+
+
+def tags_type() -> pa.DataType:
+    """The type of the column."""
+    return pa.map_(pa.string(), pa.string())
 
 
 def as_maps(sets: Sequence[Tags], calls: Array, found: Array) -> pa.MapArray:

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyarrow modules whose functions have no type annotations, as `Any` for the type checker."""
+"""pyarrow modules whose functions have no type annotations, as `Any` for the type checker.
+
+They are imported when they are first used: a recording uses neither, and would hold 15 MB for them.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute
-import pyarrow.parquet
+from qjoule.late import Late, pa
 
-pc: Any = pyarrow.compute
-pq: Any = pyarrow.parquet
+__all__ = ("leave_pandas_out", "pc", "pq", "schema")
+
+pc: Any = Late("pyarrow.compute")
+pq: Any = Late("pyarrow.parquet")
+
+if TYPE_CHECKING:
+    from qjoule.trace import schema
+else:
+    schema = Late("qjoule.trace.schema")
 
 
 def leave_pandas_out() -> None:
@@ -23,7 +32,7 @@ def leave_pandas_out() -> None:
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas)
         try:
-            pyarrow.array([], pyarrow.null())
+            pa.array([], pa.null())
         finally:
             sys.meta_path.remove(_NoPandas)
 

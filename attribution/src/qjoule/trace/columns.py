@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+
+from qjoule.late import pa
 
 Array = npt.NDArray[Any]
 

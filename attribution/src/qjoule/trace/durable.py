@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyarrow as pa
+from qjoule.late import pa
+from qjoule.trace.meta import Meta
 
 
 def hidden(path: Path) -> Path:
@@ -37,6 +38,11 @@ def write_whole(path: Path, data: bytes | pa.Buffer, *, durable: bool = True) ->
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def replace_meta(trace: Path, meta: Meta) -> None:
+    """Makes `meta` the trace's meta.json. Raises `OSError`."""
+    write_whole(trace / "meta.json", meta.to_json().encode())
 
 
 def publish(unfinished: Path, path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
-from qjoule.trace.schema import FORMAT, FORMAT_VERSION
+from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION
 from qjoule.typed_json import read_as
 
 
@@ -150,6 +150,20 @@ class Captured:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part that a flight recorder saved; `begin_ns` and `end_ns` of the trace bound it.
+
+    `why`: dump, signal, key, query, shape or end. `what`: the same in words. `recorder_begin_ns`:
+    since when it was recorded; what was recorded between that and the part is not in the trace.
+    """
+
+    why: str
+    what: str = ""
+    recorder_begin_ns: int | None = None
+    keep_s: float | None = None  #: how much was to be kept
+
+
+@dataclass(frozen=True)
 class Meta:
     """The fields of `meta.json`, except `format` and `version`.
 
@@ -182,6 +196,7 @@ class Meta:
     idle_states: tuple[IdleState, ...] = ()  #: of the CPUs, when the recording began
     changes: tuple[Change, ...] = ()  #: of servers, while it was recorded
     captured: Captured | None = None  #: None: the tables are all there is
+    part: Part | None = None  #: None: it is a whole recording
 
     def __post_init__(self) -> None:
         if len(self.idle_states) > _MOST_STATES:
@@ -215,6 +230,8 @@ class Meta:
             del fields["changes"]
         if self.captured is None:
             del fields["captured"]
+        if self.part is None:
+            del fields["part"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         return json.dumps(head | fields, indent=1) + "\n"
 

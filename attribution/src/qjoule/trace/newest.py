@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
+from qjoule.late import pa
 from qjoule.trace.columns import plain
 
 

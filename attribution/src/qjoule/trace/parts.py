@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from qjoule.trace.arrow import pq
 from qjoule.trace.meta import check_version
-from qjoule.trace.schema import FORMAT_VERSION, VERSION_KEY
+from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
 
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
 #: Raised by pyarrow on a damaged or hostile Parquet file; MemoryError from absurd sizes.

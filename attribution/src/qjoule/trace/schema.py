@@ -8,54 +8,77 @@ are CLOCK_MONOTONIC nanoseconds of the traced machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from enum import IntEnum
+from collections.abc import Iterable
 from types import MappingProxyType
 
 import pyarrow as pa
 
-from qjoule.contract import Command, DomainKind, Loss, OwnerKind, Rung, SessionEvent
-from qjoule.servers import registry
-from qjoule.tags.maps import TAGS
+from qjoule.tags.maps import tags_type
+from qjoule.trace.vocabulary import (
+    CAUSES,
+    COMMANDS,
+    DIALECTS,
+    DOMAIN_KINDS,
+    FORMAT,
+    FORMAT_VERSION,
+    IDLE_OWNER,
+    INVALID_CAUSE,
+    METER_CAUSE,
+    OTHER_FINGERPRINT,
+    OWNER_KINDS,
+    RUNGS,
+    SESSION_EVENTS,
+    SPOOL_CAUSE,
+    STATUSES,
+    TAGS_CAUSE,
+    UNKNOWN_COMM,
+    UNVERIFIED_CAUSE,
+    VERSION_KEY,
+    lower_names,
+)
 
-FORMAT = "qjoule.trace"
-FORMAT_VERSION = 1
-#: Key of a part's own key-value metadata that holds FORMAT_VERSION.
-VERSION_KEY = b"qjoule.trace.version"
-
-IDLE_OWNER = 0  #: the idle owner's id; idle has no segments
-UNKNOWN_COMM = "?"  #: name of a thread that was never announced
-OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
-TAGS_CAUSE = "tags"  #: loss: calls that applications could not report
-UNVERIFIED_CAUSE = "unverified"  #: loss: reports on connections that may not be the reporter's own
-METER_CAUSE = "meter"  #: loss: lines of an external meter that are not readings
-INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
-SPOOL_CAUSE = "spool"  #: loss: frames of the capture that are missing or damaged
-STATUSES = ("ok", "error", "unfinished")
+__all__ = (
+    "CAUSES",
+    "COMMANDS",
+    "CPU_TIME",
+    "DIALECTS",
+    "DOMAIN_KINDS",
+    "ENERGY",
+    "FORMAT",
+    "FORMAT_VERSION",
+    "IDLE_OWNER",
+    "IDS",
+    "INVALID_CAUSE",
+    "LOSS",
+    "METER",
+    "METER_CAUSE",
+    "MORE",
+    "NAME",
+    "OTHER_FINGERPRINT",
+    "OWNERS",
+    "OWNER_KINDS",
+    "QUERIES",
+    "RUNGS",
+    "SEGMENTS",
+    "SESSIONS",
+    "SESSION_EVENTS",
+    "SHAPES",
+    "SPOOL_CAUSE",
+    "STATEMENTS",
+    "STATUSES",
+    "TABLES",
+    "TAGS_CAUSE",
+    "TRANSACTIONS",
+    "UNKNOWN_COMM",
+    "UNVERIFIED_CAUSE",
+    "VERSION_KEY",
+    "Mismatch",
+    "conform",
+    "empty",
+    "lower_names",
+)
 
 NAME = pa.dictionary(pa.int32(), pa.string())
-
-
-def lower_names(enum: type[IntEnum]) -> list[str]:
-    """The names of an enum whose values are 0, 1, 2, …, as the dataset spells them."""
-    return _by_number({member.name.lower(): int(member) for member in enum})
-
-
-def _by_number(numbers: Mapping[str, int]) -> list[str]:
-    names = {number: name for name, number in numbers.items()}
-    return [names.get(number, "") for number in range(max(names) + 1)]
-
-
-OWNER_KINDS = lower_names(OwnerKind)
-RUNGS = lower_names(Rung)
-COMMANDS = lower_names(Command)
-CAUSES = [
-    *lower_names(Loss),
-    *(TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE, SPOOL_CAUSE),
-]
-DIALECTS = _by_number({registry.c_name(name): n for name, n in registry.dialects().items()})
-SESSION_EVENTS = lower_names(SessionEvent)
-DOMAIN_KINDS = lower_names(DomainKind)
 
 
 def _table(*fields: tuple[str, pa.DataType] | tuple[str, pa.DataType, str]) -> pa.Schema:
@@ -120,7 +143,7 @@ QUERIES = _table(
     ("shape", _u64, "?"),
     ("command", NAME, "?"),  # COMMANDS
     ("status", NAME, "?"),  # STATUSES
-    ("tags", TAGS, "?"),
+    ("tags", tags_type(), "?"),
     ("rung", NAME, "?"),  # RUNGS
     ("executions", _u32, "?"),  # statements that the server counts for it; null: one
     ("flags", _u32, "?"),  # bits of qjoule.contract.QueryFlag

@@ -22,7 +22,7 @@ import pyarrow as pa
 from qjoule.errors import QjouleError
 from qjoule.trace.arrow import pq
 from qjoule.trace.compact import PARQUET_OPTIONS, count_rows, merge_all, merge_oldest
-from qjoule.trace.durable import sync, write_whole
+from qjoule.trace.durable import replace_meta, sync, write_whole
 from qjoule.trace.meta import Meta
 from qjoule.trace.parts import PARQUET_ERRORS, part_name, with_version
 from qjoule.trace.schema import TABLES
@@ -39,10 +39,21 @@ class TraceWriter:
 
     Raises `QjouleError` naming the path from the constructor, or from the first call after a
     write has failed; what was written until then stays readable.
+
+    `waiting`: batches that may wait for the disk before `write` does. `merging`: also merge small
+    parts meanwhile; which, depends on the disk.
     """
 
-    def __init__(self, directory: str | Path, meta: Meta | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        meta: Meta | None = None,
+        *,
+        waiting: int = QUEUE_BATCHES,
+        merging: bool = True,
+    ) -> None:
         self.path = Path(directory)
+        self._merging = merging
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
@@ -55,7 +66,7 @@ class TraceWriter:
         self._next_part = dict.fromkeys(TABLES, 0)
         self._unmerged = dict.fromkeys(TABLES, 0)
         self._rows = dict.fromkeys(TABLES, 0)
-        self._batches: queue.Queue[Mapping[str, pa.Table] | None] = queue.Queue(QUEUE_BATCHES)
+        self._batches: queue.Queue[Mapping[str, pa.Table] | None] = queue.Queue(waiting)
         self._error: BaseException | None = None
         self._unsynced: Path | None = None  #: the latest part not synced yet
         self._synced_s = 0.0
@@ -106,7 +117,8 @@ class TraceWriter:
                 if self._error is None:
                     self._write_batch(batch)
                     self._sync_if_due()
-                    self._merge_one()
+                    if self._merging:
+                        self._merge_one()
             except BaseException as error:
                 self._error = error
             finally:
@@ -147,11 +159,6 @@ class TraceWriter:
             raise _failed(self.path, self._error) from self._error
         if self._error is not None:
             raise self._error
-
-
-def replace_meta(trace: Path, meta: Meta) -> None:
-    """Makes `meta` the trace's meta.json. Raises `OSError`."""
-    write_whole(trace / "meta.json", meta.to_json().encode())
 
 
 def _failed(directory: Path, error: OSError) -> QjouleError:

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `qjoule dump` asks a flight recorder to save: by a socket in the recorder's directory.
+
+Only the recorder's user and root may ask. The recorder's process is known from the socket itself
+(SO_PEERCRED, unix(7)), so a process id is proven to be its own and not of some other process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.spool.recorder import Asked, Recorder
+from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.save import Saved
+from qjoule.typed_json import read_as
+
+_SAVE = b"save\n"
+_CREDENTIALS = struct.Struct("3i")  #: struct ucred: pid, uid, gid
+_MOST_BYTES = 64 << 10
+#: A peer that says nothing is left alone after this; a save may take long.
+_HEAR_S, _SAVE_S = 5.0, 600.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request: `directory` below the recorder's, or why there is none."""
+
+    directory: str = ""
+    seconds: float = 0.0
+    late: int = 0
+    error: str = ""
+
+
+class DumpSocket:
+    """Listens for requests. `start` begins to answer them, in a thread."""
+
+    def __init__(self, trace: Path, recorder: Recorder) -> None:
+        """Binds the socket, for this user alone. Raises QjouleError."""
+        self._recorder = recorder
+        self._path = RingFiles(trace).socket
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            self._socket.bind(str(self._path))  # relative: a path in an address has 107 bytes
+            self._socket.listen(8)
+        except OSError as error:
+            where = self._path.absolute()
+            raise QjouleError(f"cannot listen on {where}: {error.strerror}") from None
+        finally:
+            os.umask(before)
+
+    def start(self) -> None:
+        threading.Thread(target=self._serve, name="dump", daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            with peer, suppress(OSError):
+                peer.settimeout(_HEAR_S)
+                peer.sendall(json.dumps(asdict(self._answer(peer))).encode())
+
+    def _answer(self, peer: socket.socket) -> Answer:
+        pid, uid = _peer(peer)
+        if uid not in (0, os.getuid()):
+            return Answer(error="not saved: only the recorder's user and root may ask")
+        if peer.recv(len(_SAVE), socket.MSG_WAITALL) != _SAVE:
+            return Answer(error="not saved: that is no request")
+        found: list[Saved | str] = []
+        done = threading.Event()
+
+        def answer(result: Saved | str) -> None:
+            found.append(result)
+            done.set()
+
+        self._recorder.ask(Asked("dump", f"qjoule dump, process {pid}", answer=answer))
+        if not done.wait(_SAVE_S):
+            return Answer(error=f"no answer within {_SAVE_S:g} s: see what the recorder says")
+        result = found[0]
+        if isinstance(result, str):
+            return Answer(error=result)
+        return Answer(result.directory.name, result.seconds, result.late)
+
+
+def ask_for_save(trace: Path, pid: int | None = None) -> Answer | None:
+    """Has a recorder save, and waits for it. None: no recorder runs in this directory.
+
+    Args:
+        pid: the recorder must be this process.
+
+    Raises:
+        QjouleError: it may not be asked, or does not answer.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_SAVE_S + _HEAR_S)
+        try:
+            _connect(asking, trace)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except PermissionError:
+            raise QjouleError(
+                f"not permitted: {trace} belongs to another user: try with sudo"
+            ) from None
+        except OSError as error:
+            raise QjouleError(f"{trace}: {error.strerror}") from None
+        if pid is not None and _peer(asking)[0] != pid:
+            raise QjouleError(f"process {pid} is not the recorder of {trace}")
+        try:
+            asking.sendall(_SAVE)
+            text = _all(asking)
+        except OSError as error:
+            raise QjouleError(f"the recorder of {trace} does not answer: {error}") from None
+    try:
+        answer: Answer = read_as(Answer, json.loads(text), "the answer")
+    except (ValueError, RecursionError):
+        raise QjouleError(f"the recorder of {trace} ended before it answered") from None
+    return answer
+
+
+def directory_of(pid: int) -> tuple[Path, int]:
+    """The directory of a recorder, and its process: `pid` or one that it has started (sudo).
+
+    Raises:
+        QjouleError: there is no such process, it is no recorder, or it may not be looked at.
+    """
+    denied = False
+    for one in _with_children(pid):
+        try:
+            where = Path(f"/proc/{one}/cwd").readlink()
+        except PermissionError:
+            denied = True
+            continue
+        except OSError:
+            continue
+        if RingFiles(where).are_there and _listens(where) == one:
+            return where, one
+    if not Path(f"/proc/{pid}").exists():
+        raise QjouleError(f"there is no process {pid}")
+    if denied:
+        raise QjouleError(f"not permitted: process {pid} is another user's: try with sudo")
+    raise QjouleError(f"process {pid} is no flight recorder (`qjoule record --keep`)")
+
+
+def _with_children(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        with suppress(OSError, ValueError):
+            words = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+            found += [int(word) for word in words if int(word) not in found]
+        if len(found) > 64:  # a recorder has a handful
+            break
+    return found
+
+
+def _listens(trace: Path) -> int | None:
+    """The process that listens in a directory; None: none does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
+        asking.settimeout(_HEAR_S)
+        _connect(asking, trace)
+        return _peer(asking)[0]
+    return None
+
+
+def _connect(asking: socket.socket, trace: Path) -> None:
+    """A path in an address has 107 bytes, a directory's may have more."""
+    folder = os.open(RingFiles(trace).folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        asking.connect(f"/proc/self/fd/{folder}/{RingFiles(trace).socket.name}")
+    finally:
+        os.close(folder)
+
+
+def _peer(connected: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the other end: of a listener, of the process that listens."""
+    size = _CREDENTIALS.size
+    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
+def _all(connected: socket.socket) -> bytes:
+    pieces = b""
+    while len(pieces) < _MOST_BYTES and (piece := connected.recv(4096)):
+        pieces += piece
+    return pieces

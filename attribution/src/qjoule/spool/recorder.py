@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a flight recorder saves what it holds: on request and by triggers, within bounds.
+
+Requests come from any thread. A thread of its own copies, so that recording goes on.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.spool.names import Counted
+from qjoule.spool.ring_names import Moment
+from qjoule.spool.save import Saved, save
+from qjoule.trace.meta import Meta, Part
+
+#: Requests that wait for a save that runs.
+MAX_WAITING = 8
+#: How long a save that runs may take after the recording has ended.
+LAST_SAVE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How often a recorder saves.
+
+    Attributes:
+        saves: at most so many in all.
+        pause_s: between a save and the next one that a trigger asks for.
+    """
+
+    saves: int = 20
+    pause_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request. `what`: the reason in words. `answer` is called once, from any thread."""
+
+    why: str
+    what: str
+    triggered: bool = False
+    answer: Callable[[Saved | str], object] = lambda _result: None
+
+
+@dataclass(frozen=True)
+class Now:
+    """What a save needs to know of the recording."""
+
+    moment: Moment
+    meta: Meta
+    counted: Counted
+
+
+@dataclass
+class _Books:
+    """What was saved so far, and what was not."""
+
+    saved: int = 0
+    last_s: float | None = None
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class Recorder:
+    """Saves parts of one recording.
+
+    Args:
+        say: tells the user.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        trace: Path,
+        keep_s: float,
+        bounds: Bounds,
+        say: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._trace, self._keep_s = trace, keep_s
+        self._bounds, self._say, self._clock = bounds, say, clock
+        self._asked: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+        self._jobs: queue.Queue[tuple[Asked, Now] | None] = queue.Queue(MAX_WAITING)
+        self._books = _Books()
+        self._pending = 0  #: saves that are due or run
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name="save", daemon=True)
+        self._ended = False
+
+    def start(self) -> None:
+        """Begins to save. Before it, requests wait."""
+        self._thread.start()
+
+    def ask(self, asked: Asked) -> None:
+        """Asks for a save, from any thread or a signal handler."""
+        self._asked.put(asked)
+
+    def look(self, now: Callable[[], Now]) -> None:
+        """Has what was asked for saved up to now. Called by whoever reads the stream."""
+        found: Now | None = None
+        while not self._asked.empty():
+            asked = self._asked.get()
+            if refused := self._refused(asked):
+                self._refuse(asked, refused)
+                continue
+            found = found or now()
+            with self._lock:
+                self._pending += 1
+            try:
+                self._jobs.put_nowait((asked, found))
+            except queue.Full:
+                self._done()
+                self._refuse(asked, f"{MAX_WAITING} saves wait already")
+
+    def close(self, now: Callable[[], Now]) -> None:
+        """Saves what was asked for; later requests are refused."""
+        self.look(now)
+        self._ended = True
+        self._jobs.put(None)
+        self._thread.join(LAST_SAVE_S)
+
+    def summary(self) -> list[str]:
+        """What was saved and what was not, in lines."""
+        lines = []
+        for why, times in sorted(self._books.refused.items()):
+            lines.append(f"not saved {times} time{'s' if times > 1 else ''}: {why}")
+        return lines
+
+    def _refused(self, asked: Asked) -> str:
+        """Why a request is refused; empty: it is not."""
+        with self._lock:
+            books, pending = self._books, self._pending
+            if self._ended:
+                return "the recording has ended"
+            if books.saved + pending >= self._bounds.saves:
+                return f"{self._bounds.saves} parts are saved, which is the bound (--saves)"
+            if not asked.triggered:
+                return ""
+            if pending:
+                return "another save runs"
+            since = None if books.last_s is None else self._clock() - books.last_s
+            if since is not None and since < self._bounds.pause_s:
+                return f"within {self._bounds.pause_s:g} s of the save before (--pause)"
+        return ""
+
+    def _refuse(self, asked: Asked, why: str) -> None:
+        with self._lock:
+            times = self._books.refused[why] = self._books.refused.get(why, 0) + 1
+        if times == 1 or not asked.triggered:
+            self._say(f"not saved: {why}; {asked.what}")
+        asked.answer(f"not saved: {why}")
+
+    def _done(self) -> None:
+        with self._lock:
+            self._pending -= 1
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            asked, now = job
+            part = Part(asked.why, asked.what, keep_s=self._keep_s)
+            try:
+                saved = save(self._trace, now.moment, now.meta, part, counted=now.counted)
+            except QjouleError as error:
+                self._say(f"{error}; {asked.what}")
+                result: Saved | str = str(error)
+            except Exception as error:  # who asks waits, and the next save may succeed
+                result = f"not saved: {type(error).__name__}: {error}"
+                self._say(f"{result}; {asked.what}")
+            else:
+                with self._lock:
+                    self._books.saved += 1
+                    self._books.last_s = self._clock()
+                result = saved
+                self._say(said(saved, asked.what))
+            self._done()
+            asked.answer(result)
+
+
+def said(saved: Saved, what: str) -> str:
+    """What was saved, for people."""
+    late = "" if not saved.late else ", its begin was written over meanwhile"
+    return f"saved {saved.seconds:.1f} s to {saved.directory.name} ({what}){late}"

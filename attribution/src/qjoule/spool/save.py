@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves what a flight recorder holds as a recording of its own, to be converted later.
+
+The tracer goes on writing meanwhile, and may write over a segment while it is copied. Frames have
+ascending numbers and checksums, so this is noticed: the part then begins with the next segment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from qjoule.contract import BLOCK, BLOCK_MAGIC, END, Block
+from qjoule.errors import QjouleError
+from qjoule.spool.files import FOLDER, names_of, spool_of
+from qjoule.spool.frames import StoredFrame, encoded_frame, stored_frame
+from qjoule.spool.names import Counted, Ended, NamesReader, SegmentBegins, Spooled, line_of
+from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.ring_names import Moment
+from qjoule.stream.blocks import Stream, encode_block
+from qjoule.stream.part import PartOf
+from qjoule.trace.durable import replace_meta, sync
+from qjoule.trace.meta import Captured, Change, Meta, Part, parse_meta
+
+#: A save never has more dirty pages than this: the server's own writes do not wait for them.
+STEP_BYTES = 4 << 20
+#: What a trace takes along beside its tables.
+_ALONG = ("calibration.json", "memory.bin")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A part that was saved. `late`: segments that were written over before they were copied."""
+
+    directory: Path
+    seconds: float
+    late: int = 0
+
+
+class _WrittenOver(Exception):
+    """A segment was written over while it was copied."""
+
+    def __init__(self, segment: SegmentBegins) -> None:
+        self.segment = segment
+
+
+def save(
+    trace: Path, moment: Moment, meta: Meta, part: Part, *, counted: Counted | None = None
+) -> Saved:
+    """Saves what is kept, `part.keep_s` at least if the ring holds it, up to `moment`.
+
+    Args:
+        trace: the recorder's directory; the part is put there.
+        meta: of the recording so far.
+        counted: what was lost on the way from applications, so far.
+
+    Raises:
+        QjouleError: nothing is there yet, or there is no room. Nothing is left behind then.
+    """
+    unfinished = trace / f".saving-{os.getpid()}"
+    segments = _wanted(moment, part)
+    late = 0
+    try:
+        _need_room(trace, segments)
+        while segments:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            try:
+                copied = _Copy(trace, unfinished, moment, counted).save(segments, meta, part)
+                sync(unfinished)
+                return replace(copied, directory=_named(unfinished, trace, part), late=late)
+            except _WrittenOver as over:
+                late += 1
+                segments = [one for one in segments if one.segment > over.segment.segment]
+        raise QjouleError("not saved: nothing is recorded yet")
+    except OSError as error:
+        raise QjouleError(f"not saved: {error.strerror}") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def left_behind(trace: Path) -> tuple[Moment, Meta]:
+    """What a recorder that has ended, in order or not, left in its directory.
+
+    Raises:
+        QjouleError: there is nothing to save.
+    """
+    files = RingFiles(trace)
+    sizes, frame = {}, 0
+    segments = files.segments()
+    try:
+        for one in segments:
+            with files.names(one.segment).open("rb") as file:
+                told = [line.frames for line in NamesReader(file) if isinstance(line, Spooled)]
+                sizes[one.segment] = file.tell()
+            frame = max([frame, *told])
+        meta = parse_meta((trace / "meta.json").read_bytes())
+    except OSError as error:
+        raise QjouleError(f"{error.filename or trace}: {error.strerror}") from None
+    except ValueError as error:
+        raise QjouleError(f"{trace / 'meta.json'}: {error}") from None
+    return Moment(tuple(segments), sizes, frame), meta
+
+
+def _wanted(moment: Moment, part: Part) -> list[SegmentBegins]:
+    """The segments that together hold what is to be kept; none more."""
+    segments = list(moment.segments)
+    if part.keep_s is None or not segments or not moment.t_ns:
+        return segments
+    since_ns = moment.t_ns - round(part.keep_s * 1e9)
+    first = max((at for at, one in enumerate(segments) if one.begin_ns <= since_ns), default=0)
+    return segments[first:]
+
+
+def _need_room(trace: Path, segments: Sequence[SegmentBegins]) -> None:
+    """Raises unless the part has room, and the ring afterwards has what it may still take."""
+    files = RingFiles(trace)
+    sizes = [files.spool(one.segment).stat().st_size for one in segments]
+    needed = sum(sizes) + max(sizes, default=0) + STEP_BYTES
+    room = os.statvfs(trace)
+    free = room.f_bavail * room.f_frsize
+    if free < needed:
+        raise QjouleError(
+            f"not saved: it needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free"
+        )
+
+
+def _named(unfinished: Path, trace: Path, part: Part) -> Path:
+    """Gives a finished part its name: when it was saved and why."""
+    name = f"kept-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{part.why}"
+    for number in range(1, 1000):
+        final = trace / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            final.mkdir()  # nobody else has it; rename() replaces an empty directory
+            unfinished.rename(final)
+            return final
+    raise QjouleError(f"not saved: there are too many {name}")
+
+
+class _Copy:
+    def __init__(self, trace: Path, output: Path, moment: Moment, counted: Counted | None) -> None:
+        self._files = RingFiles(trace)
+        self._trace, self._output = trace, output
+        self._moment = moment
+        self._counted = counted
+        self._last: StoredFrame | None = None
+        self._end_ns = 0
+        self._bytes = 0
+
+    def save(self, segments: Sequence[SegmentBegins], meta: Meta, part: Part) -> Saved:
+        self._output.mkdir(mode=0o777)
+        (self._output / FOLDER).mkdir()
+        with ExitStack() as stack:
+            # Opened at once: the recorder may remove names while segments are copied.
+            names = [self._open_names(stack, one, segments[0]) for one in segments]
+            with spool_of(self._output).open("xb") as spool:
+                for one in segments:
+                    self._copy_segment(one, spool)
+                if self._last is None or self._end_ns <= segments[0].begin_ns:
+                    raise QjouleError("not saved: nothing is recorded yet")
+                ended = self._end(spool)
+                _to_disk(spool)
+            with names_of(self._output).open("xb") as file:
+                begins = segments[0]
+                file.write(
+                    line_of(PartOf(begins.begin_ns, self._end_ns, begins.frame - 1, begins.lost))
+                )
+                for opened in names:
+                    _copy_names(*opened, file)
+                file.write(b"".join(self._last_lines(begins)))
+                if not ended:
+                    file.write(line_of(Ended(self._end_ns)))
+                _to_disk(file)
+        begin_ns = segments[0].begin_ns
+        for name in _ALONG:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(self._trace / name, self._output / name)
+        captured = replace(meta.captured or Captured(), frames=0, queries=0, bytes=self._bytes)
+        part = replace(part, recorder_begin_ns=meta.begin_ns)
+        changes = tuple(one for one in meta.changes if _concerns(one, begin_ns))
+        meta = replace(meta, changes=changes)
+        saved = replace(meta, begin_ns=begin_ns, end_ns=self._end_ns, loss={}, lost_cpu_ns=0)
+        saved = replace(saved, complete=False, stopped=None, captured=captured, part=part)
+        replace_meta(self._output, saved)
+        return Saved(self._output, (self._end_ns - begin_ns) * 1e-9)
+
+    def _open_names(
+        self, stack: ExitStack, one: SegmentBegins, first: SegmentBegins
+    ) -> tuple[BinaryIO | None, BinaryIO, int]:
+        """The state, for the first segment alone; the names, and how much of them counts."""
+        try:
+            state = None
+            if one is first:
+                state = stack.enter_context(self._files.state(one.segment).open("rb"))
+            names = stack.enter_context(self._files.names(one.segment).open("rb"))
+        except FileNotFoundError:
+            raise _WrittenOver(one) from None
+        return state, names, self._moment.names.get(one.segment, 0)
+
+    def _copy_segment(self, one: SegmentBegins, spool: BinaryIO) -> None:
+        """Copies whole frames whose numbers follow on each other, up to the moment's."""
+        at, stepped = 0, 0
+        with self._files.spool(one.segment).open("rb") as file:
+            number = one.frame
+            while number <= self._moment.frame and number < self._after(one):
+                frame = stored_frame(file, at)
+                if frame is None and one is self._moment.segments[-1]:
+                    break  # of a recorder that was killed: up to its last whole frame
+                if frame is None or frame.number != number:
+                    raise _WrittenOver(one)
+                spool.write(frame.head)
+                spool.write(frame.stored)
+                at += frame.size
+                number += 1
+                self._last = frame
+                self._end_ns = _flushed_ns(frame) or self._end_ns
+                if at - stepped >= STEP_BYTES:
+                    stepped = at
+                    _to_disk(spool)
+        self._bytes += at
+
+    def _after(self, one: SegmentBegins) -> int:
+        """Number of the first frame after a segment."""
+        later = [other.frame for other in self._moment.segments if other.segment > one.segment]
+        return min(later, default=self._moment.frame + 1)
+
+    def _end(self, spool: BinaryIO) -> bool:
+        """Ends the spool as the tracer would. Returns whether the tracer has done so already."""
+        assert self._last is not None
+        payload = self._last.payload
+        blocks = [] if payload is None else list(Stream(BytesIO(payload), begun=True))
+        if blocks and blocks[-1].kind is Block.END:
+            self._end_ns = max(self._end_ns, int(blocks[-1].records["t_ns"][0]))
+            return True
+        end = np.zeros(1, END)
+        end["t_ns"] = self._end_ns
+        last = encode_block(Block.END, end, t_ns=self._end_ns)
+        spool.write(encoded_frame(self._last.number + 1, self._end_ns, last))
+        return False
+
+    def _last_lines(self, begins: SegmentBegins) -> list[bytes]:
+        """The names of the last frame are whole; what was lost on the way, since the part began."""
+        assert self._last is not None
+        lines = [line_of(Spooled(self._last.number + 1))]
+        if self._counted is not None:
+            before, now = begins.counted, self._counted
+            since = Counted(
+                now.lost_calls - before.lost_calls,
+                now.unverified_calls - before.unverified_calls,
+                now.bad_meter_lines - before.bad_meter_lines,
+            )
+            if since != Counted():
+                lines.append(line_of(since))
+        return lines
+
+
+def _concerns(change: Change, begin_ns: int) -> bool:
+    """Whether a change of a server was still so when the part began, or happened in it."""
+    if change.until_ns is not None:
+        return change.until_ns >= begin_ns
+    return change.what != "followed" or change.t_ns is None or change.t_ns >= begin_ns
+
+
+def _copy_names(state: BinaryIO | None, names: BinaryIO, size: int, output: BinaryIO) -> None:
+    if state is not None:
+        state.readline()  # SegmentBegins
+        shutil.copyfileobj(state, output)
+    while size > 0 and (piece := names.read(min(size, STEP_BYTES))):
+        output.write(piece)
+        size -= len(piece)
+
+
+def _flushed_ns(frame: StoredFrame) -> int:
+    """Up to when all is known after a frame; 0: it does not say."""
+    payload = frame.payload or b""
+    if len(payload) < BLOCK.itemsize:
+        return 0
+    last = np.frombuffer(payload[-BLOCK.itemsize :], BLOCK)[0]
+    is_flush = last["magic"] == BLOCK_MAGIC and last["kind"] == Block.FLUSH
+    return int(last["t_ns"]) if is_flush else 0
+
+
+def _to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fdatasync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the shares of a trace's tables in processes of their own.
+
+Each reads the whole capture and writes its own tables, so nothing but progress and the result
+passes between them. They end with the process that forked them, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from qjoule.errors import QjouleError
+from qjoule.session.helper import FIRST, fork_helper
+from qjoule.spool.tables import Made, Tables
+from qjoule.stream.share import Share
+from qjoule.trace.meta import parse_meta
+
+_READ_BYTES = 1 << 16
+#: Bytes of the capture between two reports of progress.
+_STEP_BYTES = 1 << 20
+
+
+class Worker:
+    """A process that makes one share."""
+
+    def __init__(self, trace: Path, folder: Path, share: Share) -> None:
+        self.share = share
+        self.done = self.total = 0
+        self.made: Made | None = None
+        self._left = b""
+        self._pipe, theirs = os.pipe()
+        try:
+            self.pid = fork_helper(lambda: _work(trace, folder, share), (theirs,))
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(theirs)
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    def hear(self) -> bool:
+        """Takes in what it says; False: it has ended. Raises QjouleError: it failed."""
+        data = os.read(self._pipe, _READ_BYTES)
+        *lines, self._left = (self._left + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+        return bool(data)
+
+    def close(self) -> int:
+        """Ends it; returns its wait status."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(self._pipe)
+        return os.waitpid(self.pid, 0)[1]
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "error" in said:
+            raise QjouleError(said["error"])
+        if "meta" in said:
+            meta = parse_meta(said.pop("meta").encode())
+            self.made = Made(meta, **said)
+        else:
+            self.done, self.total = said["done"], said["total"]
+
+
+def make_shares(trace: Path, folders: dict[Share, Path], progress: Any) -> Sequence[Made]:
+    """Makes several shares at once, each in its folder.
+
+    Raises:
+        QjouleError: one of them failed or was killed. None of them runs any more.
+    """
+    workers: list[Worker] = []
+    try:
+        for share, folder in folders.items():
+            workers.append(Worker(trace, folder, share))
+        _wait(workers, progress)
+    finally:
+        for worker in workers:
+            worker.close()
+    return [worker.made for worker in workers if worker.made is not None]
+
+
+def _wait(workers: Sequence[Worker], progress: Any) -> None:
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            selector.register(worker, selectors.EVENT_READ, worker)
+        while selector.get_map():
+            for key, _ in selector.select():
+                worker = key.data
+                if not worker.hear():
+                    selector.unregister(worker)
+                    if worker.made is None:
+                        raise QjouleError(
+                            "a process of the conversion was killed; the recording is as it was: "
+                            "run `qjoule convert` again"
+                        )
+            total = sum(worker.total for worker in workers)
+            if total:
+                progress(sum(worker.done for worker in workers), total)
+
+
+def _work(trace: Path, folder: Path, share: Share) -> None:
+    """The whole life of such a process."""
+    with os.fdopen(FIRST, "wb", buffering=0) as pipe:
+        try:
+            tables = Tables(trace, folder, share)
+            told = 0
+            for done, total in tables.steps():
+                if done - told >= _STEP_BYTES:
+                    told = done
+                    _say(pipe, done=done, total=total)
+            made = tables.finish()
+            assert made is not None
+            values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
+            _say(pipe, meta=made.meta.to_json(), **values)
+        except QjouleError as error:
+            _say(pipe, error=str(error))
+        except OSError as error:
+            where = error.filename or trace
+            _say(pipe, error=f"{where}: {error.strerror}; the recording is as it was")
+        except MemoryError:
+            _say(pipe, error=f"{trace}: there is not enough memory; the recording is as it was")
+
+
+def _say(pipe: BinaryIO, **values: Any) -> None:
+    left = memoryview(json.dumps(values).encode() + b"\n")
+    while left.nbytes:
+        left = left[pipe.write(left) :]

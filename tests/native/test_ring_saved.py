@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a flight recorder holds, and the parts that it saves, by the tracer's own code."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+import fake_tracer as ft
+from captured_trace import CANARY, eventful
+from qjoule.contract import Block, QueryFlag
+from qjoule.errors import QjouleError
+from qjoule.machine.memory_in_force import where_to_extend
+from qjoule.spool import save as saving
+from qjoule.spool.convert import convert
+from qjoule.spool.files import spool_of
+from qjoule.spool.frames import SpoolReader, StoredFrame, stored_frame
+from qjoule.spool.ring_files import SEGMENTS, RingFiles
+from qjoule.spool.save import save
+from qjoule.stream.blocks import Stream
+from qjoule.trace.meta import Change, Part, parse_meta
+from qjoule.trace.reader import Trace
+from ring_trace import KEEP_S, conserved, joined, ring_trace
+
+S = 1_000_000_000
+
+
+def _numbers(spool: Path) -> list[int]:
+    with spool.open("rb") as file:
+        return [frame.number for frame in SpoolReader(file)]
+
+
+def _sizes(trace: Path) -> int:
+    return sum(path.stat().st_size for path in (trace / "ring").iterdir())
+
+
+def _whole(pieces: list[bytes], tmp_path: Path) -> Trace:
+    """The same stream, recorded as a whole."""
+    from captured_trace import captured_trace  # noqa: PLC0415
+
+    captured_trace(tmp_path / "whole", pieces)
+    convert(tmp_path / "whole")
+    return Trace(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_part_is_what_a_whole_recording_says_of_its_time(tmp_path: Path, compress: bool) -> None:
+    """Wrapped several times: times, energy and calls of the kept interval are the whole's."""
+    pieces = eventful(9.0)
+    whole = _whole(pieces, tmp_path)
+    with ring_trace(tmp_path / "r", KEEP_S, compress=compress) as ring:
+        ring.feed(joined(pieces[:-1]))
+        saved = ring.saved()
+    made = convert(saved.directory)
+    assert made.meta.complete
+    assert made.meta.part is not None and made.meta.part.why == "dump"
+    part = Trace(saved.directory)
+    begin, end = part.meta.begin_ns or 0, part.meta.end_ns or 0
+    assert KEEP_S <= (end - begin) / S <= KEEP_S * 1.3
+    # The reading at its begin is in the frame before.
+    for table, column, since in (("queries", "end_ns", begin), ("energy", "t_ns", begin + 1)):
+        theirs, ours = whole.pandas(table), part.pandas(table)
+        theirs = theirs[(theirs[column] >= since) & (theirs[column] <= end)]
+        assert len(ours) == len(theirs) > 90, table
+        assert list(ours[column]) == list(theirs[column])
+    assert set(part.pandas("shapes")["fingerprint"]) <= set(whole.pandas("shapes")["fingerprint"])
+    assert part.pandas("queries")["fingerprint"].notna().sum() > 90
+    result = conserved(part)
+    assert result.trace.complete
+    assert not result.trace.loss  # it was lost before the part
+    readings = part.pandas("energy")
+    raw = readings[readings["domain"] == "package"]["raw"]
+    measured_nj = (int(raw.iloc[-1]) - int(raw.iloc[0])) * 2.0**-14 * 1e9
+    assert result.domains[0].measured_nj == pytest.approx(measured_nj, rel=1e-6)
+
+
+def test_a_ring_wraps_and_neither_records_nor_names_grow(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(30.0)[:-1]), lambda _t: sizes.append(_sizes(ring.trace)))
+        files = RingFiles(ring.trace)
+        assert len(list(files.folder.glob("spool-*"))) == SEGMENTS
+        assert len(list(files.folder.glob("names-*"))) <= SEGMENTS
+        assert len(list(files.folder.glob("state-*"))) <= SEGMENTS
+        segments = ring.capture.now().moment.segments
+        assert segments[-1].segment > 5 * SEGMENTS
+    half = len(sizes) // 2
+    assert max(sizes[half:]) <= max(sizes[:half]) * 1.05
+
+
+def test_each_segment_can_be_decoded_alone(tmp_path: Path) -> None:
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(6.0)[:-1]))
+        for one in ring.capture.now().moment.segments:
+            with RingFiles(ring.trace).spool(one.segment).open("rb") as file:
+                frames = list(SpoolReader(file))
+            assert frames[0].number == one.frame
+            assert not any(frame.missing for frame in frames[1:])
+            blocks = list(Stream(io.BytesIO(joined(frame.payload for frame in frames))))
+            assert blocks[0].kind is Block.HELLO
+            assert int(blocks[0].records["t_ns"][0]) == one.begin_ns
+            assert [b.kind for b in blocks[1:3]] == [Block.CPU, Block.DOMAIN]
+
+
+def test_a_full_segment_turns_before_its_time(tmp_path: Path) -> None:
+    limit = SEGMENTS * 100_000
+    sizes: list[int] = []
+    with ring_trace(tmp_path / "r", 3600.0, limit=limit) as ring:
+        spools = [RingFiles(ring.trace).spool(number + 1) for number in range(SEGMENTS)]
+        ring.feed(
+            joined(ft.traffic(20.0)[:-1]),
+            lambda _t: sizes.append(sum(path.stat().st_size for path in spools)),
+        )
+        assert len(ring.capture.now().moment.segments) == SEGMENTS
+        saved = ring.saved()
+    assert max(sizes) <= limit
+    assert convert(saved.directory).meta.complete
+
+
+def test_saving_twice_and_going_on(tmp_path: Path) -> None:
+    """A save does not disturb what is recorded after it."""
+    pieces = eventful(8.0)[:-1]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces[:150]))
+        first, again = ring.saved(), ring.saved("key")
+        ring.feed(joined(pieces[150:]))
+        later = ring.saved()
+    assert first.directory != again.directory
+    begins = [convert(one.directory).meta.begin_ns or 0 for one in (first, again, later)]
+    assert begins[0] == begins[1] < begins[2]
+    assert _numbers(RingFiles(ring.trace).spool(1))
+
+
+def test_a_segment_written_over_while_it_is_copied_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = eventful(12.0)[:-1]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces[:200]))
+        now = ring.capture.now()
+        rest = iter([joined(pieces[200:230])])
+        copied: list[int] = []
+
+        def during(file: BinaryIO, at: int) -> StoredFrame | None:
+            if not copied:  # the tracer goes on while the first frame is copied
+                ring.feed(next(rest))
+            copied.append(1)
+            return stored_frame(file, at)
+
+        monkeypatch.setattr(saving, "stored_frame", during)
+        whole = Part("dump", keep_s=None)
+        saved = save(ring.trace, now.moment, now.meta, whole)
+    assert saved.late >= 1
+    numbers = _numbers(spool_of(saved.directory))
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert numbers[0] > now.moment.segments[0].frame
+    assert convert(saved.directory).meta.complete
+
+
+def test_all_that_was_held_is_written_over(tmp_path: Path) -> None:
+    pieces = eventful(20.0)[:-1]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces[:150]))
+        now = ring.capture.now()
+        ring.feed(joined(pieces[150:]))
+        with pytest.raises(QjouleError, match="not saved"):
+            save(ring.trace, now.moment, now.meta, Part("dump"))
+        assert not [one for one in ring.trace.iterdir() if one.name.startswith((".", "kept"))]
+
+
+def test_loss_of_a_part_is_what_was_lost_in_it(tmp_path: Path) -> None:
+    """The stream's sums run since tracing began."""
+    pieces = ft.traffic(8.0)[:-1]
+    for window, count in ((50, 3), (350, 10)):
+        loss = {"t_ns": ft.BEGIN_NS + window * 20 * ft.MS, "count": count, "lost_ns": 70 * count}
+        pieces[window] = ft.block(Block.LOSS, loss) + pieces[window]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces))
+        saved = ring.saved()
+    meta = convert(saved.directory).meta
+    assert meta.loss == {"segment": 7}
+    assert meta.lost_cpu_ns == 490
+    table = Trace(saved.directory).pandas("loss")
+    assert list(table["count"]) == [7]
+
+
+def test_a_login_long_ago_still_names_its_queries(tmp_path: Path) -> None:
+    pieces = eventful(9.0)[:-1]
+    late = {"session": 101, "server": 1, "executions": 1, "rung": 1, "command": 1, "pid": 101}
+    at_ns = ft.BEGIN_NS + 430 * 20 * ft.MS
+    late |= {"query": 900_500, "begin_ns": at_ns, "end_ns": at_ns + 5, "shape": 77, "tags": 9}
+    pieces[431] = ft.block(Block.QUERY, late) + pieces[431]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces))
+        saved = ring.saved()
+    assert CANARY not in joined(p.read_bytes() for p in saved.directory.rglob("*") if p.is_file())
+    convert(saved.directory)
+    queries = Trace(saved.directory).pandas("queries")
+    (one,) = queries[queries["query"] == 900_500].to_dict("records")
+    assert (one["user"], one["database"]) == ("alice", "books")
+    assert dict(one["tags"])["endpoint"] == "checkout"
+    assert one["shape"] == 77 and one["fingerprint"]
+
+
+def test_a_query_that_began_before_the_part_is_marked(tmp_path: Path) -> None:
+    pieces = ft.traffic(8.0)[:-1]
+    row = {"query": 900_001, "shape": 3, "session": 107, "pid": 107, "tgid": 100, "server": 1}
+    row |= {"begin_ns": ft.BEGIN_NS + S, "end_ns": ft.BEGIN_NS + 7 * S, "executions": 1, "rung": 1}
+    pieces[351] = ft.block(Block.QUERY, row) + pieces[351]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces))
+        saved = ring.saved()
+    convert(saved.directory)
+    trace = Trace(saved.directory)
+    queries = trace.pandas("queries")
+    marked = queries[[bool(int(flags) & QueryFlag.CUT) for flags in queries["flags"]]]
+    assert 900_001 in set(marked["query"])
+    assert (marked["begin_ns"] < trace.begin_ns).all()
+    assert len(marked) == (queries["begin_ns"] < trace.begin_ns).sum()
+    result = conserved(trace)
+    assert "saved by a flight recorder: a test" in " ".join(result.model.notes)
+
+
+def test_no_literal_is_in_the_ring(tmp_path: Path) -> None:
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(4.5)[:-1]))
+        found = [p for p in ring.trace.rglob("*") if p.is_file() and CANARY in p.read_bytes()]
+    assert found == []
+
+
+def test_changes_of_servers_before_the_part_are_left_out(tmp_path: Path) -> None:
+    pieces = ft.traffic(8.0)[:-1]
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(pieces))
+        now = ring.capture.now()
+        begin_ns = now.moment.segments[0].begin_ns
+        before, later = begin_ns - S, begin_ns + 2 * S
+        changes = (
+            Change("exited", "a", before, before + 1),
+            Change("exited", "b", before),
+            Change("followed", "c", before, pid=3),
+            Change("followed", "d", later, pid=4),
+            Change("untraced", "e", before, later),
+            Change("unseen", "f"),
+        )
+        saved = save(ring.trace, now.moment, replace(now.meta, changes=changes), Part("dump"))
+    kept = parse_meta((saved.directory / "meta.json").read_bytes()).changes
+    assert [one.name for one in kept] == ["b", "d", "e", "f"]
+
+
+def test_a_part_adds_nothing_to_a_memory(tmp_path: Path) -> None:
+    """Parts may overlap, and nothing may count twice (law 9)."""
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(ft.traffic(4.0)[:-1]))
+        saved = ring.saved()
+    convert(saved.directory)
+    assert where_to_extend(Trace(saved.directory), str(tmp_path / "memory.bin")) is None
