@@ -13,19 +13,20 @@ from types import TracebackType
 
 import click
 
-from qjoule import __version__
 from qjoule.errors import QjouleError, UsageError
 
 #: Command name to the module in ``qjoule.commands`` that holds its ``command``.
 COMMANDS = {
     "doctor": "doctor",
     "record": "record",
+    "dump": "dump",
     "convert": "convert",
     "attribute": "attribute",
     "compare": "compare",
     "characterise": "characterise",
     "report": "report",
     "top": "top",
+    "agent": "agent",
     "calibrate": "calibrate",
     "learn": "learn",
     "run": "run",
@@ -57,6 +58,15 @@ class LazyGroup(click.Group):
         return command
 
 
+def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    from qjoule.versions import versions  # noqa: PLC0415 (`qjoule --help` starts no program)
+
+    click.echo(versions())
+    ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -64,7 +74,14 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Begin with 'sudo qjoule doctor', then 'sudo qjoule top' or 'sudo qjoule record -d 60'.",
 )
-@click.version_option(__version__, prog_name="qjoule")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Show the versions of qjoule, its tracer and the event contract.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Joules per query, on a production database server."""

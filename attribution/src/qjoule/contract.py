@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 13
+CONTRACT_VERSION = 14
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -72,6 +72,7 @@ class QueryFlag(IntFlag):
     ROWS = 256
     IN_TRANSACTION = 512
     NO_TRANSACTION = 1024
+    CUT = 2048
 
 
 class Loss(IntEnum):
@@ -361,7 +362,15 @@ DOMAIN = np.dtype(
     ]
 )
 END = np.dtype([("t_ns", "<u8"), ("reason", "<u4"), ("reserved", "<u4")])
-SPOOLED = np.dtype([("frames", "<u8"), ("bytes", "<u8"), ("queries", "<u8")])
+SPOOLED = np.dtype(
+    [
+        ("frames", "<u8"),
+        ("bytes", "<u8"),
+        ("queries", "<u8"),
+        ("segment", "<u8"),
+        ("segment_begins", "<u8"),
+    ]
+)
 FRAME = np.dtype(
     [
         ("magic", "<u4"),

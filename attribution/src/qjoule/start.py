@@ -2,16 +2,21 @@
 """The entry point: hands what needs root to the root part, before any other import.
 
 `sudo qjoule record` replaces itself by `qjoule-root`. That runs this file's command again without
-any rights, and answers its requests.
+any rights, and answers its requests. `sudo qjoule convert` needs nothing of root and gives it up.
 """
 
 import os
 import sys
 
-_NEED_IT = ("record", "top", "calibrate", "doctor")
-#: These read existing files, or (--physical) start recordings that each have a root part.
-_WITHOUT = ("--replay", "--physical")
-_PLACES = (os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
+_NEED_IT = ("record", "top", "calibrate", "doctor", "agent")
+#: These read or print files, or (--physical) start recordings that each have a root part.
+_WITHOUT = ("--replay", "--physical", "--check", "--example")
+#: These read what a stranger may have written.
+_GIVE_UP = ("convert",)
+_NOBODY = 65534
+_HERE = os.path.dirname(os.path.abspath(__file__))
+#: In the package (a wheel), or beside Python (`make build`): see `qjoule.installed`.
+_PLACES = (f"{_HERE}/programs", os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
 
 
 def main() -> None:
@@ -23,15 +28,31 @@ def main() -> None:
     # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
         _through_root_part(words)
+    if os.geteuid() == 0 and named in _GIVE_UP:
+        _become_caller(words)
     from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)
 
     run()
 
 
 def _through_root_part(words: list[str]) -> None:
-    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
     for place in _PLACES:
         program = os.path.join(place, "qjoule-root")
         if os.path.exists(program):
-            os.execv(program, [program, sys.executable, "-I", file, *words])
+            os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *words])
     sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")
+
+
+def _become_caller(words: list[str]) -> None:
+    """Becomes the user who called sudo, or `nobody`, for good."""
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    named = {word: os.open(word, flags) for word in words if os.path.isdir(word)}
+    uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
+    if not uid or not gid:
+        uid = gid = _NOBODY
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    from qjoule.named import NAMED  # noqa: PLC0415 (none of it is to run as root)
+
+    NAMED.update(named)

@@ -66,6 +66,7 @@ class Accounts:
         roles: Roles | None = None,
         closed: Closed | None = None,
         memory: Memory | None = None,
+        refresh_ns: int = 0,
     ) -> Account:
         """An empty account; the arguments are those of `Account`."""
         return Account(
@@ -80,6 +81,7 @@ class Accounts:
             closed=closed,
             memory=memory,
             table=self.table,
+            refresh_ns=refresh_ns,
         )
 
 

@@ -95,7 +95,7 @@ def attribute(
         coverage=None if requests.any else grouped.reader.coverage,
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
         anomalies=windows.anomalies,
-        notes=(*trace.problems, *recorded.meter_notes(trace)),
+        notes=recorded.notes(trace),
     )
     result = assemble.attribution(ledger, labels, grouped.queries.stats(len(labels)), about)
     if told:

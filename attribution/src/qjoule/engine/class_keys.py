@@ -71,7 +71,7 @@ class ClassKeys:
         keys = dict(label.keys)
         if label.kind == "queries":
             name = keys.get("fingerprint", "")
-            if set(keys) != {"fingerprint"}:
+            if keys.keys() - {"server"} != {"fingerprint"}:
                 return 0, 0
         else:
             name = keys.get("role") or keys.get("process") or ""

@@ -41,6 +41,8 @@ from qjoule.trace.roles import thread_role
 #: The kernel side sums per shape and server, so a live stream has no finer groups, except tags
 #: (`tag:KEY`).
 GROUPS = ("fingerprint", "server")
+#: As "fingerprint", but a statement that runs on several servers has a group for each of them.
+PER_SERVER = "server,fingerprint"
 TAG = "tag:"
 UNTOLD = "(not by tag)"  #: the part of a server's queries that its clients' tags do not explain
 #: Number of a tag's values with their own group, counted since its first grouping; bounded because
@@ -66,7 +68,7 @@ def _is_known(fingerprint: str, text: str) -> bool:
 
 @dataclass
 class LiveGroups:
-    """Groups of live records by one of `GROUPS`, or `tag:KEY`.
+    """Groups of live records by one of `GROUPS`, `PER_SERVER`, or `tag:KEY`.
 
     Labels and numbers last as long as this object. Queries that `where` excludes form one group per
     server.
@@ -109,8 +111,8 @@ class LiveGroups:
             for number in sorted(numbers):
                 before = self.index.labels[number]
                 fingerprint, text = known
-                keys = (("fingerprint", fingerprint),)
                 named = _is_known(fingerprint, text)
+                keys = self._by_statement(fingerprint, before.server)
                 label = replace(before, keys=keys, shape=text, named=named)
                 target = self.index.rename(number, label)
                 if target != number:
@@ -159,8 +161,10 @@ class LiveGroups:
             return background(label.server, FORGOTTEN_ROLES, label.rung)
         name = FORGOTTEN_VALUES if self.by.startswith(TAG) else FORGOTTEN_SHAPES
         name = name if label.named else OTHER_SHAPES
-        text = name if self.by == "fingerprint" else ""
-        return replace(label, keys=((self.by, name),), shape=text, flags=())
+        if self.by in ("fingerprint", PER_SERVER):
+            keys = self._by_statement(name, label.server)
+            return replace(label, keys=keys, shape=name, flags=())
+        return replace(label, keys=((self.by, name),), shape="", flags=())
 
     def _number(self, owner: Identity, tagged: Sequence[Tagged]) -> int:
         kind, shape, server, tgid, pid, place = owner
@@ -195,7 +199,7 @@ class LiveGroups:
             by_server = GroupLabel("queries", (("server", server),), "", server, rung)
             return self.index.number(by_server)
         fingerprint, text, named = self._statement(shape)
-        keys = (("fingerprint", fingerprint),)
+        keys = self._by_statement(fingerprint, server)
         label = GroupLabel("queries", keys, text, server, rung, named=named)
         number = self.index.number(label)
         self._widen(number, label)
@@ -238,13 +242,18 @@ class LiveGroups:
             return PREPARED_BEFORE, PREPARED_BEFORE, False
         if (number := self._known.get(shape)) is not None:
             label = self.index.labels[number]
-            return label.keys[0][1], label.shape, True
+            return label.keys[-1][1], label.shape, True
         known = None if shape == SHAPE_OTHER else self.names.statement(shape)
         if known is not None:
             return *known, _is_known(*known)
         if shape == SHAPE_OTHER or (shape not in self._unnamed and self._crowded):
             return OTHER_SHAPES, OTHER_SHAPES, False
         return f"{shape:016x}", "", False
+
+    def _by_statement(self, fingerprint: str, server: str) -> tuple[tuple[str, str], ...]:
+        """The keys of a statement's group; the fingerprint is the last."""
+        key = ("fingerprint", fingerprint)
+        return (("server", server), key) if self.by == PER_SERVER else (key,)
 
     @property
     def _crowded(self) -> bool:

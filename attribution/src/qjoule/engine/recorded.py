@@ -72,6 +72,24 @@ def windows(trace: Trace) -> WindowEnergy:
     return energy_windows(trace.meta, found, series, begin_ns, end_ns)
 
 
+def notes(trace: Trace) -> tuple[str, ...]:
+    """What a reader of any result of this trace should know."""
+    return (*trace.problems, *_part_notes(trace.meta), *meter_notes(trace))
+
+
+def _part_notes(meta: Meta) -> tuple[str, ...]:
+    part = meta.part
+    if part is None:
+        return ()
+    since = meta.moment(part.recorder_begin_ns)
+    before = f", which began at {since}" if since else ""
+    return (
+        f"a part of a longer recording{before}, saved by a flight recorder: "
+        f"{part.what or part.why}. Queries that began before the part count with what they took "
+        "in it",
+    )
+
+
 def meter_notes(trace: Trace) -> tuple[str, ...]:
     """Notes on the trace's external meter, if it has one."""
     meter = metered(trace, 0)

@@ -19,8 +19,11 @@ class Books:
     Both ledgers, and the interval's open windows, are split by what the account has learned so far.
     """
 
-    def __init__(self, new_account: Callable[[], Account]) -> None:
-        self._new_account = new_account
+    def __init__(
+        self, new_account: Callable[[], Account], counted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`counted`: whether any requests are only counted, so that their costs are learned."""
+        self._new_account, self._counted = new_account, counted
         self._account = new_account()
         self._batches: list[WindowBatch] = []  #: of the current interval
         self._moves: list[tuple[int, int]] = []
@@ -39,7 +42,8 @@ class Books:
     @property
     def interval(self) -> Ledger:
         if self._interval is None:
-            _ = self.total  # the costs of requests are learned from the whole total
+            if self._counted():
+                _ = self.total  # the costs of requests are learned from the whole total
             self._interval = self._account.split(self._batches)
             for source, target in self._moves:
                 self._interval.move(source, target)

@@ -38,7 +38,10 @@ class Grouping:
         self.begin_ns = begin_ns
         self._groups = LiveGroups(names, by, where)
         roles = Roles(self._groups.index.labels, SERVING_THREADS)
-        self._books = Books(lambda: new_account(roles, self.labels))
+        self._books = Books(
+            lambda: new_account(roles, self.labels),
+            lambda: any(label.is_counted for label in self.labels),
+        )
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
         self._roles = roles
         self._recent = Recent()

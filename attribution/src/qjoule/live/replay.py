@@ -231,7 +231,7 @@ class _Pass:
             where=str(self._source._where),
             record_loss=recorded.record_loss(trace, ledger, lost_cpu_ns),
             anomalies=self._windows.anomalies,
-            notes=tuple(trace.problems),
+            notes=recorded.notes(trace),
         )
         labels = self._grouped.labels
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)

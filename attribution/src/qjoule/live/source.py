@@ -49,15 +49,20 @@ class StreamSource:
         told: Told = nobody,
         watch: Watch | None = None,
         ids: OtherIds | None = None,
+        groups: tuple[str, ...] = GROUPS,
+        refresh_s: float = 0.0,
     ) -> None:
         """`reports`: source of the calls of applications. `client_tags`: whether the stream
         contains the tags that clients send to servers. `where`: selects queries. `told` is called
         now and then, and at the end, with what was learned of the machine. `watch` notices servers
-        that are not traced. `ids` finds the ids that other tools have for statements."""
+        that are not traced. `ids` finds the ids that other tools have for statements. `groups`: as
+        in `StreamSession`. `refresh_s`: between two snapshots' learning, if no block ends; 0: each
+        snapshot learns."""
+        self._refresh_ns = round(refresh_s * 1e9)
         self._told = told
         self._watch = watch
         self.name = name
-        self.groups: tuple[str, ...] = GROUPS
+        self.groups = groups
         self._reports, self._client_tags, self._where = reports, client_tags, where
         self._meta, self._stream = meta, stream
         self._names = Names(fingerprint, meta.servers, ids=ids)
@@ -83,6 +88,8 @@ class StreamSource:
             where=self._where,
             told=self._told,
             watch=self._watch,
+            groups=self.groups,
+            refresh_ns=self._refresh_ns,
         )
         for frame in chain([first] if first is not None else [], frames):
             if controls.stopped:

@@ -40,7 +40,7 @@ from qjoule.stream.names import Names
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
-from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
+from qjoule.trace.vocabulary import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: Complete windows may wait for this long, in the stream's time.
 DIGEST_NS = 2_000_000_000
@@ -93,8 +93,14 @@ class StreamSession:
         where: Selection = EVERYTHING,
         told: Told = nobody,
         watch: Watch | None = None,
+        groups: tuple[str, ...] = GROUPS,
+        refresh_ns: int = 0,
     ) -> None:
+        """`groups`: the groupings from the beginning; the first is by statement. `refresh_ns`: as
+        in `Account`."""
+        self._refresh_ns = refresh_ns
         self._watch = watch
+        self._first = groups[0]
         if watch is not None:
             watch.learnt.append(names.add_server)
         meta = self._meta = announced.meta
@@ -124,7 +130,7 @@ class StreamSession:
         self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
         self._now_ns = self._begin_ns  #: the groupings contain the windows up to here
         self._groupings: dict[str, Grouping] = {}
-        for by in GROUPS:
+        for by in groups:
             self._group_by(by)
         if (reports or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
@@ -180,7 +186,7 @@ class StreamSession:
             return None
         for one in self._groupings.values():
             one.learn()
-        by = controls.group if controls.group in self._groupings else GROUPS[0]
+        by = controls.group if controls.group in self._groupings else self._first
         interval = self._say(by, self._interval, whole=False, complete=complete)
         total = interval  # a row for every group ever seen would take most of a snapshot's time
         if controls.totals:
@@ -224,7 +230,7 @@ class StreamSession:
         unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
             calls = chunk.calls if grouping.by_tag else unseen
-            sums = np.concatenate([chunk.aggregates, calls])
+            sums = np.concatenate([chunk.aggregates, calls]) if len(calls) else chunk.aggregates
             owners, which = identities(
                 sums, tagging.with_calls(calls) if grouping.reads_tags else None
             )
@@ -238,7 +244,7 @@ class StreamSession:
                 lost_ns=chunk.lost_ns,
                 awake_ns=chunk.awake_ns,
                 # Every grouping has the same anomalies: count them once.
-                anomalies=anomalies if grouping.by == GROUPS[0] else None,
+                anomalies=anomalies if grouping.by == self._first else None,
             )
             counted = np.ones(len(sums), bool)
             if grouping.by_tag:
@@ -257,7 +263,7 @@ class StreamSession:
 
     def _say(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
         """The result for a span: everything since the last reset (`whole`), or the interval."""
-        grouping, named = self._groupings[by], self._groupings[GROUPS[0]]
+        grouping, named = self._groupings[by], self._groupings[self._first]
         ledger, calls = grouping.sums(whole)
         begin_ns = max(span.begin_ns, grouping.begin_ns)
         meta, before = self._meta, span.loss or {}
@@ -298,4 +304,5 @@ class StreamSession:
         return server_changes(replace(self._meta, changes=tuple(kept)))
 
     def _account(self, roles: Roles, labels: list[GroupLabel]) -> Account:
-        return self._accounts.new(roles=roles, memory=self.memory.of(labels))
+        memory = self.memory.of(labels)
+        return self._accounts.new(roles=roles, memory=memory, refresh_ns=self._refresh_ns)

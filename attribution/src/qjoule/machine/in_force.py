@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine import memory_in_force
@@ -17,7 +18,9 @@ from qjoule.machine.check import Check
 from qjoule.machine.identity import Identity, of_trace, this_machine
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.trace.meta import Meta
-from qjoule.trace.reader import Trace
+
+if TYPE_CHECKING:
+    from qjoule.trace.reader import Trace
 
 NONE = "none"
 _FIX = "sudo qjoule calibrate, on a machine whose energy is measured"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.check import Check
@@ -23,7 +24,9 @@ from qjoule.machine.memory import (
 from qjoule.model.fit.cells import Cell
 from qjoule.model.memory_used import UNREMEMBERED, Remembered
 from qjoule.trace.meta import Meta
-from qjoule.trace.reader import Trace
+
+if TYPE_CHECKING:
+    from qjoule.trace.reader import Trace
 
 NONE = "none"
 MACHINE_FILE = Path("/var/lib/qjoule/memory.bin")
@@ -115,8 +118,9 @@ def where_to_extend(trace: Trace, choice: str | None = None) -> Path | None:
     """The file to which the evidence of a trace is added; None: to no file.
 
     By default this machine's, if the trace was recorded here from counters, and with a memory.
+    Never for parts that a flight recorder saved: they may overlap, and nothing may count twice.
     """
-    if choice == NONE or trace.meta.imported is not None:
+    if choice == NONE or trace.meta.imported is not None or trace.meta.part is not None:
         return None
     if choice is not None:
         return Path(choice)

@@ -43,7 +43,8 @@ class Account:
     `class_of` maps groups to classes; each class has one learned power factor. `roles` is given
     where sums over spans of time are needed, for requests that own no CPU time. `closed` is
     called for every batch of windows after its final split. `memory`: of earlier traces, which is
-    told what this one shows. `table`: the machine's idle states, if known.
+    told what this one shows. `table`: the machine's idle states, if known. `refresh_ns`: while the
+    open block is inspected, what was learned serves for so long; 0: it is learned anew each time.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Account:
         closed: Closed | None = None,
         memory: Memory | None = None,
         table: IdleTable | None = None,
+        refresh_ns: int = 0,
     ) -> None:
         self._tell = closed
         self._class_of = class_of
@@ -75,6 +77,8 @@ class Account:
         self._open, self._open_ns = OpenBlock(_ROOM), 0
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
+        self._refresh_ns = refresh_ns
+        self._models_ns = 0  #: end of the last window that they were learned from
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
@@ -132,7 +136,9 @@ class Account:
         if not self._open.windows:
             return self._learner.last
         if self._models is None:
-            self._models = self._learner.learn([self._open.joined()], keep=False)
+            block = self._open.joined()
+            self._models = self._learner.learn([block], keep=False)
+            self._models_ns = int(block.energy.boundaries_ns[-1])
         return self._models
 
     def move(self, source: int, target: int) -> None:
@@ -140,7 +146,8 @@ class Account:
         self._closed.move(source, target)
         self._moves.append((source, target))
         self._targets[source] = target
-        self._models = None
+        if not self._refresh_ns:
+            self._models = None
 
     def renumber(self, renumbering: Renumbering) -> None:
         """Renumbers the groups of closed and open windows."""
@@ -152,7 +159,10 @@ class Account:
         self._learner.renumber(renumbering)
         self._moves.clear()
         self._targets.clear()
-        self._models = None
+        if self._models is not None and self._refresh_ns:
+            self._models = {name: one.renumbered(renumbering) for name, one in self._models.items()}
+        else:
+            self._models = None
 
     def _new(self) -> Ledger:
         empty = self._empty
@@ -195,10 +205,11 @@ class Account:
         return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
 
     def _hold(self, batch: WindowBatch) -> None:
-        self._models = None
         if windows(batch):
             self._open.add(batch)
             bounds = batch.energy.boundaries_ns
+            if int(bounds[-1]) - self._models_ns >= self._refresh_ns:
+                self._models = None
             self._open_ns = min(self._open_ns + int(bounds[-1]) - int(bounds[0]), BLOCK_NS)
 
     def _close(self) -> None:
@@ -209,6 +220,9 @@ class Account:
             self._closed.move(source, target)
         self._moves.clear()
         self._open, self._open_ns, self._models = OpenBlock(_ROOM), 0, None
+        if self._refresh_ns and self._learner.last:
+            self._models = self._learner.last
+            self._models_ns = int(block[0].energy.boundaries_ns[-1])
 
     def _told(self, batch: WindowBatch, splits: Sequence[Split]) -> None:
         if self._tell:

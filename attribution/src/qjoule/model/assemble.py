@@ -174,6 +174,7 @@ def _rows(
                 alone=findings.alone(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
                 timed=int(calls.timed[g]),
+                latency_counts=_counts(calls, g),
                 error=of_each[ledger.main][g] if main else None,
                 error_by_domain={n: of_each[n][g] for n in others},
             )
@@ -220,6 +221,10 @@ def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
     short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
     flags = (*label.flags, *ledger.flags.get(g, ()))
     return (*flags, "below_resolution") if short and ledger.series else flags
+
+
+def _counts(calls: CallStats, g: int) -> tuple[int, ...]:
+    return () if calls.histogram is None else tuple(calls.histogram[g].tolist())
 
 
 def _number(value: float) -> float | None:

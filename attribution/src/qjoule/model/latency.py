@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -37,6 +37,8 @@ class CallStats:
     latency_ns_mean: F64
     latency_ns_quantiles: F64  #: (groups, 3): p50, p95, p99
     timed: I64  #: how many calls have a latency
+    #: (groups, LATENCY_BUCKETS) calls by latency, where only these are known
+    histogram: I64 | None = None
 
     @staticmethod
     def none(groups: int) -> CallStats:
@@ -224,7 +226,7 @@ def from_histograms(calls: I64, latency_ns: F64, histogram: npt.NDArray[np.integ
     `latency_ns` is summed over the calls. A quantile is interpolated within its bucket, on the
     bucket's logarithmic scale; the first bucket also holds everything faster.
     """
-    stats = CallStats.none(len(calls))
+    stats = replace(CallStats.none(len(calls)), histogram=histogram.astype(np.int64))
     stats.calls[:] = calls
     count = histogram.sum(axis=1)
     some = (count > 0) & (calls > 0)

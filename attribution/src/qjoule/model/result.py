@@ -48,7 +48,8 @@ class Row:
     their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
     its weight, learned from the windows; None if it was not learned. `alone`: times in which it ran
     alone, since its factor is learned; None if it never did. `timed`: number of calls with
-    a latency. `ids`: what other tools call its statements. `error` and `error_by_domain`: the parts
+    a latency; `latency_counts`: how many are in each of the kernel side's buckets, of a live
+    stream. `ids`: what other tools call its statements. `error` and `error_by_domain`: the parts
     of the intervals, so that rows of several traces can be added up; None if unknown. `shared_nj`:
     the part of `energy_nj` that comes from power that a package draws once, however many of its
     cores are busy; None if unknown. For transactions, `commit_nj` is the part of `energy_nj` that
@@ -81,6 +82,7 @@ class Row:
     commit_nj: int | None = None
     commit_ns_mean: float | None = None
     timed: int = 0
+    latency_counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
     ids: tuple[OtherId, ...] = ()
     error: RowErrors | None = field(default=None, compare=False, repr=False)
     error_by_domain: dict[str, RowErrors] = field(default_factory=dict, compare=False, repr=False)

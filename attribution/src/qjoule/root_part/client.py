@@ -20,7 +20,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.exit_codes import exit_code
-from qjoule.root_part.protocol import Kind, Refused, ask, receive
+from qjoule.root_part.protocol import Account, Kind, Refused, ask, receive
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
 
@@ -143,6 +143,16 @@ class RootPart:
         """Opens a new file to write; `publish` then moves it to `path`. Raises `Refused`."""
         text = os.fsencode(_as_given(path))
         return ask(self.need("calibrating"), Kind.STAGE, text=text).fd
+
+    def accounts(self) -> tuple[tuple[Account, ...], int]:
+        """What our BPF programs ran, by their type, and a descriptor: the kernel accounts for all
+        programs of the machine while it is open. Raises `QjouleError`: it may not.
+        """
+        try:
+            reply = ask(self.need("accounts"), Kind.ACCOUNTS)
+        except Refused as error:
+            raise QjouleError(f"{error} (the root part needs CAP_SYS_ADMIN)") from None
+        return reply.accounts(), reply.fd
 
     def publish(self) -> None:
         """Moves the staged file to its place. Raises `Refused`."""

@@ -19,9 +19,13 @@ TEXT_BYTES = 4096
 CODE_BYTES = 16
 MAX_GROUPS = 32
 MAX_KEPT = 16
+ACCOUNT_TYPES = 64
+UPROBES = 2  #: programs of this type (BPF_PROG_TYPE_KPROBE, linux/bpf.h) are reached by a trap
+START_AGAIN = 75  #: exit code of the agent: start the same command again
 _REQUEST = struct.Struct(f"=IiIIQQ{TEXT_BYTES}s")
 _FILE = struct.Struct("=IIIIQQQQQ")
 _REPLY = struct.Struct(f"=ii{_FILE.size}s{TEXT_BYTES}s")
+_ACCOUNT = struct.Struct("=QQ")
 
 
 class Kind(IntEnum):
@@ -38,6 +42,7 @@ class Kind(IntEnum):
     KEEPER = 9
     RUN = 24
     PUBLISH = 25
+    ACCOUNTS = 26
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65
@@ -85,6 +90,14 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Account:
+    """`struct rp_account`: what the programs of one type ran since they were loaded."""
+
+    runs: int
+    ns: int  #: includes the kernel's readings of its clock around each run
+
+
+@dataclass(frozen=True)
 class Reply:
     """The root part's answer. The caller owns `fd`; -1: none."""
 
@@ -92,6 +105,12 @@ class Reply:
     file: Opened
     text: bytes  #: without the NUL at its end
     fd: int
+    content: bytes = b""  #: all of the text's room
+
+    def accounts(self) -> tuple[Account, ...]:
+        """The answer to `Kind.ACCOUNTS`: by type of program (`enum bpf_prog_type`)."""
+        all_of_them = self.content[: ACCOUNT_TYPES * _ACCOUNT.size]
+        return tuple(Account(*one) for one in _ACCOUNT.iter_unpack(all_of_them))
 
 
 class Refused(QjouleError):
@@ -153,4 +172,5 @@ def receive(connection: socket.socket) -> Reply:
         for one in fds:
             os.close(one)
         raise Refused(-status)
-    return Reply(pid, Opened(*_FILE.unpack(file)), text.partition(b"\0")[0], fds[0] if fds else -1)
+    fd = fds[0] if fds else -1
+    return Reply(pid, Opened(*_FILE.unpack(file)), text.partition(b"\0")[0], fd, text)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from qjoule.errors import QjouleError
+from qjoule.installed import installed_files
 
 _MEMORY = "brk madvise mincore mmap mprotect mremap munmap membarrier"
 _THREADS = (
@@ -60,8 +61,15 @@ _STARTING = (
 )
 _CONNECTING = "socket connect"
 
+#: What the process that answers scrapers may do: use the connections that it accepts.
+_LISTENING = (
+    "accept accept4 close epoll_ctl epoll_wait fcntl fstat getpeername getsockname getsockopt "
+    "getpid gettid ioctl lseek poll ppoll read recvfrom sendto setsockopt shutdown write writev"
+)
+
 _TYPING = (0x5412, 0x541C)  #: TIOCSTI, TIOCLINUX: asm-generic/ioctls.h
 _CLONE_THREAD = 0x00010000  #: linux/sched.h
+_LIBRARY = "libseccomp.so.2"
 #: seccomp.h of libseccomp
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _REFUSE = _ERROR | errno.EPERM
@@ -94,6 +102,17 @@ def confine_reader() -> None:
             rules.add(_ALLOW, name, *flags)
         # Its flags lie in memory, which no filter can see. With ENOSYS libraries use clone instead.
         rules.add(_ERROR | errno.ENOSYS, "clone3")
+
+
+def confine_listener() -> None:
+    """Restricts this process, which has one thread, to memory, clocks and its connections: it
+    opens no file, no socket, and starts nothing. Raises as above.
+    """
+    allowed = f"{_MEMORY} {_THREADS} {_TIME} {_SIGNALS} {_LISTENING} getrandom"
+    with _filter(_REFUSE) as rules:
+        for name in allowed.split():
+            if name != "clone":
+                rules.add(_ALLOW, name)
 
 
 def keep_from_typing() -> None:
@@ -137,7 +156,8 @@ class _Rules:
 def _filter(default: int) -> Iterator[_Rules]:
     """A filter that takes effect, in addition to existing ones, when the block ends."""
     try:
-        library = ctypes.CDLL("libseccomp.so.2")
+        ours = installed_files(_LIBRARY)  # a wheel brings its own
+        library = ctypes.CDLL(str(ours[0]) if ours else _LIBRARY)
         rules = _Rules(library, default)
         try:
             yield rules

@@ -45,7 +45,7 @@ from qjoule.imports.perf.tasks import Tasks
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Cpu, DomainInfo
-from qjoule.trace.schema import DOMAIN_KINDS
+from qjoule.trace.vocabulary import DOMAIN_KINDS
 
 WINDOW_NS = 20_000_000
 #: Perf orders records well, but not perfectly: a record late by up to this is taken in the order of

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The triggers of a flight recorder: looks at each segment of its ring once that is whole.
+
+A segment is converted and attributed as any recording is, in a thread beside the reader. So joules
+are those that `qjoule attribute` would give, and the tracer does nothing for it.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qjoule.engine.attribute import attribute
+from qjoule.engine.heavy_queries import heavy_queries
+from qjoule.errors import QjouleError
+from qjoule.machine.in_force import for_trace
+from qjoule.model.coefficients_used import Calibrated
+from qjoule.model.own_history import leaves
+from qjoule.spool.convert import convert
+from qjoule.spool.files import FOLDER, names_of, spool_of
+from qjoule.spool.names import SegmentBegins, line_of
+from qjoule.spool.ring_files import SEGMENTS, RingFiles
+from qjoule.stream.part import PartOf
+from qjoule.trace.durable import replace_meta
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+#: Segments that wait to be looked at. Later ones are left out: those in the ring would be written
+#: over before.
+MAX_WAITING = 3
+#: A shape's figure of a segment needs so many calls.
+LEAST_CALLS = 5
+#: Figures that a shape is compared with, and shapes: the most recently seen.
+PAST, MAX_SHAPES = 60, 2_000
+#: Queries that still run.
+MAX_RUNNING = 10_000
+_ALONG = ("calibration.json", "memory.bin")
+_TEXT_CHARACTERS = 100
+_NJ = 1e-9
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A segment: all that ran in it until `end_ns` is known."""
+
+    begins: SegmentBegins
+    end_ns: int
+    meta: Meta
+
+
+class Judge:
+    """Calls `found(why, what)` for what a trigger asks for.
+
+    Args:
+        shapes: look at each shape's J/call.
+        query_j: look for queries that took more than this; None: do not.
+        patience_s: a query that took too much is found once it has ended, so that a part holds the
+            whole of it, or after so long.
+        say: for what goes wrong.
+
+    Raises:
+        OSError: there is no room for its folders in the ring's.
+    """
+
+    def __init__(
+        self,
+        trace: Path,
+        *,
+        shapes: bool,
+        query_j: float | None,
+        patience_s: float,
+        found: Callable[[str, str], object],
+        say: Callable[[str], object],
+    ) -> None:
+        self._files, self._trace = RingFiles(trace), trace
+        self._shapes, self._query_j = shapes, query_j
+        self._patience_ns = round(patience_s / _NJ)
+        self._found, self._say = found, say
+        self._waiting: queue.Queue[_Whole | None] = queue.Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
+        self._past: dict[str, deque[float]] = {}
+        #: Of queries that have not ended: energy so far, in nJ, and when they were met.
+        self._running: dict[int, tuple[int, int]] = {}
+        self._told: set[int] = set()
+        self.left_out = 0  #: segments that were not looked at
+        for slot in range(SEGMENTS):
+            folder = self._look(slot + 1)
+            (folder / FOLDER).mkdir(parents=True)
+            # By a hard link: what it shows is not copied, and it is a regular file. Links cannot be
+            # made later (seccomp).
+            spool_of(folder).hardlink_to(self._files.spool(slot + 1))
+            for name in _ALONG:
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(trace / name, folder / name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, begins: SegmentBegins, end_ns: int, meta: Meta) -> None:
+        """Takes in a segment that is whole: all that ran in it until `end_ns` is known."""
+        try:
+            self._waiting.put_nowait(_Whole(begins, end_ns, meta))
+        except queue.Full:
+            self.left_out += 1
+            if self.left_out == 1:
+                self._say("triggers cannot keep up: they look at a part of what is recorded")
+
+    def close(self) -> None:
+        """Stops looking; what its folders held is removed."""
+        with suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait()
+        self._waiting.put(None)
+        if self._thread.is_alive():  # tracing may have failed before it was started
+            self._thread.join(60)
+        for slot in range(SEGMENTS):
+            shutil.rmtree(self._look(slot + 1), ignore_errors=True)
+
+    def _look(self, segment: int) -> Path:
+        return self._files.folder / f"look-{(segment - 1) % SEGMENTS}"
+
+    def _work(self) -> None:
+        while (segment := self._waiting.get()) is not None:
+            try:
+                self._judge(segment)
+            except (QjouleError, OSError, ValueError) as error:
+                self.left_out += 1
+                if self.left_out == 1:
+                    self._say(f"triggers could not look at a part of what is recorded: {error}")
+
+    def _judge(self, segment: _Whole) -> None:
+        trace = self._converted(segment)
+        calibrated = for_trace(trace)
+        if self._shapes:
+            self._judge_shapes(trace, calibrated)
+        if self._query_j is not None:
+            self._judge_queries(trace, calibrated, segment, round(self._query_j / _NJ))
+
+    def _converted(self, segment: _Whole) -> Trace:
+        begins = segment.begins
+        folder = self._look(begins.segment)
+        part = PartOf(begins.begin_ns, segment.end_ns, begins.frame - 1, begins.lost)
+        with names_of(folder).open("wb") as file:
+            file.write(line_of(part))
+            for path in (self._files.state(begins.segment), self._files.names(begins.segment)):
+                with path.open("rb") as names:
+                    if path == self._files.state(begins.segment):
+                        names.readline()
+                    shutil.copyfileobj(names, file)
+        replace_meta(folder, replace(segment.meta, loss={}, lost_cpu_ns=0, stopped=None))
+        convert(folder, keep=True)
+        return Trace(folder)
+
+    def _judge_shapes(self, trace: Trace, calibrated: Calibrated) -> None:
+        for row in attribute(trace, ("fingerprint",), calibrated=calibrated).rows:
+            if row.calls < LEAST_CALLS or row.energy_nj <= 0:
+                continue
+            name = row.keys.get("fingerprint", "")
+            past = self._past.pop(name, deque[float](maxlen=PAST))
+            low, high = (end / row.calls for end in row.energy_nj_ci95)
+            now = row.energy_nj / row.calls
+            if ends := leaves((low, high), past):
+                was = f"{ends[0] * _NJ:.3g} to {ends[1] * _NJ:.3g}"
+                shape = row.shape[:_TEXT_CHARACTERS]
+                self._found("shape", f"{now * _NJ:.3g} J/call, before {was}: {shape}")
+            past.append(now)
+            self._past[name] = past
+            if len(self._past) > MAX_SHAPES:
+                self._past.pop(next(iter(self._past)))
+
+    def _judge_queries(
+        self, trace: Trace, calibrated: Calibrated, segment: _Whole, most_nj: int
+    ) -> None:
+        for one in heavy_queries(trace, calibrated):
+            met = (0, segment.begins.begin_ns)
+            before_nj, since_ns = self._running.pop(one.query, met)
+            energy_nj = before_nj + one.energy_nj
+            due = one.ended or segment.end_ns - since_ns >= self._patience_ns
+            if energy_nj > most_nj and due and one.query not in self._told:
+                self._told.add(one.query)
+                what = f"{energy_nj * _NJ:.3g} J, more than {most_nj * _NJ:.3g} J"
+                more = one.text[:_TEXT_CHARACTERS] if one.ended else "so far, and it still runs"
+                self._found("query", f"a query took {what}: {more or 'its text is not known'}")
+            if one.ended:
+                self._told.discard(one.query)
+                continue
+            self._running[one.query] = energy_nj, since_ns
+            if len(self._running) > MAX_RUNNING:
+                gone = next(iter(self._running))
+                del self._running[gone]
+                self._told.discard(gone)
