@@ -11,6 +11,9 @@ PYTHON := /usr/bin/python3
 CLANG  := clang
 CC     := gcc
 
+# Programs do not hold where they were built.
+REPRODUCIBLE := -ffile-prefix-map=$(CURDIR)=.
+
 # bpftool links them in this order: a map is defined before an object that only declares it.
 BPF_SOURCES  := $(sort $(wildcard bpf/*/maps.bpf.c)) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
 REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
@@ -19,17 +22,20 @@ BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS)
 BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
-                -Wno-unused-parameter -Werror -I$(BUILD)/bpf -Ibpf
+                -Wno-unused-parameter -Werror -Ibpf -I$(BUILD)/bpf $(REPRODUCIBLE)
 SKELETON     := $(BUILD)/bpf/qjoule.skel.h
 # The same for early kernels: see bpf/core/early.bpf.h.
 EARLY_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.early.o)
 EARLY_SKELETON := $(BUILD)/bpf/qjoule_early.skel.h
 SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 
+# The version is in one place; the drivers' is held equal to it by a test.
+VERSION        := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' attribution/src/qjoule/__init__.py)
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
 TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
-                  -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer
+                  -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer -DQJ_VERSION='"$(VERSION)"' $(REPRODUCIBLE)
 TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lzstd -lm
+ROOT_LIBS      := -lbpf -lelf -lz
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
 ROOT_SOURCES := $(wildcard tracer/root/*.c)
@@ -37,12 +43,12 @@ ROOT_SOURCES := $(wildcard tracer/root/*.c)
 ROOT_FLAGS   := $(TRACER_FLAGS) -Wno-unused-parameter
 
 LOAD_SOURCES := $(wildcard tracer/load/*.c)
-LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread
+LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread $(REPRODUCIBLE)
 
-SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
+EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attribution/shapes/*.c attribution/shapes/*.h)
 
-PY_SOURCES := attribution/src drivers/src tests bench examples
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
+PY_SOURCES := attribution/src drivers/src tests bench examples packaging/tools packaging/monitoring
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(EXTENSION_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -56,14 +62,15 @@ $(BUILD)/installed: packaging/debian-packages.txt packaging/install
 	packaging/install $<
 	@mkdir -p $(@D) && touch $@
 
-# The part of the model that is C is built by pip: see attribution/setup.py.
-$(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(SWEEP_SOURCES) | $(BUILD)/installed
+# The parts of the package that are C are built by pip: see attribution/setup.py.
+$(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(EXTENSION_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]' -e 'drivers[test]'
 	$(VENV)/bin/python -m compileall -q attribution/src drivers/src
 	@touch $@
 
 include agent/agent.mk
+include packaging/packages.mk
 
 # ---- build -------------------------------------------------------------------------------------
 
@@ -76,22 +83,16 @@ AS_REACHABLE := packaging/reachable
 build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
 	@[ "$$(id -u)" != 0 ] || { chmod go+rX . && chmod -R go+rX $(PROGRAMS); }
 
-$(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
-	@mkdir -p $(@D)
-	@test -r /sys/kernel/btf/vmlinux || { echo "qjoule: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF=y is needed)" >&2; exit 1; }
-	bpftool btf dump file /sys/kernel/btf/vmlinux format c > $@.new
-	mv $@.new $@
-
 # The servers of the registry, as C.
 $(REGISTRY_HEADERS) &: $(REGISTRY)
 	@mkdir -p $(@D)
 	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.servers.registry_header $(@D)
 
-$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h
+$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) | $(BUILD)/installed
 	@mkdir -p $(@D)
 	$(CLANG) $(BPF_FLAGS) -c $< -o $@
 
-$(BUILD)/bpf/%.early.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h
+$(BUILD)/bpf/%.early.o: bpf/%.bpf.c $(BPF_HEADERS) | $(BUILD)/installed
 	@mkdir -p $(@D)
 	$(CLANG) $(BPF_FLAGS) -DQJ_EARLY -fvisibility=hidden -c $< -o $@
 
@@ -109,7 +110,7 @@ $(SKELETON): $(BUILD)/bpf/qjoule.bpf.o
 	bpftool gen skeleton $< name qjoule_bpf > $@.new
 	mv $@.new $@
 
-$(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETONS)
+$(BUILD)/qjoule-tracer: attribution/src/qjoule/__init__.py $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(TRACER_FLAGS) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The same tracer under AddressSanitizer and UndefinedBehaviorSanitizer, for the tests.
@@ -118,15 +119,15 @@ $(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEAD
 
 # The only part that runs with root's rights.
 $(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETONS)
-	$(CC) $(ROOT_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
+	$(CC) $(ROOT_FLAGS) $(ROOT_SOURCES) -o $@ $(ROOT_LIBS)
 
 $(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETONS)
-	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(ROOT_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
+	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(ROOT_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ $(ROOT_LIBS)
 
 # What `qjoule calibrate` keeps the CPUs busy with.
 $(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h) | $(BUILD)/installed
 	@mkdir -p $(@D)
-	$(CC) $(LOAD_FLAGS) $(LOAD_SOURCES) -o $@
+	$(CC) $(LOAD_FLAGS) $(LOAD_SOURCES) -o $@ $(LOAD_LIBS)
 
 $(VENV)/bin/qjoule-%: $(BUILD)/qjoule-% $(VENV)/installed
 	install -m 755 $< $@
@@ -150,7 +151,10 @@ STEADY := record_cassandra_agent examples_studies studies_workloads workload_loa
           energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
           mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
           record_counters record_memcached record_valkey redis_names redis_tools root_part_outputs shape_kernel \
-          bound_requests candidates examiners faults_injected foreign_files probe_targets tag_owners tag_socket tracer_requests
+          bound_requests candidates examiners faults_injected foreign_files probe_targets tag_owners tag_socket tracer_requests \
+          mysql_before mysql_ids mysql_modes mysql_hidden record_mysql mongod_like record_voltdb postgres_before postgres_ids \
+          redis_connections postgres_connections mysql_asked mysql_x_protocol redis_asked mysql_programs_asked \
+          convert_gives_up_root dashboards
 # The files of these tests, in the tier's folder or in one of its folders.
 STEADY_FILES := $(foreach name,$(STEADY),$(wildcard tests/root/test_$(name).py tests/root/*/test_$(name).py))
 # What compiles C, runs make or opens a browser is no unit test.
@@ -231,12 +235,14 @@ lint: $(VENV)/installed $(SKELETON) ## Style and types, warnings as errors
 	clang-format --dry-run --Werror $(C_SOURCES)
 
 .PHONY: docs
-docs: $(VENV)/installed ## Pages that are made from code: docs/servers.md
+docs: $(VENV)/installed ## Pages that are made from code and measurements: docs/servers.md, docs/cost.md
 	$(VENV)/bin/python -m qjoule.servers.support_table >docs/servers.md.new
 	mv docs/servers.md.new docs/servers.md
+	$(VENV)/bin/python -m qjoule.servers.cost_page >docs/cost.md.new
+	mv docs/cost.md.new docs/cost.md
 
 .PHONY: bench-overhead
-bench-overhead: build ## What tracing costs a server, paired and interleaved
+bench-overhead: build ## What tracing costs a server, paired and interleaved (BENCH_ARGS=--save for the docs)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
 
 .PHONY: bench-attach
@@ -271,6 +277,10 @@ bench-ycsb: build ## What tracing takes of each server's throughput under YCSB's
 bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
 	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)
 
+.PHONY: bench-agent
+bench-agent: $(VENV)/installed ## What the agent takes: CPU, memory, page, disk, a simulated day
+	$(VENV)/bin/python bench/bench_agent.py $(BENCH_ARGS)
+
 .PHONY: bench-convert
 bench-convert: $(VENV)/installed ## How fast captured recordings become tables
 	$(VENV)/bin/python bench/bench_convert.py $(BENCH_ARGS)
@@ -293,4 +303,4 @@ bench-quick: $(VENV)/installed ## What a quick calibration is worth, simulated
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(BUILD) $(VENV) attribution/build attribution/src/qjoule/model/_sweep*.so
+	rm -rf $(BUILD) $(VENV) attribution/build attribution/src/qjoule/model/_sweep*.so attribution/src/qjoule/shapes/_shapes*.so

@@ -4,8 +4,10 @@
     .venv/bin/python bench/bench_convert.py [--queries N] [--rounds N]
 
 The capture is made here: point selects of 32 clients at 200,000 a second, each of two segments and
-one query. Every round converts a copy in a process of its own, on one core. Prints medians with
-their range beside the targets. Nothing passes or fails here.
+one query, and once more in transactions of 20 statements. Every round converts a copy in a process
+of its own, on one core. Then, in turns, with one job and with two on all cores: the ratio of their
+wall times, and the largest memory of all their processes together. Prints medians with their range
+beside the targets. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -13,28 +15,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 from xxhash import xxh3_64_intdigest
 
 from qjoule import contract
-from qjoule.contract import Block, OwnerKind
-from qjoule.spool.convert import convert
+from qjoule.commands.conversion import converted
+from qjoule.contract import Block, OwnerKind, QueryFlag
 from qjoule.spool.files import FOLDER, spool_of
 from qjoule.stream.blocks import Records, encode_block
 from qjoule.trace.meta import Captured, Meta, Server
 
-TARGET_PER_S, TARGET_MB = 1_000_000, 500
+TARGET_PER_S, TARGET_MB = 1_000_000, 256
+STATEMENTS = 20  #: of a transaction
+LOOK_S = 0.01  #: time between two looks at the memory
 PER_FRAME, FRAME_NS = 40_000, 200_000_000  #: queries of a frame, and its time
 CLIENTS, SHAPES = 32, 200
+ROOT = Path(__file__).parents[1]
 BEGIN_NS = 1_000_000_000_000
 
 
@@ -47,8 +53,8 @@ def _hello() -> bytes:
     return encode_block(Block.HELLO, hello) + encode_block(Block.CPU, cpus)
 
 
-def _records(number: int, rng: np.random.Generator) -> tuple[Records, Records]:
-    """Segments and queries of one frame."""
+def _records(number: int, rng: np.random.Generator, *, within: bool) -> tuple[Records, Records]:
+    """Segments and queries of one frame; `within`: in transactions."""
     begin_ns = BEGIN_NS + number * FRAME_NS
     edges = np.sort(rng.integers(0, FRAME_NS, 2 * PER_FRAME)).astype(np.uint64)
     edges += np.uint64(begin_ns)
@@ -59,6 +65,12 @@ def _records(number: int, rng: np.random.Generator) -> tuple[Records, Records]:
     queries["shape"] = rng.integers(1, SHAPES, PER_FRAME)
     queries["server"] = queries["executions"] = queries["rung"] = queries["command"] = 1
     queries["tgid"], queries["statement_bytes"] = 100, 70
+    queries["flags"] = QueryFlag.OK
+    if within:
+        turn = np.arange(PER_FRAME) // CLIENTS % STATEMENTS
+        queries["session"] = queries["pid"] = 101 + np.arange(PER_FRAME) % CLIENTS
+        queries["flags"][turn == 0] |= np.uint32(QueryFlag.IN_TRANSACTION)
+        queries["flags"][turn == STATEMENTS - 1] |= np.uint32(QueryFlag.NO_TRANSACTION)
     segments = np.zeros(2 * PER_FRAME, contract.SEGMENT)
     segments["t0_ns"], segments["t1_ns"] = edges, edges + np.uint64(400)
     segments["query"][::2] = queries["query"]
@@ -78,14 +90,14 @@ def _framed(number: int, t_ns: int, payload: bytes) -> bytes:
     return head.tobytes() + payload
 
 
-def make_capture(trace: Path, queries: int) -> int:
-    """Writes a capture of about so many queries; returns how many."""
+def make_capture(trace: Path, queries: int, *, within: bool = False) -> int:
+    """Writes a capture of about so many queries, of transactions if `within`; returns how many."""
     rng = np.random.default_rng(1)
     (trace / FOLDER).mkdir(parents=True)
     frames = -(-queries // PER_FRAME)
     with spool_of(trace).open("wb") as spool:
         for number in range(frames):
-            segments, made = _records(number, rng)
+            segments, made = _records(number, rng, within=within)
             end_ns = BEGIN_NS + (number + 1) * FRAME_NS
             payload = b"" if number else _hello()
             payload += encode_block(Block.SEGMENT, segments) + encode_block(Block.QUERY, made)
@@ -96,13 +108,57 @@ def make_capture(trace: Path, queries: int) -> int:
     return frames * PER_FRAME
 
 
-def _measure(trace: Path) -> None:
-    """Converts; prints CPU seconds and the process's largest memory."""
-    begin = time.process_time()
-    convert(trace)
-    used = time.process_time() - begin
-    largest_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"cpu_s": used, "mb": largest_mb}))
+def _measure(trace: Path, jobs: int) -> None:
+    """Converts; prints CPU and wall seconds."""
+    begin, began = time.process_time(), time.perf_counter()
+    converted(trace, jobs=jobs)
+    found = {"cpu_s": time.process_time() - begin, "wall_s": time.perf_counter() - began}
+    print(json.dumps(found))
+
+
+def _together_mb(process: psutil.Process) -> float:
+    """Memory of a process and its children, shared pages counted once (PSS)."""
+    total = 0
+    with suppress(psutil.Error):
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):
+                total += one.memory_full_info().pss
+    return total / (1 << 20)
+
+
+def _round(made: Path, jobs: int, *, one_core: bool = False) -> dict[str, float]:
+    """What one conversion of a copy took."""
+    copy = made.with_name("copy")
+    shutil.copytree(made, copy)
+    words = [sys.executable, "-m", "bench.bench_convert", "--convert", str(copy)]
+    words += ["--jobs", str(jobs), *(["--one-core"] if one_core else [])]
+    peak_mb = 0.0
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as running:
+        process = psutil.Process(running.pid)
+        while running.poll() is None and not one_core:
+            peak_mb = max(peak_mb, _together_mb(process))
+            time.sleep(LOOK_S)
+        said = running.communicate()[0]
+    if running.returncode:
+        sys.exit("a conversion failed")
+    shutil.rmtree(copy)
+    found: dict[str, float] = json.loads(said)
+    return found | {"mb": peak_mb}
+
+
+def _range(values: list[float], digits: int = 0) -> str:
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
+
+
+def _compare(made: Path, rounds: int) -> None:
+    """One job and two, in turns on all cores."""
+    both = [(_round(made, 1), _round(made, 2)) for _ in range(rounds)]
+    ratios = [two["wall_s"] / one["wall_s"] for one, two in both]
+    more = [two["mb"] for _, two in both]
+    print(f"wall time with 2 jobs, of that with 1: {_range(ratios, 2)}   ({os.cpu_count()} CPUs)")
+    print(f"memory with 1 job:  {_range([one['mb'] for one, _ in both])} MB")
+    print(f"memory with 2 jobs: {_range(more)} MB   (target {TARGET_MB})")
 
 
 def main() -> None:
@@ -110,30 +166,24 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--convert", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.convert is not None:
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        _measure(asked.convert)
+        if asked.one_core:
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        _measure(asked.convert, asked.jobs)
         return
-    rates, memory = [], []
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "made"
-        queries = make_capture(made, asked.queries)
-        for _ in range(asked.rounds):
-            copy = Path(folder) / "copy"
-            shutil.copytree(made, copy)
-            command = [sys.executable, __file__, "--convert", str(copy)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found = json.loads(done.stdout)
-            rates.append(queries / found["cpu_s"])
-            memory.append(found["mb"])
-            shutil.rmtree(copy)
-    print(f"{queries:,} queries, {asked.rounds} rounds, one core")
-    print(
-        f"queries per CPU second: median {statistics.median(rates):,.0f} "
-        f"[{min(rates):,.0f}, {max(rates):,.0f}]   (target {TARGET_PER_S:,})"
-    )
-    print(f"memory: {statistics.median(memory):.0f} MB   (target {TARGET_MB})")
+        for what, within in (("point selects", False), ("in transactions", True)):
+            made = Path(folder) / what.replace(" ", "-")
+            queries = make_capture(made, asked.queries, within=within)
+            print(f"{queries:,} {what}, {asked.rounds} rounds")
+            seconds = [_round(made, 1, one_core=True)["cpu_s"] for _ in range(asked.rounds)]
+            rates = [queries / one for one in seconds]
+            print(f"queries per CPU second: {_range(rates)}   (target {TARGET_PER_S:,})")
+            _compare(made, asked.rounds)
+            shutil.rmtree(made)
 
 
 if __name__ == "__main__":

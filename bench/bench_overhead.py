@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tracing costs a database server, compared with the same server untraced.
 
-    python bench/bench_overhead.py [--quick] [--only NAME]... [--rung RUNG] [--inside] [--json FILE]
+    python bench/bench_overhead.py [--quick] [--only NAME]... [--parts PART,...] [--rung RUNG]
+                                   [--save] [--json FILE]
 
-One load generator runs all the time, on as many connections as there are CPUs, so that CPU time
-limits the throughput. Meanwhile modes are switched on and off: `empty` programs on the hooks that
-qjoule uses, `record` to disk, and the `live` view. Each mode is compared with the untraced
-intervals just before and after it. The median over rounds and its interval are shown beside the
-target.
+One load generator runs all the time. Meanwhile modes are switched on and off: `empty` programs on
+the hooks that qjoule uses, `record`, and the `live` view (`top`). Each mode is compared with the
+untraced intervals just before and after it. The median over these pairs and its interval are shown
+beside the target. Each load has three parts:
 
-Throughput is disturbed by everything else on the machine. So the loss is also given as CPU time per
-transaction: of the server, its clients, and all tracing processes. Nothing passes or fails here.
+- *saturated*: as many connections as there are CPUs, at full speed, so that CPU time limits the
+  throughput. How much throughput is lost?
+- *fixed*: the same load at 60 % of that rate. How much CPU time per query is added, on the whole
+  machine and by where it is spent? Throughput is disturbed by everything else on the machine, this
+  hardly: it is the figure to steer by.
+- *inside*: at the fixed rate, the kernel's own accounts of each BPF program, also with options of
+  `record` and on the other rung.
+
+`--save` writes what was measured to `measured_overhead.csv` in the servers' folders, which `make
+docs` shows, and keeps what it has of other loads and parts. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -20,6 +28,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,33 +39,47 @@ from bench.overhead import empty, report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
 from bench.overhead.inside import Inside, look_inside  # noqa: E402
 from bench.overhead.modes import MODES, Subject  # noqa: E402
-from bench.overhead.rounds import Samples, Size, run_rounds  # noqa: E402
+from bench.overhead.places import busy_share  # noqa: E402
+from bench.overhead.rounds import Size, rate_of, run_rounds  # noqa: E402
+from bench.overhead.saved import Found, save  # noqa: E402
 from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
 from qjoule.contract import Rung  # noqa: E402
+from qjoule.servers.overhead import FILE  # noqa: E402
 from qjoule.session.targets import plan_tracing  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
 
 STEADY = "steady"
+SATURATED, FIXED, INSIDE = PARTS = ("saturated", "fixed", "inside")
+FIXED_LOAD = 0.6  #: of the rate at which the load saturates the machine
 INSIDE_INTERVALS = 4
-Loads = dict[str, tuple[Workload, dict[str, Samples], dict[str, Inside]]]
+#: Looked at inside: the options of `record` that need no server of their own, by server.
+OPTIONS = {
+    "mariadb": (("--client-tags",), ("--children",), ("--ids",), ("--compress",)),
+    "postgres": (("--client-tags",), ("--ids",), ("--compress",)),
+}
 
 
 def arguments() -> argparse.Namespace:
     names = [workload.name for workload in WORKLOADS]
     parser = options(__doc__, [*names, STEADY], "NAME", "a few minutes, wide intervals")
-    parser.add_argument("--modes", default=",".join(MODES), help="of %(default)s")
+    parser.add_argument(
+        "--modes", default="record,live", help=f"of {','.join(MODES)} [%(default)s]"
+    )
+    parser.add_argument("--parts", default=",".join(PARTS), help="of %(default)s")
     parser.add_argument("--rung", default="auto", choices=["auto", "socket", "symbol"])
-    parser.add_argument("--rounds", type=int, help="[default: 7, or 4]")
+    parser.add_argument("--rounds", type=int, help="pairs of each mode [default: 15, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
-    parser.add_argument("--inside", action="store_true", help="also the cost of each BPF program")
+    parser.add_argument("--save", action="store_true", help=f"in {FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
-    chosen.modes = chosen.modes.split(",")
-    if unknown := set(chosen.modes) - set(MODES):
-        parser.error(f"no such mode: {', '.join(sorted(unknown))}")
-    chosen.rounds = chosen.rounds or (4 if chosen.quick else 7)
+    chosen.modes, chosen.parts = chosen.modes.split(","), chosen.parts.split(",")
+    if unknown := set(chosen.modes) - set(MODES) | set(chosen.parts) - set(PARTS):
+        parser.error(f"no such mode or part: {', '.join(sorted(unknown))}")
+    if min(chosen.rounds or 1, chosen.slot or 1) < 1:
+        parser.error("--rounds and --slot: at least 1")
+    chosen.rounds = chosen.rounds or (4 if chosen.quick else 15)
     chosen.slot = chosen.slot or (1 if chosen.quick else 2)
     return chosen
 
@@ -67,26 +90,72 @@ def subject_for(server: DatabaseServer, rung: str) -> Subject:
     return Subject(server, plan, plan.traced[0].choice.rung.name.lower())
 
 
-def bench_workload(
-    chosen: argparse.Namespace, workload: Workload, server: DatabaseServer
-) -> tuple[dict[str, Samples], dict[str, Inside]]:
+def bench_workload(chosen: argparse.Namespace, workload: Workload, server: DatabaseServer) -> Found:
+    """The parts that were chosen, of one load."""
     subject = subject_for(server, chosen.rung)
+    found = Found(workload, subject.rung, subject.plan.traced[0].server.version)
     say = progress_to(sys.stderr, workload.name)
+    size = Size(chosen.rounds, chosen.slot)
     with loaded(workload, server) as generator:
-        samples = run_rounds(
-            generator, subject, chosen.modes, Size(chosen.rounds, chosen.slot), say
-        )
-        inside = {}
-        for mode in MODES if chosen.inside else ():
-            say(f"inside: {mode}")
-            inside[mode] = look_inside(generator, subject, mode, INSIDE_INTERVALS)
+        full = rate_of(generator.take(3))
+        if SATURATED in chosen.parts:
+            found.saturated = run_rounds(generator, subject, chosen.modes, size, say)
+    if found.saturated:
+        show(report.workload_lines(workload, subject.rung, found.saturated, {}))
+        keep(chosen, found)
+    if FIXED in chosen.parts or INSIDE in chosen.parts:
+        with loaded(workload, server, fixed_rate(workload, server, full)) as generator:
+            if FIXED in chosen.parts:
+                found.fixed = run_rounds(generator, subject, chosen.modes, size, say)
+                show(report.places_lines(workload, subject.rung, found.fixed))
+                keep(chosen, found)
+            if INSIDE in chosen.parts:
+                found.inside = dict(inside(generator, subject, workload, chosen.modes))
+                keep(chosen, found)
     say("")
-    print(
-        "\n".join(report.workload_lines(workload, subject.rung, samples, inside)),
-        end="\n\n",
-        flush=True,
-    )
-    return samples, inside
+    return found
+
+
+def keep(chosen: argparse.Namespace, found: Found) -> None:
+    """Saves part by part: each takes minutes, and the next may be interrupted."""
+    if chosen.save:
+        save(found)
+
+
+def fixed_rate(workload: Workload, server: DatabaseServer, full: float) -> int:
+    """The rate at which the machine is as busy as wanted. `full`: the rate that saturates it.
+
+    A client that keeps a rate costs more per transaction than one at full speed, so the rate is
+    found by trying.
+    """
+    rate = FIXED_LOAD * full / 2.0
+    with loaded(workload, server, max(1, round(rate))) as generator:
+        busy = busy_share(generator.take(3))
+    return max(1, round(min(rate * FIXED_LOAD / busy, FIXED_LOAD * full)))
+
+
+def inside(
+    generator: Generator, subject: Subject, workload: Workload, modes: list[str]
+) -> Iterator[tuple[tuple[str, str, str], Inside]]:
+    """What the kernel counted, by mode, rung and options."""
+    looks = [(mode, subject) for mode in modes]
+    if workload.extreme and "record" in modes:
+        for rung in {"socket", "symbol"} - {subject.rung}:
+            looks.append(("record", subject_for(subject.server, rung)))
+        for words in OPTIONS[workload.server]:
+            looks.append(("record", replace(subject, options=words)))
+    print(f"{workload.name}: by the kernel's accounts, at the fixed rate")
+    for mode, one in looks:
+        seen = look_inside(generator, one, mode, INSIDE_INTERVALS)
+        more = " ".join(one.options)
+        what = f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", rung {one.rung}"
+        print("\n".join(report.inside_lines(workload, what, seen)), flush=True)
+        yield (mode, one.rung, more), seen
+    print()
+
+
+def show(lines: list[str]) -> None:
+    print("\n".join(lines), end="\n\n", flush=True)
 
 
 def bench_steady(chosen: argparse.Namespace, server: DatabaseServer) -> list[Steady]:
@@ -113,31 +182,38 @@ def loaded(workload: Workload, server: DatabaseServer, rate: int = 0) -> Iterato
 
 def bench_all(chosen: argparse.Namespace) -> None:
     begin = machine()
-    print("\n".join(machine_lines(begin)), end="\n\n", flush=True)
-    loads: Loads = {}
+    show(machine_lines(begin))
+    loads: dict[str, Found] = {}
     steady: list[Steady] = []
     wanted = set(chosen.only or [STEADY, *(workload.name for workload in WORKLOADS)])
-    for kind in ("mariadb", "postgres"):
-        workloads = [one for one in WORKLOADS if one.server == kind and one.name in wanted]
-        with_steady = kind == "mariadb" and STEADY in wanted
+    for kind, disk in (("mariadb", False), ("mariadb", True), ("postgres", False)):
+        workloads = [
+            one
+            for one in WORKLOADS
+            if (one.server, one.disk) == (kind, disk) and one.name in wanted
+        ]
+        with_steady = kind == "mariadb" and not disk and STEADY in wanted
         if not workloads and not with_steady:
             continue
-        with started(kind) as server:
+        with started(kind, disk=disk) as server:
             for workload in workloads:
-                loads[workload.name] = (workload, *bench_workload(chosen, workload, server))
+                loads[workload.name] = bench_workload(chosen, workload, server)
             if with_steady:
                 steady = bench_steady(chosen, server)
     end = machine()
-    print("\n".join(machine_lines(end)))
+    show(machine_lines(end))
     if chosen.json:
-        chosen.json.write_text(json.dumps(report.document(begin, end, loads, steady), indent=1))
+        none: dict[str, Inside] = {}
+        every = {name: (one.workload, one.saturated, none) for name, one in loads.items()}
+        chosen.json.write_text(json.dumps(report.document(begin, end, every, steady), indent=1))
 
 
 def main() -> int:
     chosen = arguments()
 
     def bench() -> None:
-        empty.build()
+        if "empty" in chosen.modes:
+            empty.build()
         bench_all(chosen)
 
     return run("bench_overhead", bench)

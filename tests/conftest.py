@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips tests marked `root` for other users; leaves out what is run only if asked for."""
-    for marker in ("full_study", "versions"):
+    for marker in ("full_study", "versions", "packages"):
         if marker in config.option.markexpr:
             continue
         if left_out := [item for item in items if item.get_closest_marker(marker)]:

@@ -28,14 +28,14 @@ ALWAYS = (
     "hrtimer_expire_entry",
     "sched_switch",
 )
-SOCKET = "sock_recv_length"  #: bpf/core/socket.bpf.c, bpf/redis/sockets.bpf.c
+SOCKET = "sock_recv_length"  #: bpf/core/socket.bpf.h, bpf/redis/sockets.bpf.c
 REDIS_SEND = "sock_send_length"  #: bpf/redis/sockets.bpf.c
 
 
 def hooks(plan: AttachPlan) -> list[str]:
     """Arguments of `empty-loader` for the hooks that the tracer would use for this plan.
 
-    Each hook is listed once, although a Redis beside other servers has its own program on `SOCKET`.
+    Each hook is listed once, although each kind of server has its own program on `SOCKET`.
     """
     arguments = [word for name in ALWAYS for word in ("--program", name)]
     if any(planned.choice.rung is Rung.SOCKET for planned in plan.traced):
@@ -59,17 +59,14 @@ def build() -> None:
     """Compiles programs and loader unless they are newer than their sources.
 
     Raises:
-        QjouleError: the compiler fails, or `make build` has not run.
+        QjouleError: the compiler fails.
     """
-    header = ROOT / "build" / "bpf" / "vmlinux.h"
-    if not header.exists():
-        raise QjouleError("the tree is not built: run 'make build' first")
     BUILD.mkdir(parents=True, exist_ok=True)
     arch = {"x86_64": "x86", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     clang = ["clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{arch}"]
     warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
     _compile(
-        [*clang, *warnings, f"-I{header.parent}", "-c"], HERE / "empty.bpf.c", OBJECT, libraries=()
+        [*clang, *warnings, f"-I{ROOT / 'bpf'}", "-c"], HERE / "empty.bpf.c", OBJECT, libraries=()
     )
     gcc = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
     _compile(gcc, HERE / "empty_loader.c", LOADER, libraries=("-lbpf", "-lelf", "-lz"))

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.overhead.cpu import cpu_ns, family
+from bench.overhead.clocks import Clocks, Watched, read_clocks
+from bench.overhead.cpu import family
 
 from qjoule.errors import QjouleError
 from servers.process import with_parent
@@ -40,12 +41,19 @@ class Interval:
 
     seconds: float
     transactions: float
-    load_ns: int  #: CPU time of server and client
-    tracing_ns: int  #: CPU time of the tracing processes
+    spent: Clocks  #: CPU time in this interval
 
     @property
     def rate(self) -> float:
         return self.transactions / self.seconds
+
+    @property
+    def load_ns(self) -> int:
+        return self.spent.server + self.spent.client
+
+    @property
+    def tracing_ns(self) -> int:
+        return self.spent.tracer + self.spent.reader
 
     @property
     def cpu_per_transaction_ns(self) -> float:
@@ -62,7 +70,7 @@ class Generator:
         log: Path,
         reports: Reports = read_rate,
     ) -> None:
-        self.tracing: tuple[int, ...] = ()  #: processes of the current mode
+        self.tracing = Watched()  #: processes of the current mode
         self._process, self._server_pids, self._log = process, server_pids, log
         self._reports = reports
         self._intervals: queue.Queue[Interval | QjouleError] = queue.Queue()
@@ -96,22 +104,21 @@ class Generator:
 
     def _read_reports(self) -> None:
         assert self._process.stdout is not None
-        before_s, before_load, tracing, before_tracing = 0.0, 0, self.tracing, 0
+        before_s, tracing, before = 0.0, self.tracing, Clocks()
         for line in self._process.stdout:
             now_s = time.monotonic()
             seconds = now_s - before_s
             transactions = self._reports(line, seconds)
             if transactions is None:
                 continue
-            load = cpu_ns((*self._server_pids(), *family(self._process.pid)))
-            if self.tracing != tracing:  # something changed in this interval: it will be skipped
-                tracing, before_tracing = self.tracing, cpu_ns(self.tracing)
-            trace = cpu_ns(tracing)
+            client = family(self._process.pid)
+            now = read_clocks(self._server_pids(), client, tracing)
             if before_s:
-                self._intervals.put(
-                    Interval(seconds, transactions, load - before_load, trace - before_tracing)
-                )
-            before_s, before_load, before_tracing = now_s, load, trace
+                self._intervals.put(Interval(seconds, transactions, now - before))
+            if self.tracing is not tracing:  # the interval that begins now will be skipped
+                tracing = self.tracing
+                now = read_clocks(self._server_pids(), client, tracing)
+            before_s, before = now_s, now
 
 
 @contextmanager

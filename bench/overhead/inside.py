@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from bench.overhead.clocks import Watched
 from bench.overhead.generator import Generator
 from bench.overhead.modes import Subject, attached
 from bench.overhead.programs import accounts, between, programs_of, statistics
@@ -34,6 +35,14 @@ class Inside:
 
     firings: list[Firing]
     tracing_share: float  #: CPU time of tracer and reader, as a share of the load's
+    #: CPU time per transaction in ns, one figure per interval
+    tracer_ns: list[float] = field(default_factory=list)
+    reader_ns: list[float] = field(default_factory=list)
+
+    @property
+    def programs_ns(self) -> float:
+        """Of all programs, per transaction, whoever's threads ran them."""
+        return sum(one.ns_per_transaction for one in self.firings)
 
     @property
     def programs_share(self) -> float:
@@ -48,13 +57,13 @@ def look_inside(
 ) -> Inside:
     """Runs a mode with the kernel's statistics on (sysctl kernel.bpf_stats_enabled)."""
     with statistics(), attached(mode, subject) as state:
-        generator.tracing = state.pids
+        generator.tracing = state.watched
         generator.skip()
         ours = programs_of(state.pids)
         before = accounts(ours)
         taken = generator.take(seconds)
         after = accounts(ours)
-    generator.tracing = ()
+    generator.tracing = Watched()
     transactions = max(sum(one.transactions for one in taken), 1.0)
     load_ns = max(sum(one.load_ns for one in taken), 1)
     found = [
@@ -62,4 +71,10 @@ def look_inside(
         for one in between(before, after)
     ]
     found.sort(key=lambda one: -one.ns_per_transaction)
-    return Inside(found, sum(one.tracing_ns for one in taken) / load_ns)
+    share = sum(one.tracing_ns for one in taken) / load_ns
+    return Inside(
+        found,
+        share,
+        [one.spent.tracer / max(one.transactions, 1.0) for one in taken],
+        [one.spent.reader / max(one.transactions, 1.0) for one in taken],
+    )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.overhead import empty
+from bench.overhead.clocks import Watched
 from bench.overhead.cpu import family
 
 from qjoule.errors import QjouleError
@@ -40,6 +41,7 @@ class Subject:
     server: DatabaseServer
     plan: AttachPlan
     rung: str
+    options: tuple[str, ...] = ()  #: further ones of `qjoule record`
 
 
 @dataclass
@@ -50,6 +52,10 @@ class Attached:
     tracer: int = 0
     reader: int = 0
     result: dict[str, object] = field(default_factory=dict)  #: known once it has ended
+
+    @property
+    def watched(self) -> Watched:
+        return Watched(self.pids, self.tracer)
 
 
 @contextmanager
@@ -68,7 +74,10 @@ def attached(mode: str, subject: Subject) -> Iterator[Attached]:
                 str(directory / "t"),
                 "-d",
                 str(_AT_MOST_S),
+                # The tables are made after the measurement, by whoever wants them.
+                *("--convert", "later"),
                 *wanted,
+                *subject.options,
             ]
             with _running(words, "tracing", "stderr") as process:
                 state = _of(process.pid)

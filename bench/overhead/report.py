@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from bench.command import lost_records
@@ -15,12 +16,16 @@ from bench.overhead.steady import CPU_TARGET, MEMORY_TARGET_MB, RATE, Steady
 from bench.overhead.workloads import Workload
 
 OVER_EMPTY_TARGET = 1.5
-EMPTY = "empty"
+EMPTY, LIVE = "empty", "live"
+SHOWN = {LIVE: "top"}
+LIVE_TARGET = 0.01  #: share of the throughput that `top` may cost
+OUTSIDE_TARGET_US = 0.3  #: CPU time per query, of tracer and reader
 
 
 def workload_lines(
     workload: Workload, rung: str, samples: Mapping[str, Samples], inside: Mapping[str, Inside]
 ) -> list[str]:
+    """What a saturated server lost."""
     lines = [
         f"{workload.name} on {workload.server}, rung {rung}: part of the untraced throughput lost",
         f"  {'':8}{'throughput':>26}  {'by CPU per transaction':>26}  {'tracing':>8}  target",
@@ -28,12 +33,10 @@ def workload_lines(
     for mode, one in samples.items():
         lost, cpu = median_interval(one.throughput_lost), median_interval(one.cpu_lost)
         share = median_interval(one.tracing_share).median
-        line = f"  {mode:8}{_percent(lost):>26}  {_percent(cpu):>26}  {share:8.1%}"
+        line = f"  {SHOWN.get(mode, mode):8}{_percent(lost):>26}  {_percent(cpu):>26}  {share:8.1%}"
         if mode != EMPTY:
-            line += (
-                f"  ≤ {workload.target:.0%}: {verdict(lost, workload.target)}; "
-                f"by CPU {verdict(cpu, workload.target)}"
-            )
+            target = LIVE_TARGET if mode == LIVE else workload.target
+            line += f"  ≤ {target:.0%}: {verdict(lost, target)}; by CPU {verdict(cpu, target)}"
         lines.append(line)
         if one.lost_records:
             lines.append(f"  {'':8}lost records: {lost_records(one.lost_records)}")
@@ -43,6 +46,66 @@ def workload_lines(
         lines += _inside_lines(mode, accounts)
     lines.append(_rounds_line(next(iter(samples.values()))))
     return lines
+
+
+def places_lines(workload: Workload, rung: str, samples: Mapping[str, Samples]) -> list[str]:
+    """CPU time per query at a fixed rate: what tracing adds, and where."""
+    first = next(iter(samples.values())).places
+    busy, rate = median(first.busy), median(first.rate) * workload.statements
+    untraced = {name: median(values) for name, values in first.untraced.items()}
+    lines = [
+        f"{workload.name} on {workload.server}, rung {rung}: {rate:,.0f} queries a second, "
+        f"untraced {busy:.0%} of the machine",
+        "  CPU time per query in µs, untraced: "
+        + ", ".join(f"{name} {_us(ns, workload):.2f}" for name, ns in untraced.items()),
+    ]
+    for mode, one in samples.items():
+        places = one.places
+        added = {name: _us_of(values, workload) for name, values in places.added.items()}
+        outside = _us_of(places.outside_kernel, workload)
+        lines += [
+            f"  {SHOWN.get(mode, mode):8}adds "
+            + ", ".join(f"{name} {_micro(cost)}" for name, cost in added.items()),
+            f"  {'':8}outside the kernel {_micro(outside)} "
+            f"(≤ {OUTSIDE_TARGET_US:g}: {verdict(outside, OUTSIDE_TARGET_US)}): "
+            f"tracer {_micro(_us_of(places.tracer, workload))}, "
+            f"reader {_micro(_us_of(places.reader, workload))}; on a CPU "
+            f"{median(places.tracer_runs_per_s):.0f} and {median(places.reader_runs_per_s):.0f} "
+            f"times a second",
+        ]
+        if one.lost_records:
+            lines.append(f"  {'':8}lost records: {lost_records(one.lost_records)}")
+    lines.append(_rounds_line(next(iter(samples.values()))))
+    return lines
+
+
+def inside_lines(workload: Workload, what: str, inside: Inside) -> list[str]:
+    """The kernel's own accounts of one mode, per query."""
+    per = workload.statements
+    lines = [
+        f"  {what}: programs {inside.programs_ns / per:.0f} ns per query, tracer "
+        f"{median(inside.tracer_ns) / per:.0f}, reader {median(inside.reader_ns) / per:.0f}"
+    ]
+    lines += [
+        f"    {one.program:24}{one.runs_per_transaction / per:8.3f} runs x {one.ns_per_run:6.0f} "
+        f"ns = {one.ns_per_transaction / per:7.0f} ns"
+        for one in inside.firings
+        if one.ns_per_transaction / per >= 1.0
+    ]
+    return lines
+
+
+def _us(ns: float, workload: Workload) -> float:
+    """µs per query, of ns per transaction."""
+    return ns / workload.statements / 1000.0
+
+
+def _us_of(values: Sequence[float], workload: Workload) -> Estimate:
+    return median_interval([_us(ns, workload) for ns in values])
+
+
+def _micro(cost: Estimate) -> str:
+    return f"{cost.median:.2f} [{cost.low:.2f}, {cost.high:.2f}]"
 
 
 def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:

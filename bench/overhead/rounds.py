@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from bench.overhead.clocks import Watched
 from bench.overhead.generator import Generator, Interval
 from bench.overhead.modes import Subject, attached
+from bench.overhead.places import Places
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Samples:
     cpu_lost: list[float] = field(default_factory=list)
     tracing_share: list[float] = field(default_factory=list)  #: of all CPU time spent
     rate: list[float] = field(default_factory=list)
+    places: Places = field(default_factory=Places)
     lost_records: dict[str, int] = field(default_factory=dict)
 
     def add(
@@ -42,6 +45,7 @@ class Samples:
         spent = sum(one.load_ns + one.tracing_ns for one in during)
         self.tracing_share.append(sum(one.tracing_ns for one in during) / max(spent, 1))
         self.rate.append(rate_of(during))
+        self.places.add(before, during, after)
 
 
 def rate_of(intervals: Sequence[Interval]) -> float:
@@ -79,10 +83,11 @@ def run_rounds(
         for mode in order:
             progress(f"round {number} of {size.rounds}: {mode}")
             with attached(mode, subject) as state:
-                generator.tracing = state.pids
+                generator.tracing = state.watched
                 generator.skip()
+                generator.take(1)  # what tracing does only once, at its beginning, is no query's
                 during = generator.take(size.slot)
-            generator.tracing = ()
+            generator.tracing = Watched()
             generator.skip()
             after = generator.take(size.slot)
             samples[mode].add(before, during, after)

@@ -17,37 +17,53 @@ from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 
 TABLE_ROWS = 10_000  #: small enough for the buffer pool, so CPU is the limit and not the disk
+#: Some 70 MB, of which the buffer pool holds a tenth; each commit waits for the disk.
+DISK_ROWS = 300_000
+DISK_BOUND = (
+    "--innodb-flush-method=O_DIRECT",
+    "--innodb-buffer-pool-size=8M",
+    "--innodb-flush-log-at-trx-commit=1",
+)
+DISK_THREADS = 8  #: so that some always wait for the disk
 PGBENCH_SCALE = 10  #: 10 branches, so that few clients rarely wait for one another
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A load. `target`: the share of its throughput that tracing may cost."""
+    """A load. `target`: the share of its throughput that recording may cost."""
 
     name: str
     server: str
     script: tuple[str, ...]
     target: float
-    extreme: bool = False  #: also compared with empty programs on the same hooks
+    statements: int = 1  #: of a transaction, BEGIN and COMMIT included
+    #: Also compared with empty programs on the same hooks, and with options and rungs.
+    extreme: bool = False
+    disk: bool = False  #: the server's disk is the limit, not the CPU
 
 
 WORKLOADS = (
-    Workload("oltp_read_only", "mariadb", ("oltp_read_only",), 0.01),
-    Workload("oltp_read_write", "mariadb", ("oltp_read_write",), 0.01),
+    Workload("oltp_read_only", "mariadb", ("oltp_read_only",), 0.02, 16),
+    Workload("oltp_read_write", "mariadb", ("oltp_read_write",), 0.02, 20),
+    Workload("oltp_disk_bound", "mariadb", ("oltp_read_write",), 0.02, 20, disk=True),
     Workload("oltp_point_select", "mariadb", ("oltp_point_select",), 0.04, extreme=True),
-    Workload("tpcb-like", "postgres", ("-b", "tpcb-like"), 0.01),
+    Workload("tpcb-like", "postgres", ("-b", "tpcb-like"), 0.02, 7),
     Workload(
-        "select-only-prepared", "postgres", ("-b", "select-only", "-M", "prepared"), 0.04, True
+        "select-only-prepared",
+        "postgres",
+        ("-b", "select-only", "-M", "prepared"),
+        0.04,
+        extreme=True,
     ),
 )
 
 
 @contextmanager
-def started(kind: str) -> Iterator[DatabaseServer]:
-    """A server with its data loaded; removed afterwards."""
+def started(kind: str, *, disk: bool = False) -> Iterator[DatabaseServer]:
+    """A server with its data loaded; removed afterwards. `disk`: as for disk-bound loads."""
     if kind == "mariadb":
-        with mariadb_server() as server:
-            _load_sysbench(server)
+        with mariadb_server(*(DISK_BOUND if disk else ())) as server:
+            _load_sysbench(server, DISK_ROWS if disk else TABLE_ROWS)
             yield server
     else:
         # Its own statistics would be a cost that not every server pays.
@@ -58,10 +74,11 @@ def started(kind: str) -> Iterator[DatabaseServer]:
 
 def command(workload: Workload, server: DatabaseServer, rate: int = 0) -> list[str]:
     """The generator's command: at full speed on all CPUs, or at `rate` a second."""
-    threads = os.cpu_count() or 1
+    threads = DISK_THREADS if workload.disk else os.cpu_count() or 1
     if workload.server == "mariadb":
         options = [f"--threads={threads}", "--time=0", "--report-interval=1", f"--rate={rate}"]
-        return _sysbench(server, workload.script[0], *options, "run")
+        rows = DISK_ROWS if workload.disk else TABLE_ROWS
+        return _sysbench(server, workload.script[0], rows, *options, "run")
     limit = ["-R", str(rate)] if rate else []
     clients = ["-c", str(threads), "-j", str(threads)]
     return _pgbench(server, "-n", *workload.script, *clients, "-T", "86400", "-P", "1", *limit)
@@ -81,19 +98,19 @@ def queries(server: DatabaseServer) -> int:
         connection.close()
 
 
-def _load_sysbench(server: DatabaseServer) -> None:
+def _load_sysbench(server: DatabaseServer, rows: int) -> None:
     connection = server.connect()
     connection.cursor().execute("CREATE DATABASE sbtest")
     connection.close()
-    _run(_sysbench(server, "oltp_read_write", "prepare"))
+    _run(_sysbench(server, "oltp_read_write", rows, "prepare"))
 
 
-def _sysbench(server: DatabaseServer, script: str, *options: str) -> list[str]:
+def _sysbench(server: DatabaseServer, script: str, rows: int, *options: str) -> list[str]:
     program = shutil.which("sysbench")
     if program is None:
         raise QjouleError("sysbench is not installed: run 'make install'")
     where = ["--db-driver=mysql", f"--mysql-socket={server.socket}", "--mysql-user=root"]
-    data = ["--mysql-db=sbtest", "--tables=1", f"--table-size={TABLE_ROWS}"]
+    data = ["--mysql-db=sbtest", "--tables=1", f"--table-size={rows}"]
     return [program, script, *where, *data, *options]
 
 

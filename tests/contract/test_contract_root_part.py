@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.root_part import protocol
-from qjoule.root_part.protocol import Kind, Opened, What
+from qjoule.root_part.protocol import Account, Kind, Opened, What
 from registry_library import registry_include
 
 TREE = Path(__file__).parents[2]
@@ -58,6 +58,11 @@ def offsets(layout: str, fields: tuple[str, ...]) -> list[int]:
     [
         ("rp_request", protocol._REQUEST, REQUEST),
         ("rp_reply", protocol._REPLY, REPLY),
+        (
+            "rp_account",
+            protocol._ACCOUNT,
+            tuple(field.name for field in dataclasses.fields(Account)),
+        ),
         ("rp_file", protocol._FILE, tuple(field.name for field in dataclasses.fields(Opened))),
     ],
 )
@@ -88,7 +93,8 @@ def test_no_number_is_missing() -> None:
 
 
 def test_bounds(tmp_path: Path) -> None:
-    assert compiled(tmp_path, ["RP_TEXT_BYTES", "RP_CODE_BYTES"]) == [
+    assert compiled(tmp_path, ["RP_TEXT_BYTES", "RP_CODE_BYTES", "RP_ACCOUNT_TYPES"]) == [
         protocol.TEXT_BYTES,
         protocol.CODE_BYTES,
+        protocol.ACCOUNT_TYPES,
     ]

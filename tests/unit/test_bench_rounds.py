@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from bench.overhead import empty
+from bench.overhead.clocks import Clocks, Watched, read_clocks
+from bench.overhead.cpu import all_tasks_ns, cpu_ns
 from bench.overhead.generator import REPORT, Interval
 from bench.overhead.rounds import Samples, orders
 from bench.ycsb.servers import SERVED, Served
@@ -22,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def interval(transactions: float, load_ns: int, tracing_ns: int = 0) -> Interval:
-    return Interval(1.0, transactions, load_ns, tracing_ns)
+    spent = Clocks(server=load_ns, tracer=tracing_ns, machine=load_ns + 2 * tracing_ns)
+    return Interval(1.0, transactions, spent)
 
 
 def test_a_mode_is_held_against_both_sides() -> None:
@@ -33,6 +38,32 @@ def test_a_mode_is_held_against_both_sides() -> None:
     beside = (2e6 + 2e9 / 600) / 2
     assert samples.cpu_lost == [pytest.approx(1 - beside / (2e9 / 720))]
     assert samples.tracing_share == [pytest.approx(0.1)]
+
+
+def test_places_are_per_transaction_and_against_both_sides() -> None:
+    samples = Samples()
+    before, after = [interval(1000, 4 * 10**9)], [interval(1000, 2 * 10**9)]
+    samples.add(before, [interval(500, 2_000_000_000, 100_000_000)], after)
+    places = samples.places
+    assert places.untraced["server"] == [pytest.approx(3e6)]
+    assert places.added["server"] == [pytest.approx(4e6 - 3e6)]
+    assert places.added["machine"] == [pytest.approx(2_200_000_000 / 500 - 3e6)]
+    assert places.tracer == places.outside_kernel == [pytest.approx(200_000)]
+
+
+def test_clocks_of_a_process_that_works() -> None:
+    """This process is the server, then the tracer; the machine and all tasks have its time too."""
+    before = read_clocks([os.getpid()], [], Watched((os.getpid(),), os.getpid()))
+    begin_ns = time.thread_time_ns()
+    while time.thread_time_ns() - begin_ns < 100_000_000:
+        pass
+    spent = read_clocks([os.getpid()], [], Watched((os.getpid(),), os.getpid())) - before
+    assert spent.server >= 90_000_000
+    assert spent.tracer >= 90_000_000
+    assert spent.machine > 0
+    assert spent.reader == spent.client == 0
+    # Not compared with before: whatever ends meanwhile takes its time with it.
+    assert all_tasks_ns() >= cpu_ns([os.getpid()]) > 0
 
 
 def test_no_cost_is_zero_under_a_steady_drift() -> None:

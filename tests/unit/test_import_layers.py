@@ -20,14 +20,19 @@ ROOT = Path(qjoule.__file__).parent
 
 #: What each room must not import: the layers above it, and what it does not need to know.
 FORBIDDEN = {
-    "model": "trace stream engine tags servers root_part session live reporters commands",
-    "trace": "engine session live reporters commands",
-    "stream": "engine model session live reporters commands",
-    "tags": "trace stream engine model session live reporters commands",
-    "engine": "session live reporters commands",
-    "session": "engine live reporters commands",
-    "live": "session reporters commands",
-    "reporters": "session live commands",
+    "model": (
+        "trace stream engine tags servers root_part session live metrics agent reporters commands"
+    ),
+    "trace": "engine session live metrics agent reporters commands",
+    "stream": "engine model session live metrics agent reporters commands",
+    "tags": "trace stream engine model session live metrics agent reporters commands",
+    "engine": "session live metrics agent reporters commands",
+    "session": "engine live metrics agent reporters commands",
+    "live": "session metrics agent reporters commands",
+    "metrics": "trace stream engine tags servers session live agent reporters commands",
+    "remote": "trace stream engine tags servers session live agent reporters commands",
+    "agent": "engine tags servers root_part session live reporters commands",
+    "reporters": "session live metrics agent commands",
 }
 #: Rooms that import each other in more than one way; this list should shrink.
 ROOM_CIRCLES = ({"reporters", "studies"},)

@@ -20,8 +20,10 @@ _SHARED = _TRACER / "variant.h"  #: code that the root part and the tracer have 
 _PACKAGE = Path(qjoule.__file__).parent
 _CONTRACT = "protocol.h"
 #: It must not grow: new code has to replace something else. The keeper's requests to follow servers
-#: took 68 lines (docs/security.md says what that widens), the variant for early kernels 16.
-MOST_LINES = 1069
+#: took 68 lines (docs/security.md says what that widens), the variant for early kernels 16,
+#: giving up root before `convert` reads anything 17, starting the agent again 6, and the accounts
+#: of what our programs cost 13, because only root may have the kernel keep them.
+MOST_LINES = 1_103
 
 
 def lines_of_c(text: str) -> int:

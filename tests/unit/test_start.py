@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import qjoule.cli
-from qjoule import start
+from qjoule import installed, start
 
 
 class GivenAway(Exception):
@@ -53,7 +53,7 @@ def test_what_needs_root_runs_without_it(
     with pytest.raises(GivenAway):
         start.main()
     ((program, python, isolated, file, *rest),) = given_to
-    assert Path(program) == Path(sys.executable).with_name("qjoule-root")
+    assert Path(program) == Path(qjoule.__file__).parent / "programs" / "qjoule-root"
     assert (python, isolated, rest) == (sys.executable, "-I", words)
     assert Path(file) == Path(qjoule.__file__).with_name("__main__.py")
 
@@ -107,3 +107,19 @@ def test_it_imports_nothing_but_os_and_sys() -> None:
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
     )
     assert set(shown.stdout.split()) == {"qjoule", "qjoule.start"}
+
+
+def test_the_root_part_is_where_all_programs_are(
+    given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the package, or beside Python: the places of `qjoule.installed`, in its order."""
+    package, beside = Path(qjoule.__file__).parent / "programs", Path(sys.executable).parent
+    assert installed.PLACES[:2] == (package, beside)
+    assert tuple(map(Path, start._PLACES[:2])) == (package, beside)
+    assert Path("/usr/lib/qjoule") in installed.PLACES
+    assert "/usr/lib/qjoule" in start._PLACES
+    monkeypatch.setattr(os.path, "exists", lambda path: Path(path).parent == beside)
+    monkeypatch.setattr(sys, "argv", ["qjoule", "top"])
+    with pytest.raises(GivenAway):
+        start.main()
+    assert Path(given_to[0][0]) == beside / "qjoule-root"

@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 from kept_too import tags_either_way
 from qjoule.errors import QjouleError
 from qjoule.tags.calls import PLAUSIBLE_NS
-from qjoule.tags.listener import Listener
+from qjoule.tags.listener import POLL_S, Listener
 from qjoule.tags.listening import listen_at
 from qjoule.tags.tagging import LOOK_NS, TagSource
 from qjoule_drivers import set_trace, tag
@@ -261,6 +261,47 @@ def test_records_that_name_nothing_are_not_believed(source: TagSource, tmp_path:
     assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [None]
     assert source.lost == 5
     client.close()
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_no_turns_without_applications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn would cost the traced machine some time, fifty times a second."""
+    turns = []
+    turn = Listener._turn
+
+    def counted(self: Listener, *words: Any, **more: Any) -> Any:
+        turns.append(threading.current_thread().name)
+        return turn(self, *words, **more)
+
+    monkeypatch.setattr(Listener, "_turn", counted)
+    with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as source:
+        source.start()
+        time.sleep(5 * POLL_S)
+        assert not turns
+        channel, peer = Channel(str(tmp_path / "tags.sock")), Peer(TCP)
+        with tag(m="1"):
+            channel.begin(peer)
+        _wait_until(lambda: len(turns) > 3)  # it takes turns from now on
+        channel.close()
+        _wait_until(lambda: not source._listener._crowd)
+    assert set(turns) == {"qjoule-tags"}
+
+
+def test_one_that_another_thread_accepts_gets_turns_too(tmp_path: Path) -> None:
+    with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as source:
+        source._listener._accept()  # nobody is there
+        source.start()
+        channel, peer = Channel(str(tmp_path / "tags.sock")), Peer(TCP)
+        with tag(m="1"):
+            channel.begin(peer)
+        source.poll()
+        _wait_until(lambda: source.applications == 1)
 
 
 def test_polled_by_two_threads_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory the processes of a recording hold, while a server idles and under full load.
+
+    sudo packaging/reachable .venv/bin/python bench/bench_record_memory.py [--seconds N] [OPTION...]
+
+Records a MariaDB of its own, with sysbench's point selects from 8 threads; further options are
+`record`'s, as in `--keep 30s`. Prints for each process its resident memory (RSS), its share where
+pages are shared with others (PSS), and what is its own, each the largest seen. Sums are of one
+look; that of the PSS counts no page twice. Pages of libraries that other programs of this machine
+also use, such as this one, are divided among all of them. Then the same of the reader alone, which
+gets texts of a made stream as fast as it takes them, each of another shape: nothing else of a
+stream makes it grow. Nothing passes or fails here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import fake_tracer as ft
+from root.support.recording import Recorder
+from servers.mariadb import mariadb_server
+from servers.process import DatabaseServer
+
+TARGET_MB = 64
+MB = 1 << 20
+LOOK_S = 0.2
+THREADS, ROWS = 8, 10_000
+TEXTS, STEP = 60_000, 500  #: more than `stream.statements.MAX_SHAPES`
+ALL = "all processes"
+Sizes = dict[str, tuple[float, float, float]]
+
+
+def _name(process: psutil.Process, recorder: Recorder) -> str:
+    if process.pid == recorder.process.pid:
+        return "root part"
+    if process.pid == recorder.command_pid:
+        return "reader"
+    return "tracer" if process.name().startswith("qjoule-tracer") else "keeper"
+
+
+def _largest(recorder: Recorder, seconds: float, ended: Callable[[], bool]) -> Sizes:
+    """RSS, PSS and private memory by process, and of all at one time, in MB: the largest seen."""
+    found: Sizes = {}
+    end = time.monotonic() + seconds
+    top = psutil.Process(recorder.process.pid)
+    while time.monotonic() < end and not ended():
+        total = [0.0, 0.0, 0.0]
+        for process in (top, *top.children(recursive=True)):
+            with suppress(psutil.Error):
+                held = process.memory_full_info()
+                now = (held.rss / MB, held.pss / MB, held.uss / MB)
+                total = [one + more for one, more in zip(total, now, strict=True)]
+                _keep_largest(found, _name(process, recorder), now)
+        _keep_largest(found, ALL, (total[0], total[1], total[2]))
+        time.sleep(LOOK_S)
+    return found
+
+
+def _keep_largest(found: Sizes, name: str, now: tuple[float, float, float]) -> None:
+    before = found.get(name, now)
+    found[name] = (max(before[0], now[0]), max(before[1], now[1]), max(before[2], now[2]))
+
+
+def _show(what: str, found: Sizes) -> None:
+    print(f"\n{what:30}{'RSS':>8}{'PSS':>8}{'own':>8}   MB")
+    for name, sizes in sorted(found.items(), key=lambda one: (one[0] == ALL, one[0])):
+        print(f"  {name:28}" + "".join(f"{size:8.1f}" for size in sizes))
+    print(f"  target: PSS of all {TARGET_MB} MB; it is {found[ALL][1] / TARGET_MB:.2f} times that")
+
+
+def _sysbench(server: DatabaseServer, *words: str) -> list[str]:
+    options = [f"--mysql-socket={server.socket}", "--mysql-user=root", "--mysql-db=sbtest"]
+    size = ["--tables=1", f"--table-size={ROWS}", f"--threads={THREADS}"]
+    return ["sysbench", "oltp_point_select", "--db-driver=mysql", *options, *size, *words]
+
+
+def _beside_a_server(seconds: float, options: list[str]) -> None:
+    with mariadb_server() as server, tempfile.TemporaryDirectory() as folder:
+        with closing(server.connect()) as connection:
+            connection.cursor().execute("CREATE DATABASE sbtest")
+        subprocess.run(_sysbench(server, "prepare"), check=True, stdout=subprocess.DEVNULL)
+        recorder = Recorder(
+            Path(folder) / "t", "--pid", str(server.pid), "--energy", "none", *options
+        )
+        try:
+            recorder.attached()
+            _show("the server idles", _largest(recorder, 3, lambda: False))
+            words = _sysbench(server, f"--time={seconds:g}", "run")
+            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as load:
+                found = _largest(recorder, seconds, lambda: load.poll() is not None)
+                said = load.communicate()[0]
+            _show("full load", found)
+            rate = next(line for line in said.splitlines() if "queries:" in line)
+            print("  " + " ".join(rate.split()))
+            recorder.stop()
+        finally:
+            recorder.end()
+
+
+_READER = """
+import sys
+from pathlib import Path
+from qjoule.servers.shapes import fingerprint
+from qjoule.spool.capture import Capture
+from qjoule.stream.blocks import Stream
+from qjoule.trace.meta import Meta
+Capture(Path(sys.argv[1]), fingerprint, Meta(host="here")).run(Stream(sys.stdin.buffer))
+"""
+
+
+def _texts(begin: int) -> bytes:
+    columns = " AND ".join(f"column_{number} = 1" for number in range(10))
+    statements = (
+        ft.text(number + 1, f"SELECT * FROM table_{number} AS t{number}x WHERE {columns}".encode())
+        for number in range(begin, begin + STEP)
+    )
+    return b"".join(statements) + ft.flush(ft.BEGIN_NS + begin * ft.MS)
+
+
+def _reader_alone() -> None:
+    print(f"\n{'texts read, the reader alone':30}{'RSS':>8}{'PSS':>8}{'own':>8}   MB")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "capture").mkdir()
+        words = [sys.executable, "-c", _READER, folder]
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as reader:
+            assert reader.stdin is not None
+            reader.stdin.write(ft.head())
+            begun = time.monotonic()
+            for begin in range(0, TEXTS, STEP):
+                reader.stdin.write(_texts(begin))
+                reader.stdin.flush()
+                if (begin + STEP) % (TEXTS // 6) == 0:
+                    held = psutil.Process(reader.pid).memory_full_info()
+                    sizes = (held.rss, held.pss, held.uss)
+                    print(f"  {begin + STEP:<28,}" + "".join(f"{one / MB:8.1f}" for one in sizes))
+            rate = TEXTS / (time.monotonic() - begun)
+            reader.stdin.write(ft.end(ft.BEGIN_NS + TEXTS * ft.MS))
+            reader.stdin.close()
+    print(f"  {rate:,.0f} texts/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seconds", type=int, default=20)
+    asked, options = parser.parse_known_args()
+    _beside_a_server(asked.seconds, options or ["--convert", "later"])
+    _reader_alone()
+
+
+if __name__ == "__main__":
+    main()
