@@ -21,6 +21,7 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 WAIT_S = 60.0
+NOBODY = 65534, 65534
 
 
 @pytest.fixture
@@ -125,8 +126,11 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     nothing_is_attached(ids)
     assert captured(recorder.directory) == 200
     shown = qjoule("attribute", str(recorder.directory))
+    assert shown.returncode == 1, "root converts no capture of another user"
+    assert f"sudo qjoule convert {recorder.directory}" in shown.stderr
+    assert qjoule("convert", str(recorder.directory)).returncode == 1, "it is not complete"
+    shown = qjoule("attribute", str(recorder.directory))
     assert shown.returncode == 0, shown.stderr
-    assert "converting it now" in shown.stderr
     assert not Trace(recorder.directory).complete
     assert len(Run(recorder.directory).having("m_work")) == 200
 
@@ -270,12 +274,15 @@ def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
         assert "space" in _last_line(recorder.words)
         until_gone(tracer)
         assert not Trace(disk / "t").complete
-        done = qjoule("convert", str(disk / "t"), "-o", str(tmp_path / "tables"))
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        os.chown(elsewhere, *NOBODY)  # `convert` gives up root
+        done = qjoule("convert", str(disk / "t"), "-o", str(elsewhere / "tables"))
         assert done.returncode == 1, done.stderr
-        trace = Trace(tmp_path / "tables")
+        trace = Trace(elsewhere / "tables")
         assert trace.rows("queries") > 0
         assert trace.meta.stopped, "there was no room left for the reason"
-        assert qjoule("attribute", str(tmp_path / "tables")).returncode == 0
+        assert qjoule("attribute", str(elsewhere / "tables")).returncode == 0
     finally:
         recorder.end()
         subprocess.run(["umount", str(disk)], check=True)
