@@ -11,13 +11,11 @@
 
 #define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */
 
-struct postgres_walk {
+/* A message of a thread's client, whose body is at `addr`. */
+struct postgres_body {
 	struct qj_cpu_state *cpu;
 	struct thread_state *thread;
 	__u64 addr;
-	__u64 now;
-	__u32 left;
-	__u8 fresh; /* no message of this read has begun a query yet */
 };
 
 /* A request's shape, tags and flags before its latest statement. */
@@ -55,32 +53,32 @@ static __always_inline void postgres_settle(struct thread_state *thread,
 }
 
 /* `addr`: the statement's text, if all of it has arrived. */
-static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr)
+static __always_inline void postgres_sets(const struct postgres_body *body, __u64 addr)
 {
-	struct thread_state *thread = walk->thread;
+	struct thread_state *thread = body->thread;
 
 	if (!thread->postgres.sets || !thread->shape)
 		return;
 	thread->postgres.changes = 1;
-	emit_session(walk->cpu, thread, QJ_SESSION_SETS, addr, thread->statement_bytes);
+	emit_session(body->cpu, thread, QJ_SESSION_SETS, addr, thread->statement_bytes);
 }
 
-static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 here)
+static __always_inline void postgres_parse(const struct postgres_body *body, __u32 here)
 {
-	struct thread_state *thread = walk->thread;
+	struct thread_state *thread = body->thread;
 	const struct postgres_before before = postgres_so_far(thread);
-	__u64 addr = walk->addr, name;
+	__u64 addr = body->addr, name;
 	__u32 length = statement_name(thread, addr, here, &name);
 
 	thread->postgres.unknown = 0;
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
 	/* With a cut-off name there is no statement: an older text could pass for this one. */
-	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0,
+	postgres_text(body->cpu, thread, addr + length, length ? here - length : 0,
 		      postgres_rules(thread));
 	prepared_learn(thread, name);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */
-		postgres_sets(walk, addr + length);
+		postgres_sets(body, addr + length);
 	if (thread->executions) { /* statements executed before keep the request's shape */
 		thread->shape = before.shape;
 		thread->tags = before.tags;
@@ -101,32 +99,32 @@ static __always_inline void postgres_open_portal(struct thread_state *thread, __
 }
 
 /* `name`: the hash of the statement's name, which is at `addr`. */
-static __always_inline void postgres_learn(struct postgres_walk *walk, __u64 addr, __u64 name)
+static __always_inline void postgres_learn(const struct postgres_body *body, __u64 addr, __u64 name)
 {
-	__u32 bytes = postgres_find_prepared(walk->cpu, walk->thread, addr);
+	__u32 bytes = postgres_find_prepared(body->cpu, body->thread, addr);
 
 	if (!bytes)
 		return;
-	statement_tags(walk->cpu, walk->thread, bytes);
-	prepared_learn(walk->thread, name);
+	statement_tags(body->cpu, body->thread, bytes);
+	prepared_learn(body->thread, name);
 }
 
-static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here)
+static __always_inline void postgres_bind(const struct postgres_body *body, __u32 here)
 {
-	struct thread_state *thread = walk->thread;
+	struct thread_state *thread = body->thread;
 	const struct postgres_before before = postgres_so_far(thread);
-	__u64 addr = walk->addr, name, portal_name;
+	__u64 addr = body->addr, name, portal_name;
 	__u32 portal = statement_name(thread, addr, here, &portal_name);
 
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
 		prepared_recall(thread, name);
 		if (!thread->shape)
-			postgres_learn(walk, addr + portal, name);
+			postgres_learn(body, addr + portal, name);
 		thread->postgres.unknown = thread->shape ? 0 : name;
 		postgres_open_portal(thread, portal, portal_name);
 	} else {
 		thread->postgres.unknown = 0;
-		count_loss(walk->cpu, QJ_LOSS_TEXT);
+		count_loss(body->cpu, QJ_LOSS_TEXT);
 		thread->shape = thread->tags = 0;
 		thread->flags |= QJ_QUERY_NO_TEXT;
 	}
@@ -136,17 +134,17 @@ static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here
 	postgres_settle(thread, &before);
 }
 
-static __always_inline void postgres_query(struct postgres_walk *walk, __u32 here)
+static __always_inline void postgres_query(const struct postgres_body *body, __u32 here)
 {
-	struct thread_state *thread = walk->thread;
+	struct thread_state *thread = body->thread;
 	const struct postgres_before before = postgres_so_far(thread);
 
 	thread->postgres.portal_shape = thread->postgres.portal_tags = 0;
 	thread->postgres.unknown = 0;
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
-	postgres_text(walk->cpu, thread, walk->addr, here, postgres_rules(thread));
-	postgres_sets(walk, walk->addr);
+	postgres_text(body->cpu, thread, body->addr, here, postgres_rules(thread));
+	postgres_sets(body, body->addr);
 	postgres_settle(thread, &before);
 	thread->executions++;
 	if (thread->executions > 1)
@@ -154,16 +152,16 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 }
 
 /* Fetches more rows from a portal of an earlier request: its work, but no new execution. */
-static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 here)
+static __always_inline void postgres_fetch(const struct postgres_body *body, __u32 here)
 {
-	struct thread_state *thread = walk->thread;
+	struct thread_state *thread = body->thread;
 	__u64 name;
 	__u32 bytes;
 
 	if (thread->command != QJ_COMMAND_OTHER)
 		return; /* the request began with something else */
 	thread->command = QJ_COMMAND_EXECUTE;
-	bytes = statement_name(thread, walk->addr, here, &name);
+	bytes = statement_name(thread, body->addr, here, &name);
 	if (bytes > 1) {
 		prepared_recall(thread, POSTGRES_PORTAL ^ name);
 		return;
@@ -174,12 +172,12 @@ static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 her
 		thread->flags |= QJ_QUERY_NO_TEXT;
 }
 
-static __always_inline void postgres_execute(struct postgres_walk *walk, __u32 here)
+static __always_inline void postgres_execute(const struct postgres_body *body, __u32 here)
 {
-	struct thread_state *thread = walk->thread;
+	struct thread_state *thread = body->thread;
 
 	if (!thread->postgres.bound) {
-		postgres_fetch(walk, here);
+		postgres_fetch(body, here);
 		return;
 	}
 	thread->postgres.bound = 0;

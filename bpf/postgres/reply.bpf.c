@@ -16,6 +16,7 @@
 #define POSTGRES_WINDOW	     SCRATCH_BYTES /* bytes read at once */
 #define POSTGRES_SEND_BUFFER 8192	   /* PQ_SEND_BUFFER_SIZE */
 #define POSTGRES_TAG	     64		   /* COMPLETION_TAG_BUFSIZE, tcop/cmdtag.h */
+#define POSTGRES_DIGITS	     20		   /* of 2^64 */
 #define POSTGRES_LOOK	     (POSTGRES_HEADER + POSTGRES_TAG)
 /* How far to search for the first complete message in the end of a long reply: rows may be wide. */
 #define POSTGRES_SEARCH_MAX 1024
@@ -86,27 +87,26 @@ static __always_inline bool postgres_is_reply(__u8 type, __u32 length)
 	return false;
 }
 
-/* The number at the end of the tag of a command that counts rows: "SELECT 5", "INSERT 0 3". */
-static __always_inline __u64 postgres_tag_rows(const __u8 *tag)
+/*
+ * The number at the end of the tag of a command that counts rows: "SELECT 5", "INSERT 0 3".
+ * `bytes`: the tag's length; it begins with a letter. Backwards, because the verifier then has one
+ * question per byte: forwards it looked at 130,000 instructions here.
+ */
+static __always_inline __u64 postgres_tag_rows(const __u8 *tag, __u32 bytes)
 {
-	__u64 rows = 0;
-	bool number = false;
+	__u64 rows = 0, unit = 1;
 
-	for (int i = 0; i < POSTGRES_TAG; i++) {
-		__u8 c = tag[i];
+	if (bytes >= POSTGRES_TAG)
+		return 0;
+	for (__u32 i = 1; i <= POSTGRES_DIGITS; i++) {
+		__u8 c = tag[(bytes - i) & (POSTGRES_TAG - 1)];
 
-		if (!c)
-			break;
-		if (c == ' ') {
-			rows = 0;
-			number = true;
-		} else if (c >= '0' && c <= '9') {
-			rows = rows * 10 + (c - '0');
-		} else {
-			number = false;
-		}
+		if (c < '0' || c > '9')
+			return c == ' ' ? rows : 0;
+		rows += (c - '0') * unit;
+		unit *= 10;
 	}
-	return number ? rows : 0;
+	return 0;
 }
 
 static long postgres_error_byte(__u32 i, struct postgres_reply *reply)
@@ -171,7 +171,7 @@ static long postgres_reply_message(__u32 i, struct postgres_reply *reply)
 		reply->at = end;
 		return 1;
 	case 'C':
-		postgres_completed(reply, postgres_tag_rows(message + POSTGRES_HEADER));
+		postgres_completed(reply, postgres_tag_rows(message + POSTGRES_HEADER, length - 5));
 		break;
 	case 'D':
 		reply->sent++;

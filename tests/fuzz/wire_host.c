@@ -11,6 +11,7 @@
 #include "mysql/wire.bpf.h"
 #include "postgres/wire.bpf.h"
 #include "../../bpf/postgres/reply.bpf.c"
+#include "../../bpf/postgres/requests.bpf.c"
 
 static struct tags_room room;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's buffer stays in place while a packet comes in */

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Implements requests.bpf.h: what a client's messages do to its backend's request. */
+#include "requests.bpf.h"
+#include "messages.bpf.h"
+#include "stream.bpf.h"
+
+static __always_inline bool postgres_is_data(__u8 type)
+{
+	return type == 'd' || type == 'c' || type == 'f';
+}
+
+int postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
+{
+	if (!cpu || !thread)
+		return 0;
+	postgres_answered(thread);
+	if (thread->postgres.unknown && thread->executions == 1 && !thread->shape &&
+	    !(thread->flags & QJ_QUERY_ERROR)) /* there may be no such statement */
+		statement_unseen(cpu, thread, thread->postgres.unknown);
+	thread->postgres.last_shape = thread->shape;
+	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
+		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
+	return query_end(cpu, thread, end_ns);
+}
+
+/*
+ * Data for a COPY that was not recognised as one (a comment before it, several statements in one)
+ * and seemed to be over when its server began to wait. This is the rest of its work, no new
+ * execution.
+ */
+static __always_inline void postgres_go_on(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 now)
+{
+	query_begin(cpu, thread, now);
+	thread->command = QJ_COMMAND_QUERY;
+	thread->shape = thread->postgres.last_shape;
+	if (!thread->shape)
+		thread->flags |= QJ_QUERY_NO_TEXT;
+	thread->postgres.synced = 1;
+	thread->postgres.requests = 1;
+	thread->postgres.may_continue = 1;
+}
+
+int postgres_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now, __u8 type,
+		   bool fresh)
+{
+	if (!cpu || !thread)
+		return 0;
+	if (type == 'p' || postgres_is_data(type)) { /* a login, or a COPY, continues */
+		if (!thread->begin_ns && !thread->postgres.dumps && type != 'p')
+			postgres_go_on(cpu, thread, now);
+		thread->end_ns = 0;
+		return 0;
+	}
+	if (thread->begin_ns && thread->postgres.synced && fresh)
+		postgres_end(cpu, thread, thread->end_ns ?: now);
+	thread->end_ns = 0;
+	postgres_stream_end(cpu, thread);
+	if (!thread->begin_ns)
+		query_begin(cpu, thread, now);
+	return 1;
+}
+
+int postgres_content(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u8 type,
+		     __u32 here)
+{
+	const struct postgres_body body = {.cpu = cpu, .thread = thread, .addr = addr};
+
+	if (!cpu || !thread)
+		return 0;
+	switch (type) {
+	case 'Q':
+		postgres_query(&body, here);
+		thread->postgres.synced = 1;
+		thread->postgres.requests++;
+		break;
+	case 'P':
+		postgres_parse(&body, here);
+		break;
+	case 'B':
+		postgres_bind(&body, here);
+		break;
+	case 'E':
+		postgres_execute(&body, here);
+		break;
+	case 'S':
+	case 'F':
+		thread->postgres.synced = 1;
+		thread->postgres.requests++;
+		break;
+	case 'H':
+		if (thread->executions) /* their reply is sent before the rest */
+			thread->postgres.requests++;
+		break;
+	}
+	return 0;
+}
+
+static __always_inline bool postgres_is_code(__u32 code)
+{
+	return code >> 16 == POSTGRES_PROTOCOL_3 || code == POSTGRES_CANCEL ||
+	       code == POSTGRES_SSL || code == POSTGRES_GSS;
+}
+
+int postgres_startup(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
+		     __u32 arrived, __u64 now)
+{
+	__u32 length, code;
+
+	if (!cpu || !thread)
+		return 0;
+	length = postgres_uint(thread->head);
+	code = postgres_uint(&thread->head[4]);
+	if (thread->head[0] == TLS_HANDSHAKE) {
+		session_opaque(cpu, thread);
+		return 0;
+	}
+	if (thread->postgres.asks_gss &&
+	    !postgres_is_code(code)) { /* GSSAPI tokens, each after a length */
+		session_opaque(cpu, thread);
+		return 0;
+	}
+	if (length < POSTGRES_STARTUP || length > POSTGRES_STARTUP_MAX) {
+		/* Not a client: a worker that reads from another server (replication). */
+		thread->phase = PHASE_OPAQUE;
+		return 0;
+	}
+	thread->postgres.asks_gss = code == POSTGRES_GSS;
+	thread->need = length - POSTGRES_STARTUP;
+	/*
+	 * The server answers requests for TLS or GSS with one byte; then TLS or the next packet
+	 * follows. A request to cancel another session's query ends its own connection.
+	 */
+	if (code >> 16 != POSTGRES_PROTOCOL_3)
+		return 1;
+	query_begin(cpu, thread, now);
+	thread->command = QJ_COMMAND_CONNECT;
+	thread->postgres.synced = 1;
+	thread->postgres.requests = 1;
+	thread->postgres.may_continue = 1; /* with password messages */
+	thread->phase = PHASE_READY;
+	emit_session(cpu, thread, QJ_SESSION_OPEN, addr - POSTGRES_STARTUP,
+		     arrived < length ? arrived : length);
+	return 1;
+}
+
+int postgres_lost(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+{
+	if (!cpu || !thread)
+		return 0;
+	count_loss(cpu, QJ_LOSS_FRAMING);
+	query_abandon(cpu, thread, now);
+	query_release(cpu, thread, now);
+	thread->phase = PHASE_LOST;
+	thread->need = 0;
+	thread->head_bytes = 0;
+	return 0;
+}
