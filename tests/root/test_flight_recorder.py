@@ -66,12 +66,10 @@ def _at(counts: list[tuple[int, int]], t_ns: int) -> int:
 
 
 def attribute(part: Path, *options: str) -> dict[str, Any]:
-    """The document of a part. One that the recorder's user saved is converted first: root reads no
-    other user's captures.
-    """
-    if part.stat().st_uid:
-        done = qjoule("convert", str(part))
-        assert done.returncode == 0, done.stderr
+    """The document of a part. It is converted first: root reads no other user's captures."""
+    assert part.stat().st_uid, "its recorder has no rights"
+    done = qjoule("convert", str(part))
+    assert done.returncode == 0, done.stderr
     return attribute_tables(part, *options)
 
 

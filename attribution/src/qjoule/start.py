@@ -50,9 +50,8 @@ def _become_caller(words: list[str]) -> None:
     uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
     if not uid or not gid:
         uid = gid = _NOBODY
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    from qjoule.named import NAMED  # noqa: PLC0415 (none of it is to run as root)
+    from qjoule.giving_up_root import become  # noqa: PLC0415 (record needs none of it)
+    from qjoule.named import NAMED  # noqa: PLC0415
 
+    become(uid, gid)
     NAMED.update(named)

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import click
 
+from qjoule.commands.conversion import reached
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
+from qjoule.giving_up_root import become
+from qjoule.named import NAMED
 from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
 from qjoule.spool.recorder import said
 from qjoule.spool.ring_files import RingFiles
@@ -31,7 +34,8 @@ def command(*, recorder: str | None) -> int:
     """Save the last minutes that `qjoule record --keep` holds, and print the new directory.
 
     Give the recorder's directory or its process. Without either, the recorder of the working
-    directory is asked, or the only one below it. If it has ended, what it left is saved.
+    directory is asked, or the only one below it. If it has ended, what it left is saved, by its
+    user: root gives up its rights for that.
     """
     directory, pid = _which(recorder)
     if not RingFiles(directory).folder.is_dir():
@@ -76,8 +80,35 @@ def _only_one() -> Path:
 
 def _of_ended(directory: Path) -> Answer:
     """Saves what a recorder has left that does not run any more."""
-    moment, meta = left_behind(directory)
-    part = Part("end", "what the recorder held when it ended")
-    saved = save(directory, moment, meta, part)
+    with reached(_as_its_owner(directory)) as trace:
+        moment, meta = left_behind(trace)
+        part = Part("end", "what the recorder held when it ended")
+        saved = save(trace, moment, meta, part)
     say(said(saved, "the recorder has ended"))
     return Answer(saved.directory.name, saved.seconds, saved.late)
+
+
+def _as_its_owner(directory: Path) -> Path:
+    """The directory. If we are root and it is another user's, we are that user from here on.
+
+    A stranger may have made all of it, and may change it meanwhile. So the descriptor says whose it
+    is, and is what we go on with.
+    """
+    if os.geteuid():
+        return directory
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        opened = os.open(directory, flags)
+        ring = os.open(RingFiles(Path()).folder, flags, dir_fd=opened)
+    except OSError as error:
+        raise QjouleError(f"{directory}: {error.strerror}") from None
+    owners = {(one.st_uid, one.st_gid) for one in (os.fstat(opened), os.fstat(ring)) if one.st_uid}
+    os.close(ring)
+    if len({uid for uid, _ in owners}) > 1:
+        raise QjouleError(f"{directory}: its owner is not that of the recording in it")
+    if not owners:
+        os.close(opened)
+        return directory
+    NAMED[str(directory)] = opened
+    become(*owners.pop())
+    return directory

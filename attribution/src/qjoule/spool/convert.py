@@ -19,11 +19,12 @@ from qjoule.spool.files import (
     CONVERTING,
     FOLDER,
     is_captured,
+    meta_of,
     names_of,
     open_regular,
     spool_of,
 )
-from qjoule.spool.tables import Made, More, Tables, meta_of
+from qjoule.spool.tables import Made, More, Tables
 from qjoule.spool.workers import make_shares
 from qjoule.stream.share import Share
 from qjoule.trace.durable import replace_meta, sync

@@ -26,7 +26,7 @@ _SAVE = b"save\n"
 _CREDENTIALS = struct.Struct("3i")  #: struct ucred: pid, uid, gid
 _MOST_BYTES = 64 << 10
 #: A peer that says nothing is left alone after this; a save may take long.
-_HEAR_S, _SAVE_S = 5.0, 600.0
+_HEAR_S, _STRANGER_S, _SAVE_S = 5.0, 0.5, 600.0
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,17 @@ class DumpSocket:
             except OSError:  # closed
                 return
             with peer, suppress(OSError):
-                peer.settimeout(_HEAR_S)
                 peer.sendall(json.dumps(asdict(self._answer(peer))).encode())
 
     def _answer(self, peer: socket.socket) -> Answer:
         pid, uid = _peer(peer)
-        if uid not in (0, os.getuid()):
+        may_ask = uid in (0, os.getuid())
+        peer.settimeout(_HEAR_S if may_ask else _STRANGER_S)
+        # Also of one who may not ask: if we close before it is sent, our answer is lost.
+        request = peer.recv(len(_SAVE), socket.MSG_WAITALL)
+        if not may_ask:
             return Answer(error="not saved: only the recorder's user and root may ask")
-        if peer.recv(len(_SAVE), socket.MSG_WAITALL) != _SAVE:
+        if request != _SAVE:
             return Answer(error="not saved: that is no request")
         found: list[Saved | str] = []
         done = threading.Event()

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.errors import QjouleError
+from qjoule.trace.meta import Meta, parse_meta
 
 #: The folder of both. Once its trace is whole, it is removed.
 FOLDER = "capture"
 SPOOL, NAMES = "spool", "names"
 #: Where a conversion writes its tables until they are whole.
 CONVERTING = "converting"
+#: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
+_MOST_META_BYTES = 16 << 20
 
 
 def spool_of(trace: Path) -> Path:
@@ -45,6 +48,18 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise _no_file(path)
     return os.fdopen(descriptor, "rb")
+
+
+def meta_of(trace: Path) -> Meta:
+    """Raises QjouleError: meta.json is damaged; `OSError`."""
+    try:
+        with open_regular(trace / "meta.json") as file:
+            content = file.read(_MOST_META_BYTES + 1)
+        if len(content) > _MOST_META_BYTES:
+            raise ValueError("it is too large")
+        return parse_meta(content)
+    except ValueError as error:
+        raise QjouleError(f"{trace / 'meta.json'}: {error}; the recording is as it was") from None
 
 
 def _no_file(path: Path) -> QjouleError:

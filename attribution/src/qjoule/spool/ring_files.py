@@ -17,6 +17,7 @@ from pathlib import Path
 
 from qjoule.contract import QUERY, Block
 from qjoule.errors import QjouleError
+from qjoule.spool.files import open_regular
 from qjoule.spool.frames import SpoolReader
 from qjoule.spool.names import NamesReader, SegmentBegins
 from qjoule.stream.blocks import Stream
@@ -64,7 +65,7 @@ class RingFiles:
         """The segments whose names are there, oldest first. Damaged ones are left out."""
         found: list[SegmentBegins] = []
         for path in self.folder.glob("state-*"):
-            with suppress(OSError), path.open("rb") as file:
+            with suppress(OSError, QjouleError), open_regular(path) as file:
                 first = next(iter(NamesReader(file)), None)
                 if isinstance(first, SegmentBegins):
                     found.append(first)

@@ -21,7 +21,7 @@ import numpy as np
 
 from qjoule.contract import BLOCK, BLOCK_MAGIC, END, Block
 from qjoule.errors import QjouleError
-from qjoule.spool.files import FOLDER, names_of, spool_of
+from qjoule.spool.files import FOLDER, meta_of, names_of, open_regular, spool_of
 from qjoule.spool.frames import StoredFrame, encoded_frame, stored_frame
 from qjoule.spool.names import Counted, Ended, NamesReader, SegmentBegins, Spooled, line_of
 from qjoule.spool.ring_files import RingFiles
@@ -29,12 +29,13 @@ from qjoule.spool.ring_names import Moment
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.part import PartOf
 from qjoule.trace.durable import replace_meta, sync
-from qjoule.trace.meta import Captured, Change, Meta, Part, parse_meta
+from qjoule.trace.meta import Captured, Change, Meta, Part
 
 #: A save never has more dirty pages than this: the server's own writes do not wait for them.
 STEP_BYTES = 4 << 20
 #: What a trace takes along beside its tables.
 _ALONG = ("calibration.json", "memory.bin")
+_MOST_ALONG_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,13 @@ def left_behind(trace: Path) -> tuple[Moment, Meta]:
     segments = files.segments()
     try:
         for one in segments:
-            with files.names(one.segment).open("rb") as file:
+            with open_regular(files.names(one.segment)) as file:
                 told = [line.frames for line in NamesReader(file) if isinstance(line, Spooled)]
                 sizes[one.segment] = file.tell()
             frame = max([frame, *told])
-        meta = parse_meta((trace / "meta.json").read_bytes())
+        meta = meta_of(trace)
     except OSError as error:
         raise QjouleError(f"{error.filename or trace}: {error.strerror}") from None
-    except ValueError as error:
-        raise QjouleError(f"{trace / 'meta.json'}: {error}") from None
     return Moment(tuple(segments), sizes, frame), meta
 
 
@@ -181,8 +180,8 @@ class _Copy:
                 _to_disk(file)
         begin_ns = segments[0].begin_ns
         for name in _ALONG:
-            with suppress(FileNotFoundError):
-                shutil.copyfile(self._trace / name, self._output / name)
+            with suppress(FileNotFoundError), open_regular(self._trace / name) as file:
+                (self._output / name).write_bytes(file.read(_MOST_ALONG_BYTES))
         captured = replace(meta.captured or Captured(), frames=0, queries=0, bytes=self._bytes)
         part = replace(part, recorder_begin_ns=meta.begin_ns)
         changes = tuple(one for one in meta.changes if _concerns(one, begin_ns))
@@ -199,8 +198,8 @@ class _Copy:
         try:
             state = None
             if one is first:
-                state = stack.enter_context(self._files.state(one.segment).open("rb"))
-            names = stack.enter_context(self._files.names(one.segment).open("rb"))
+                state = stack.enter_context(open_regular(self._files.state(one.segment)))
+            names = stack.enter_context(open_regular(self._files.names(one.segment)))
         except FileNotFoundError:
             raise _WrittenOver(one) from None
         return state, names, self._moment.names.get(one.segment, 0)
@@ -208,7 +207,7 @@ class _Copy:
     def _copy_segment(self, one: SegmentBegins, spool: BinaryIO) -> None:
         """Copies whole frames whose numbers follow on each other, up to the moment's."""
         at, stepped = 0, 0
-        with self._files.spool(one.segment).open("rb") as file:
+        with open_regular(self._files.spool(one.segment)) as file:
             number = one.frame
             while number <= self._moment.frame and number < self._after(one):
                 frame = stored_frame(file, at)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.contract import Block
-from qjoule.errors import QjouleError
-from qjoule.spool.files import names_of, open_regular, spool_of
+from qjoule.spool.files import meta_of, names_of, open_regular, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
 from qjoule.spool.kept import Kept
 from qjoule.spool.names import (
@@ -29,13 +28,11 @@ from qjoule.stream.ingest import Ingest
 from qjoule.stream.named import Shape
 from qjoule.stream.share import Share
 from qjoule.stream.statements import MAX_SHAPES
-from qjoule.trace.meta import Meta, parse_meta
+from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
 #: Whether to look again where a file ends: somebody still writes it.
 More = Callable[[], bool]
-#: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
-_MOST_META_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -46,18 +43,6 @@ class Made:
     tagged: int  #: queries whose call was reported
     damaged: bool  #: something could not be read
     whole: bool  #: both files have their end
-
-
-def meta_of(trace: Path) -> Meta:
-    """Raises QjouleError: meta.json is damaged; `OSError`."""
-    try:
-        with open_regular(trace / "meta.json") as file:
-            content = file.read(_MOST_META_BYTES + 1)
-        if len(content) > _MOST_META_BYTES:
-            raise ValueError("it is too large")
-        return parse_meta(content)
-    except ValueError as error:
-        raise QjouleError(f"{trace / 'meta.json'}: {error}; the recording is as it was") from None
 
 
 class Tables:
