@@ -45,7 +45,8 @@ struct cql_walk {
 	__u8 lost; /* these bytes are no CQL */
 };
 
-/* Provided by the includer. */
+/* Provided by the includer. The first is cql_crc24(), where the verifier checks that once. */
+extern int cql_header_crc(__u64 header, __u32 count);
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr);
 static __always_inline void cql_text(struct cql_walk *walk, __u32 here);
 static __always_inline void cql_text_done(struct cql_walk *walk);
@@ -165,32 +166,19 @@ static __always_inline __u32 cql_gather(struct cql_walk *walk, __u32 here)
 	return taken;
 }
 
-/* CRC24 of a segment's header: org.apache.cassandra.utils.Crc. */
-static __always_inline __u32 cql_crc24(const __u8 *bytes, __u32 count)
-{
-	__u32 crc = 0x875060;
-
-	for (__u32 i = 0; i < count; i++) {
-		crc ^= (__u32)bytes[i] << 16;
-		for (__u32 bit = 0; bit < 8; bit++) {
-			crc <<= 1;
-			crc ^= (crc >> 24 & 1) * 0x1974f0b; /* without a branch, for the verifier */
-		}
-	}
-	return crc & 0xffffff;
-}
-
 static __always_inline __u32 cql_le24(const __u8 *b)
 {
 	return b[0] | (__u32)b[1] << 8 | (__u32)b[2] << 16;
 }
 
-/* Whether this is a segment's header: 6 bytes, or 8 with LZ4. */
+/* Whether this is a segment's header: 6 bytes, or 8 with LZ4. 8 can be read. */
 static __always_inline bool cql_is_segment(const __u8 *b, __u8 framing)
 {
-	if (framing == CQL_SEGMENTS_LZ4)
-		return cql_crc24(b, 5) == cql_le24(b + 5);
-	return cql_crc24(b, 3) == cql_le24(b + 3);
+	__u32 count = framing == CQL_SEGMENTS_LZ4 ? 5 : 3;
+	__u64 header;
+
+	__builtin_memcpy(&header, b, sizeof(header));
+	return (__u32)cql_header_crc(header, count) == (header >> 8 * count & 0xffffff);
 }
 
 static __always_inline void cql_expect_envelope(struct cql_connection *c)

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements cql_use() of sockets.bpf.h. */
+/* Implements cql_use() of sockets.bpf.h, and its checksums. */
 #include "sockets.bpf.h"
+#include "cql_crc.h"
+
+int cql_header_crc(__u64 header, __u32 count)
+{
+	return count == 5 ? cql_crc24(header, 5) : cql_crc24(header, 3);
+}
 
 int cql_md5_block(struct qj_md5 *md5)
 {

@@ -11,6 +11,7 @@
 
 #include "inflate_host.h"
 
+#include "cassandra/cql_crc.h"
 #include "cassandra/cql_frame.h"
 #include "cassandra/cql_packed.h"
 
@@ -153,6 +154,11 @@ static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
 	else
 		memcpy(host_buffers.packed.bytes, host_kept.bytes, bytes);
 	return cql_inflate_any(c, &host_buffers);
+}
+
+int cql_header_crc(__u64 header, __u32 count)
+{
+	return cql_crc24(header, count);
 }
 
 static __always_inline void cql_count_lost(struct cql_walk *walk)
