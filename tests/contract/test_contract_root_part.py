@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.agent.notify import Notice
 from qjoule.root_part import protocol
 from qjoule.root_part.protocol import Account, Kind, Opened, What
 from registry_library import registry_include
 
 TREE = Path(__file__).parents[2]
 HEADER = TREE / "tracer" / "root" / "protocol.h"
-ENUMS: dict[str, type[IntEnum]] = {"RP_": Kind, "RP_WHAT_": What}
+ENUMS: dict[str, type[IntEnum]] = {"RP_": Kind, "RP_WHAT_": What, "RP_NOTICE_": Notice}
 #: Fields in order, as `ask` packs them and `receive` unpacks them.
 REQUEST = ("kind", "pid", "number", "flags", "offset", "size", "text")
 REPLY = ("status", "pid", "file", "text")
@@ -84,7 +85,11 @@ def test_numbers(tmp_path: Path, prefix: str) -> None:
 
 def test_no_number_is_missing() -> None:
     header = HEADER.read_text()
-    for name, prefix in (("rp_kind", "RP_"), ("rp_what", "RP_WHAT_")):
+    for name, prefix in (
+        ("rp_kind", "RP_"),
+        ("rp_what", "RP_WHAT_"),
+        ("rp_notice", "RP_NOTICE_"),
+    ):
         body = re.search(rf"enum {name} {{(.*?)}};", header, re.DOTALL)
         assert body is not None
         code = re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 UNIT = Path(__file__).parents[2] / "packaging/systemd/qjoule-agent.service"
-MOST = 2.7
+MOST = 2.5
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from qjoule.agent.budget import MEASUREMENTS, Controller, Shed
 from qjoule.agent.config import Config, defaults
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
-from qjoule.agent.notify import Manager
+from qjoule.agent.notify import Manager, Notice
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import PATIENCE_S, Service, kept, limits
 from qjoule.agent.store import Store
@@ -28,6 +28,7 @@ from qjoule.metrics.board import Board
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exposition import page
 from qjoule.model.result import ServerChange
+from qjoule.root_part.protocol import Refused
 from qjoule.shapes.other_id import OtherId
 from qjoule.snapshots import Controls, Snapshot
 
@@ -59,18 +60,6 @@ def shown(one: Service) -> dict[Any, float]:
     for openmetrics in (True, False):
         content = samples(page(found[2], openmetrics=openmetrics), openmetrics=openmetrics)
     return content
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[tuple[Manager, Callable[[], str]]]:
-    """A service manager's socket, and what came to it next."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(5)
-        yield (
-            Manager(str(tmp_path / "notify"), watchdog_s=1000.0),
-            lambda: listening.recv(4096).decode(),
-        )
 
 
 def test_pages_add_up_and_show_the_agent_itself() -> None:
@@ -169,33 +158,36 @@ def test_rubbish_is_not_taken_over(tmp_path: Path, content: bytes) -> None:
     assert not handover.take(tmp_path, Limits(), 5.0).continued
 
 
-def test_the_manager_is_told(manager: tuple[Manager, Callable[[], str]]) -> None:
-    told, came = manager
+def test_the_manager_is_told() -> None:
+    came: list[tuple[Notice, str]] = []
+    told = Manager(lambda notice, status: came.append((notice, status)), watchdog_s=1000.0)
     one = service()
     one.manager = told
-    told.ready("tracing db:1")
-    assert came() == "READY=1\nSTATUS=tracing db:1"
+    told.ready("tracing\ndb:1")
     one.tick()
-    assert came() == "WATCHDOG=1"
     one.tick()  # not again before its time
+    assert came == [(Notice.READY, "tracing db:1"), (Notice.ALIVE, "tracing db:1")]
     one.take(snapshots()[0], META.servers)
-    assert came().startswith("STATUS=") and "W (simulated)" in one._status
     one.wants_reload = True
     one.tick()
-    first, second = came().split("\n")
-    assert first == "RELOADING=1" and int(second.removeprefix("MONOTONIC_USEC=")) > 0
-    assert came().startswith("READY=1")
     told.stopping()
-    assert came() == "STOPPING=1"
+    assert [notice for notice, _ in came[2:]] == [Notice.RELOADING, Notice.READY, Notice.STOPPING]
+    assert all("W (simulated)" in status for _, status in came[2:])
+
+
+def test_a_manager_that_does_not_listen_changes_nothing() -> None:
+    def refused(_notice: Notice, _status: str) -> None:
+        raise Refused(errno.ECONNREFUSED)
+
+    Manager(refused).ready("x")
 
 
 def test_without_a_manager_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "none"))
     monkeypatch.setenv("WATCHDOG_USEC", "rubbish")
-    told = Manager.of_environment()
+    told = Manager.of_environment(lambda _notice, _status: None)
     told.ready("x")
     told.alive()
-    Manager("relative").stopping()
 
 
 def test_a_reload_applies_what_it_can_and_keeps_what_is_wrong() -> None:

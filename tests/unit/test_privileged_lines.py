@@ -21,9 +21,10 @@ _PACKAGE = Path(qjoule.__file__).parent
 _CONTRACT = "protocol.h"
 #: It must not grow: new code has to replace something else. The keeper's requests to follow servers
 #: took 68 lines (docs/security.md says what that widens), the variant for early kernels 16,
-#: giving up root before `convert` reads anything 17, starting the agent again 6, and the accounts
-#: of what our programs cost 13, because only root may have the kernel keep them.
-MOST_LINES = 1_103
+#: giving up root before `convert` reads anything 17, starting the agent again 6, the accounts of
+#: what our programs cost 13, because only root may have the kernel keep them, and passing notices
+#: on to a service manager that listens to the main process alone 30.
+MOST_LINES = 1_133
 
 
 def lines_of_c(text: str) -> int:

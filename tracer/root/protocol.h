@@ -42,6 +42,8 @@ enum rp_kind {
 	RP_PUBLISH, /* moves the staged file to its final name */
 	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
 			The kernel accounts for all programs while the descriptor is open */
+	RP_NOTIFY,   /* number: enum rp_notice, which the service manager is told with the status in
+			text; it listens to our main process alone (sd_notify(3)) */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
 			 copies are in memory: read them from their beginning with pread(2) */
@@ -87,6 +89,14 @@ enum rp_what {
 	RP_WHAT_NETWORK, /* its network namespace, in text */
 	RP_WHAT_KEPT,	 /* offset: n; the handle of the n-th file opened for it, from 0 */
 	RP_WHAT_ROOT,	 /* its root directory, in text */
+};
+
+/* What RP_NOTIFY tells. */
+enum rp_notice {
+	RP_NOTICE_READY = 1,
+	RP_NOTICE_RELOADING,
+	RP_NOTICE_STOPPING,
+	RP_NOTICE_ALIVE,
 };
 
 /* A file that was opened and checked; all zero if there is none. */

@@ -66,6 +66,7 @@ answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_keepe
     answer_open;							     /* look.c */
 answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish; /* outputs.c */
 answer_fn answer_as, answer_run;					     /* started.c */
+answer_fn answer_notify;						     /* notify.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_uprobe, answer_iterator, answer_done, answer_follow, answer_accounts; /* attach.c */
 

@@ -1,69 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the service manager how the agent is (sd_notify(3)): a datagram to a socket that it named.
+"""Tells the service manager how the agent is (sd_notify(3)).
 
-The socket is opened at the start, because later this process can open none.
+It listens to its service's main process alone, which is the root part: that passes it on.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from enum import IntEnum
+
+from qjoule.errors import QjouleError
+
+
+class Notice(IntEnum):
+    """What can be told: `enum rp_notice` (tracer/root/protocol.h)."""
+
+    READY = 1
+    RELOADING = 2
+    STOPPING = 3
+    ALIVE = 4
+
+
+#: Passes a notice on, with a status of one line. Raises `QjouleError`: nobody listens.
+Tell = Callable[[Notice, str], object]
 
 
 class Manager:
-    """The service manager; without one, nobody is told."""
+    """The service manager; without `tell`, nobody is told."""
 
-    def __init__(self, path: str = "", watchdog_s: float = 0.0) -> None:
+    def __init__(self, tell: Tell | None = None, watchdog_s: float = 0.0) -> None:
         """`watchdog_s`: it wants a sign of life this often; 0: never."""
-        self._socket: socket.socket | None = None
+        self._tell_it = tell
         self._every_s = watchdog_s / 2
         self._last_s = 0.0
-        if path[:1] in ("/", "@"):
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setblocking(False)
-            try:
-                self._socket.connect(path if path[0] == "/" else f"\0{path[1:]}")
-            except OSError:
-                self._socket.close()
-                self._socket = None
+        self._status = ""
 
     @staticmethod
-    def of_environment() -> Manager:
-        """As NOTIFY_SOCKET and WATCHDOG_USEC say. WATCHDOG_PID names another process: the first of
-        the service, of which this one is a part."""
-        path = os.environ.pop("NOTIFY_SOCKET", "")
+    def of_environment(tell: Tell) -> Manager:
+        """As NOTIFY_SOCKET and WATCHDOG_USEC say; without the former, nobody is told."""
+        listens = bool(os.environ.pop("NOTIFY_SOCKET", ""))
         try:
             watchdog_s = int(os.environ.pop("WATCHDOG_USEC", "0")) / 1e6
         except ValueError:
             watchdog_s = 0.0
-        return Manager(path, watchdog_s)
+        return Manager(tell if listens else None, watchdog_s)
 
     def ready(self, status: str) -> None:
-        self._tell("READY=1", _status(status))
+        self._tell(Notice.READY, status)
 
     def reloading(self) -> None:
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._tell(Notice.RELOADING)
 
     def stopping(self) -> None:
-        self._tell("STOPPING=1")
+        self._tell(Notice.STOPPING)
 
     def status(self, status: str) -> None:
-        self._tell(_status(status))
+        """What it shows from the next sign of life on."""
+        self._status = " ".join(status.split())
 
     def alive(self) -> None:
         """To be called often; tells it as often as it is wanted."""
         now_s = time.monotonic()
         if self._every_s and now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._tell("WATCHDOG=1")
+            self._tell(Notice.ALIVE)
 
-    def _tell(self, *lines: str) -> None:
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.send("\n".join(lines).encode())
-
-
-def _status(text: str) -> str:
-    return "STATUS=" + " ".join(text.split())
+    def _tell(self, notice: Notice, status: str | None = None) -> None:
+        if status is not None:
+            self.status(status)
+        if self._tell_it is not None:
+            try:
+                self._tell_it(notice, self._status)
+            except QjouleError:  # it does not listen: tracing goes on
+                return

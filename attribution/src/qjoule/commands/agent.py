@@ -91,7 +91,7 @@ def command(
         return 0
     root_part().need("the agent")
     keep_small()
-    manager = Manager.of_environment()
+    manager = Manager.of_environment(root_part().notify)
     listeners = start_listeners(config)
     from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening processes stay small)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.exit_codes import exit_code
-from qjoule.root_part.protocol import Account, Kind, Refused, ask, receive
+from qjoule.root_part.protocol import TEXT_BYTES, Account, Kind, Refused, ask, receive
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
 
@@ -153,6 +153,12 @@ class RootPart:
         except Refused as error:
             raise QjouleError(f"{error} (the root part needs CAP_SYS_ADMIN)") from None
         return reply.accounts(), reply.fd
+
+    def notify(self, notice: int, status: str) -> None:
+        """Tells the service manager that started us (`enum rp_notice`). `status`: one line. Raises
+        `Refused`."""
+        text = status.encode(errors="replace")[: TEXT_BYTES - 1]
+        ask(self.need("a service"), Kind.NOTIFY, number=notice, text=text)
 
     def publish(self) -> None:
         """Moves the staged file to its place. Raises `Refused`."""

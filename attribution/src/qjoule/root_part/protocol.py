@@ -43,6 +43,7 @@ class Kind(IntEnum):
     RUN = 24
     PUBLISH = 25
     ACCOUNTS = 26
+    NOTIFY = 27
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65
