@@ -102,6 +102,26 @@ def test_law3_lost_time_is_residual_and_intervals_reach_what_was_lost(case: Case
     assert any(row.kind == "residual" and row.cpu_ns == ran.ledger.lost_ns for row in lossy.fixed)
 
 
+def test_law1_who_pays_without_running_has_a_row() -> None:
+    """The power that lingers after a thread slept may fall into the span after it."""
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 10**7], {(0, "package"): [10**8]}),
+        model_cases.segments([(0, 10**7, 0, 0)]),
+        (),
+        Coefficients(),
+        "separate",
+    )
+    ledger = model_cases.run(case).ledger
+    ledger.grow(GROUPS)
+    sums = ledger.domains[ledger.main]
+    sums.energy_nj[:2] += np.array([-7, 7])
+    found = result(ledger)
+    assert sum(row.energy_nj for row in (*found.rows, *found.fixed)) == found.main.measured_nj
+    (payer,) = (row for row in found.rows if row.keys == {"fingerprint": "f1"})
+    assert (payer.energy_nj, payer.cpu_ns, payer.calls) == (7, 0, 0)
+
+
 def test_law3_a_lost_record_widens_the_interval() -> None:
     case = model_cases.Case(
         model_cases.machine(0),

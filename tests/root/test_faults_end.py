@@ -262,7 +262,7 @@ def test_a_kernel_without_btf(mariadb: DatabaseServer, tmp_path: Path) -> None:
 def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], check=True)
     recorder = Recorder(disk / "t", "--pid", str(mariadb.pid), "--energy", "none")
     try:
         recorder.attached()

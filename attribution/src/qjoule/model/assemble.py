@@ -137,9 +137,11 @@ def _rows(
     low, high = intervals.get(ledger.main, (nothing, nothing))
     others = [name for name in ledger.domain_names if name != ledger.main]
     measured = main.measured_nj if main else 0
+    # Who slept last in the span before may pay for power that lingers, without running again.
+    pays = np.any([sums.energy_nj != 0 for sums in ledger.domains.values()] or [nothing], axis=0)
     rows = []
     for g, label in enumerate(labels):
-        if not (ledger.cpu_ns[g] or calls.calls[g]):
+        if not (ledger.cpu_ns[g] or calls.calls[g] or pays[g]):
             continue
         quantiles = [_number(q) for q in calls.latency_ns_quantiles[g]]
         counters = [

@@ -26,6 +26,7 @@ def connect_cassandra(target: Target, own: str) -> tuple[Any, Any]:
         compression=False,
         protocol_version=5,
         connect_timeout=ANSWER_S,
+        control_connection_timeout=ANSWER_S,
     )
     try:
         session = cluster.connect()
