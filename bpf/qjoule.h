@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 14
+#define QJ_CONTRACT_VERSION 16
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -109,7 +109,8 @@ enum qj_loss {
 	/* A counter was scaled up from part of a segment, or a further counter did not count. */
 	QJ_LOSS_MULTIPLEXED = 14,
 	QJ_LOSS_TASK_RATE = 15, /* task events beyond what a user, or all users, may cause */
-	QJ_LOSS_MAX = 16,
+	QJ_LOSS_SAMPLE = 16,	/* a query was drawn for the sample, but there was no room for it */
+	QJ_LOSS_MAX = 17,
 };
 
 enum qj_task_event {
@@ -319,6 +320,7 @@ struct qj_aggregate {
 	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] cover */
 	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
 	__u64 latency_ns;		     /* summed over calls */
+	__u64 rows; /* returned or changed, of the calls that are not in `rowless` */
 	/*
 	 * Idle time of the package, and of its cores, up to each length, after this owner was the
 	 * last to go to sleep there. Where two sleeps' tails overlap, each has half. All 0 without
@@ -335,8 +337,22 @@ struct qj_aggregate {
 	__u16 server;
 	__u8 owner_kind;
 	__u8 valid; /* bit i: counters[i] cover all of cpu_ns */
-	__u8 reserved[6];
+	__u8 reserved[2];
+	__u32 errors;	  /* queries that ended with an error */
+	__u32 unanswered; /* calls of which it is not known how they ended */
+	__u32 rowless;	  /* calls of which it is not known how many rows they had */
 	__u32 latency[QJ_LATENCY_BUCKETS];
+};
+
+/*
+ * Live view: a query that was drawn at random, beside the sums, which have all queries. The draw
+ * depends on earlier queries alone, so 1 / probability is its weight in an unbiased estimate.
+ */
+struct qj_sample {
+	struct qj_query query;
+	__u64 cpu_ns;	   /* of the threads that served it, not of helpers in parallel */
+	__u32 probability; /* of the draw, in 1 / 2^32; 0: it was certain */
+	__u32 reserved;
 };
 
 /* Live view: how long any CPU of a package was busy in a window of sums. */
@@ -441,6 +457,7 @@ enum qj_block_kind {
 	QJ_BLOCK_SEGMENT_MORE = 17,
 	QJ_BLOCK_PACKAGE_TIME = 18,
 	QJ_BLOCK_SPOOLED = 19,
+	QJ_BLOCK_SAMPLE = 20,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -500,7 +517,8 @@ QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);
-QJ_ASSERT_SIZE(qj_aggregate, 448);
+QJ_ASSERT_SIZE(qj_aggregate, 464);
+QJ_ASSERT_SIZE(qj_sample, 104);
 QJ_ASSERT_SIZE(qj_package_time, 32);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);

@@ -16,8 +16,10 @@
 #define QJ_KINDS       32 /* above every enum qj_server_kind: bits of a mask */
 #define QJ_MAX_RUNNING 32
 #define QJ_MAX_RINGS   8  /* a power of two */
-#define QJ_LOSS_SLOTS  16 /* a power of two, at least QJ_LOSS_MAX */
+#define QJ_LOSS_SLOTS  32 /* a power of two, at least QJ_LOSS_MAX */
 #define QJ_SUMS_ROWS   16384
+/* The period of the sample, see core/sample.bpf.h. */
+#define QJ_SAMPLE_NS (300 * 1000000000ULL)
 /* Rows per window that differ from others only in tags or session. */
 #define QJ_SUMS_TAGGED 8192
 
@@ -67,6 +69,8 @@ struct qj_plan {
 	__u32 effects;	    /* live view: sum idle tails and wake-ups, see tails.bpf.h */
 	__u32 packages_at;  /* the first package's entry in its map */
 	__u32 tags;	    /* read the tags that clients send in statements and beside them */
+	__u32 samples;	    /* live view: queries to draw per shape and QJ_SAMPLE_NS; 0: none */
+	__u32 reserved;
 	__u8 kind_rungs[QJ_KINDS]; /* per kind, bit i: one of its servers uses rung i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
@@ -105,7 +109,7 @@ struct qj_cpu_state {
 	__u16 server;
 	__u8 owner_kind;
 	__u8 valid;	 /* counters that were readable at t0_ns */
-	__u8 has_ended;	 /* the running thread has a query record to send with its segment */
+	__u8 has_ended;	 /* the running thread has a query record to send with its slice */
 	__u8 woke;	 /* enum qj_woke: idle times that the open slice ended */
 	__u8 exchanging; /* early kernels: a program is taking the slice over */
 	__u8 reserved;
@@ -146,10 +150,13 @@ struct qj_used {
 struct qj_sums {
 	struct qj_used used;
 	__u64 latency_ns;
+	__u64 rows;
 	__u64 package_tail_ns[QJ_TAILS];
 	__u64 core_tail_ns[QJ_TAILS];
 	__u32 calls;
-	__u32 reserved;
+	__u32 errors;
+	__u32 unanswered;
+	__u32 rowless;
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
 
@@ -193,6 +200,11 @@ struct qj_ring_query {
 	struct qj_query query;
 };
 
+struct qj_ring_sample {
+	struct qj_ring_head head;
+	struct qj_sample sample;
+};
+
 struct qj_ring_child {
 	struct qj_ring_head head;
 	struct qj_child child;
@@ -227,10 +239,11 @@ struct qj_ring_sum {
 	__u64 cpu_ns;
 	__u64 overlap_ns;
 	__u64 latency_ns;
+	__u64 rows;
 	__u32 epoch;
 	__u32 calls;
 	__u32 bucket; /* of the latency */
-	__u32 reserved;
+	__u32 flags;  /* of the query */
 };
 
 /*

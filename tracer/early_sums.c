@@ -60,6 +60,19 @@ static struct qj_sums *row_of(struct table *table, const struct qj_sums_key *key
 	return &table->rows[table->used - 1];
 }
 
+static void add_ended(struct qj_sums *row, const struct qj_ring_sum *record)
+{
+	row->latency[record->bucket % QJ_LATENCY_BUCKETS]++;
+	if (record->flags & QJ_QUERY_ERROR)
+		row->errors++;
+	else if (!(record->flags & QJ_QUERY_OK))
+		row->unanswered += record->calls;
+	if (record->flags & QJ_QUERY_ROWS)
+		row->rows += record->rows;
+	else
+		row->rowless += record->calls;
+}
+
 static void add(struct qj_sums *row, const struct qj_ring_sum *record)
 {
 	row->used.cpu_ns += record->cpu_ns;
@@ -67,7 +80,7 @@ static void add(struct qj_sums *row, const struct qj_ring_sum *record)
 	row->latency_ns += record->latency_ns;
 	row->calls += record->calls;
 	if (record->calls)
-		row->latency[record->bucket % QJ_LATENCY_BUCKETS]++;
+		add_ended(row, record);
 }
 
 bool early_sums_add(struct early_sums *sums, const struct qj_ring_sum *record)

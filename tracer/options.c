@@ -42,6 +42,8 @@ static const char usage[] =
     "                                offset in it, and the instruction there, in hexadecimal\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
     "  --tags                        read what clients say of their queries to the server\n"
+    "  --samples N                   live: queries to draw for the sample, of each statement in\n"
+    "                                five minutes (0: none)\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
     "  --counter more=TYPE:CONFIG[:u|:k]\n"
@@ -92,6 +94,7 @@ enum {
 	OPT_PROBE,
 	OPT_CPU_TOPOLOGY,
 	OPT_TAGS,
+	OPT_SAMPLES,
 	OPT_COUNTER,
 	OPT_READER,
 	OPT_CONTROL_FD,
@@ -124,6 +127,7 @@ static const struct option long_options[] = {
     {"probe", required_argument, NULL, OPT_PROBE},
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"tags", no_argument, NULL, OPT_TAGS},
+    {"samples", required_argument, NULL, OPT_SAMPLES},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
@@ -198,6 +202,8 @@ static int parse_one(struct options *o, int option, const char *value)
 	case OPT_TAGS:
 		o->tags = true;
 		return 0;
+	case OPT_SAMPLES:
+		return parse_unsigned(value, 0, 1000, &o->samples);
 	case OPT_COUNTER:
 		return counter_option(o, value);
 	case OPT_READER:

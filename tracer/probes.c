@@ -136,9 +136,6 @@ static int attach_all(struct probes *probes, const struct options *options)
 	struct qjoule_bpf *s = probes->skeleton;
 	struct bpf_program *tasks[] = {s->progs.on_fork, s->progs.on_exec, s->progs.on_rename,
 				       s->progs.on_exit};
-#define X(name) s->progs.name,
-	struct bpf_program *servers[] = {QJ_PROGRAM_NAMES(X)};
-#undef X
 	int err = 0;
 
 	for (unsigned i = 0; !err && i < sizeof(tasks) / sizeof(tasks[0]); i++)
@@ -149,9 +146,9 @@ static int attach_all(struct probes *probes, const struct options *options)
 		err = adopt_running(probes);
 	for (unsigned i = 0; !err && i < options->probe_count; i++)
 		err = attach_probe(probes, &options->probes[i]);
-	for (unsigned i = 0; !err && i < sizeof(servers) / sizeof(servers[0]); i++)
-		if (bpf_program__autoload(servers[i]))
-			err = attach_program(probes, servers[i]);
+	for (unsigned i = 0; !err && i < PROGRAMS_OF_TRAFFIC; i++)
+		if (bpf_program__autoload(programs_of_traffic(s, i)))
+			err = attach_program(probes, programs_of_traffic(s, i));
 	if (!err)
 		err = attach_program(probes, s->progs.on_tick);
 	if (!err)

@@ -47,6 +47,11 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 		fputs("qjoule-tracer: tags that clients send to servers are not read: this "
 		      "kernel lacks bpf_loop() (Linux 5.17)\n",
 		      stderr);
+	plan->samples = options->mode == QJ_MODE_LIVE && !probes->early ? options->samples : 0;
+	if (options->samples && probes->early)
+		fputs("qjoule-tracer: no sample of queries is drawn: this kernel is older than "
+		      "Linux 5.17\n",
+		      stderr);
 	plan->effects = options->effects && !probes->early;
 	plan->packages_at = probes->cpu_limit;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
@@ -79,14 +84,45 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 	return NULL;
 }
 
+struct bpf_program *programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number)
+{
+	struct bpf_program *all[] = {
+#define X(name)                                                                                    \
+	skeleton->progs.name, skeleton->progs.name##_inet, skeleton->progs.name##_inet6,           \
+	    skeleton->progs.name##_unix,
+	    QJ_PROGRAM_NAMES(X)
+#undef X
+	};
+
+	return all[number];
+}
+
+/*
+ * Where the kernel lacks the tracepoints of sockets, the programs on them give way to those where
+ * the functions behind them return (bpf/core/traffic.bpf.h).
+ */
+static void replace_tracepoints(struct qjoule_bpf *skeleton)
+{
+	if (libbpf_find_vmlinux_btf_id("sock_recv_length", BPF_TRACE_RAW_TP) >= 0)
+		return;
+#define X(name)                                                                                    \
+	if (bpf_program__autoload(skeleton->progs.name)) {                                         \
+		bpf_program__set_autoload(skeleton->progs.name, false);                            \
+		bpf_program__set_autoload(skeleton->progs.name##_inet, true);                      \
+		bpf_program__set_autoload(skeleton->progs.name##_inet6, true);                     \
+		bpf_program__set_autoload(skeleton->progs.name##_unix, true);                      \
+	}
+	QJ_PROGRAM_NAMES(X)
+#undef X
+}
+
 /* Programs and maps are opt-in: what no server of the plan needs is neither loaded nor made. */
-static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
+static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options, bool early)
 {
 	const struct qj_plan *plan = &skeleton->rodata->plan;
 
-#define X(name) bpf_program__set_autoload(skeleton->progs.name, false);
-	QJ_PROGRAM_NAMES(X)
-#undef X
+	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
+		bpf_program__set_autoload(programs_of_traffic(skeleton, i), false);
 #define X(name, kind, rungs)                                                                       \
 	if (plan->kind_rungs[kind] & (rungs))                                                      \
 		bpf_program__set_autoload(skeleton->progs.name, true);
@@ -101,17 +137,17 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);
+	if (!early)
+		replace_tracepoints(skeleton);
 }
 
-/* Whether servers need programs beside probes: all such programs use tracepoints of sockets. */
-static bool loads_servers_programs(const struct qjoule_bpf *skeleton)
+/* Whether servers need programs beside probes: all such programs are on reads and writes. */
+static bool loads_servers_programs(struct qjoule_bpf *skeleton)
 {
-	bool any = false;
-
-#define X(name) any |= bpf_program__autoload(skeleton->progs.name);
-	QJ_PROGRAM_NAMES(X)
-#undef X
-	return any;
+	for (unsigned i = 0; i < PROGRAMS_OF_TRAFFIC; i++)
+		if (bpf_program__autoload(programs_of_traffic(skeleton, i)))
+			return true;
+	return false;
 }
 
 static void choose_maps(struct qjoule_bpf *skeleton, unsigned cpus)
@@ -148,6 +184,8 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 		bpf_map__set_max_entries(skeleton->maps.seen_tags, 1);
 	if (!skeleton->rodata->plan.tags || options->mode != QJ_MODE_LIVE)
 		bpf_map__set_max_entries(skeleton->maps.namings, 1);
+	if (!skeleton->rodata->plan.samples)
+		bpf_map__set_max_entries(skeleton->maps.sampled, 1);
 	bpf_map__set_max_entries(skeleton->maps.idles,
 				 skeleton->rodata->plan.effects ? 2 * cpus : 1);
 	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
@@ -185,14 +223,14 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus, probes->cpu_count);
 	if (err)
 		return err;
-	choose_programs(probes->skeleton, options);
+	choose_programs(probes->skeleton, options, probes->early);
 	size_maps(probes->skeleton, options, probes->cpu_limit);
 	choose_maps(probes->skeleton, probes->cpu_limit);
 	bpf_program__set_autoload(probes->skeleton->progs.on_freed, probes->early);
 	err = loading_load(probes, options->verbose);
 	if (err == -ESRCH && loads_servers_programs(probes->skeleton)) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
-		      "sock_recv_length); use the symbol rung\n",
+		      "sock_recv_length), or 5.19 with fexit programs; use the symbol rung\n",
 		      stderr);
 		return err;
 	}

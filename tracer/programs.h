@@ -13,6 +13,14 @@
  */
 int programs_load(struct probes *probes, const struct options *options, const struct qj_cpu *cpus);
 
+/* The servers' programs on reads and writes of sockets: each on a tracepoint, or on 3 functions. */
+#define X(name) +4
+enum {
+	PROGRAMS_OF_TRAFFIC = 0 QJ_PROGRAM_NAMES(X)
+};
+#undef X
+struct bpf_program *programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number);
+
 struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role);
 
 /* Prints the error on stderr; returns `err`, a negative errno. */

@@ -84,6 +84,9 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_BLOCK_QUERY:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_query));
 		break;
+	case QJ_BLOCK_SAMPLE:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_sample));
+		break;
 	case QJ_BLOCK_CHILD:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_child));
 		break;

@@ -11,7 +11,7 @@
 
 #include "spool.h"
 
-#define KINDS (QJ_BLOCK_SPOOLED + 1)
+#define KINDS (QJ_BLOCK_SAMPLE + 1)
 /* If the reader is further behind than this, we wait for it, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
 /* Between flushes this much may wait for the next one. */
@@ -42,11 +42,11 @@ static const enum qj_block_kind announcing[] = {QJ_BLOCK_HELLO, QJ_BLOCK_CPU, QJ
 
 /* Names and texts come first, so that a reader knows what later blocks refer to. */
 static const enum qj_block_kind write_order[] = {
-    QJ_BLOCK_HELLO,	   QJ_BLOCK_CPU,       QJ_BLOCK_DOMAIN,	 QJ_BLOCK_TASK,
-    QJ_BLOCK_TEXT,	   QJ_BLOCK_SESSION,   QJ_BLOCK_SEGMENT, QJ_BLOCK_SEGMENT_COUNTERS,
-    QJ_BLOCK_SEGMENT_MORE, QJ_BLOCK_CHILD,     QJ_BLOCK_QUERY,	 QJ_BLOCK_ENERGY,
-    QJ_BLOCK_PACKAGE_TIME, QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,	 QJ_BLOCK_CPU_TIME,
-    QJ_BLOCK_SPOOLED,	   QJ_BLOCK_END,
+    QJ_BLOCK_HELLO,	   QJ_BLOCK_CPU,	  QJ_BLOCK_DOMAIN,    QJ_BLOCK_TASK,
+    QJ_BLOCK_TEXT,	   QJ_BLOCK_SESSION,	  QJ_BLOCK_SEGMENT,   QJ_BLOCK_SEGMENT_COUNTERS,
+    QJ_BLOCK_SEGMENT_MORE, QJ_BLOCK_CHILD,	  QJ_BLOCK_QUERY,     QJ_BLOCK_ENERGY,
+    QJ_BLOCK_SAMPLE,	   QJ_BLOCK_PACKAGE_TIME, QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,
+    QJ_BLOCK_CPU_TIME,	   QJ_BLOCK_SPOOLED,	  QJ_BLOCK_END,
 };
 
 /* Where a block goes if there is a spool. */

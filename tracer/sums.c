@@ -136,6 +136,10 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	a.package_wakes = row->used.package_wakes;
 	a.core_wakes = row->used.core_wakes;
 	a.calls = row->calls;
+	a.rows = row->rows;
+	a.errors = row->errors;
+	a.unanswered = row->unanswered;
+	a.rowless = row->rowless;
 	for (int i = 0; i < QJ_COUNTERS; i++)
 		if (sums->counters & (1u << i) && row->used.counted_ns[i] == row->used.cpu_ns)
 			a.valid |= 1u << i;

@@ -35,14 +35,8 @@ struct cql_walk {
 	struct cql_connection *connection;
 	struct tags_kept *tags; /* buffer for tags; NULL: tags were not asked for */
 	__u64 seed;
-	__u64 addr;	  /* in the server's memory, or in the buffer for inflated bytes */
-	__u64 text_addr;  /* where the current text began; 0: in an earlier read */
-	__u64 socket;	  /* the socket that was read */
-	__u64 outer_addr; /* where reading continues after the inflated bytes */
-	__u32 left;
-	__u32 outer_left;
+	__u64 socket; /* the socket that was read */
 	__u16 server;
-	__u8 lost; /* these bytes are no CQL */
 };
 
 /* Provided by the includer. The first is cql_crc24(), where the verifier checks that once. */
@@ -134,8 +128,8 @@ static __always_inline void cql_took(struct cql_walk *walk, __u32 bytes, bool of
 {
 	struct cql_connection *c = walk->connection;
 
-	walk->addr += bytes;
-	walk->left -= bytes;
+	walk->connection->place.addr += bytes;
+	walk->connection->place.left -= bytes;
 	if (c->framing)
 		c->segment_left -= bytes;
 	if (of_body)
@@ -152,8 +146,8 @@ static __always_inline __u32 cql_fill(struct cql_walk *walk, __u8 *to, __u64 hav
 		take = here;
 	take = at_most(take, max);
 	have = at_most(have, max);
-	if (take && !cql_get(walk, to + have, take, walk->addr))
-		walk->lost = 1;
+	if (take && !cql_get(walk, to + have, take, walk->connection->place.addr))
+		walk->connection->place.lost = 1;
 	return take;
 }
 
@@ -207,7 +201,7 @@ static __always_inline void cql_begin_segment(struct cql_walk *walk)
 
 	c->segment_have = 0;
 	if (!cql_is_segment(b, c->framing)) {
-		walk->lost = 1;
+		walk->connection->place.lost = 1;
 		return;
 	}
 	c->segment_left = cql_le24(b) & 0x1ffff;
@@ -227,10 +221,11 @@ static __always_inline void cql_segment(struct cql_walk *walk)
 	struct cql_connection *c = walk->connection;
 	__u32 want = CQL_TRAILER + (c->framing == CQL_SEGMENTS_LZ4 ? 8 : 6), taken;
 
-	taken = cql_fill(walk, c->segment, c->segment_have, want, walk->left, CQL_SEGMENT);
+	taken = cql_fill(walk, c->segment, c->segment_have, want, walk->connection->place.left,
+			 CQL_SEGMENT);
 	c->segment_have += taken;
-	walk->addr += taken;
-	walk->left -= taken;
+	walk->connection->place.addr += taken;
+	walk->connection->place.left -= taken;
 	if (c->segment_have == want)
 		cql_begin_segment(walk);
 }

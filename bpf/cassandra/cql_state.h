@@ -56,7 +56,21 @@ struct cql_name {
 	    bytes[2 * CQL_KEYSPACE]; /* twice the longest name, so that a read may begin anywhere */
 };
 
+/*
+ * How far one read has been looked at. In a map and not on the stack: the verifier follows what is
+ * on the stack through every order of steps, and on Linux 7.2 finds no end to them.
+ */
+struct cql_place {
+	__u64 addr;	  /* in the server's memory, or in the buffer for inflated bytes */
+	__u64 text_addr;  /* where the current text began; 0: in an earlier read */
+	__u64 outer_addr; /* where reading continues after the inflated bytes */
+	__u32 left;
+	__u32 outer_left;
+	__u8 lost; /* these bytes are no CQL */
+};
+
 struct cql_connection {
+	struct cql_place place;
 	__u64 session;
 	__u64 read_ns; /* when the last bytes arrived */
 	__u64 shape;   /* shape of the request so far */

@@ -21,8 +21,8 @@ static __always_inline void cql_keep_tags(struct cql_walk *walk, __u32 bytes)
 	here = at_most(here, TAGS_ROOM);
 	if (!walk->tags || !here)
 		return;
-	if (!cql_get(walk, walk->tags->bytes + at, here, walk->addr))
-		walk->lost = 1;
+	if (!cql_get(walk, walk->tags->bytes + at, here, walk->connection->place.addr))
+		walk->connection->place.lost = 1;
 	c->tags_bytes = at + here;
 }
 

@@ -26,11 +26,11 @@ static __always_inline void cql_unpack(struct cql_walk *walk, __u64 addr)
 		}
 		return;
 	}
-	walk->outer_addr = walk->addr;
-	walk->outer_left = walk->left;
-	walk->addr = c->inflated_at;
-	walk->left = got;
-	walk->text_addr = 0;
+	walk->connection->place.outer_addr = walk->connection->place.addr;
+	walk->connection->place.outer_left = walk->connection->place.left;
+	walk->connection->place.addr = c->inflated_at;
+	walk->connection->place.left = got;
+	walk->connection->place.text_addr = 0;
 	c->inflated = 1;
 	if (c->framing) {
 		c->segment_left = c->inflates_to;
@@ -43,7 +43,7 @@ static __always_inline void cql_unpack(struct cql_walk *walk, __u64 addr)
 static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
 {
 	struct cql_connection *c = walk->connection;
-	__u64 addr = walk->addr;
+	__u64 addr = walk->connection->place.addr;
 
 	if (here > c->packed_bytes - c->packed_have)
 		here = c->packed_bytes - c->packed_have;
@@ -86,9 +86,9 @@ static __always_inline void cql_end_inflated(struct cql_walk *walk)
 	struct cql_connection *c = walk->connection;
 	__u32 missing = c->framing ? c->segment_left : c->body_left;
 
-	walk->addr = walk->outer_addr;
-	walk->left = walk->outer_left;
-	walk->text_addr = 0;
+	walk->connection->place.addr = walk->connection->place.outer_addr;
+	walk->connection->place.left = walk->connection->place.outer_left;
+	walk->connection->place.text_addr = 0;
 	c->inflated = 0;
 	c->segment_left = 0;
 	if (!missing)

@@ -26,7 +26,7 @@ static __always_inline void cql_begin_text(struct cql_walk *walk)
 	c->text_bytes = bytes;
 	c->text_left = bytes;
 	c->text.truncated = bytes > QJ_TEXT_BYTES;
-	walk->text_addr = walk->addr;
+	walk->connection->place.text_addr = walk->connection->place.addr;
 	c->at = CQL_AT_TEXT;
 	c->want = 0;
 	if (!bytes)
@@ -71,7 +71,7 @@ static __always_inline void cql_begin_envelope(struct cql_walk *walk)
 	struct cql_connection *c = walk->connection;
 
 	if (!cql_is_envelope(c->bytes)) {
-		walk->lost = 1;
+		walk->connection->place.lost = 1;
 		return;
 	}
 	c->version = c->bytes[0];
@@ -150,14 +150,15 @@ static __always_inline void cql_join(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
 	__u8 *b = c->bytes;
-	__u32 taken = cql_fill(walk, b, c->have, CQL_HEADER, walk->left, CQL_GATHER);
+	__u32 taken =
+	    cql_fill(walk, b, c->have, CQL_HEADER, walk->connection->place.left, CQL_GATHER);
 
 	c->have += taken;
 	/* In protocol 5, bare envelopes occur only before the startup is done. */
 	if (c->have == CQL_HEADER && cql_is_envelope(b) &&
 	    (b[0] < 5 || b[4] == CQL_STARTUP || b[4] == CQL_OPTIONS)) {
-		walk->addr += taken;
-		walk->left -= taken;
+		walk->connection->place.addr += taken;
+		walk->connection->place.left -= taken;
 		cql_expect_envelope(c);
 		cql_begin_envelope(walk);
 	} else if (c->have == CQL_HEADER) {
@@ -166,13 +167,13 @@ static __always_inline void cql_join(struct cql_walk *walk)
 								   : CQL_PLAIN;
 		/* Bytes of this read are read again as a segment; earlier bytes are gone. */
 		if (!c->framing || taken != CQL_HEADER)
-			walk->lost = 1;
+			walk->connection->place.lost = 1;
 		cql_expect_envelope(c);
 		c->segment_have = CQL_TRAILER; /* the first segment has no trailer before it */
 		c->in_parts = 1;
 	} else {
-		walk->addr += taken;
-		walk->left -= taken;
+		walk->connection->place.addr += taken;
+		walk->connection->place.left -= taken;
 	}
 }
 
@@ -225,11 +226,13 @@ static long cql_step(__u32 i, struct cql_walk *walk)
 	__u32 here;
 
 	(void)i;
-	if (c->inflated && !walk->left)
+	if (c->inflated && !walk->connection->place.left)
 		cql_end_inflated(walk);
-	if (!walk->left || walk->lost)
+	if (!walk->connection->place.left || walk->connection->place.lost)
 		return 1;
-	here = c->framing && walk->left > c->segment_left ? c->segment_left : walk->left;
+	here = c->framing && walk->connection->place.left > c->segment_left
+		   ? c->segment_left
+		   : walk->connection->place.left;
 	if (c->at == CQL_AT_UNKNOWN)
 		cql_join(walk);
 	else if (c->packed)

@@ -11,6 +11,7 @@
 #include "sockets.bpf.h"
 #include "cql_frame.h"
 #include "core/syscall.bpf.h"
+#include "core/traffic.bpf.h"
 
 #define CQL_STEPS_MAX (1 << 16) /* steps in one read */
 
@@ -31,10 +32,10 @@ static __always_inline void cql_text(struct cql_walk *walk, __u32 here)
 	if (room > here)
 		room = here;
 	if (room)
-		cql_feed(c, walk->addr, room);
+		cql_feed(c, walk->connection->place.addr, room);
 	if (here < c->text_bytes) {
-		cql_keep(c, walk->addr, fed, room);
-		walk->text_addr = 0;
+		cql_keep(c, walk->connection->place.addr, fed, room);
+		walk->connection->place.text_addr = 0;
 	}
 	c->text_left -= here;
 	cql_took(walk, here, true);
@@ -47,7 +48,7 @@ static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspac
 	struct cql_name name;
 
 	bpf_probe_read_kernel(&name, sizeof(name), keyspace);
-	cql_learn_id(walk->connection, walk->text_addr, &name, prefix);
+	cql_learn_id(walk->connection, walk->connection->place.text_addr, &name, prefix);
 }
 
 /* Sends the request, with its tags. */
@@ -116,7 +117,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
 	struct cql_shown shown = {
-	    .addr = walk->text_addr,
+	    .addr = walk->connection->place.text_addr,
 	    .inflated = c->inflated,
 	    .session = c->session,
 	    .text_bytes = c->text_bytes,
@@ -137,9 +138,10 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 		return;
 	}
 	if (c->opcode == CQL_PREPARE) {
-		cql_learn_id(c, walk->text_addr, &c->keyspace, 0);
+		cql_learn_id(c, walk->connection->place.text_addr, &c->keyspace, 0);
 		if (c->keyspace_bytes)
-			cql_learn_id(c, walk->text_addr, &c->keyspace, c->keyspace_bytes);
+			cql_learn_id(c, walk->connection->place.text_addr, &c->keyspace,
+				     c->keyspace_bytes);
 		cql_emit_walked(walk, QJ_COMMAND_PREPARE);
 		if (c->version >= 5)
 			cql_next(c, CQL_AT_PREPARE_FLAGS, 4);
@@ -147,8 +149,8 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 			cql_rest(c);
 		return;
 	}
-	if (walk->text_addr)
-		cql_note_use(c, walk->text_addr);
+	if (walk->connection->place.text_addr)
+		cql_note_use(c, walk->connection->place.text_addr);
 	cql_emit_walked(walk, QJ_COMMAND_QUERY);
 	cql_rest(c);
 }
@@ -194,7 +196,7 @@ static __always_inline void cql_compressed_request(struct cql_walk *walk)
 
 static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
 {
-	cql_keep_piece(walk->connection, walk->addr, bytes);
+	cql_keep_piece(walk->connection, walk->connection->place.addr, bytes);
 }
 
 static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
@@ -234,39 +236,41 @@ static __always_inline bool cql_connect(struct cql_connection *c, __u64 sk, __u6
 	return false;
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(cassandra_recv, struct sock *sk, int got, int flags)
+static __always_inline void cassandra_reads(struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = thread_of(task);
-	struct cql_walk walk = {.seed = plan.seed, .left = got};
+	struct cql_walk walk = {.seed = plan.seed};
 	struct cql_connection *c;
+	__u64 addr;
 
 	if (got <= 0 || (flags & MSG_PEEK) || !thread ||
 	    thread->server_kind != QJ_SERVER_CASSANDRA || thread->rung != QJ_RUNG_STATISTICAL ||
 	    !is_cql(thread, sk))
-		return 0;
+		return;
 	c = bpf_sk_storage_get(&cql_connections, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	walk.addr = received_at(task);
-	if (!c || !walk.addr) {
+	addr = received_at(task);
+	if (!c || !addr) {
 		count_loss(this_cpu(), c ? QJ_LOSS_FRAMING : QJ_LOSS_STATE);
-		return 0;
+		return;
 	}
-	if (!cql_connect(c, (__u64)sk, walk.addr))
-		return 0;
+	if (!cql_connect(c, (__u64)sk, addr))
+		return;
 	if (plan.tags) {
 		walk.tags = bpf_sk_storage_get(&cql_tagged, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!walk.tags)
 			count_loss(this_cpu(), QJ_LOSS_TEXT);
 	}
 	c->read_ns = bpf_ktime_get_ns();
+	c->place = (struct cql_place){.addr = addr, .left = got};
 	walk.connection = c;
 	walk.socket = (__u64)sk;
 	walk.server = thread->server;
 	bpf_loop(CQL_STEPS_MAX, cql_step, &walk, 0);
-	if (walk.lost || walk.left || c->inflated) {
+	if (c->place.lost || c->place.left || c->inflated) {
 		count_loss(this_cpu(), QJ_LOSS_FRAMING);
 		cql_lose(c);
 	}
-	return 0;
 }
+
+READS(cassandra, cassandra_reads)

@@ -5,6 +5,7 @@
  */
 #include "batch.bpf.h"
 #include "inflate_buffers.bpf.h"
+#include "sample.bpf.h"
 #include "statement.bpf.h"
 #include "more_counters.bpf.h"
 #include "task_budget.bpf.h"
@@ -14,7 +15,7 @@ QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers
 QJ_VISIBLE struct qj_running followed SEC(".data.servers") = {};
 QJ_VISIBLE struct qj_control control = {};
 QJ_VISIBLE struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
-__u64 tasks_used_ns = 0, tasks_alive = 0;
+__u64 tasks_used_ns = 0, tasks_alive = 0, samples_used_ns = 0;
 
 struct threads_map threads SEC(".maps");
 struct rings_map rings SEC(".maps");
@@ -29,6 +30,7 @@ struct sums_map sums_even SEC(".maps");
 struct sums_map sums_odd SEC(".maps");
 struct idles_map idles SEC(".maps");
 struct namings_map namings SEC(".maps");
+struct sampled_map sampled SEC(".maps");
 struct seen_map seen SEC(".maps");
 struct prepared_map prepared SEC(".maps");
 struct seen_tags_map seen_tags SEC(".maps");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Implements query.bpf.h: the records of queries. */
 #include "query.bpf.h"
+#include "sample.bpf.h"
 
 int end_slice(struct qj_cpu_state *cpu, __u64 now)
 {
@@ -22,6 +23,7 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->flags = 0;
 	thread->rows = 0;
 	thread->tags = 0;
+	thread->cpu_ns = 0;
 	__builtin_memset(thread->sqlstate, 0, sizeof(thread->sqlstate));
 	thread->stream = 0;
 	thread->command = QJ_COMMAND_OTHER;
@@ -102,7 +104,9 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 		struct qj_ring_sum sum = {.key = key,
 					  .epoch = control.epoch,
 					  .latency_ns = latency_ns,
+					  .rows = thread->rows,
 					  .calls = thread->executions,
+					  .flags = thread->flags,
 					  .bucket = latency_bucket(latency_ns)};
 
 		send_sum(cpu, &sum, QJ_LOSS_QUERY);
@@ -116,6 +120,14 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_st
 	__sync_fetch_and_add(&row->calls, thread->executions);
 	__sync_fetch_and_add(&row->latency_ns, latency_ns);
 	__sync_fetch_and_add(&row->latency[latency_bucket(latency_ns)], 1);
+	if (thread->flags & QJ_QUERY_ERROR)
+		__sync_fetch_and_add(&row->errors, 1);
+	else if (!(thread->flags & QJ_QUERY_OK))
+		__sync_fetch_and_add(&row->unanswered, thread->executions);
+	if (!(thread->flags & QJ_QUERY_ROWS))
+		__sync_fetch_and_add(&row->rowless, thread->executions);
+	else if (thread->rows)
+		__sync_fetch_and_add(&row->rows, thread->rows);
 }
 
 static __always_inline void fill_query(struct qj_query *q, const struct thread_state *thread,
@@ -141,22 +153,63 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	q->tags = thread->tags;
 }
 
+/*
+ * Live view: draws the query that ends for the sample, or does not. It is sent with its last slice,
+ * when its thread sleeps, or when the thread's next query ends.
+ */
+static __always_inline void draw(struct qj_cpu_state *cpu, struct thread_state *thread,
+				 __u64 end_ns)
+{
+	if (!thread->executions)
+		return;
+	send_ended(cpu, thread);
+	if (!drawn(thread, end_ns))
+		return;
+	fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
+	thread->ended_cpu_ns = thread->cpu_ns;
+	cpu->has_ended = 1;
+}
+
+static __always_inline void send_sample(struct qj_cpu_state *cpu, const struct thread_state *thread)
+{
+	struct qj_ring_sample *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_SAMPLE);
+		return;
+	}
+	r->head.block = QJ_BLOCK_SAMPLE;
+	r->head.text_bytes = 0;
+	r->sample.query = thread->ended;
+	r->sample.cpu_ns = thread->ended_cpu_ns;
+	r->sample.probability = thread->ended_probability;
+	r->sample.reserved = 0;
+	submit(r);
+}
+
+static __always_inline void send_query(struct qj_cpu_state *cpu, const struct thread_state *thread)
+{
+	struct qj_ring_query *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_QUERY);
+		return;
+	}
+	r->head.block = QJ_BLOCK_QUERY;
+	r->head.text_bytes = 0;
+	r->query = thread->ended;
+	submit(r);
+}
+
 /* Sends the query that ended last if it still waits for its segment. */
 int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
-	struct qj_ring_query *r;
-
 	if (!cpu || !thread || !thread->ended.query)
 		return 0;
-	r = reserve(sizeof(*r));
-	if (r) {
-		r->head.block = QJ_BLOCK_QUERY;
-		r->head.text_bytes = 0;
-		r->query = thread->ended;
-		submit(r);
-	} else {
-		count_loss(cpu, QJ_LOSS_QUERY);
-	}
+	if (plan.mode == QJ_MODE_LIVE)
+		send_sample(cpu, thread);
+	else
+		send_query(cpu, thread);
 	thread->ended.query = 0;
 	return 0;
 }
@@ -237,7 +290,7 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	if (!cpu || !thread)
 		return 0;
 	send_ended(cpu, thread);
-	if (!thread->begin_ns || thread->borrowed)
+	if (plan.mode == QJ_MODE_LIVE || !thread->begin_ns || thread->borrowed)
 		return 0;
 	if (thread->caller.query) {
 		thread->flags |= QJ_QUERY_OPEN;
@@ -263,6 +316,8 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 		child_end(cpu, thread, end_ns);
 	if (plan.mode == QJ_MODE_LIVE) {
 		sum_query(cpu, thread, end_ns);
+		if (plan.samples)
+			draw(cpu, thread, end_ns);
 	} else {
 		send_ended(cpu, thread);
 		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());

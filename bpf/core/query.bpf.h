@@ -17,6 +17,7 @@ extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
+/* Sends the query that ended last, or the drawn one, if it has not been sent. */
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Likewise in label.bpf.c: ends the open slice and starts one of the current thread. */

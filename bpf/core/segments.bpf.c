@@ -25,6 +25,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		account_slice(cpu, t0, now);
 	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
 		batch_segment(cpu, t0, now, thread);
+	if (plan.samples && thread)
+		send_ended(cpu, thread);
 	label_slice(cpu, next, now);
 	return 0;
 }

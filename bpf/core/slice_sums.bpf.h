@@ -114,6 +114,19 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 		add_used(kept, ns, m, whole, woke);
 }
 
+/* Adds a slice to what its query has used, which may have ended before. */
+static __always_inline void add_to_query(const struct qj_cpu_state *cpu, __u64 ns)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+
+	if (!thread)
+		return;
+	if (thread->query == cpu->query)
+		thread->cpu_ns += ns;
+	else if (thread->ended.query == cpu->query)
+		thread->ended_cpu_ns += ns;
+}
+
 /* Divides a slice that began in the previous window between both windows. */
 static __always_inline void sum_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
 				      const struct measured *m)
@@ -122,6 +135,8 @@ static __always_inline void sum_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 
 	__u64 edge = control.epoch_ns;
 	__u64 whole = now - t0;
 
+	if (plan.samples && cpu->owner_kind == QJ_OWNER_QUERY)
+		add_to_query(cpu, whole);
 	if (t0 < edge) {
 		__u64 before = (now < edge ? now : edge) - t0;
 

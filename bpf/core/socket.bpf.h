@@ -2,9 +2,9 @@
 /*
  * Reads of sockets by servers whose threads serve one connection each, from request to reply, on
  * the rung `socket`. A query begins when the thread reads from its socket; finding nothing to read
- * shows that the reply was sent. Sends need no hook. Tracepoint sock_recv_length: Linux 6.3 (commit
- * 6e6eda44b939). Every server has a program of its own there: below one program for all, the frames
- * of one server would count for the calls of another, and exceed the stack.
+ * shows that the reply was sent. Sends need no hook. Every server has programs of its own on reads
+ * (traffic.bpf.h): below one program for all, the frames of one server would count for the calls of
+ * another, and exceed the stack.
  */
 #ifndef QJOULE_SOCKET_BPF_H
 #define QJOULE_SOCKET_BPF_H

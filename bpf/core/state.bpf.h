@@ -134,7 +134,10 @@ struct thread_state {
 #undef X
 	};
 	struct caller_state caller;
-	struct qj_query ended; /* not sent yet; query 0: none */
+	struct qj_query ended;	 /* not sent yet; query 0: none. In the live view: drawn */
+	__u64 cpu_ns;		 /* live view: of the query's slices that are closed */
+	__u64 ended_cpu_ns;	 /* of `ended`, likewise */
+	__u32 ended_probability; /* as in struct qj_sample */
 	struct unnamed_use unnamed;
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];

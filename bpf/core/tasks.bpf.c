@@ -100,7 +100,8 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 		count_loss(this_cpu(), QJ_LOSS_STATE);
 		return;
 	}
-	__builtin_memset(thread, 0, sizeof(*thread));
+	/* `scratch` is written before it is read. */
+	__builtin_memset(thread, 0, __builtin_offsetof(struct thread_state, scratch));
 	thread->server = server;
 	thread->server_kind = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
 	thread->rung = server_plans[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;

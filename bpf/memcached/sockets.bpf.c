@@ -9,6 +9,7 @@
  */
 #include "wire.bpf.h"
 #include "core/syscall.bpf.h"
+#include "core/traffic.bpf.h"
 
 struct memcached_connections_map memcached_connections SEC(".maps");
 
@@ -99,8 +100,7 @@ static __always_inline void memcached_idle(struct qj_cpu_state *cpu, struct thre
 		key_release(cpu, thread, false, 0);
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(memcached_recv, struct sock *sk, int got, int flags)
+static __always_inline void memcached_reads(struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = memcached_thread_of(task);
@@ -109,38 +109,38 @@ int BPF_PROG(memcached_recv, struct sock *sk, int got, int flags)
 	__u64 addr, now;
 
 	if (!thread || (flags & MSG_PEEK))
-		return 0;
+		return;
 	cpu = this_cpu();
 	if (got <= 0) {
 		memcached_idle(cpu, thread, sk, got);
-		return 0;
+		return;
 	}
 	if (BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
-		return 0;
+		return;
 	}
 	connection = memcached_connect(cpu, thread, sk, got);
 	if (!connection || connection->request.opaque)
-		return 0;
+		return;
 	addr = received_at(task);
 	now = bpf_ktime_get_ns();
 	if (!addr || !memcached_in_step(cpu, thread, connection, sk, addr, got)) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
-		return 0;
+		return;
 	}
 	if (connection->request.opaque)
-		return 0;
+		return;
 	key_next_request(cpu, thread, &connection->request, now);
 	key_claim(cpu, thread, &connection->request, now);
 	thread->memcached.turn.sleeps = task->nvcsw;
 	memcached_take(cpu, thread, connection, addr, got);
 	thread->shape = connection->request.shape;
 	label_query(cpu, thread);
-	return 0;
 }
 
-SEC("?tp_btf/sock_send_length")
-int BPF_PROG(memcached_send, struct sock *sk, int sent, int flags)
+READS(memcached, memcached_reads)
+
+static __always_inline void memcached_writes(struct sock *sk, int sent)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = memcached_thread_of(task);
@@ -149,10 +149,10 @@ int BPF_PROG(memcached_send, struct sock *sk, int sent, int flags)
 	__u64 now;
 
 	if (!thread || sent <= 0)
-		return 0;
+		return;
 	connection = bpf_sk_storage_get(&memcached_connections, sk, 0, 0);
 	if (!connection || !connection->request.query)
-		return 0;
+		return;
 	cpu = this_cpu();
 	now = bpf_ktime_get_ns();
 	/* A long reply or a pipeline continues after other connections had their turn. */
@@ -162,5 +162,6 @@ int BPF_PROG(memcached_send, struct sock *sk, int sent, int flags)
 	if (connection->request.waits && connection->request.executions)
 		key_answered(cpu, thread, &connection->request, now);
 	key_release(cpu, thread, false, now);
-	return 0;
 }
+
+WRITES(memcached, memcached_writes)

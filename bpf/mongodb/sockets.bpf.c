@@ -12,6 +12,7 @@
 #include "hooks.bpf.h"
 #include "wire.bpf.h"
 #include "core/syscall.bpf.h"
+#include "core/traffic.bpf.h"
 
 static __always_inline struct thread_state *mongodb_thread(struct task_struct *task)
 {
@@ -38,8 +39,7 @@ static __always_inline struct mongodb_connection *mongodb_connection(struct qj_c
 	return c->phase == MONGODB_IGNORED ? 0 : c;
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(mongodb_recv, struct sock *sk, int got, int flags)
+static __always_inline void mongodb_reads(struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = mongodb_thread(task);
@@ -48,24 +48,24 @@ int BPF_PROG(mongodb_recv, struct sock *sk, int got, int flags)
 	__u64 addr;
 
 	if (!thread || (flags & MSG_PEEK))
-		return 0;
+		return;
 	cpu = this_cpu();
 	connection = mongodb_connection(cpu, sk, got);
 	if (!connection)
-		return 0;
+		return;
 	if (got <= 0) {
 		if (!connection->header_bytes)
 			mongodb_answered(cpu, thread, connection, bpf_ktime_get_ns());
 		if (!got && owns_time(thread) && !thread->begin_ns)
 			mongodb_exited(cpu, thread);
-		return 0;
+		return;
 	}
 	addr = received_at(task);
 	if (!addr) {
 		connection->phase = MONGODB_UNKNOWN;
 		connection->header_bytes = 0;
 		count_loss(cpu, QJ_LOSS_FRAMING);
-		return 0;
+		return;
 	}
 
 	struct mongodb_walk walk = {
@@ -83,8 +83,9 @@ int BPF_PROG(mongodb_recv, struct sock *sk, int got, int flags)
 		connection->phase = MONGODB_UNKNOWN;
 		connection->header_bytes = 0;
 	}
-	return 0;
 }
+
+READS(mongodb, mongodb_reads)
 
 /* The reply to a connection's last request was sent, or enough of it to know the outcome. */
 static __always_inline void mongodb_replied(struct thread_state *thread,
@@ -107,8 +108,7 @@ static __always_inline void mongodb_replied(struct thread_state *thread,
 }
 
 /* Data is sent: the reply to the request, in pieces of any size, perhaps after another reply. */
-SEC("?tp_btf/sock_send_length")
-int BPF_PROG(mongodb_send, struct sock *sk, int sent, int flags)
+static __always_inline void mongodb_writes(struct sock *sk, int sent)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = mongodb_thread(task);
@@ -116,10 +116,10 @@ int BPF_PROG(mongodb_send, struct sock *sk, int sent, int flags)
 	__u64 addr;
 
 	if (!thread || sent <= 0)
-		return 0;
+		return;
 	c = bpf_sk_storage_get(&mongodb_connections, sk, 0, 0);
 	if (!c || c->phase != MONGODB_READY || c->replied || !c->shaped)
-		return 0;
+		return;
 	addr = sent_from(task, sent);
 	if (!addr)
 		c->reply.at = QJ_MONGODB_REPLY_DONE;
@@ -127,5 +127,6 @@ int BPF_PROG(mongodb_send, struct sock *sk, int sent, int flags)
 		mongodb_reply_take(thread, &c->reply, addr, sent);
 	if (c->reply.at == QJ_MONGODB_REPLY_DONE)
 		mongodb_replied(thread, c);
-	return 0;
 }
+
+WRITES(mongodb, mongodb_writes)

@@ -27,9 +27,9 @@ static __always_inline __u64 pointer_at(__u64 addr)
 /* The session object of the running thread; 0: not known. */
 static __always_inline __u64 current_thd(const struct thread_state *thread)
 {
+#if defined(__TARGET_ARCH_x86) /* where it lies is read from code of x86-64 alone */
 	__u64 below = facts_of(thread)[QJ_MYSQL_SESSION];
 
-#if defined(__TARGET_ARCH_x86)
 	if (below)
 		return pointer_at(TASK_FIELD(bpf_get_current_task_btf(), thread.fsbase) - below);
 #endif

@@ -4,6 +4,7 @@
  * rung `symbol` they end what a probe has begun.
  */
 #include "core/socket.bpf.h"
+#include "core/traffic.bpf.h"
 #include "next_read.bpf.h"
 #include "wire.bpf.h"
 
@@ -27,8 +28,7 @@ static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thre
 		mysql_read(cpu, thread, addr, got, bpf_ktime_get_ns());
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(mysql_recv, struct sock *sk, int got, int flags)
+static __always_inline void mysql_reads(struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = thread_of(task);
@@ -36,12 +36,13 @@ int BPF_PROG(mysql_recv, struct sock *sk, int got, int flags)
 	__u64 addr;
 
 	if (!thread || thread->server_kind != QJ_SERVER_MYSQL || (flags & MSG_PEEK))
-		return 0;
+		return;
 	cpu = this_cpu();
 	if (PLANNED_ON(MYSQL, SYMBOL) && thread->rung == QJ_RUNG_SYMBOL)
 		mysql_next_read(cpu, thread, (__u64)sk, got);
 	if (PLANNED_ON(MYSQL, SOCKET) && thread->rung == QJ_RUNG_SOCKET &&
 	    reads_client(cpu, task, thread, sk, got, mysql_connected, &addr))
 		mysql_received(cpu, thread, addr, got);
-	return 0;
 }
+
+READS(mysql, mysql_reads)

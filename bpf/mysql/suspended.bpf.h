@@ -11,6 +11,7 @@ struct suspended_query {
 	__u64 shape;
 	__u64 reply_addr;
 	__u64 tags;
+	__u64 cpu_ns;
 	__u32 executions;
 	__u32 flags;
 	__u32 statement_bytes;

@@ -38,6 +38,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->shape = was->shape;
 	thread->mysql.reply_addr = was->reply_addr;
 	thread->tags = was->tags;
+	thread->cpu_ns = was->cpu_ns;
 	thread->executions = was->executions;
 	thread->flags = was->flags | QJ_QUERY_RESUMED;
 	thread->statement_bytes = was->statement_bytes;
@@ -50,12 +51,16 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread,
 				    __u64 now)
 {
-	struct suspended_query is = {
+	struct suspended_query is;
+
+	end_slice(cpu, now);
+	is = (struct suspended_query){
 	    .query = thread->query,
 	    .begin_ns = thread->begin_ns,
 	    .shape = thread->shape,
 	    .reply_addr = thread->mysql.reply_addr,
 	    .tags = thread->tags,
+	    .cpu_ns = thread->cpu_ns,
 	    .executions = thread->executions,
 	    .flags = thread->flags,
 	    .statement_bytes = thread->statement_bytes,

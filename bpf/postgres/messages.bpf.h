@@ -67,7 +67,7 @@ static __always_inline void postgres_parse(const struct postgres_body *body, __u
 {
 	struct thread_state *thread = body->thread;
 	const struct postgres_before before = postgres_so_far(thread);
-	__u64 addr = body->addr, name;
+	__u64 addr = body->addr, name = 0;
 	__u32 length = statement_name(thread, addr, here, &name);
 
 	thread->postgres.unknown = 0;
@@ -113,7 +113,7 @@ static __always_inline void postgres_bind(const struct postgres_body *body, __u3
 {
 	struct thread_state *thread = body->thread;
 	const struct postgres_before before = postgres_so_far(thread);
-	__u64 addr = body->addr, name, portal_name;
+	__u64 addr = body->addr, name = 0, portal_name = 0;
 	__u32 portal = statement_name(thread, addr, here, &portal_name);
 
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
@@ -155,7 +155,7 @@ static __always_inline void postgres_query(const struct postgres_body *body, __u
 static __always_inline void postgres_fetch(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
-	__u64 name;
+	__u64 name = 0;
 	__u32 bytes;
 
 	if (thread->command != QJ_COMMAND_OTHER)

@@ -5,6 +5,7 @@
  * client has already logged in.
  */
 #include "core/socket.bpf.h"
+#include "core/traffic.bpf.h"
 #include "data.bpf.h"
 #include "next_read.bpf.h"
 #include "wire.bpf.h"
@@ -46,8 +47,7 @@ static __noinline int next_read(struct qj_cpu_state *cpu, struct thread_state *t
 	return 0;
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(postgres_recv, struct sock *sk, int got, int flags)
+static __always_inline void postgres_reads(struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = thread_of(task);
@@ -55,12 +55,13 @@ int BPF_PROG(postgres_recv, struct sock *sk, int got, int flags)
 	__u64 addr;
 
 	if (!thread || thread->server_kind != QJ_SERVER_POSTGRES || (flags & MSG_PEEK))
-		return 0;
+		return;
 	cpu = this_cpu();
 	if (PLANNED_ON(POSTGRES, SYMBOL) && thread->rung == QJ_RUNG_SYMBOL)
 		next_read(cpu, thread, (__u64)sk, got);
 	if (PLANNED_ON(POSTGRES, SOCKET) && thread->rung == QJ_RUNG_SOCKET &&
 	    reads_client(cpu, task, thread, sk, got, 0, &addr))
 		postgres_received(cpu, thread, addr, got);
-	return 0;
 }
+
+READS(postgres, postgres_reads)

@@ -12,6 +12,7 @@
  * time.
  */
 #include "request.bpf.h"
+#include "core/traffic.bpf.h"
 
 static __always_inline struct thread_state *redis_thread(struct task_struct *task)
 {
@@ -41,8 +42,7 @@ static __always_inline void redis_several_read(struct task_struct *task,
 		main->rung = QJ_RUNG_STATISTICAL;
 }
 
-SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
+static __always_inline void redis_reads(struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = redis_thread(task);
@@ -52,28 +52,28 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 	bool owns;
 
 	if (!thread || got < 0 || (flags & MSG_PEEK))
-		return 0;
+		return;
 	cpu = this_cpu();
 	if (!got) {
 		connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
 		if (connection)
 			key_left(cpu, thread, &connection->request);
-		return 0;
+		return;
 	}
 	if (owns_time(thread) && !executes(task))
 		redis_several_read(task, thread);
 	owns = owns_time(thread);
 	connection = redis_connect(cpu, thread, sk, got);
 	if (!connection || connection->request.opaque)
-		return 0;
+		return;
 	addr = received_at(task);
 	now = bpf_ktime_get_ns();
 	if (!addr || !redis_in_step(cpu, thread, connection, sk, addr, got)) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
-		return 0;
+		return;
 	}
 	if (connection->request.opaque)
-		return 0;
+		return;
 	if (key_next_request(cpu, thread, &connection->request, now))
 		thread->redis.turn.unanswered++;
 	if (owns) {
@@ -85,16 +85,16 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 		thread->shape = connection->request.shape;
 		label_query(cpu, thread);
 	}
-	return 0;
 }
+
+READS(redis, redis_reads)
 
 /*
  * A reply: its connection's request was served. The first reply of a turn is written after the last
  * command was executed, so the slice stays with that command. The slices of the following replies
  * belong to the requests that they answer.
  */
-SEC("?tp_btf/sock_send_length")
-int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
+static __always_inline void redis_writes(struct sock *sk, int sent)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = redis_thread(task);
@@ -103,10 +103,10 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 	__u64 now;
 
 	if (!thread || sent <= 0)
-		return 0;
+		return;
 	connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
 	if (!connection || !connection->request.query)
-		return 0;
+		return;
 	cpu = this_cpu();
 	redis_named(cpu, thread, connection, sk, task, sent);
 	now = bpf_ktime_get_ns();
@@ -114,7 +114,7 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 		/* The main thread waits for it, and leaves this connection alone until then. */
 		if (connection->request.waits)
 			key_answered(cpu, thread, &connection->request, now);
-		return 0;
+		return;
 	}
 	if (!thread->query && key_is_open(cpu))
 		key_claim(cpu, thread, &connection->request, now);
@@ -124,5 +124,6 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 		key_answered(cpu, thread, &connection->request, now);
 	}
 	key_release(cpu, thread, thread->redis.turn.unanswered != 0, now);
-	return 0;
 }
+
+WRITES(redis, redis_writes)

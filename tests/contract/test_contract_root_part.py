@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.agent.notify import Notice
+from qjoule.agent.recordings import Order, Recording
 from qjoule.root_part import protocol
 from qjoule.root_part.protocol import Account, Kind, Opened, What
 from registry_library import registry_include
@@ -21,6 +22,7 @@ from registry_library import registry_include
 TREE = Path(__file__).parents[2]
 HEADER = TREE / "tracer" / "root" / "protocol.h"
 ENUMS: dict[str, type[IntEnum]] = {"RP_": Kind, "RP_WHAT_": What, "RP_NOTICE_": Notice}
+ENUMS |= {"RP_RECORDING_": Recording, "RP_ORDER_": Order}
 #: Fields in order, as `ask` packs them and `receive` unpacks them.
 REQUEST = ("kind", "pid", "number", "flags", "offset", "size", "text")
 REPLY = ("status", "pid", "file", "text")

@@ -41,6 +41,7 @@ STRUCTS = {
     "qj_end": contract.END,
     "qj_block": contract.BLOCK,
     "qj_spooled": contract.SPOOLED,
+    "qj_sample": contract.SAMPLE,
     "qj_frame": contract.FRAME,
 }
 #: enum name: (prefix of its constants, the Python enum, constants that are not members)

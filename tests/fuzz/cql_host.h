@@ -42,7 +42,7 @@ static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes
 	const __u8 *from = (const __u8 *)(uintptr_t)addr;
 
 	if (walk->connection->inflated) {
-		if (addr + bytes > walk->addr + walk->left)
+		if (addr + bytes > walk->connection->place.addr + walk->connection->place.left)
 			abort();
 		memcpy(to, host_buffers.inflated + addr, bytes);
 		return true;
@@ -81,7 +81,7 @@ static __always_inline void cql_text(struct cql_walk *walk, __u32 here)
 	for (__u32 at = 0; at < room; at += QJ_SHAPE_CHUNK) {
 		__u32 bytes = room - at < QJ_SHAPE_CHUNK ? room - at : QJ_SHAPE_CHUNK;
 
-		cql_get(walk, chunk, bytes, walk->addr + at);
+		cql_get(walk, chunk, bytes, walk->connection->place.addr + at);
 		qj_shape_feed(&c->text, chunk, bytes);
 	}
 	c->text_left -= here;
@@ -141,7 +141,7 @@ static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
 	__u32 at = walk->connection->packed_have;
 
 	if (at < QJ_PACKED_MAX)
-		cql_get(walk, host_kept.bytes + at, bytes, walk->addr);
+		cql_get(walk, host_kept.bytes + at, bytes, walk->connection->place.addr);
 }
 
 static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
@@ -174,17 +174,17 @@ static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t
 			     struct host_log *log)
 {
 	__u8 *copy = malloc(count ? count : 1);
-	struct cql_walk walk = {.connection = c, .tags = &host_tags, .seed = 7, .left = count};
+	struct cql_walk walk = {.connection = c, .tags = &host_tags, .seed = 7};
 
 	memcpy(copy, bytes, count);
-	walk.addr = (uintptr_t)copy;
+	c->place = (struct cql_place){.addr = (uintptr_t)copy, .left = count};
 	log->begin = copy;
 	log->end = copy + count;
 	host_log = log;
 	for (__u32 i = 0; i < 1 << 16; i++)
 		if (cql_step(i, &walk))
 			break;
-	if (walk.lost || walk.left || c->inflated) {
+	if (c->place.lost || c->place.left || c->inflated) {
 		log->lost = true;
 		cql_lose(c);
 	}

@@ -18,6 +18,8 @@ struct more_counters_map more_counters;
 struct more_readings_map more_readings;
 struct sums_map sums_even, sums_odd;
 struct namings_map namings;
+struct sampled_map sampled;
+__u64 samples_used_ns;
 struct seen_map seen;
 struct prepared_map prepared;
 struct seen_tags_map seen_tags;
@@ -28,6 +30,12 @@ static struct task_struct task = {
     .mm = &memory, .real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
 static struct thread_state thread;
 static __u64 now_ns;
+
+/* No sample is drawn: plan.samples is 0. */
+__u32 bpf_get_prandom_u32(void)
+{
+	abort();
+}
 
 /* Only one task runs, so its label is always right. */
 int relabel(struct qj_cpu_state *cpu, __u64 now)

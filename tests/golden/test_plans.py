@@ -28,10 +28,10 @@ from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
 GOLDEN = Path(__file__).with_name("plans.json")
 KERNELS = {
-    "6.3": KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True),
-    "no sends": KernelFacts(recv_tracepoint=True, send_tracepoint=False, uprobes=True),
-    "5.15": KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True),
-    "no uprobes": KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=False),
+    "6.3": KernelFacts(reads=True, sends=True, uprobes=True),
+    "no sends": KernelFacts(reads=True, sends=False, uprobes=True),
+    "5.15": KernelFacts(reads=False, sends=False, uprobes=True),
+    "no uprobes": KernelFacts(reads=True, sends=True, uprobes=False),
 }
 WANTED = (None, Rung.SOCKET, Rung.SYMBOL, Rung.STATISTICAL)
 MONGOD = "_ZN5mongo23ServiceEntryPointMongod13handleRequestEPNS_16OperationContextERKNS_7MessageE"

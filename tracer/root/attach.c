@@ -160,32 +160,29 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	return answer->fd < 0 ? -EACCES : 0;
 }
 
-/* The program, if it was loaded and is of this kind. */
-static struct bpf_program *fitting(struct bpf_program *program, enum bpf_prog_type type,
-				   enum bpf_attach_type attach)
+/* The program, if it was loaded and is of this kind: of tracing, or a probe, whose kind is 0. */
+static struct bpf_program *fitting(struct bpf_program *program, enum bpf_attach_type attach)
 {
-	bool fits = program && bpf_program__fd(program) >= 0 &&
-		    bpf_program__type(program) == type &&
-		    bpf_program__expected_attach_type(program) == attach;
+	bool fits =
+	    program && bpf_program__fd(program) >= 0 &&
+	    bpf_program__type(program) == (attach ? BPF_PROG_TYPE_TRACING : BPF_PROG_TYPE_KPROBE) &&
+	    bpf_program__expected_attach_type(program) == attach;
 
 	return fits ? program : NULL;
 }
 
 /* The program with this number, likewise. */
-static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
-				      enum bpf_attach_type attach)
+static struct bpf_program *program_of(uint32_t number, enum bpf_attach_type attach)
 {
 	if (!skeleton || number >= (uint32_t)skeleton->skeleton->prog_cnt)
 		return NULL;
-	return fitting(*skeleton->skeleton->progs[number].prog, type, attach);
+	return fitting(*skeleton->skeleton->progs[number].prog, attach);
 }
 
 /* The probe's program with this name, likewise. */
 static struct bpf_program *named(const char *name)
 {
-	return skeleton ? fitting(bpf_object__find_program_by_name(skeleton->obj, name),
-				  BPF_PROG_TYPE_KPROBE, 0)
-			: NULL;
+	return skeleton ? fitting(bpf_object__find_program_by_name(skeleton->obj, name), 0) : NULL;
 }
 
 static int keep(struct bpf_link *link)
@@ -202,8 +199,8 @@ static int keep(struct bpf_link *link)
 
 int answer_attach(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program =
-	    program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP);
+	struct bpf_program *program = program_of(request->number, BPF_TRACE_RAW_TP)
+					  ?: program_of(request->number, BPF_TRACE_FEXIT);
 
 	return program ? keep(bpf_program__attach(program)) : -EINVAL;
 }
@@ -211,9 +208,8 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 /* Attaches by inode, for every process: a server that restarts is probed from its first query. */
 int answer_uprobe(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program = peer->late
-					  ? named(request->text + RP_CODE_BYTES)
-					  : program_of(request->number, BPF_PROG_TYPE_KPROBE, 0);
+	struct bpf_program *program =
+	    peer->late ? named(request->text + RP_CODE_BYTES) : program_of(request->number, 0);
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
 	int fd;
 
@@ -242,8 +238,7 @@ static int iterator_of(struct bpf_program *program)
 
 int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	answer->fd =
-	    iterator_of(program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER));
+	answer->fd = iterator_of(program_of(request->number, BPF_TRACE_ITER));
 	return answer->fd < 0 ? answer->fd : 0;
 }
 

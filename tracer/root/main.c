@@ -48,6 +48,7 @@ static const struct {
     [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
     [RP_ACCOUNTS] = {PEER_COMMAND, answer_accounts},
     [RP_NOTIFY] = {PEER_COMMAND, answer_notify},
+    [RP_RECORDING] = {PEER_COMMAND, answer_recording},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},
     [RP_COUNTER] = {PEER_TRACER, answer_counter},
     [RP_ENERGY_FILE] = {PEER_TRACER, answer_energy_file},
@@ -133,7 +134,7 @@ static int answer_to(struct peer *peer, const struct rp_request *request, struct
 
 	if (request->kind >= sizeof(kinds) / sizeof(kinds[0]) ||
 	    !(kinds[request->kind].who & peer->kind) ||
-	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_NOTIFY)))
+	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_RECORDING)))
 		return -EPERM;
 	err = kinds[request->kind].answer(peer, request, answer);
 	/* Programs are attached all or none, and so are those of a server that is followed. */
@@ -177,6 +178,7 @@ static int reap(void)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid == root.command_pid)
 			ended = status;
+		recording_ended(pid, status);
 		if (pid != root.run_pid)
 			continue;
 		root.run_pid = -1;
@@ -185,6 +187,16 @@ static int reap(void)
 			answer_send(peers[0].fd, &answer);
 	}
 	return ended;
+}
+
+/* Without CAP_KILL, as in the packaged service, only its own user may send the command signals. */
+static void pass_on(int number)
+{
+	if (!kill(root.command_pid, number) || errno != EPERM || fork())
+		return;
+	if (!rights_give_up(root.uid, root.gid))
+		kill(root.command_pid, number);
+	_exit(0);
 }
 
 static int serve_until_it_ends(int signal_fd)
@@ -203,7 +215,7 @@ static int serve_until_it_ends(int signal_fd)
 		    read(signal_fd, &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
 			/* The command gets the terminal's signals itself; we pass on the others. */
 			if (signal_info.ssi_signo != SIGCHLD && signal_info.ssi_code != SI_KERNEL)
-				kill(root.command_pid, (int)signal_info.ssi_signo);
+				pass_on((int)signal_info.ssi_signo);
 			ended = reap();
 			if (ended >= 0)
 				return ended;
@@ -296,6 +308,7 @@ int main(int argc, char **argv)
 	status = serve_until_it_ends(signal_fd);
 	attach_clear();
 	outputs_clear();
+	recordings_stop();
 	start_again(status, argv);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -36,8 +36,7 @@ static int staged_fd = -1; /* -1: none */
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
-/* Whether our command line gives `text` to an option: "--name TEXT", or "--name=TEXT". */
-static bool is_given(const char *text, const char *option)
+bool is_given(const char *text, const char *option)
 {
 	size_t length = strlen(option);
 

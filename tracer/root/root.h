@@ -67,6 +67,7 @@ answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_keepe
 answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish; /* outputs.c */
 answer_fn answer_as, answer_run;					     /* started.c */
 answer_fn answer_notify;						     /* notify.c */
+answer_fn answer_recording;						     /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_uprobe, answer_iterator, answer_done, answer_follow, answer_accounts; /* attach.c */
 
@@ -84,8 +85,15 @@ int peer_add(const struct peer *peer);
 bool message_receive(int socket_fd, void *content, size_t size, int *fd);
 bool answer_send(int socket_fd, const struct answer *answer);
 
+/* outputs.c: whether our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
+bool is_given(const char *text, const char *option);
 /* outputs.c: removes what was made only for this run: the tag socket, an unpublished file. */
 void outputs_clear(void);
+
+/* recording.c: notes that a child has ended; which children are recordings, it knows. */
+void recording_ended(pid_t pid, int status);
+/* recording.c: has those that run end in order. */
+void recordings_stop(void);
 
 /* started.c: does not return if the agent asked to be started again. */
 void start_again(int status, char **argv);

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 14
+CONTRACT_VERSION = 16
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -92,6 +92,7 @@ class Loss(IntEnum):
     SWITCH = 13
     MULTIPLEXED = 14
     TASK_RATE = 15
+    SAMPLE = 16
 
 
 class TaskEvent(IntEnum):
@@ -157,6 +158,7 @@ class Block(IntEnum):
     SEGMENT_MORE = 17
     PACKAGE_TIME = 18
     SPOOLED = 19
+    SAMPLE = 20
 
 
 class Codec(IntEnum):
@@ -308,6 +310,7 @@ AGGREGATE = np.dtype(
         ("counted_ns", "<u8", (len(COUNTER_NAMES),)),
         ("overlap_counters", "<u8", (len(COUNTER_NAMES),)),
         ("latency_ns", "<u8"),
+        ("rows", "<u8"),
         ("package_tail_ns", "<u8", (TAILS,)),
         ("core_tail_ns", "<u8", (TAILS,)),
         ("package_wakes", "<u4"),
@@ -319,9 +322,15 @@ AGGREGATE = np.dtype(
         ("server", "<u2"),
         ("owner_kind", "u1"),
         ("valid", "u1"),
-        ("reserved", "u1", (6,)),
+        ("reserved", "u1", (2,)),
+        ("errors", "<u4"),
+        ("unanswered", "<u4"),
+        ("rowless", "<u4"),
         ("latency", "<u4", (LATENCY_BUCKETS,)),
     ]
+)
+SAMPLE = np.dtype(
+    [("query", QUERY), ("cpu_ns", "<u8"), ("probability", "<u4"), ("reserved", "<u4")]
 )
 PACKAGE_TIME = np.dtype(
     [
@@ -412,4 +421,5 @@ RECORDS: dict[Block, np.dtype] = {
     Block.PACKAGE_TIME: PACKAGE_TIME,
     Block.END: END,
     Block.SPOOLED: SPOOLED,
+    Block.SAMPLE: SAMPLE,
 }

@@ -36,8 +36,11 @@ struct file {
 	struct inode *f_inode;
 };
 
+struct sock;
+
 struct socket {
 	struct file *file;
+	struct sock *sk;
 };
 
 struct sock {

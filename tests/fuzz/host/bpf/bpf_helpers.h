@@ -31,6 +31,7 @@ long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes)
 __u64 bpf_ktime_get_ns(void);
 __u64 bpf_get_current_pid_tgid(void);
 __u32 bpf_get_smp_processor_id(void);
+__u32 bpf_get_prandom_u32(void);
 struct task_struct *bpf_get_current_task_btf(void);
 
 /* A test's thread lives as long as the test. */
