@@ -147,6 +147,15 @@ static bool end_integrals(struct sweep *s, int64_t end_ns)
 	return true;
 }
 
+void sweep_sum_misses(struct sweep *s)
+{
+	for (uint32_t i = 0; i < s->packages; i++)
+		s->package[i].misses_per_ns = 0;
+	for (uint32_t i = 0; i < s->cpus; i++)
+		if (s->cpu[i].open)
+			s->cpu[i].core->package->misses_per_ns += s->cpu[i].segment.traffic;
+}
+
 static bool end_window(struct sweep *s)
 {
 	int64_t end_ns = s->window_end_ns;
@@ -167,6 +176,7 @@ static bool end_window(struct sweep *s)
 		package->share_ns = 0;
 		package->traffic_share = (struct traffic){0};
 	}
+	sweep_sum_misses(s);
 	s->done_windows++;
 	s->window++;
 	s->window_end_ns =

@@ -177,6 +177,11 @@ bool sweep_end_tails(struct sweep *s, int64_t end_ns);
  * False: out of memory. */
 bool sweep_wake(struct sweep *s, struct cpu *cpu);
 
+/* The queue slot for the next segment of a CPU that is busy. NULL: out of memory. */
+struct segment *sweep_wait_for_cpu(struct sweep *s, struct cpu *cpu);
+/* Adds up each package's misses per ns anew, so that they do not depend on earlier windows. */
+void sweep_sum_misses(struct sweep *s);
+
 /* Opens the `segment` of a CPU that is idle. False: out of memory. */
 static inline bool sweep_begin(struct sweep *s, uint32_t number)
 {
@@ -192,6 +197,9 @@ static inline bool sweep_begin(struct sweep *s, uint32_t number)
 	sweep_ends_add(&s->ends, number, cpu->segment.end_ns);
 	return true;
 }
+
+/* The longest tail, in ns. */
+#define SWEEP_LONGEST_TAIL_NS 1600000
 
 /* Handles all events up to and including `t_ns`. False: out of memory. */
 bool sweep_events(struct sweep *sweep, int64_t t_ns);

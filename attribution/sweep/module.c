@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* qjoule.model._sweep: the sweep for Python. Columns are passed in and out as plain buffers. */
+#include "columns.h"
 #include "functions.h"
 #include "sweep.h"
 
@@ -8,16 +9,6 @@ struct object {
 	bool busy; /* a thread is in it without holding the GIL */
 	bool broken;
 };
-
-/* Number of items in a buffer; -1 and ValueError unless it holds whole, aligned items. */
-static Py_ssize_t items(const Py_buffer *buffer, size_t bytes, size_t align, const char *what)
-{
-	if (buffer->len % (Py_ssize_t)bytes || (uintptr_t)buffer->buf % align) {
-		PyErr_Format(PyExc_ValueError, "%s is not an array of %zu-byte items", what, bytes);
-		return -1;
-	}
-	return buffer->len / (Py_ssize_t)bytes;
-}
 
 static int make(PyObject *self, const struct sweep_machine *machine, const Py_buffer *bounds,
 		uint32_t most_per_ns)
@@ -59,10 +50,11 @@ static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 					 &in[CPU_CORE], &in[CORE_PACKAGE], &in[CPU_WATCHED],
 					 &machine.packages, &machine.watched, &most_per_ns))
 		return -1;
-	cpus = items(&in[CPU_CORE], sizeof(int32_t), _Alignof(int32_t), "cpu_core");
-	cores = items(&in[CORE_PACKAGE], sizeof(int32_t), _Alignof(int32_t), "core_package");
+	cpus = columns_items(&in[CPU_CORE], sizeof(int32_t), _Alignof(int32_t), "cpu_core");
+	cores =
+	    columns_items(&in[CORE_PACKAGE], sizeof(int32_t), _Alignof(int32_t), "core_package");
 	if (cpus < 0 || cores < 0 ||
-	    items(&in[BOUNDS], sizeof(int64_t), _Alignof(int64_t), "boundaries_ns") < 0)
+	    columns_items(&in[BOUNDS], sizeof(int64_t), _Alignof(int64_t), "boundaries_ns") < 0)
 		goto release;
 	if (in[CPU_WATCHED].len != in[CPU_CORE].len || cpus >= INT32_MAX || cores >= INT32_MAX ||
 	    (uintptr_t)in[CPU_WATCHED].buf % _Alignof(int32_t)) {
@@ -116,87 +108,6 @@ static PyObject *run(struct object *object, const struct sweep_segments *segment
 	return PyErr_NoMemory();
 }
 
-/* An optional column: 0 if `column` is None, 1 if `buffer` holds `bytes` of it, -1 with an error.
- */
-static int optional(PyObject *column, Py_buffer *buffer, size_t bytes, size_t align,
-		    const char *what)
-{
-	if (column == Py_None)
-		return 0;
-	if (PyObject_GetBuffer(column, buffer, PyBUF_SIMPLE) < 0)
-		return -1;
-	if ((size_t)buffer->len == bytes && (uintptr_t)buffer->buf % align == 0)
-		return 1;
-	PyErr_Format(PyExc_ValueError, "%s: %zd bytes, not %zu", what, buffer->len, bytes);
-	return -1;
-}
-
-enum column {
-	T0,
-	T1,
-	CPU,
-	GROUP,
-	SCALED,
-	COUNTS,
-	VALID = COUNTS + SWEEP_COUNTERS,
-	COLUMNS = VALID + SWEEP_COUNTERS
-};
-
-static bool take_columns(PyObject *const *given, Py_buffer *in, struct sweep_segments *out)
-{
-	static const struct {
-		const char *name;
-		size_t bytes, align;
-	} shape[COLUMNS] = {
-	    [T0] = {"t0_ns", 8, _Alignof(int64_t)},
-	    [T1] = {"t1_ns", 8, _Alignof(int64_t)},
-	    [CPU] = {"cpu", 4, _Alignof(int32_t)},
-	    [GROUP] = {"group", 8, _Alignof(int64_t)},
-	    [SCALED] = {"scaled", 4, _Alignof(float)},
-	    [COUNTS] = {"counters", 8, _Alignof(uint64_t)},
-	    [VALID] = {"valid", 1, 1},
-	};
-	int has[COLUMNS];
-	bool missing = false;
-	size_t n = 0;
-
-	for (int i = 0; i < COLUMNS; i++) {
-		int kind = i < COUNTS ? i : i < VALID ? COUNTS : VALID;
-
-		if (i == T0) { /* its length says how many rows there are */
-			if (PyObject_GetBuffer(given[T0], &in[T0], PyBUF_SIMPLE) < 0 ||
-			    items(&in[T0], 8, _Alignof(int64_t), "t0_ns") < 0)
-				return false;
-			n = (size_t)in[T0].len / 8;
-			continue;
-		}
-		has[i] = optional(given[i], &in[i], n * shape[kind].bytes, shape[kind].align,
-				  shape[kind].name);
-		if (has[i] < 0)
-			return false;
-	}
-	for (int i = COUNTS; i < COLUMNS; i++)
-		missing |= has[i] != has[COUNTS];
-	if (missing || !has[T1] || !has[CPU] || !has[GROUP]) {
-		PyErr_SetString(PyExc_ValueError, "a column is missing");
-		return false;
-	}
-	*out = (struct sweep_segments){
-	    .n = n,
-	    .t0_ns = in[T0].buf,
-	    .t1_ns = in[T1].buf,
-	    .cpu = in[CPU].buf,
-	    .group = in[GROUP].buf,
-	    .counted = has[COUNTS],
-	    .scaled = has[SCALED] ? in[SCALED].buf : NULL,
-	};
-	for (int c = 0; c < SWEEP_COUNTERS; c++) {
-		out->counters[c] = in[COUNTS + c].buf;
-		out->valid[c] = in[VALID + c].buf;
-	}
-	return true;
-}
-
 static PyObject *add(PyObject *self, PyObject *args)
 {
 	struct object *object = (struct object *)self;
@@ -210,7 +121,7 @@ static PyObject *add(PyObject *self, PyObject *args)
 			      &given[COUNTS + 2], &given[VALID], &given[VALID + 1],
 			      &given[VALID + 2]))
 		return NULL;
-	if (ready(object) && take_columns(given, in, &segments))
+	if (ready(object) && columns_take(given, in, &segments))
 		result = run(object, &segments);
 	for (int i = 0; i < COLUMNS; i++)
 		PyBuffer_Release(&in[i]);
@@ -251,7 +162,68 @@ static PyObject *take(PyObject *self, PyObject *args)
 	return result;
 }
 
+static PyObject *until(PyObject *self, PyObject *args)
+{
+	struct object *object = (struct object *)self;
+	long long t_ns;
+	bool ok;
+
+	if (!PyArg_ParseTuple(args, "L:until", &t_ns) || !ready(object))
+		return NULL;
+	object->busy = true;
+	Py_BEGIN_ALLOW_THREADS ok = sweep_until(object->sweep, t_ns);
+	Py_END_ALLOW_THREADS object->busy = false;
+	if (ok)
+		Py_RETURN_NONE;
+	object->broken = true;
+	return PyErr_NoMemory();
+}
+
+static PyObject *state(PyObject *self, PyObject *unused)
+{
+	const struct object *object = (struct object *)self;
+	PyObject *result;
+	int64_t *numbers;
+	size_t n;
+
+	(void)unused;
+	if (!ready(object))
+		return NULL;
+	numbers = PyMem_Malloc((sweep_state_size(object->sweep) + 1) * sizeof(*numbers));
+	if (!numbers)
+		return PyErr_NoMemory();
+	n = sweep_state(object->sweep, numbers);
+	result =
+	    PyBytes_FromStringAndSize((const char *)numbers, (Py_ssize_t)(n * sizeof(*numbers)));
+	PyMem_Free(numbers);
+	return result;
+}
+
+static PyObject *resume(PyObject *self, PyObject *args)
+{
+	struct object *object = (struct object *)self;
+	Py_buffer in = {0};
+	Py_ssize_t window, n = 0;
+	bool ok;
+
+	if (!PyArg_ParseTuple(args, "nz*:resume", &window, &in))
+		return NULL;
+	if (ready(object) && window >= 0 &&
+	    (!in.buf ||
+	     (n = columns_items(&in, sizeof(int64_t), _Alignof(int64_t), "state")) >= 0)) {
+		ok = sweep_resume(object->sweep, (size_t)window, in.buf, (size_t)n);
+		object->broken = !ok;
+		if (!ok)
+			PyErr_SetString(PyExc_ValueError, "no state of this sweep");
+	}
+	PyBuffer_Release(&in);
+	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
+    {"until", until, METH_VARARGS, "Ends what ends at a time or before."},
+    {"state", state, METH_NOARGS, "What later segments need of earlier ones: see _sweep.pyi."},
+    {"resume", resume, METH_VARARGS, "Goes on from a state: see _sweep.pyi."},
     {"add", add, METH_VARARGS, "Takes segments: see _sweep.pyi."},
     {"finish", finish, METH_NOARGS, "Ends all windows that are open."},
     {"take", take, METH_NOARGS, "What was completed since the last call: see _sweep.pyi."},

@@ -60,7 +60,7 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 }
 
 /* The queue slot for the next segment of the CPU, which is busy. NULL: out of memory. */
-static SELDOM struct segment *wait_for_cpu(struct sweep *s, struct cpu *cpu)
+SELDOM struct segment *sweep_wait_for_cpu(struct sweep *s, struct cpu *cpu)
 {
 	uint32_t place = s->free_waiting;
 
@@ -138,7 +138,7 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 		return false;
 	/* An overlapping segment begins where its predecessor ends. */
 	waits = cpu->open;
-	segment = RARELY(waits) ? wait_for_cpu(s, cpu) : &cpu->segment;
+	segment = RARELY(waits) ? sweep_wait_for_cpu(s, cpu) : &cpu->segment;
 	if (!segment)
 		return false;
 	segment->t0_ns = t0_ns;
@@ -159,6 +159,11 @@ bool sweep_add(struct sweep *s, const struct sweep_segments *segments)
 		if (!add_segment(s, segments, i))
 			return false;
 	return true;
+}
+
+bool sweep_until(struct sweep *s, int64_t t_ns)
+{
+	return t_ns <= s->now_ns || t_ns > s->last_ns || sweep_advance(s, t_ns);
 }
 
 bool sweep_finish(struct sweep *s)

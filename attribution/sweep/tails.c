@@ -4,7 +4,8 @@
 
 /* Lengths of tails: each is twice the one before, from the latency of a core's shallow states to
  * beyond the target residency of a package's deep ones (drivers/idle/intel_idle.c). */
-static const uint64_t tail_ns[SWEEP_TAILS] = {100000, 200000, 400000, 800000, 1600000};
+static const uint64_t tail_ns[SWEEP_TAILS] = {100000, 200000, 400000, 800000,
+					      SWEEP_LONGEST_TAIL_NS};
 
 /* Of [from, to), the time less than `length` after `since`. */
 static double within(int64_t from_ns, int64_t to_ns, int64_t since_ns, uint64_t length_ns)

@@ -11,9 +11,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import hashlib
+
     import pyarrow as pa
 
-__all__ = ("Late", "pa")
+__all__ = ("Late", "hashlib", "pa")
 
 
 class Late:
@@ -29,4 +31,5 @@ class Late:
 
 
 if not TYPE_CHECKING:
+    hashlib = Late("hashlib")  # takes OpenSSL along, 4 MB
     pa = Late("pyarrow")

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from qjoule.model.result import Attribution
+
+if TYPE_CHECKING:
+    from qjoule.sampled import Sampled
 
 
 @dataclass(frozen=True)
@@ -25,17 +28,25 @@ class Snapshot:
     elapsed_s: float
     ended: bool = False  #: the trace or the tracer has ended: no snapshot follows
     groups: tuple[str, ...] = ()  #: groupings offered now; none: the source's `groups`
+    also: Mapping[str, Attribution] = field(default_factory=dict)
+    """The interval by each of `Controls.also`."""
+    sampled: Sampled | None = None  #: queries of the interval that were drawn; None: none are
 
 
 class Controls:
     """The view's requests to its source, from another thread."""
 
     def __init__(
-        self, interval_s: float = 2.0, group: str = "fingerprint", *, totals: bool = True
+        self,
+        interval_s: float = 2.0,
+        group: str = "fingerprint",
+        *,
+        totals: bool = True,
+        also: tuple[str, ...] = (),
     ) -> None:
         """`totals`: whether `Snapshot.total` is needed; otherwise a live source may leave it
-        out."""
-        self.totals = totals
+        out. `also`: further groupings of a live source that each interval is wanted by."""
+        self.totals, self.also = totals, also
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._interval_s = interval_s
@@ -79,6 +90,10 @@ class Controls:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+    def interrupted(self) -> None:
+        """`stop()` for a signal's handler: takes no lock, and ends no `wait` by itself."""
+        self._stopped = True
 
     def wait(self, timeout_s: float) -> bool:
         """Sleeps, but not beyond `stop()`; returns whether to continue."""

@@ -10,9 +10,13 @@ import sys
 
 _NEED_IT = ("record", "top", "calibrate", "doctor", "agent")
 #: These read or print files, or (--physical) start recordings that each have a root part.
-_WITHOUT = ("--replay", "--physical", "--check", "--example")
+_WITHOUT = ("--replay", "--physical", "--check", "--example", "--files")
 #: These read what a stranger may have written.
 _GIVE_UP = ("convert",)
+#: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
+#: With one, results are equal to the last digit everywhere. `attribute` starts no program that
+#: would inherit it.
+_ONE_THREAD = ("attribute",)
 _NOBODY = 65534
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: In the package (a wheel), or beside Python (`make build`): see `qjoule.installed`.
@@ -28,6 +32,9 @@ def main() -> None:
     # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
         _through_root_part(words)
+    if named in _ONE_THREAD:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
     if os.geteuid() == 0 and named in _GIVE_UP:
         _become_caller(words)
     from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)

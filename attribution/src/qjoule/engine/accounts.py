@@ -67,6 +67,7 @@ class Accounts:
         closed: Closed | None = None,
         memory: Memory | None = None,
         refresh_ns: int = 0,
+        by_block: bool = False,
     ) -> Account:
         """An empty account; the arguments are those of `Account`."""
         return Account(
@@ -82,6 +83,7 @@ class Accounts:
             memory=memory,
             table=self.table,
             refresh_ns=refresh_ns,
+            by_block=by_block,
         )
 
 

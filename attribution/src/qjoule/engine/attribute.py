@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -18,15 +19,102 @@ from qjoule.engine.transactions import COMMIT, Transactions, with_commits
 from qjoule.engine.transactions import KEY as TRANSACTION
 from qjoule.errors import UsageError
 from qjoule.model import assemble
-from qjoule.model.arrays import Segments
+from qjoule.model.account import Account, Closed
+from qjoule.model.arrays import Anomalies, Segments
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
+from qjoule.model.latency import CallStats
+from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
+from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an attribution is asked for; the arguments of `attribute`."""
+
+    by: tuple[str, ...] = ("fingerprint",)
+    idle: IdlePolicy = "separate"
+    coefficients: Coefficients | None = None
+    calibrated: Calibrated = UNCALIBRATED
+    where: Selection = EVERYTHING
+
+    def __post_init__(self) -> None:
+        """Raises `UsageError` for an unknown key or policy."""
+        check_keys(self.by)
+        if self.idle not in IDLE_POLICIES:
+            raise UsageError(f"no idle policy '{self.idle}': use {', '.join(IDLE_POLICIES)}")
+
+
+class Terms:
+    """A trace's windows and groups, before any segment is read."""
+
+    def __init__(self, trace: Trace, asked: Asked) -> None:
+        self.trace, self.asked = trace, asked
+        self.energy = recorded.windows(trace)
+        has_transactions = TRANSACTION in asked.by
+        self.told = Transactions.of(trace.table("transactions")) if has_transactions else None
+        keys = (*asked.by, COMMIT) if self.told else asked.by
+        self.grouped = Grouped(trace, keys, where=asked.where, transactions=self.told)
+        self.requests = self.grouped.requests()
+        self.labels = self.grouped.labels
+
+    def windows(self) -> SegmentWindows:
+        """Converts the trace's segments to its windows."""
+        return recorded.segment_windows(self.trace, self.energy)
+
+    def memory(self) -> Remembering:
+        """What is remembered of earlier traces."""
+        return Remembering.of(self.asked.calibrated.memory, self.labels, self.trace.meta)
+
+    def account(
+        self, packages: tuple[int, ...], memory: Remembering, closed: Closed | None = None
+    ) -> Account:
+        """An empty account of the windows."""
+        accounts = Accounts.of(
+            self.trace.meta,
+            self.energy.series,
+            packages,
+            self.asked.idle,
+            self.asked.coefficients or self.asked.calibrated.coefficients,
+        )
+        return accounts.new(
+            class_of=classes(self.labels),
+            roles=_roles(self.labels) if self.requests.any else None,
+            closed=closed,
+            memory=memory,
+            by_block=True,
+        )
+
+
+def result(
+    trace: Trace,
+    asked: Asked,
+    ledger: Ledger,
+    groups: tuple[Sequence[GroupLabel], CallStats],
+    seen: tuple[float | None, Anomalies],
+) -> Attribution:
+    """The result of all windows. `groups`: their labels, and calls; `seen`: the share of the
+    servers' CPU time that has a known statement (None: from the labels), and anomalies."""
+    about = assemble.Provenance(
+        trace=recorded.trace_info(trace),
+        source=trace.meta.energy.source or "none",
+        grade=trace.meta.energy.grade if ledger.series else "none",
+        reason=trace.meta.energy.reason,
+        total_errors=total_errors(trace.meta),
+        by=asked.by,
+        where=str(asked.where),
+        coverage=seen[0],
+        record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
+        anomalies=seen[1],
+        notes=recorded.notes(trace),
+    )
+    return assemble.attribution(ledger, *groups, about)
 
 
 def attribute(
@@ -50,57 +138,27 @@ def attribute(
     changes nothing. `learned` is called with what the trace tells of the machine, for its memory.
     Raises `UsageError` for an unknown key or policy.
     """
-    keys = check_keys(by)
-    if idle not in IDLE_POLICIES:
-        raise UsageError(f"no idle policy '{idle}': use {', '.join(IDLE_POLICIES)}")
-    energy = recorded.windows(trace)
-    told = Transactions.of(trace.table("transactions")) if TRANSACTION in keys else None
-    asked = (*keys, COMMIT) if told else keys
-    grouped = Grouped(trace, asked, where=where, transactions=told)
-    requests, labels = grouped.requests(), grouped.labels
-    windows = recorded.segment_windows(trace, energy)
-    machine = windows.machine
-    accounts = Accounts.of(
-        trace.meta,
-        energy.series,
-        machine.packages,
-        idle,
-        coefficients or calibrated.coefficients,
-    )
-    memory = Remembering.of(calibrated.memory, labels, trace.meta)
-    account = accounts.new(
-        class_of=classes(labels),
-        roles=_roles(labels) if requests.any else None,
-        closed=observer.split,
-        memory=memory,
-    )
+    asked = Asked(check_keys(by), idle, coefficients, calibrated, where)
+    terms = Terms(trace, asked)
+    grouped, requests, labels = terms.grouped, terms.requests, terms.labels
+    windows, memory = terms.windows(), terms.memory()
+    account = terms.account(windows.machine.packages, memory, observer.split)
 
     def read(table: pa.Table, segments: Segments) -> None:
         observer.read(table, segments)
         if progress:
             progress(table.num_rows)
 
-    observer.started(energy, machine, labels, grouped.queries)
+    observer.started(terms.energy, windows.machine, labels, grouped.queries)
     ledger = divided(account, windows, grouped.segments(read), requests)
     observer.finished(ledger)
     learned(memory.take())
-    about = assemble.Provenance(
-        trace=recorded.trace_info(trace),
-        source=trace.meta.energy.source or "none",
-        grade=trace.meta.energy.grade if energy.series else "none",
-        reason=trace.meta.energy.reason,
-        total_errors=total_errors(trace.meta),
-        by=keys,
-        where=str(where),
-        coverage=None if requests.any else grouped.reader.coverage,
-        record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
-        anomalies=windows.anomalies,
-        notes=recorded.notes(trace),
-    )
-    result = assemble.attribution(ledger, labels, grouped.queries.stats(len(labels)), about)
-    if told:
-        result = with_commits(result, labels, grouped.queries.commits(len(labels)))
-    return calibrated.said_in(result)
+    coverage = None if requests.any else grouped.reader.coverage
+    groups = (labels, grouped.queries.stats(len(labels)))
+    found = result(trace, asked, ledger, groups, (coverage, windows.anomalies))
+    if terms.told:
+        found = with_commits(found, labels, grouped.queries.commits(len(labels)))
+    return calibrated.said_in(found)
 
 
 def _roles(labels: Sequence[GroupLabel]) -> Roles:

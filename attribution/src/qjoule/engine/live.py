@@ -184,6 +184,7 @@ class LiveCalls:
     calls: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     latency_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     histogram: I64 = field(default_factory=lambda: np.zeros((0, LATENCY_BUCKETS), np.int64))
+    outcomes: I64 = field(default_factory=lambda: np.zeros((0, len(latency.OUTCOMES)), np.int64))
 
     def add(self, records: Records, group: I64) -> None:
         """Adds the calls of query records; `group` as `LiveGroups` numbers them."""
@@ -193,11 +194,13 @@ class LiveCalls:
         np.add.at(self.calls, who, records["calls"][mine].astype(np.int64))
         np.add.at(self.latency_ns, who, records["latency_ns"][mine].astype(np.float64))
         np.add.at(self.histogram, who, records["latency"][mine].astype(np.int64))
+        columns = [records[name][mine].astype(np.int64) for name in latency.OUTCOMES]
+        np.add.at(self.outcomes, who, np.stack(columns, axis=1))
 
     def move(self, source: int, target: int) -> None:
         """Moves the calls of group `source` to group `target`."""
         self._grow(max(source, target) + 1)
-        for sums in (self.calls, self.latency_ns, self.histogram):
+        for sums in (self.calls, self.latency_ns, self.histogram, self.outcomes):
             sums[target] += sums[source]
             sums[source] = 0
 
@@ -207,16 +210,20 @@ class LiveCalls:
         self.calls = renumbering.sums(self.calls)
         self.latency_ns = renumbering.sums(self.latency_ns)
         self.histogram = renumbering.sums(self.histogram)
+        self.outcomes = renumbering.sums(self.outcomes)
 
     def stats(self, groups: int) -> latency.CallStats:
         self._grow(groups)
-        return latency.from_histograms(self.calls, self.latency_ns, self.histogram)
+        stats = latency.from_histograms(self.calls, self.latency_ns, self.histogram)
+        return replace(stats, outcomes=self.outcomes.copy())
 
     def _grow(self, groups: int) -> None:
         missing = groups - len(self.calls)
         if missing > 0:
             self.calls = np.append(self.calls, np.zeros(missing, np.int64))
             self.latency_ns = np.append(self.latency_ns, np.zeros(missing))
+            more = np.zeros((missing, len(latency.OUTCOMES)), np.int64)
+            self.outcomes = np.vstack([self.outcomes, more])
             self.histogram = np.vstack(
                 [self.histogram, np.zeros((missing, LATENCY_BUCKETS), np.int64)]
             )

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -44,6 +46,7 @@ GROUPS = ("fingerprint", "server")
 #: As "fingerprint", but a statement that runs on several servers has a group for each of them.
 PER_SERVER = "server,fingerprint"
 TAG = "tag:"
+_PER_TAG = re.compile(r"server,(tag:[^,]+),fingerprint")
 UNTOLD = "(not by tag)"  #: the part of a server's queries that its clients' tags do not explain
 #: Number of a tag's values with their own group, counted since its first grouping; bounded because
 #: clients choose the values.
@@ -61,6 +64,11 @@ _COMMON = frozenset(
 )
 
 
+def per_tag(key: str) -> str:
+    """The grouping by server, value of this tag, and statement."""
+    return f"server,{TAG}{key},fingerprint"
+
+
 def _is_known(fingerprint: str, text: str) -> bool:
     """Whether it is a statement, not one that stands for others or was prepared before."""
     return fingerprint != OTHER_SHAPES and not is_prepared_before(text)
@@ -68,7 +76,7 @@ def _is_known(fingerprint: str, text: str) -> bool:
 
 @dataclass
 class LiveGroups:
-    """Groups of live records by one of `GROUPS`, `PER_SERVER`, or `tag:KEY`.
+    """Groups of live records by one of `GROUPS`, `PER_SERVER`, `tag:KEY`, or `per_tag(KEY)`.
 
     Labels and numbers last as long as this object. Queries that `where` excludes form one group per
     server.
@@ -87,7 +95,14 @@ class LiveGroups:
 
     @property
     def reads_tags(self) -> bool:
-        return any(key.startswith(TAG) for key in (self.by, *(key for key, _ in self.where.wanted)))
+        keys = (*self.by.split(","), *(key for key, _ in self.where.wanted))
+        return any(key.startswith(TAG) for key in keys)
+
+    @cached_property
+    def _tag(self) -> str:
+        """`tag:KEY` if statements are divided by its values; empty: they are not."""
+        found = _PER_TAG.fullmatch(self.by)
+        return "" if found is None else found[1]
 
     def numbers(self, owners: list[Identity], tagged: Sequence[Tagged] = (None,)) -> I64:
         """Group number of each owner; queries by fingerprint, others as in a recorded trace.
@@ -112,7 +127,7 @@ class LiveGroups:
                 before = self.index.labels[number]
                 fingerprint, text = known
                 named = _is_known(fingerprint, text)
-                keys = self._by_statement(fingerprint, before.server)
+                keys = self._by_statement(fingerprint, before.server, before.keys)
                 label = replace(before, keys=keys, shape=text, named=named)
                 target = self.index.rename(number, label)
                 if target != number:
@@ -125,7 +140,8 @@ class LiveGroups:
         if label.kind == "queries" and self.by == "server":
             return False
         names_one = label.kind in ("queries", "background", "other_processes")
-        return names_one and all(value not in _COMMON for _, value in label.keys)
+        keys = label.keys[-1:] if self._tag else label.keys
+        return names_one and all(value not in _COMMON for _, value in keys)
 
     def forget(self, goes: Bool) -> Renumbering:
         """Merges groups of `goes` (groups,) into their kind's common group.
@@ -146,7 +162,8 @@ class LiveGroups:
         for group in range(len(labels)):
             if group not in alive:
                 number[group] = number[target.get(group, nowhere)]
-        self._values -= {labels[group].keys[-1][1] for group in target}
+        left = [one for group in alive for one in labels[group].keys]
+        self._values &= {value for key, value in left if key == (self._tag or self.by)}
         self.index.keep(kept)
         self._known = {s: int(number[g]) for s, g in self._known.items() if g in alive}
         unnamed = {s: {int(number[g]) for g in of & alive} for s, of in self._unnamed.items()}
@@ -161,8 +178,8 @@ class LiveGroups:
             return background(label.server, FORGOTTEN_ROLES, label.rung)
         name = FORGOTTEN_VALUES if self.by.startswith(TAG) else FORGOTTEN_SHAPES
         name = name if label.named else OTHER_SHAPES
-        if self.by in ("fingerprint", PER_SERVER):
-            keys = self._by_statement(name, label.server)
+        if self._tag or self.by in ("fingerprint", PER_SERVER):
+            keys = self._by_statement(name, label.server, ((self._tag, FORGOTTEN_VALUES),))
             return replace(label, keys=keys, shape=name, flags=())
         return replace(label, keys=((self.by, name),), shape="", flags=())
 
@@ -199,7 +216,8 @@ class LiveGroups:
             by_server = GroupLabel("queries", (("server", server),), "", server, rung)
             return self.index.number(by_server)
         fingerprint, text, named = self._statement(shape)
-        keys = self._by_statement(fingerprint, server)
+        value = ((self._tag, self._value(tags)),) if self._tag else ()
+        keys = self._by_statement(fingerprint, server, value)
         label = GroupLabel("queries", keys, text, server, rung, named=named)
         number = self.index.number(label)
         self._widen(number, label)
@@ -228,13 +246,19 @@ class LiveGroups:
     def _by_tag(self, server: str, rung: str, tags: Tagged) -> GroupLabel:
         if tags is None:
             return GroupLabel("queries", ((self.by, UNTOLD),), "", server, named=True, serves=True)
-        value = tags.get(self.by.removeprefix(TAG), NONE_LABEL)
+        value = self._value(tags)
+        return GroupLabel("queries", ((self.by, value),), "", server, rung, named=True)
+
+    def _value(self, tags: Tagged) -> str:
+        """The value of the tag that groups are by."""
+        if tags is None:
+            return UNTOLD
+        value = tags.get((self._tag or self.by).removeprefix(TAG), NONE_LABEL)
         if value not in self._values:
             if len(self._values) >= MAX_VALUES:
-                value = OTHER_VALUES
-            else:
-                self._values.add(value)
-        return GroupLabel("queries", ((self.by, value),), "", server, rung, named=True)
+                return OTHER_VALUES
+            self._values.add(value)
+        return value
 
     def _statement(self, shape: int) -> tuple[str, str, bool]:
         """Fingerprint, text (empty: not seen yet), and whether the statement is known."""
@@ -250,9 +274,16 @@ class LiveGroups:
             return OTHER_SHAPES, OTHER_SHAPES, False
         return f"{shape:016x}", "", False
 
-    def _by_statement(self, fingerprint: str, server: str) -> tuple[tuple[str, str], ...]:
-        """The keys of a statement's group; the fingerprint is the last."""
+    def _by_statement(
+        self, fingerprint: str, server: str, known: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[tuple[str, str], ...]:
+        """The keys of a statement's group; the fingerprint is the last.
+
+        `known`: keys that have the tag's, if there is one.
+        """
         key = ("fingerprint", fingerprint)
+        if self._tag:
+            return ("server", server), *(one for one in known if one[0] == self._tag), key
         return (("server", server), key) if self.by == PER_SERVER else (key,)
 
     @property

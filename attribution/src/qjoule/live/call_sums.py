@@ -59,7 +59,7 @@ def sums(calls: Sequence[ReportedCall], shapes: npt.NDArray[np.uint64]) -> Recor
     found["shape"] = shapes
     found["server"] = [call.server for call in calls]
     found["owner_kind"] = OwnerKind.QUERY
-    found["calls"] = 1
+    found["calls"] = found["unanswered"] = found["rowless"] = 1
     latency_ns = end_ns - begin_ns
     found["latency_ns"] = latency_ns
     timed = np.flatnonzero([call.ended for call in calls])

@@ -45,6 +45,7 @@ class StreamSource:
         name: str = "live",
         reports: CallReports | None = None,
         client_tags: bool = False,
+        samples: bool = False,
         where: Selection = EVERYTHING,
         told: Told = nobody,
         watch: Watch | None = None,
@@ -53,17 +54,19 @@ class StreamSource:
         refresh_s: float = 0.0,
     ) -> None:
         """`reports`: source of the calls of applications. `client_tags`: whether the stream
-        contains the tags that clients send to servers. `where`: selects queries. `told` is called
+        contains the tags that clients send to servers. `samples`: whether it contains queries that
+        were drawn, which snapshots then have. `where`: selects queries. `told` is called
         now and then, and at the end, with what was learned of the machine. `watch` notices servers
         that are not traced. `ids` finds the ids that other tools have for statements. `groups`: as
-        in `StreamSession`. `refresh_s`: between two snapshots' learning, if no block ends; 0: each
-        snapshot learns."""
+        in `StreamSession`. `refresh_s`: between two snapshots' learning, if no block
+        ends; 0: each snapshot learns."""
         self._refresh_ns = round(refresh_s * 1e9)
         self._told = told
         self._watch = watch
         self.name = name
         self.groups = groups
         self._reports, self._client_tags, self._where = reports, client_tags, where
+        self._samples = samples
         self._meta, self._stream = meta, stream
         self._names = Names(fingerprint, meta.servers, ids=ids)
         self._idle: IdlePolicy = idle
@@ -85,6 +88,7 @@ class StreamSource:
             choose=self._choose,
             reports=self._reports,
             client_tags=self._client_tags,
+            samples=self._samples,
             where=self._where,
             told=self._told,
             watch=self._watch,

@@ -21,6 +21,7 @@ from qjoule.live.call_sums import CallSums
 from qjoule.live.grouping import Grouping
 from qjoule.live.learning import LiveMemory, Told, nobody
 from qjoule.live.rounds import Chunk, Records, Rounds
+from qjoule.live.samples import Samples
 from qjoule.live.tag_keys import Keys
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
 from qjoule.model import assemble
@@ -90,15 +91,17 @@ class StreamSession:
         choose: Choose = uncalibrated,
         reports: CallReports | None = None,
         client_tags: bool = False,
+        samples: bool = False,
         where: Selection = EVERYTHING,
         told: Told = nobody,
         watch: Watch | None = None,
         groups: tuple[str, ...] = GROUPS,
         refresh_ns: int = 0,
     ) -> None:
-        """`groups`: the groupings from the beginning; the first is by statement. `refresh_ns`: as
-        in `Account`."""
+        """`groups`: the groupings from the beginning; the first is by statement. Beside the usual
+        ones, tags that appear are offered too. `refresh_ns`: as in `Account`."""
         self._refresh_ns = refresh_ns
+        self._offers_tags = groups == GROUPS
         self._watch = watch
         self._first = groups[0]
         if watch is not None:
@@ -134,6 +137,7 @@ class StreamSession:
             self._group_by(by)
         if (reports or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
+        self._samples = Samples(names) if samples else None
         self._losses = Losses()
         self._invalid = announced.invalid
         self._windows = 0
@@ -148,11 +152,8 @@ class StreamSession:
                 self._rounds.add_aggregates(frame.records)
                 if self._rounds.clock_ns - self._now_ns >= DIGEST_NS:
                     self._digest()
-            case Block.TEXT:
-                if self._client_tags is None or not self._client_tags.add_text(frame):
-                    self._names.add_text(frame)
-            case Block.SESSION if self._client_tags is not None:
-                self._client_tags.add_session(frame)
+            case Block.TEXT | Block.SESSION | Block.SAMPLE:
+                self._take_queries(frame)
             case Block.FLUSH if self._watch is not None:
                 self._watch.advance(self._rounds.clock_ns)
             case Block.TASK:
@@ -165,6 +166,18 @@ class StreamSession:
                 known = known_causes(frame.records)
                 self._invalid += int(np.count_nonzero(~known))
                 self._rounds.add_lost(self._losses.add(frame.records[known]))
+
+    def _take_queries(self, frame: Frame) -> None:
+        """What is said of single statements, sessions and queries."""
+        if frame.kind is Block.TEXT:
+            if self._client_tags is None or not self._client_tags.add_text(frame):
+                self._names.add_text(frame)
+        elif frame.kind is Block.SESSION:
+            for one in (self._client_tags, self._samples):
+                if one is not None:
+                    one.add_session(frame)
+        elif self._samples is not None:
+            self._samples.add(frame.records)
 
     def due(self, controls: Controls) -> bool:
         length_ns = self._rounds.clock_ns - self._interval.begin_ns
@@ -191,14 +204,20 @@ class StreamSession:
         total = interval  # a row for every group ever seen would take most of a snapshot's time
         if controls.totals:
             total = self._say(by, self._total, whole=True, complete=complete)
+        also = {
+            one: self._say(one, self._interval, whole=False, complete=complete)
+            for one in controls.also
+            if one in self._groupings
+        }
         for one in self._groupings.values():
             one.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
         self.memory.tell(self._now_ns, at_once=ended)
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
-        for key in self._keys.offered:
+        for key in self._keys.offered if self._offers_tags else ():
             self._group_by(TAG + key)
-        return Snapshot(interval, total, elapsed_s, ended, tuple(self._groupings))
+        sampled = None if self._samples is None else self._samples.take(self._now_ns)
+        return Snapshot(interval, total, elapsed_s, ended, tuple(self._groupings), also, sampled)
 
     def _group_by(self, by: str) -> None:
         """Adds this grouping from now on, if it does not exist yet."""

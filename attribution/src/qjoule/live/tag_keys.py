@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from qjoule.engine.live_groups import TAG
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.arrow import pc
-from qjoule.trace.reader import RowGroup
+from qjoule.trace.parts import RowGroup
 
 #: Number of keys offered, not counting one that the user gave by name.
 MAX_KEYS = 4

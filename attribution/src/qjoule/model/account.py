@@ -13,7 +13,7 @@ import numpy as np
 
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.batches import OpenBlock, cut, joined, windows
-from qjoule.model.coarse import ends
+from qjoule.model.cells_of_time import BLOCK_ENTRIES, Cells
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
@@ -30,10 +30,6 @@ from qjoule.model.split import Split
 #: Called for every batch that is closed, with its windows, the ledger, and each series' split.
 Closed = Callable[[WindowBatch, Ledger, Sequence[Split]], None]
 
-#: A block ends after this much time and this many windows, or when it has this many entries.
-BLOCK_NS = 30_000_000_000
-BLOCK_WINDOWS = 512
-BLOCK_ENTRIES = 1 << 18
 _ROOM = BLOCK_ENTRIES * 9 // 8  #: a block's last window may exceed that number
 
 
@@ -45,6 +41,8 @@ class Account:
     called for every batch of windows after its final split. `memory`: of earlier traces, which is
     told what this one shows. `table`: the machine's idle states, if known. `refresh_ns`: while the
     open block is inspected, what was learned serves for so long; 0: it is learned anew each time.
+    `by_block`: windows that nothing is learned from are also added block by block, so that no sum
+    depends on how they were divided into batches.
     """
 
     def __init__(
@@ -62,6 +60,7 @@ class Account:
         memory: Memory | None = None,
         table: IdleTable | None = None,
         refresh_ns: int = 0,
+        by_block: bool = False,
     ) -> None:
         self._tell = closed
         self._class_of = class_of
@@ -70,31 +69,46 @@ class Account:
         self._empty = Ledger(series, packages, coefficients, idle, period_ns, self._class)
         self._refit = refit and bool(series)
         self._slow = slow_of(series)
+        self._by_block = self._refit or bool(self._slow) or by_block
         self._learner = Learner(
             series, packages, coefficients, period_ns, self._class, memory=memory, table=table
         )
         self._closed = self._new()
-        self._open, self._open_ns = OpenBlock(_ROOM), 0
+        self._open, self._cells = OpenBlock(_ROOM), Cells(slow=bool(self._slow))
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
         self._refresh_ns = refresh_ns
         self._models_ns = 0  #: end of the last window that they were learned from
 
+    @property
+    def learner(self) -> Learner | None:
+        """Who learns from each block, in order; None: nothing is learned."""
+        return self._learner if self._refit else None
+
+    @property
+    def empty(self) -> Ledger:
+        """A ledger of no windows, as this account's is at first."""
+        return self._new()
+
+    @property
+    def cells(self) -> Cells:
+        """What divides the windows into cells of time, from the first window on."""
+        return Cells(slow=bool(self._slow))
+
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
-        if not self._refit and not self._slow:
+        if not self._by_block:
             self._told(batch, self._closed.add(batch))
             return
+        found = self._cells.block_ends(batch)
         at = 0
         while at < windows(batch):
-            end = self._block_end(batch, at)
-            if end <= windows(batch):
-                self._hold(cut(batch, at, end))
-                self._close()
-                at = end
-            else:
-                self._hold(cut(batch, at, windows(batch)))
+            end = found.after(at, self._open.entries)
+            self._hold(cut(batch, at, windows(batch) if end is None else end))
+            if end is None:
                 return
+            self._close()
+            at = end
 
     def finish(self) -> Ledger:
         """Closes the open block and returns the ledger of all windows."""
@@ -165,15 +179,7 @@ class Account:
             self._models = None
 
     def _new(self) -> Ledger:
-        empty = self._empty
-        out = Ledger(
-            empty.series,
-            empty.packages,
-            empty.coefficients,
-            empty.idle,
-            empty.period_ns,
-            self._class,
-        )
+        out = self._empty.empty()
         out.spans = SpanSums(self._roles) if self._roles else None
         return out
 
@@ -185,32 +191,12 @@ class Account:
             groups = np.where(known[at] == groups, targets[at], groups)
         return self._class_of(groups)
 
-    def _block_end(self, batch: WindowBatch, first: int) -> int:
-        """The window of the batch that the open block ends before; past the batch if none."""
-        # Differences first: the times of a hostile trace could overflow when added up.
-        ns = np.minimum(
-            batch.energy.boundaries_ns[first + 1 :] - batch.energy.boundaries_ns[first], BLOCK_NS
-        )
-        ns = ns + self._open_ns
-        last = len(batch.entries.window)
-        upto = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
-        begin = int(np.searchsorted(batch.entries.window, first)) if last else 0
-        count = self._open.windows + 1 + np.arange(len(ns))
-        full = ((ns >= BLOCK_NS) & (count >= BLOCK_WINDOWS)) | (
-            self._open.entries + upto - begin >= BLOCK_ENTRIES
-        )
-        if self._slow:  # a block ends only where no slow counter is within a window of its own
-            full &= ends(batch.energy)[first:]
-        at = np.flatnonzero(full)
-        return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
-
     def _hold(self, batch: WindowBatch) -> None:
         if windows(batch):
             self._open.add(batch)
             bounds = batch.energy.boundaries_ns
             if int(bounds[-1]) - self._models_ns >= self._refresh_ns:
                 self._models = None
-            self._open_ns = min(self._open_ns + int(bounds[-1]) - int(bounds[0]), BLOCK_NS)
 
     def _close(self) -> None:
         block = [self._open.joined()]
@@ -219,7 +205,7 @@ class Account:
         for source, target in self._moves:
             self._closed.move(source, target)
         self._moves.clear()
-        self._open, self._open_ns, self._models = OpenBlock(_ROOM), 0, None
+        self._open, self._models = OpenBlock(_ROOM), None
         if self._refresh_ns and self._learner.last:
             self._models = self._learner.last
             self._models_ns = int(block[0].energy.boundaries_ns[-1])

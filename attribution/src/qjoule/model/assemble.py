@@ -22,6 +22,7 @@ from qjoule.model.result import (
     Attribution,
     Domain,
     EnergySource,
+    Outcomes,
     Row,
     TraceInfo,
 )
@@ -177,6 +178,7 @@ def _rows(
                 shared_nj=int(main.shared_nj[g]) if main else None,
                 timed=int(calls.timed[g]),
                 latency_counts=_counts(calls, g),
+                outcomes=_outcomes(calls, g),
                 error=of_each[ledger.main][g] if main else None,
                 error_by_domain={n: of_each[n][g] for n in others},
             )
@@ -223,6 +225,12 @@ def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
     short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
     flags = (*label.flags, *ledger.flags.get(g, ()))
     return (*flags, "below_resolution") if short and ledger.series else flags
+
+
+def _outcomes(calls: CallStats, g: int) -> Outcomes | None:
+    if calls.outcomes is None:
+        return None
+    return Outcomes(*(int(one) for one in calls.outcomes[g]))
 
 
 def _counts(calls: CallStats, g: int) -> tuple[int, ...]:

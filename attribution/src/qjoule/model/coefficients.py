@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from qjoule.errors import UsageError
 from qjoule.model.arrays import TAILS_NS, TRAFFIC_PER_NS
+from qjoule.model.idle_policies import IDLE_POLICIES, IdlePolicy
 
-IdlePolicy = Literal["separate", "even", "proportional"]
-IDLE_POLICIES: tuple[IdlePolicy, ...] = ("separate", "even", "proportional")
+__all__ = ("IDLE_POLICIES", "IdlePolicy")  # beside all that is defined here
 
 #: Relative 95 % error of one owner's weight against the others', without calibration. Busy time
 #: alone missed by up to 31.5 % in HaPPy (Zhai et al., USENIX ATC 2014), before SMT was modelled.

@@ -22,3 +22,15 @@ class DomainSums:
     idle_nj: int = 0
     residual_nj: int = 0
     idle_slack_nj: list[float] = field(default_factory=lambda: [0.0, 0.0])  #: 95 %, down and up
+
+    def merge(self, later: DomainSums) -> None:
+        """Adds the sums of windows that follow; there must be room for all of its groups."""
+        count = len(later.energy_nj)
+        self.energy_nj[:count] += later.energy_nj
+        self.shared_nj[:count] += later.shared_nj
+        self.errors.merge(later.errors)
+        self.measured_nj += later.measured_nj
+        self.idle_nj += later.idle_nj
+        self.residual_nj += later.residual_nj
+        for side in (0, 1):
+            self.idle_slack_nj[side] += later.idle_slack_nj[side]

@@ -75,6 +75,7 @@ def of_recordings(parts: Sequence[RowErrors]) -> RowErrors:
 
 
 _SUMS = ("random_nj2", "model_nj", "scaled_nj", "loss_nj", "down_nj", "up_nj")
+_NO_WINDOW = -2
 
 
 @dataclass
@@ -87,7 +88,9 @@ class GroupErrors:
     loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
     down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of what can only be less, 95 %
     up_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    #: By series: edge error and window of each group's last entry, and of its first; -2: none.
     _last: dict[int, tuple[F64, I64]] = field(default_factory=dict)
+    _first: dict[int, tuple[F64, I64]] = field(default_factory=dict)
 
     def grow(self, groups: int) -> None:
         """Makes room for `groups` groups."""
@@ -96,11 +99,12 @@ class GroupErrors:
             return
         for name in _SUMS:
             setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
-        for key, (x, window) in self._last.items():
-            self._last[key] = (
-                np.append(x, np.zeros(missing)),
-                np.append(window, np.full(missing, -2, np.int64)),
-            )
+        for edges in (self._last, self._first):
+            for key, (x, window) in edges.items():
+                edges[key] = (
+                    np.append(x, np.zeros(missing)),
+                    np.append(window, np.full(missing, _NO_WINDOW, np.int64)),
+                )
 
     def add_random(self, key: int, window: I64, group: I64, sigma_nj: F64) -> None:
         """Adds entries of one series (`key`) in order of `window`; `sigma_nj`: of one window edge.
@@ -110,9 +114,8 @@ class GroupErrors:
         adjacent windows share an edge. One window alone has sigma/E = (T/W) sqrt(1/6).
         """
         size = len(self.random_nj2)
-        last_x, last_window = self._last.setdefault(
-            key, (np.zeros(size), np.full(size, -2, np.int64))
-        )
+        last_x, last_window = _of(self._last, key, size)
+        first_x, first_window = _of(self._first, key, size)
         # Windows are in order. Short integers are sorted by radix.
         order = np.argsort(group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable")
         w, g, x = window[order], group[order], sigma_nj[order]
@@ -123,7 +126,25 @@ class GroupErrors:
         shared_edge = np.where(before_w == w - 1, before_x, 0.0)
         self.random_nj2 += np.bincount(g, 2 * x * x - 2 * x * shared_edge, minlength=size)
         ends = np.append(firsts[1:], len(g)) - 1 if len(g) else firsts
+        new = firsts[last_window[g[firsts]] == _NO_WINDOW]
+        first_window[g[new]], first_x[g[new]] = w[new], x[new]
         last_window[g[ends]], last_x[g[ends]] = w[ends], x[ends]
+
+    def merge(self, later: GroupErrors) -> None:
+        """Adds the sums of windows that follow these, made apart by `add_random` and `add`."""
+        count = len(later.random_nj2)
+        self.grow(count)
+        for name in _SUMS:
+            total: F64 = getattr(self, name)
+            total[:count] += getattr(later, name)
+        for key, (x, window) in later._last.items():
+            first_x, first_window = later._first[key]
+            last_x, last_window = _of(self._last, key, len(self.random_nj2))
+            adjacent = (first_window >= 0) & (last_window[:count] == first_window - 1)
+            edge_nj2 = np.where(adjacent, 2 * first_x * last_x[:count], 0.0)
+            self.random_nj2[:count] -= edge_nj2
+            known = np.flatnonzero(window != _NO_WINDOW)
+            last_x[known], last_window[known] = x[known], window[known]
 
     def add(self, name: str, group: I64, value_nj: F64) -> None:
         """Adds to one of the systematic sums."""
@@ -151,12 +172,13 @@ class GroupErrors:
         for name in _SUMS[1:]:
             setattr(self, name, renumbering.sums(getattr(self, name)))
         for key, (x, window) in self._last.items():
-            last = np.full(renumbering.groups, -2, np.int64)
+            last = np.full(renumbering.groups, _NO_WINDOW, np.int64)
             alone = ~renumbering.shared
             mine = renumbering.first[alone]
             known = mine < len(window)
             last[np.flatnonzero(alone)[known]] = window[mine[known]]
             self._last[key] = renumbering.sums(x), last
+        self._first.clear()  # of use only until the sums are merged
 
     def ci95(
         self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
@@ -183,6 +205,10 @@ class GroupErrors:
             self.down_nj.copy(),
             self.up_nj.copy(),
         )
+
+
+def _of(edges: dict[int, tuple[F64, I64]], key: int, groups: int) -> tuple[F64, I64]:
+    return edges.setdefault(key, (np.zeros(groups), np.full(groups, _NO_WINDOW, np.int64)))
 
 
 def edge_sigma_nj(

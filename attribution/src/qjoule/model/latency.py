@@ -29,6 +29,11 @@ _TABLE_SIZE = 1 << 16
 _T = TypeVar("_T", bound=np.generic)
 
 
+#: Columns of `CallStats.outcomes`: queries that ended with an error, calls of which it is not known
+#: how they ended, rows, and calls of which their number is not known.
+OUTCOMES = ("errors", "unanswered", "rows", "rowless")
+
+
 @dataclass(frozen=True)
 class CallStats:
     """Per group, (groups,): executions that ended, and their latencies; NaN without any."""
@@ -39,6 +44,8 @@ class CallStats:
     timed: I64  #: how many calls have a latency
     #: (groups, LATENCY_BUCKETS) calls by latency, where only these are known
     histogram: I64 | None = None
+    #: (groups, OUTCOMES), of a live stream
+    outcomes: I64 | None = None
 
     @staticmethod
     def none(groups: int) -> CallStats:

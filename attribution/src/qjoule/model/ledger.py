@@ -85,7 +85,53 @@ class Ledger:
     def add_block(
         self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
     ) -> list[list[Split]]:
-        """Adds batches that share the model's errors; domains without a model use the prior."""
+        """Adds batches that share the model's errors; domains without a model use the prior.
+
+        A block is summed up apart and then merged, so that it makes no difference where that is
+        done.
+        """
+        part, splits = self.summed(batches, models)
+        self.merge(part)
+        return splits
+
+    def summed(
+        self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
+    ) -> tuple[Ledger, list[list[Split]]]:
+        """The sums of a block alone, to be merged, and its splits. Sums over spans of time, if
+        there are some, are added to this ledger's."""
+        part = self.empty()
+        part.spans = self.spans
+        splits = part._fill(batches, models)
+        return part, splits
+
+    def empty(self) -> Ledger:
+        """A ledger of no windows, under the same terms; it has no sums over spans."""
+        return Ledger(
+            self.series, self.packages, self.coefficients, self.idle, self.period_ns, self.class_of
+        )
+
+    def merge(self, later: Ledger) -> None:
+        """Adds a ledger of windows that follow, made under the same terms; not its `spans`.
+
+        The result depends, to the bit, only on how windows were divided into such ledgers and on
+        their order.
+        """
+        self.grow(later.groups)
+        count = later.groups
+        for name in ("cpu_ns", "counters", "counted_ns"):
+            getattr(self, name)[:count] += getattr(later, name)
+        for name in ("idle_ns", "lost_ns", "windows", "unattributed"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.window_ns_max = max(self.window_ns_max, later.window_ns_max)
+        self.causes.update(later.causes)
+        self.used_counters |= later.used_counters
+        self.models |= later.models
+        for name, sums in self.domains.items():
+            sums.merge(later.domains[name])
+
+    def _fill(
+        self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
+    ) -> list[list[Split]]:
         for batch in batches:
             self.grow(int(batch.entries.group.max(initial=-1)) + 1)
             self._add_time(batch)

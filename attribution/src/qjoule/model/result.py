@@ -28,6 +28,15 @@ class Domain:
     parts_nj: dict[str, int]  #: keyed by PARTS; adds up to measured_nj
 
 
+class Outcomes(NamedTuple):
+    """How a group's calls ended. A request of several executions has at most one error."""
+
+    errors: int = 0  #: queries that ended with one
+    unanswered: int = 0  #: calls of which it is not known how they ended
+    rows: int = 0  #: returned or changed, of all calls but the `rowless`
+    rowless: int = 0  #: calls of which their number is not known
+
+
 class Alone(NamedTuple):
     """How long a group ran alone (with at least 95 % of the busy time), and what that was worth.
 
@@ -48,12 +57,13 @@ class Row:
     their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
     its weight, learned from the windows; None if it was not learned. `alone`: times in which it ran
     alone, since its factor is learned; None if it never did. `timed`: number of calls with
-    a latency; `latency_counts`: how many are in each of the kernel side's buckets, of a live
-    stream. `ids`: what other tools call its statements. `error` and `error_by_domain`: the parts
-    of the intervals, so that rows of several traces can be added up; None if unknown. `shared_nj`:
-    the part of `energy_nj` that comes from power that a package draws once, however many of its
-    cores are busy; None if unknown. For transactions, `commit_nj` is the part of `energy_nj` that
-    COMMIT or ROLLBACK took, and `commit_ns_mean` their duration; None if none was seen.
+    a latency; `latency_counts`: how many are in each of the kernel side's buckets, and
+    `outcomes`: how they ended, both of a live stream. `ids`: what other tools call its statements.
+    `error` and `error_by_domain`: the parts of the intervals, so that rows of several traces can be
+    added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes from power that a
+    package draws once, however many of its cores are busy; None if unknown. For transactions,
+    `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and `commit_ns_mean` their
+    duration; None if none was seen.
     """
 
     keys: dict[str, str]
@@ -83,6 +93,7 @@ class Row:
     commit_ns_mean: float | None = None
     timed: int = 0
     latency_counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    outcomes: Outcomes | None = field(default=None, compare=False, repr=False)
     ids: tuple[OtherId, ...] = ()
     error: RowErrors | None = field(default=None, compare=False, repr=False)
     error_by_domain: dict[str, RowErrors] = field(default_factory=dict, compare=False, repr=False)

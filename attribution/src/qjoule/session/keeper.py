@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keeper: a process without rights that stays beside the command, to follow servers.
 
-It is forked before the command reads anything from strangers, and holds the only socket on which
+It starts before the command reads anything from strangers, and holds the only socket on which
 the root part still attaches. The command can only send it the number of a process, and gets an
 answer. So whoever takes over the command while it reads statements can have real servers examined
 and followed, a bounded number of times, and nothing else.
@@ -11,25 +11,26 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
-import struct
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from pathlib import Path
 
+import qjoule
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
-from qjoule.root_part.reader_filter import keep_from_starting
-from qjoule.session.helper import FIRST, fork_helper, wait_shortly
+from qjoule.session.helper import fork_helper, wait_shortly
+from qjoule.session.keeper_process import PROCESS
 from qjoule.stream.following import Followed
 from qjoule.trace.meta import Server
 from qjoule.typed_json import read_as
 
-_PROCESS = struct.Struct("=i")
 _ANSWER_BYTES = 1 << 14
-_ROOT, _COMMAND = FIRST, FIRST + 1  #: the keeper's descriptors
 
 #: Follows a process: yields what is known, the final answer last. Its argument is the root part.
+#: It can be pickled.
 Follow = Callable[[socket.socket, int], Iterable[Followed]]
 
 
@@ -43,7 +44,7 @@ class Keeper:
     def ask(self, pid: int) -> None:
         """Asks for a process to be followed. A keeper that has too much to do ignores it."""
         with suppress(OSError):
-            self._connection.send(_PROCESS.pack(pid))
+            self._connection.send(PROCESS.pack(pid))
 
     def take(self) -> list[Followed]:
         """The answers that have come since the last call."""
@@ -68,20 +69,30 @@ def start_keeper(follow: Follow) -> Keeper | None:
         return None
     to_root = ask(connection, Kind.KEEPER).fd
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = fork_helper(lambda: _keep(follow), (to_root, theirs.fileno()))
-    os.close(to_root)
+    known = _in_memory(pickle.dumps(follow))
+    pid = fork_helper(_become_keeper, (to_root, theirs.fileno(), known))
+    for one in (to_root, known):
+        os.close(one)
     theirs.close()
     return Keeper(ours, pid)
 
 
-def _keep(follow: Follow) -> None:
-    """The whole life of the keeper."""
-    keep_from_starting()
-    root = socket.socket(fileno=_ROOT)
-    asking = socket.socket(fileno=_COMMAND)
-    while len(content := asking.recv(_PROCESS.size)) == _PROCESS.size:
-        for answer in follow(root, *_PROCESS.unpack(content)):
-            asking.send(json.dumps(asdict(answer)).encode())
+def _in_memory(content: bytes) -> int:
+    """A descriptor of a file with this content, to be read from its beginning."""
+    file = os.memfd_create("qjoule-keeper")
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _become_keeper() -> None:
+    """Runs `keeper_process`, without our memory: most of a copy would soon be the keeper's own."""
+    places = [*sys.path, str(Path(qjoule.__file__).parents[1])]
+    code = f"import sys; sys.path[:] = {places!r}; "
+    code += "from qjoule.session.keeper_process import main; main()"
+    environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
+    # Without site: the paths that it would find are given, and it takes memory.
+    os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], environment)
 
 
 def _read(content: bytes) -> Followed:

@@ -10,6 +10,7 @@ import io
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +22,13 @@ from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.perf_events import More, PerfEvent, more_counters
-from qjoule.machine.power_table import estimate_curve
 from qjoule.machine.surroundings import read_surroundings
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
 from qjoule.servers.agent import Agent
 from qjoule.servers.plan import AttachPlan
+from qjoule.session.apart import apart
 
 _STOP_SECONDS = 10.0
 _PIPE_BYTES = 1 << 20
@@ -61,6 +62,7 @@ class Settings:
     more_counters: tuple[PerfEvent, ...] = ()  #: further ones
     ring_mb: int = 8
     client_tags: bool = False  #: read tags that clients send to the server
+    samples: int = 0  #: live: queries to draw of each statement in five minutes
     spool: Spool | None = None  #: takes the bulk of a recording
 
 
@@ -209,17 +211,27 @@ def _spool_fds(settings: Settings) -> tuple[int, ...]:
     return () if settings.spool is None else settings.spool.descriptors
 
 
-def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
+def _estimated() -> tuple[str, str, str]:
+    """This machine's power by published tables, as the tracer's options say it."""
+    from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415 - see `_arguments`
+
     curve = estimate_curve(read_cpu_info(), read_surroundings())
+    return curve.spec, curve.label, curve.errors
+
+
+def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
+    # The tables would keep 2 MB here, for three words that are needed once.
+    alone = threading.active_count() == 1
+    spec, label, errors = apart(_estimated) if alone else _estimated()
     arguments = {
         "--mode": settings.mode.name.lower(),
         "--window-ms": settings.window_ms,
         "--flush-ms": settings.flush_ms,
         "--ring-mb": settings.ring_mb,
         "--energy": settings.energy,
-        "--curve": curve.spec,
-        "--curve-label": curve.label,
-        "--curve-errors": curve.errors,
+        "--curve": spec,
+        "--curve-label": label,
+        "--curve-errors": errors,
         "--reader": os.getpid(),
         "--control-fd": control,
     }
@@ -228,6 +240,8 @@ def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[s
     words = [str(word) for pair in arguments.items() for word in pair]
     if settings.client_tags:
         words.append("--tags")
+    if settings.samples:
+        words += ["--samples", str(settings.samples)]
     if settings.spool is not None:
         for descriptor in settings.spool.descriptors:
             words += ["--spool-fd", str(descriptor)]

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
+
+try:
+    from _blake2 import blake2b  # hashlib's own: importing that takes OpenSSL along, 4 MB
+except ImportError:  # no CPython
+    from hashlib import blake2b
 
 from qjoule.shapes.safe_text import shorten
 
@@ -26,5 +30,5 @@ class Shape:
 
 def shape_of(whole: str, truncated: bool, dialect: int, length: int) -> Shape:
     """The shape with this whole text, which is safe to print. `length` bounds what is shown."""
-    digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+    digest = blake2b(whole.encode(), digest_size=8).hexdigest()
     return Shape(digest, shorten(whole, length), truncated, dialect)

@@ -158,6 +158,7 @@ class Capture:
             capture=self._announced.meta.literals,
             ids=self._ids,
             on_named=self._names.add,
+            starts=False,
         )
 
     def _look_around(self, t_ns: int, *, everything: bool = False) -> None:

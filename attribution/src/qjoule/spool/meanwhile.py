@@ -100,7 +100,8 @@ class Meanwhile:
     def _give_up(self) -> None:
         os.close(self._holding)
         self._holding = -1
-        wait_shortly(self.pid)
+        # It may get hardly any CPU time to notice, and holds the trace until it has ended.
+        wait_shortly(self.pid, PATIENCE_S)
 
 
 def _live() -> None:

@@ -49,7 +49,8 @@ class Statements:
     At most `max_shapes` fingerprints get a row in `shapes`; statements beyond them are
     `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well. `ids` finds
     the ids that other tools have for a statement; None: they are not wanted. `on_named` is called
-    with each text, and each id that a server told, that is taken in.
+    with each text, and each id that a server told, that is taken in. `starts`: keep the start of
+    each text, for `named`.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Statements:
         capture: bool = False,
         ids: OtherIds | None = None,
         on_named: Callable[[Named | ToldId], object] = lambda _named: None,
+        starts: bool = True,
     ) -> None:
+        self._keeps_starts = starts
         self._other_ids = ids
         self._ids: list[dict[str, object]] = []
         self._told = 0
@@ -96,6 +99,7 @@ class Statements:
             max_shapes=self._max_shapes,
             capture=self._capture,
             ids=self._other_ids,
+            starts=self._keeps_starts,
         )
         for named in known:
             fresh.learn(named)
@@ -296,7 +300,8 @@ class Statements:
                 return 0
             code = self._codes[fingerprint] = len(self._vocabulary)
             self._vocabulary.append(fingerprint)
-            self._starts.append(text[:START_CHARACTERS])
+            if self._keeps_starts:
+                self._starts.append(text[:START_CHARACTERS])
         return code
 
     def _note_other(self) -> None:

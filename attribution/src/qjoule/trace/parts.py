@@ -10,6 +10,7 @@ unfinished files.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -125,3 +126,14 @@ def read_group(
     options = {"metadata": footer.metadata, "page_checksum_verification": True}
     with pq.ParquetFile(footer.part.path, **options) as file:
         return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=use_threads))
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group. `read(columns)` returns None if it cannot be read; the trace notes the problem.
+
+    As in `Trace.table`, `queries` includes fingerprints of shapes whose text came late, if both
+    `fingerprint` and `shape` are requested.
+    """
+
+    read: Callable[[Sequence[str]], pa.Table | None]

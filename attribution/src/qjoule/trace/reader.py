@@ -12,7 +12,7 @@ for segments in trace.iter_segments():   # pyarrow tables in order of time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from qjoule.trace.parts import (
     PARQUET_ERRORS,
     Footer,
     Part,
+    RowGroup,
     list_parts,
     missing_parts,
     read_footer,
@@ -35,6 +36,7 @@ from qjoule.trace.parts import (
     stated_range,
 )
 from qjoule.trace.schema import TABLES, Mismatch, conform
+from qjoule.trace.span import ALL, LIES, Span
 from qjoule.trace.sweep import Group, in_time_order
 from qjoule.trace.views import view
 
@@ -42,17 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BATCH_ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """A row group. `read(columns)` returns None if it cannot be read; the trace notes the problem.
-
-    As in `Trace.table`, `queries` includes fingerprints of shapes whose text came late, if both
-    `fingerprint` and `shape` are requested.
-    """
-
-    read: Callable[[Sequence[str]], pa.Table | None]
 
 
 class Trace:
@@ -72,6 +63,15 @@ class Trace:
         self.meta = self._read_meta()
         self._footers = {name: self._open_parts(name) for name in TABLES}
         self._check_rows()
+
+    def fresh(self) -> Trace:
+        """The same trace, with problems and tables of its own."""
+        other = copy(self)
+        other.problems, other._tables = list(self.problems), dict(self._tables)
+        return other
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_tables": {}}  # another process reads them when it needs them
 
     @property
     def complete(self) -> bool:
@@ -119,20 +119,26 @@ class Trace:
         ]
 
     def iter_segments(
-        self, batch_rows: int = BATCH_ROWS, columns: Sequence[str] | None = None
+        self,
+        batch_rows: int = BATCH_ROWS,
+        columns: Sequence[str] | None = None,
+        span: Span = ALL,
     ) -> Iterator[pa.Table]:
         """Segments by t0_ns, in tables of at most `batch_rows` rows, one chunk per column.
 
-        `columns` restricts what is read; t0_ns and t1_ns are always there.
+        `columns` restricts what is read; t0_ns and t1_ns are always there. `span`: only segments
+        that begin in it, from row groups that say they have some.
         """
         wanted = list(TABLES["segments"].names if columns is None else columns)
         wanted += [name for name in ("t0_ns", "t1_ns") if name not in wanted]
         groups = []
         for footer in self._footers["segments"]:
             for index in footer.groups:
-                read = partial(self._read_group, "segments", wanted, footer, index)
-                if (span_ns := self._range(footer, index, "t0_ns")) is not None:
-                    groups.append(Group(span_ns[0], read))
+                stated_ns = self._range(footer, index, "t0_ns")
+                if stated_ns is not None and span.overlaps(stated_ns):
+                    read = partial(self._read_group, "segments", wanted, footer, index)
+                    lies = partial(self._problem, footer.part, LIES)
+                    groups.append(Group(stated_ns[0], partial(span.read, read, stated_ns, lies)))
         yield from in_time_order(groups, batch_rows, self._late)
 
     @cached_property
