@@ -14,7 +14,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 #: What each level leaves out, in addition to those before it.
-LEVELS = ("nothing", "short windows and hardware counters", "uprobes where sockets suffice")
+LEVELS = (
+    "nothing",
+    "the flight recorder, most of the sample, short windows and hardware counters",
+    "uprobes where sockets suffice",
+)
 MEASUREMENTS = 5  #: that decide, about two and a half minutes
 HOLD_S, MOST_HOLD_S = 1800.0, 86_400.0
 FITS = 0.8  #: a fuller level is tried if it would take so much of the budget

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qjoule.agent.config_values import address, share, tag_keys
 from qjoule.errors import UsageError
 
 MAX_BYTES = 1 << 20
 _FILES = ("certificate", "key", "file", "ca")
-Value = bool | int | float | str
+_URLS = ("push.remote_write_url", "push.otlp_endpoint")
+Value = bool | int | float | str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ KEYS: Mapping[str, Key] = {
         "separate", "who pays for power at rest", choices=("separate", "even", "proportional")
     ),
     "tracing.calibration": Key("", "calibration file; `none`; empty: the machine's own"),
+    "tracing.tag": Key("", "a tag that applications send, such as `tenant`: joules by its values"),
     "budget.cpu": Key("", "share of the machine's CPU time, such as `1%`; empty: no bound"),
     "budget.trap_ns": Key(
         0.0, "what one run of a uprobe costs beyond its program; 0: unknown", 0.0, 1e6
@@ -77,11 +80,38 @@ KEYS: Mapping[str, Key] = {
     "remote.requests_per_second": Key(
         20.0, "answers per second to all who may, and as many to others", 1.0, 1000.0
     ),
+    "recordings.seconds": Key(600, "the longest recording that a desk may order", 1, 86_400),
+    "recordings.kept": Key(8, "recordings that are kept; the oldest go first", 1, 16),
+    "recordings.flight_s": Key(
+        0, "seconds that a flight recorder beside the agent holds; 0: there is none", 0, 86_400
+    ),
+    "push.remote_write_url": Key("", "where Prometheus remote write goes; empty: nowhere"),
+    "push.remote_write_header_file": Key(
+        "", "headers sent with it, one a line, which only our user may read"
+    ),
+    "push.otlp_endpoint": Key("", "where OTLP metrics go, such as https://host:4318/v1/metrics"),
+    "push.otlp_header_file": Key("", "headers sent with them, as above"),
+    "push.ca": Key("", "certificates that sign those of the receivers; empty: the system's"),
+    "push.every_s": Key(15.0, "seconds between two pages that are sent", 1.0, 3600.0),
     "store.enabled": Key(True, "keep rollups per minute"),
     "store.path": Key("/var/lib/qjoule", "directory of the rollups; our user must own it"),
     "store.days": Key(35, "days that are kept", 1, 3660, live=True),
     "store.megabytes": Key(
         500, "megabytes that are kept; the oldest hours go first", 1, 1_000_000, live=True
+    ),
+    "store.tags": Key(
+        (), "tags that clients send, such as `tenant`, with sums of their own by hour"
+    ),
+    "store.tag_values": Key(100, "values of each tag that an hour names", 1, 1000, live=True),
+    "store.samples": Key(
+        10, "queries of each statement to draw at random in five minutes; 0: none", 0, 1000
+    ),
+    "store.minute_shapes": Key(
+        30,
+        "statements with rows by minute in past hours; others: by 10 minutes",
+        0,
+        2000,
+        live=True,
     ),
 }
 
@@ -96,13 +126,19 @@ class Config:
         return str(self.values[key])
 
     def number(self, key: str) -> float:
-        return float(self.values[key])
+        return float(str(self.values[key]))
 
     def whole(self, key: str) -> int:
-        return int(self.values[key])
+        return int(str(self.values[key]))
 
     def flag(self, key: str) -> bool:
         return bool(self.values[key])
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Keys of the tags whose sums are kept."""
+        found = self.values["store.tags"]
+        return found if isinstance(found, tuple) and self.flag("store.enabled") else ()
 
     @property
     def listen(self) -> tuple[str, int]:
@@ -155,9 +191,18 @@ def load(path: Path | None) -> Config:
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None
     config = Config(dict(defaults().values) | dict(_checked(path, found)))
-    if words := _unsafe(config):
+    if words := _unsafe(config) or _readable_headers(config):
         raise UsageError(f"{path}: {words}")
     return config
+
+
+def _readable_headers(config: Config) -> str:
+    """What is wrong with [push] as a whole; empty: nothing."""
+    for name in ("remote_write_url", "otlp_endpoint"):
+        headers = f"push.{name.rpartition('_')[0]}_header_file"
+        if config.text(f"push.{name}").startswith("http:") and config.text(headers):
+            return f"{headers} needs https: others on the way could read the headers"
+    return ""
 
 
 def _unsafe(config: Config) -> str:
@@ -175,28 +220,6 @@ def _unsafe(config: Config) -> str:
     if not config.text("remote.client_ca") and not config.text("remote.token_file"):
         return "remote.listen needs remote.token_file or remote.client_ca"
     return ""
-
-
-def address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:9779` or `[::1]:9779`. Raises `ValueError`."""
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    version = ipaddress.ip_address(bare).version
-    if not colon or (version == 6) != host.startswith("[") or not port.isascii():
-        raise ValueError
-    if not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ValueError
-    return bare, int(port)
-
-
-def share(text: str) -> float:
-    """`1%` or `0.5%`, as a share of 1. Raises `ValueError`."""
-    if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?%", text, re.ASCII):
-        raise ValueError
-    found = float(text[:-1]) / 100
-    if not 0.001 <= found <= 1:
-        raise ValueError
-    return found
 
 
 def _checked(path: Path, found: Mapping[str, Any]) -> Mapping[str, Value]:
@@ -227,6 +250,8 @@ def _value(path: Path, name: str, value: Any) -> Value:
     wanted: Any = type(key.default)
     if wanted is float and type(value) is int:
         value = float(value)
+    if wanted is tuple:
+        return tag_keys(path, name, value)
     if type(value) is not wanted:
         words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
         raise UsageError(f"{path}: {name} must be {words[wanted]}, not {value!r}")
@@ -249,7 +274,9 @@ def _value(path: Path, name: str, value: Any) -> Value:
             raise UsageError(
                 f"{path}: {name} must be from 0.1% to 100%, such as 1%, not {value!r}"
             ) from None
-    is_file = name.startswith("remote.") and name.endswith(_FILES) and value
+    if name in _URLS and value and not re.fullmatch(r"https?://[!-~]+", value, re.ASCII):
+        raise UsageError(f"{path}: {name} must be a URL of http or https, not {value!r}")
+    is_file = name.startswith(("remote.", "push.")) and name.endswith(_FILES) and value
     if (name == "store.path" or is_file) and not value.startswith("/"):
         raise UsageError(f"{path}: {name} must be an absolute path, not {value!r}")
     checked: Value = value

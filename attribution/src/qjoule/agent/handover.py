@@ -17,6 +17,7 @@ from qjoule.agent.budget import Shed
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
 from qjoule.metrics.interval import Amounts, Owner, Shape, Spent
+from qjoule.model.result import Outcomes
 from qjoule.shapes.other_id import OtherId
 from qjoule.trace.durable import write_whole
 from qjoule.typed_json import read_as
@@ -37,6 +38,8 @@ class _Query:
     text: str
     rung: str
     ids: tuple[tuple[str, ...], ...]
+    #: as `Outcomes`; None: of an agent that did not count them
+    outcomes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ def _query(shape: Shape, one: QuerySeries) -> _Query:
     numbers = (amounts.energy_nj, amounts.cpu_ns, amounts.calls, amounts.latency_ns)
     ids = tuple(tuple(part or "" for part in other) for other in one.ids)
     return _Query(
-        tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.rung, ids
+        *(tuple(shape), one.created_s, numbers, tuple(amounts.latency), one.text, one.rung),
+        *(ids, tuple(amounts.outcomes)),
     )
 
 
@@ -139,7 +143,11 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         energy_nj, cpu_ns, calls, latency_ns = _counts(one.numbers)
         if len(one.latency) != LATENCY_BUCKETS:
             raise ValueError
-        amounts = Amounts(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency))
+        # What an older agent did not count is not known, and the counters must not fall.
+        ended = (0, calls, 0, calls) if one.outcomes is None else _counts(one.outcomes)
+        amounts = Amounts(
+            *(energy_nj, cpu_ns, calls, latency_ns, _counts(one.latency)), Outcomes(*ended)
+        )
         ids = tuple(OtherId(name, of or None, tool, why) for name, of, tool, why in one.ids)
         found.queries[Shape(*one.key)] = QuerySeries(
             one.created_s, amounts, one.text, one.rung, ids

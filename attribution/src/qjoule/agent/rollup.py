@@ -7,44 +7,16 @@ Errors are kept to three digits, rounded away from zero: an interval is never na
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent
-from qjoule.model.interval import EnergyErrors, RowErrors
-
-SCHEMA_VERSION = "1"
-ERRORS = tuple(one.name for one in fields(EnergyErrors))
-#: Bits of a float32's fraction that are dropped; 10 of 23 stay.
-_DROPPED = 13
-
-ROWS = pa.schema(
-    [
-        ("minute", pa.timestamp("ms", "UTC")),
-        ("seconds", pa.float32()),  # of the minute that were traced, by a clock without steps
-        ("kind", pa.string()),  # node, or one of the owners' kinds
-        ("server", pa.string()),
-        ("database", pa.string()),
-        ("name", pa.string()),  # a role, a process; of the node: a domain
-        ("fingerprint", pa.string()),
-        ("grade", pa.string()),
-        ("calls", pa.int64()),
-        ("cpu_ns", pa.int64()),
-        ("energy_nj", pa.int64()),
-        *((name, pa.float32()) for name in ERRORS),
-        ("latency_ns", pa.int64()),
-        (
-            "latency",
-            pa.list_(pa.field("element", pa.uint32())),
-        ),  # calls by half octave from 1 us, without zeros behind
-        ("lost_records", pa.int64()),  # of the node
-        ("lost_cpu_ns", pa.int64()),
-    ],
-    metadata={"qjoule.rollup": SCHEMA_VERSION},
-)
+from qjoule.fleet.schema import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS
+from qjoule.fleet.sums import rounded_up
+from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged
+from qjoule.model.interval import RowErrors
 
 
 @dataclass
@@ -54,16 +26,19 @@ class Minute:
     start_s: int
     seconds: float = 0.0
     grade: str = ""
+    policy: str = ""
     node_nj: dict[str, int] = field(default_factory=dict)
     owners: dict[Owner, Spent] = field(default_factory=dict)
     queries: dict[Shape, Query] = field(default_factory=dict)
     lost_records: int = 0
     lost_cpu_ns: int = 0
+    tagged: dict[Tagged, Query] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)  #: drawn queries
 
     def add(self, found: Interval) -> None:
         """`found` has the names of the series."""
         self.seconds += found.seconds
-        self.grade = found.grade
+        self.grade, self.policy = found.grade, found.policy
         self.lost_records += sum(found.loss.values())
         self.lost_cpu_ns += found.lost_cpu_ns
         for domain, energy_nj in found.node_nj.items():
@@ -73,15 +48,36 @@ class Minute:
         for shape, query in found.queries.items():
             self.queries.setdefault(shape, Query()).add(query)
 
-    def table(self, main: str) -> pa.Table:
+    def table(self, main: str, host_id: str) -> pa.Table:
         """The rows. Owners' energies are those of the domain `main`, the node's of each domain."""
-        common = self._common
+        common = {**self._common, "host_id": host_id}
         rows = [{**common, **row} for row in self._rows(main)]
         return pa.Table.from_pylist(rows, ROWS)
 
+    def add_tagged(self, found: Mapping[Tagged, Query]) -> None:
+        for key, query in found.items():
+            self.tagged.setdefault(key, Query()).add(query)
+
+    def tag_table(self, host_id: str) -> pa.Table:
+        """The rows by tag, `TAG_ROWS`."""
+        common = {**self._common, "host_id": host_id, "kind": "queries"}
+        rows = [
+            {**common, **key.shape._asdict(), **_amounts(query), "tag": key.tag, "value": key.value}
+            for key, query in sorted(self.tagged.items())
+        ]
+        return pa.Table.from_pylist(rows, TAG_ROWS)
+
+    def sample_table(self, host_id: str) -> pa.Table:
+        """The drawn queries, `SAMPLE_ROWS`."""
+        common = {"grade": self.grade, "policy": self.policy, "host_id": host_id}
+        return pa.Table.from_pylist([{**one, **common} for one in self.samples], SAMPLE_ROWS)
+
     @property
     def _common(self) -> Mapping[str, Any]:
-        return {"minute": self.start_s * 1000, "seconds": self.seconds, "grade": self.grade}
+        return {
+            **{"minute": self.start_s * 1000, "seconds": self.seconds},
+            **{"grade": self.grade, "policy": self.policy},
+        }
 
     def _rows(self, main: str) -> Iterator[dict[str, Any]]:
         for domain, energy_nj in sorted(self.node_nj.items()):
@@ -104,7 +100,7 @@ def _amounts(query: Query) -> dict[str, Any]:
     latency = np.trim_zeros(np.array(amounts.latency, np.int64), "b")
     return {
         **{"calls": amounts.calls, "cpu_ns": amounts.cpu_ns, "energy_nj": amounts.energy_nj},
-        **{"latency_ns": amounts.latency_ns, "latency": np.minimum(latency, 0xFFFF_FFFF).tolist()},
+        **{"latency_ns": amounts.latency_ns, "latency": latency.tolist()},
         **_errors(query.error),
     }
 
@@ -112,12 +108,5 @@ def _amounts(query: Query) -> dict[str, Any]:
 def _errors(error: RowErrors | None) -> dict[str, float | None]:
     if error is None:
         return {}
-    return {name: rounded_up(getattr(error, name)) for name in ERRORS}
-
-
-def rounded_up(value: float) -> float:
-    """A number of which three digits are kept, rounded away from zero."""
-    bits = int(np.float32(value).view(np.uint32))
-    kept = bits >> _DROPPED << _DROPPED
-    kept += (kept != bits) << _DROPPED
-    return float(np.uint32(kept).view(np.float32))
+    values = rounded_up(np.array([getattr(error, name) for name in ERRORS]))
+    return dict(zip(ERRORS, values.tolist(), strict=True))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from qjoule.agent.rollup import Minute
 from qjoule.agent.slow_tables import MAX_ROWS
 from qjoule.agent.store import Kept, Store
 from qjoule.metrics.counters import Counters
 from qjoule.metrics.families import Family, Sample, plain
-from qjoule.metrics.interval import Interval
+from qjoule.metrics.interval import Interval, Query, Tagged
 from qjoule.trace.meta import Server
 
 _MINUTE_S = 60
@@ -38,7 +39,7 @@ class Rollups:
         self.path, self._store, self._say = path, store, say
         self._minute: Minute | None = None
         self._main = ""
-        self._dropped = self._written = 0
+        self._dropped = self._written = self._samples = 0
         self._waiting: queue.Queue[_Batch | None] = queue.Queue(MAX_WAITING)
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}  #: what was described, by key
         self._news: list[_Described] = []
@@ -60,6 +61,21 @@ class Rollups:
             self._minute = Minute(start_s)
         self._main = found.main or self._main
         self._minute.add(found)
+
+    def take_tagged(self, found: Mapping[Tagged, Query], counters: Counters) -> None:
+        """Of the interval that was just taken: its statements by a tag."""
+        if self._minute is not None:
+            folded: dict[Tagged, Query] = {}
+            for key, query in found.items():
+                own = key._replace(shape=counters.series_of(key.shape))
+                folded.setdefault(own, Query()).add(query)
+            self._minute.add_tagged(folded)
+
+    def take_samples(self, rows: list[dict[str, Any]]) -> None:
+        """Queries that were drawn in the interval that was just taken."""
+        if self._minute is not None:
+            self._minute.samples += rows
+            self._samples += len(rows)
 
     def describe(self, counters: Counters, servers: Sequence[Server], wall_s: float) -> None:
         """What is known of the shapes and servers now."""
@@ -84,7 +100,18 @@ class Rollups:
                 "Minutes that the disk was too slow for.",
                 self._dropped,
             ),
+            ("qjoule_store_samples", "Queries that were drawn for the sample.", self._samples),
+            (
+                "qjoule_store_dropped_samples",
+                "Of these, beyond what an hour's file has room for.",
+                store.dropped_samples,
+            ),
             ("qjoule_store_damaged_files", "Files that were put aside.", store.damaged),
+            (
+                "qjoule_store_moved_minutes",
+                "Minutes of an hour that was closed, which count in a later one.",
+                store.moved,
+            ),
         ):
             yield Family(name, "counter", about, samples=[Sample((), str(value))])
 

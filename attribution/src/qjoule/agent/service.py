@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's loop: takes snapshots, adds them to the counters, shows them and stores them.
-
-A flight recorder joins as a further `Sink`: it gets the same intervals.
-"""
+"""The agent's loop: takes snapshots, adds them to the counters, shows them and stores them."""
 
 from __future__ import annotations
 
@@ -20,15 +17,20 @@ from qjoule.agent.cost import CostMeter
 from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
 from qjoule.agent.processes import families as of_processes
+from qjoule.agent.recordings import Recordings
 from qjoule.agent.rollups import Rollups
+from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.metrics.board import Board
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
-from qjoule.metrics.interval import Interval, interval_of
+from qjoule.metrics.interval import Interval, interval_of, tagged_of
+from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution, ServerChange
+from qjoule.push.pusher import Tally
+from qjoule.push.pusher import families as of_pushers
 from qjoule.remote.server import SnapshotBoard
 from qjoule.remote.wire import MAX_BYTES, encode
 from qjoule.snapshots import Snapshot
@@ -69,6 +71,9 @@ class Service:
     sinks: Sequence[Sink] = ()
     meter: CostMeter | None = None  #: of what tracing costs
     controller: Controller | None = None  #: keeps that within the budget
+    pushed: Sequence[Tally] = ()
+    tags: TagCounters | None = None  #: of queries by the tag `tracing.tag`
+    recordings: Recordings | None = None  #: beside the agent
     processes: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
     wants_reload: bool = False
@@ -85,9 +90,16 @@ class Service:
         counters = self.handed.counters
         found = interval_of(snapshot.interval, self.config.whole("metrics.text_length"))
         folded = counters.take(found, snapshot.elapsed_s, wall_s)
+        by_tag = None if self.tags is None else snapshot.also.get(f"tag:{self.tags.key}")
+        if self.tags is not None and by_tag is not None:
+            self.tags.take(by_tag, snapshot.elapsed_s, wall_s)
         for sink in self._sinks():
             sink.take(folded, wall_s)
         if self.rollups is not None:
+            for one in snapshot.also.values():
+                self.rollups.take_tagged(tagged_of(one), counters)
+            if snapshot.sampled is not None:
+                self.rollups.take_samples(sample_rows(snapshot.sampled, found, wall_s))
             self.rollups.describe(counters, servers, wall_s)
         self._show(snapshot, servers, wall_s)
         self._show_remote(snapshot, servers)
@@ -97,8 +109,10 @@ class Service:
     def tick(self) -> None:
         """To be called several times a second."""
         self.manager.alive()
+        if self.recordings is not None:
+            self.recordings.tick(time.monotonic())
         cost = self.meter.tick() if self.meter is not None else None
-        if cost is not None and self.controller is not None:
+        if cost is not None and self.controller is not None and not self._records:
             self._keep_budget(self.controller, cost.known)
         if self.wants_reload:
             self.wants_reload = False
@@ -129,6 +143,11 @@ class Service:
             )
             self.stop()
 
+    @property
+    def _records(self) -> bool:
+        """Whether a recording runs that somebody ordered: another start would end it."""
+        return self.recordings is not None and self.recordings.busy
+
     def _sinks(self) -> Iterator[Sink]:
         if self.rollups is not None:
             yield self.rollups
@@ -147,6 +166,8 @@ class Service:
                 self.say(f"{name}: takes effect at the next start")
             self.config = new
             self.handed.counters.set_limits(limits(new))
+            if self.tags is not None:
+                self.tags.set_limits(limits(new))
             if self.rollups is not None:
                 self.rollups.keep(kept(new))
             self.say("the configuration was read again")
@@ -211,6 +232,9 @@ class Service:
             ],
         )
         yield from of_processes(self.processes, seconds(self.began_s))
+        yield from of_pushers(self.pushed)
+        if self.tags is not None:
+            yield from self.tags.families()
         if self.meter is not None:
             yield from self.meter.families()
         if self.controller is not None:
@@ -241,7 +265,7 @@ class Service:
             for pid, since_s in self._waiting.items()
             if snapshot.elapsed_s - since_s >= PATIENCE_S
         ]
-        if due and not self.starts_again:
+        if due and not self.starts_again and not self._records:
             self.handed.tried += due
             self.starts_again = True
             self.say("a server runs that was not there at the start: starting again")
@@ -266,7 +290,12 @@ def limits(config: Config) -> Limits:
 
 
 def kept(config: Config) -> Kept:
-    return Kept(config.whole("store.days"), config.whole("store.megabytes"))
+    return Kept(
+        config.whole("store.days"),
+        config.whole("store.megabytes"),
+        config.whole("store.minute_shapes"),
+        config.whole("store.tag_values"),
+    )
 
 
 def store_path(config: Config) -> Path | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 #: Rows that are kept; those that ended longest ago go first.
 MAX_ROWS = 20_000
+HOST_ID = "host_id"
 _TIME = pa.timestamp("ms", "UTC")
 
 
@@ -51,6 +52,8 @@ class SlowTable:
 
     def load(self, table: pa.Table) -> bool:
         """What an earlier agent wrote. False if it is something else."""
+        if HOST_ID in table.schema.names:
+            table = table.drop_columns([HOST_ID])
         if not table.schema.equals(self.schema):
             return False
         for row in table.cast(_with_numbers(self.schema)).to_pylist():
@@ -61,7 +64,8 @@ class SlowTable:
         self._index()
         return True
 
-    def table(self) -> pa.Table:
+    def table(self, host_id: str = "") -> pa.Table:
+        """The rows, with the host's id in each if it is given."""
         columns: list[list[object]] = [
             [row.values[at] for row in self._rows] for at in range(len(self._columns))
         ]
@@ -71,7 +75,10 @@ class SlowTable:
             pa.array(one, field.type)
             for one, field in zip(columns, _with_numbers(self.schema), strict=True)
         ]
-        return pa.Table.from_arrays(numbers, schema=_with_numbers(self.schema)).cast(self.schema)
+        found = pa.Table.from_arrays(numbers, schema=_with_numbers(self.schema)).cast(self.schema)
+        if not host_id:
+            return found
+        return found.append_column(HOST_ID, pa.array([host_id] * found.num_rows, pa.string()))
 
     def _make_room(self) -> None:
         """Drops a tenth: rows that ended, then those that began first."""

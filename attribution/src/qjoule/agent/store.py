@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: rollups per minute in one Parquet file per hour, and tables of shapes and servers.
 
-    rollups/date=2026-11-23/host=db1/hour-19.parquet
-    shapes/host=db1/shapes.parquet
-    servers/host=db1/servers.parquet
+Its layout is that of a fleet's dataset (`qjoule.fleet.layout`).
 
 Each minute the current hour's file is replaced as a whole, so a reader finds each minute once and
-every file is complete. A crash loses the minute that was not written yet. Files are not synced:
-each sync would make a database on the same disk wait. A file that cannot be
+every file is complete. A crash loses the minute that was not written yet. Once an hour is over, it
+is *closed*: its sums are written, and its files do not change any more. A file that cannot be
 read is put aside under another name and counted. The bounds in days and bytes hold for all files.
 """
 
@@ -15,144 +13,272 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 
-from qjoule.agent.rollup import ROWS, Minute
+from qjoule.agent.host_identity import host_id
+from qjoule.agent.part_files import PartFiles
+from qjoule.agent.rollup import Minute
 from qjoule.agent.slow_tables import SlowTable
 from qjoule.errors import QjouleError
-from qjoule.trace.arrow import pq
-from qjoule.trace.durable import write_whole
+from qjoule.fleet.layout import (
+    CLOSED_KEY,
+    HOUR_S,
+    HOURS,
+    ROLLUPS,
+    SAMPLES,
+    TAGS,
+    Part,
+    host_name,
+    hour_of,
+)
+from qjoule.fleet.schema import KEYS, SAMPLE_ROWS, SLOW_COLUMNS, TAG_ROWS
+from qjoule.fleet.sums import of_hour, thinned
+from qjoule.fleet.tag_bound import bounded
 
-_LOCK, _DAMAGED = ".lock", ".damaged"
-_DAY = re.compile(r"date=\d{4}-\d\d-\d\d\Z")
-_PLAIN = re.compile(r"[^A-Za-z0-9._-]")
+_LOCK = ".lock"
 _MEGABYTE = 1_000_000
+#: In a part's metadata: it has the rows of the hour's part of schema 1, which may still be there.
+_INCLUDES_KEY = "qjoule.includes"
+#: An hour is closed so long after its end: the clock may be set back a little.
+GRACE_S = 300
+#: An hour that is further ahead than this is not waited for: the clock was wrong.
+AHEAD_S = 86_400
+#: Drawn queries of an hour that are kept: clients can send any number of different statements.
+MAX_SAMPLES = 50_000
+#: Hours that are closed with one minute, so that minutes do not wait after a long time off.
+CLOSED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
 class Kept:
-    """How much is kept."""
+    """How much is kept. `minute_shapes`: statements of which a closed hour has rows by minute.
+    `tag_values`: values of each tag that an hour names."""
 
     days: int
     megabytes: int
+    minute_shapes: int = 30
+    tag_values: int = 100
+
+
+@dataclass(frozen=True)
+class _Hour:
+    """The hour that is being written. `old`: its part of schema 1, if there is one."""
+
+    part: Part
+    rows: pa.Table
+    old: Path | None = None
+
+    @property
+    def more(self) -> dict[str, str]:
+        return {} if self.old is None else {_INCLUDES_KEY: "1"}
 
 
 class Store:
-    """One agent's store; `close` it. `failures`, `damaged` and `bytes` are for the metrics."""
+    """One agent's store; `close` it. `failures`, `moved`, `bytes` and
+    `dropped_samples` are for the metrics."""
 
     def __init__(self, path: Path, host: str, kept: Kept) -> None:
         """Raises `QjouleError`: not ours to write, or another agent has it."""
         self.kept = kept
-        self.failures = self.damaged = self.bytes = 0
+        self.failures = self.bytes = 0
+        self.dropped_samples = 0  #: drawn queries beyond `MAX_SAMPLES`
+        self.moved = 0  #: minutes that belonged to a closed hour, and are in a later one
         self.trouble = ""  #: why the last minute could not be written
-        self._path = path
-        self._host = _PLAIN.sub("_", host) or "unknown"
+        self._host = host_name(host)
         self._lock = _locked(path)
-        self._hour: tuple[Path, pa.Table] | None = None
-        self.tables = {
-            "shapes": SlowTable(("fingerprint", "server", "database"), ("text", "rung", "ids")),
-            "servers": SlowTable(("server",), ("kind", "version", "exe", "rung")),
-        }
+        try:
+            self._host_id = host_id(path)
+        except OSError as error:
+            os.close(self._lock)
+            raise _not_ours(path, error) from None
+        self._files = PartFiles(path, self._host_id)
+        self._hour: _Hour | None = None
+        self._open: set[Part] | None = None  #: parts that are not closed; None: not known yet
+        self._closed: set[int] = set()  #: hours of parts that are
+        self._settled_bytes = 0  #: of all files but the current hour's
+        self._bounded: tuple[Part, Kept] | None = None  #: for what all files were looked at
+        self.tables = {name: SlowTable(*columns) for name, columns in SLOW_COLUMNS.items()}
         for name, table in self.tables.items():
-            found = self._read(self._slow(name))
-            if found is not None and not table.load(found):
-                self._put_aside(self._slow(name))
+            self._load(name, table)
+
+    @property
+    def damaged(self) -> int:
+        """Files that were put aside."""
+        return self._files.damaged
 
     def write(self, minute: Minute, main: str) -> bool:
-        """Writes a minute, what changed in the tables, and removes what is too old or too much."""
-        path = self._hour_of(minute.start_s)
+        """Writes a minute, and what is due beside it. False if the minute is lost."""
+        hour_s = hour_of(minute.start_s)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            before = self._before(path)
-            whole = pa.concat_tables([before, minute.table(main)])
-            write_whole(path, _parquet(whole), durable=False)
-            self._hour = (path, whole)
-            for name, table in self.tables.items():
-                if table.changed:
-                    self._slow(name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    write_whole(self._slow(name), _parquet(table.table()), durable=False)
-                    table.changed = False
-            self._remove_old(minute.start_s, path)
+            unclosed = self._look()
+            while hour_s in self._closed:
+                hour_s += HOUR_S
+            part = Part(ROLLUPS, self._host, self._host_id, hour_s)
+            self._write(part, minute, main)
+            unclosed.add(part)
         except (OSError, pa.ArrowException) as error:
             self.failures += 1
             self._hour = None  # what is on disk counts
-            self.trouble = f"{path}: {getattr(error, 'strerror', None) or error}"
+            self.trouble = self._words(error)
             return False
-        self.trouble = ""
+        try:
+            if minute.tagged:
+                self._write_tags(part, minute)
+            if minute.samples:
+                self._write_samples(part, minute)
+            for name, table in self.tables.items():
+                if table.changed:
+                    self._write_slow(name, table)
+            self._close_hours(unclosed, part, minute.start_s)
+            self._keep_bounds(minute.start_s, part)
+        except (OSError, pa.ArrowException) as error:
+            self.trouble = self._words(error)
+        else:
+            self.trouble = ""
         return True
 
     def close(self) -> None:
         os.close(self._lock)
 
-    def _hour_of(self, start_s: int) -> Path:
-        at = datetime.fromtimestamp(start_s, UTC)
-        day = self._path / "rollups" / f"date={at:%Y-%m-%d}" / f"host={self._host}"
-        return day / f"hour-{at:%H}.parquet"
+    def _words(self, error: Exception) -> str:
+        file = getattr(error, "filename", None) or self._files.root
+        return f"{file}: {getattr(error, 'strerror', None) or error}"
 
-    def _slow(self, name: str) -> Path:
-        return self._path / name / f"host={self._host}" / f"{name}.parquet"
+    def _look(self) -> set[Part]:
+        """The parts that are not closed. Those of schema 1 never are."""
+        if self._open is None:
+            found: set[Part] = set()
+            for part in self._files.parts(ROLLUPS):
+                metadata = self._files.metadata(self._files.path(part))
+                if metadata is None or part.hour_s is None:
+                    continue
+                if metadata.get(CLOSED_KEY) == "1":
+                    self._closed.add(part.hour_s)
+                else:
+                    found.add(replace(part, host_id=part.host_id or self._host_id))
+            self._open = found
+        return self._open
 
-    def _before(self, path: Path) -> pa.Table:
+    def _write(self, part: Part, minute: Minute, main: str) -> None:
+        before = self._before(part)
+        if minute.start_s < (part.hour_s or 0):
+            self.moved += 1
+            minute = replace(minute, start_s=part.hour_s or 0)
+        rows = pa.concat_tables([before.rows, minute.table(main, self._host_id)])
+        hour = replace(before, rows=rows)
+        self._files.write(part, rows, more=hour.more)
+        self._hour = hour
+        if hour.old is not None:
+            hour.old.unlink(missing_ok=True)
+
+    def _write_tags(self, hour: Part, minute: Minute) -> None:
+        """The hour's sums by tag until now."""
+        part, hour_s = replace(hour, table=TAGS), hour.hour_s or 0
+        found = self._files.rows(self._files.path(part), TAG_ROWS)
+        rows = pa.concat_tables([found.rows, minute.tag_table(self._host_id)])
+        sums = of_hour(rows, hour_s, (*KEYS, "tag", "value"))
+        self._files.write(part, bounded(sums, hour_s, self.kept.tag_values))
+
+    def _write_samples(self, hour: Part, minute: Minute) -> None:
+        """The hour's drawn queries until now."""
+        part = replace(hour, table=SAMPLES)
+        before = self._files.rows(self._files.path(part), SAMPLE_ROWS).rows
+        drawn = minute.sample_table(self._host_id)
+        room = max(0, MAX_SAMPLES - before.num_rows)
+        self.dropped_samples += max(0, drawn.num_rows - room)
+        self._files.write(part, pa.concat_tables([before, drawn.slice(0, room)]))
+
+    def _before(self, part: Part) -> _Hour:
         """The minutes that the hour's file has already: also after a restart, or a clock's step."""
-        if self._hour is not None and self._hour[0] == path:
-            return self._hour[1]
-        found = self._read(path)
-        if found is not None and found.schema.equals(ROWS, check_metadata=True):
-            return found
-        if found is not None:
-            self._put_aside(path)
-        return ROWS.empty_table()
+        if self._hour is not None and self._hour.part == part:
+            return self._hour
+        found = self._files.rows(self._files.path(part))
+        old = self._files.old(part)
+        if not old.exists():
+            return _Hour(part, found.rows)
+        rows = found.rows
+        if _INCLUDES_KEY not in found.metadata:
+            rows = pa.concat_tables([self._files.rows(old).rows, rows])
+        return _Hour(part, rows, old)
 
-    def _read(self, path: Path) -> pa.Table | None:
-        """A file's table; None if there is none, or it had to be put aside."""
-        try:
-            if not path.exists():
-                return None
-            return pq.ParquetFile(path).read()
-        except (OSError, pa.ArrowException, ValueError):
-            self._put_aside(path)
-            return None
+    def _close_hours(self, unclosed: set[Part], current: Part, now_s: int) -> None:
+        due = [
+            part
+            for part in sorted(unclosed - {current}, key=lambda one: one.hour_s or 0)
+            if part.hour_s is not None
+            and not now_s - HOUR_S - GRACE_S < part.hour_s < now_s + AHEAD_S
+        ]
+        for part in due[:CLOSED_AT_ONCE]:
+            self._close(part)
+            unclosed.discard(part)
 
-    def _put_aside(self, path: Path) -> None:
-        self.damaged += 1
-        with suppress(OSError):
-            path.replace(path.with_name(path.name + _DAMAGED))
+    def _close(self, part: Part) -> None:
+        """The rollups are closed last: until then, all of this is done again after a crash."""
+        hour, hour_s = self._before(part), part.hour_s or 0
+        if hour.rows.num_rows:
+            sums = of_hour(hour.rows, hour_s)
+            self._files.write(replace(part, table=HOURS), sums, closed=True)
+            for table, schema in ((TAGS, TAG_ROWS), (SAMPLES, SAMPLE_ROWS)):
+                beside = replace(part, table=table)
+                found = self._files.rows(self._files.path(beside), schema)
+                if found.rows.num_rows and not found.closed:
+                    self._files.write(beside, found.rows, closed=True)
+            rows = thinned(hour.rows, self.kept.minute_shapes)
+            self._files.write(part, rows, closed=True, more=hour.more)
+            self._closed.add(hour_s)
+            self._bounded = None
+        if hour.old is not None:
+            hour.old.unlink(missing_ok=True)
 
-    def _remove_old(self, now_s: int, current: Path) -> None:
-        """Oldest first, and never the hour that is being written."""
-        files = [(one, one.stat().st_size) for one in self._files()]
-        fixed = sum(self._size(name) for name in self.tables)
-        self.bytes = fixed + sum(size for _, size in files)
+    def _load(self, name: str, table: SlowTable) -> None:
+        """What an earlier agent wrote; if that was schema 1, under the name of then."""
+        part = Part(name, self._host, self._host_id)
+        for path in (self._files.path(part), self._files.old(part)):
+            found = self._files.read(path)
+            if found is None:
+                continue
+            if not table.load(found):
+                self._files.put_aside(path)
+                continue
+            table.changed = path == self._files.old(part)
+            return
+
+    def _write_slow(self, name: str, table: SlowTable) -> None:
+        part = Part(name, self._host, self._host_id)
+        self._files.write(part, table.table(self._host_id))
+        table.changed = False
+        self._files.old(part).unlink(missing_ok=True)
+
+    def _keep_bounds(self, now_s: int, current: Part) -> None:
+        """Removes the oldest files, but never the hour that is being written.
+
+        All files are looked at once an hour, and whenever there may be too much.
+        """
+        limit = self.kept.megabytes * _MEGABYTE
+        path = self._files.path(current)
+        self.bytes = self._settled_bytes + path.stat().st_size
+        if self._bounded == (current, self.kept) and self.bytes <= limit:
+            return
+        files = self._files.sizes()
+        self.bytes = sum(map(self._slow_size, self.tables)) + sum(size for _, size in files)
         first = datetime.fromtimestamp(now_s, UTC) - timedelta(days=self.kept.days)
         oldest = f"date={first:%Y-%m-%d}"
         for one, size in files:
             too_old = one.parent.parent.name < oldest
-            if one == current or not (too_old or self.bytes > self.kept.megabytes * _MEGABYTE):
-                continue
-            one.unlink()
-            self.bytes -= size
-            for directory in (one.parent, one.parent.parent):
-                with suppress(OSError):  # it is not empty
-                    directory.rmdir()
+            if one != path and (too_old or self.bytes > limit):
+                self._files.remove(one)
+                self.bytes -= size
+        self._settled_bytes = self.bytes - path.stat().st_size
+        self._bounded = (current, self.kept)
 
-    def _files(self) -> Iterator[Path]:
-        """Files of rollups, oldest first; other files are not ours to remove."""
-        rollups = self._path / "rollups"
-        if not rollups.is_dir():
-            return
-        for day in sorted(one for one in rollups.iterdir() if _DAY.match(one.name)):
-            yield from sorted(day.glob(f"host={self._host}/hour-??.parquet*"))
-
-    def _size(self, name: str) -> int:
+    def _slow_size(self, name: str) -> int:
         with suppress(OSError):
-            return self._slow(name).stat().st_size
+            return self._files.path(Part(name, self._host, self._host_id)).stat().st_size
         return 0
 
 
@@ -161,10 +287,7 @@ def _locked(path: Path) -> int:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise QjouleError(
-            f"store.path: {path}: {error.strerror}: make it a directory of the agent's user "
-            f"(uid {os.geteuid()}), or set store.enabled = false"
-        ) from None
+        raise _not_ours(path, error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -173,13 +296,8 @@ def _locked(path: Path) -> int:
     return descriptor
 
 
-def _parquet(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    keys = [
-        name for name in ("kind", "server", "fingerprint", "minute") if name in table.schema.names
-    ]
-    ordered = table.sort_by([(name, "ascending") for name in keys]) if "minute" in keys else table
-    # A dictionary of numbers that hardly repeat would make the file a third larger.
-    texts = [one.name for one in table.schema if one.type == pa.string()]
-    pq.write_table(ordered, sink, compression="zstd", compression_level=3, use_dictionary=texts)
-    return sink.getvalue()
+def _not_ours(path: Path, error: OSError) -> QjouleError:
+    return QjouleError(
+        f"store.path: {path}: {error.strerror}: make it a directory of the agent's user "
+        f"(uid {os.geteuid()}), or set store.enabled = false"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.shared import SharedBytes
@@ -37,5 +38,9 @@ def _values(sample: Sample) -> tuple[object, ...]:
     return sample.labels, sample.value, sample.created, sample.buckets, sample.count, sample.octaves
 
 
-def _family(name: str, kind: str, about: str, unit: str, samples: list[list[object]]) -> Family:
-    return Family(name, kind, about, unit, [Sample(*one) for one in samples])  # type: ignore[arg-type]
+def _family(name: str, kind: str, about: str, unit: str, samples: list[list[Any]]) -> Family:
+    return Family(name, kind, about, unit, [_sample(*one) for one in samples])
+
+
+def _sample(labels: list[list[str]], *rest: Any) -> Sample:
+    return Sample(tuple((name, of) for name, of in labels), *rest)

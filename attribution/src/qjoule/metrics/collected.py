@@ -99,6 +99,27 @@ def _queries(counters: Counters) -> Iterator[Family]:
         samples=[Sample(labels, str(one.amounts.calls), at) for labels, one, at in found],
     )
     yield Family(
+        "qjoule_query_errors",
+        "counter",
+        "Queries that ended with an error, by statement; absent where no end is known.",
+        samples=[
+            Sample(labels, str(one.amounts.outcomes.errors), at)
+            for labels, one, at in found
+            if one.amounts.calls > one.amounts.outcomes.unanswered
+        ],
+    )
+    yield Family(
+        "qjoule_query_rows",
+        "counter",
+        "Rows that were returned or changed, by statement; absent where no number is known.",
+        samples=[
+            Sample(labels, str(one.amounts.outcomes.rows), at)
+            for labels, one, at in found
+            if one.amounts.calls > one.amounts.outcomes.rowless
+        ],
+    )
+    yield from _unknown(counters)
+    yield Family(
         "qjoule_query_latency_seconds",
         "histogram",
         "Latency of queries by statement.",
@@ -111,6 +132,22 @@ def _queries(counters: Counters) -> Iterator[Family]:
         "Text of each statement, and the ids that other tools have for it.",
         samples=[Sample(_info(shape, one), "1") for shape, one in sorted(counters.queries.items())],
     )
+
+
+def _unknown(counters: Counters) -> Iterator[Family]:
+    """Calls that errors and rows lack, by server."""
+    created = seconds(counters.created_s)
+    unanswered: dict[str, int] = {}
+    rowless: dict[str, int] = {}
+    for shape, series in counters.queries.items():
+        outcomes = series.amounts.outcomes
+        unanswered[shape.server] = unanswered.get(shape.server, 0) + outcomes.unanswered
+        rowless[shape.server] = rowless.get(shape.server, 0) + outcomes.rowless
+    for name, about, sums in (
+        ("qjoule_unanswered_calls", "Calls of which it is not known how they ended.", unanswered),
+        ("qjoule_rowless_calls", "Calls of which the number of rows is not known.", rowless),
+    ):
+        yield by_label(name, about, "server", sums, created)
 
 
 def _shape(shape: Shape) -> Labels:

@@ -89,6 +89,11 @@ class Counters:
         self.named_cpu_ns = dict(found.named_cpu_ns)
         return folded
 
+    def series_of(self, shape: Shape) -> Shape:
+        """The series that a shape is counted in."""
+        known = shape in self._of_server(shape.server)
+        return shape if known else Shape(shape.server, "", OTHER)
+
     def set_limits(self, limits: Limits) -> None:
         """Applies from the next interval on."""
         self.limits = limits

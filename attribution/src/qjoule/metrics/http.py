@@ -3,42 +3,31 @@
 
 One thread and no files: connections, bytes of a request, time and answers per second are bounded.
 Whoever hangs, floods or sends rubbish takes a place for a few seconds, and others wait for one.
-Only GET and HEAD, without bodies. TLS is of the standard library.
+Only GET, HEAD and, where it is wanted, POST, without bodies. TLS is of the standard library.
 """
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from qjoule.metrics.messages import Answer, Request, Wrong, head_of, is_whole, request_of
 
 MAX_REQUEST_BYTES = 8192
 REQUEST_S, ANSWER_S = 5.0, 10.0
 #: How long a connection may rest between two requests, if it is kept.
 REST_S = 30.0
-PLAIN = "text/plain; charset=utf-8"
 _BACKLOG, _CHUNK, _TICK_S = 64, 1 << 16, 1.0
+_PIECE = 1 << 18  #: of a file
 #: Answers beyond the rate that may come at once.
 _BURST_S = 2.0
-_REASONS = {
-    200: "OK",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 
 @dataclass(frozen=True)
@@ -68,25 +57,6 @@ class Bucket:
         return True
 
 
-@dataclass(frozen=True)
-class Request:
-    """Names of headers are in lower case; equal ones are joined by commas."""
-
-    path: str
-    headers: Mapping[str, str]
-    bare: bool  #: HEAD
-    address: str  #: of the client
-    certificate: str = ""  #: common name of the client's certificate, which was checked
-
-
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    kind: str = PLAIN
-    content: bytes = b""
-    headers: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class Client:
     connection: socket.socket
@@ -95,6 +65,7 @@ class Client:
     shakes_hands: bool = False
     request: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None
+    file: tuple[int, int, int] | None = None  #: descriptor, offset and end of what follows
     is_kept: bool = False
 
 
@@ -102,6 +73,7 @@ class HttpServer:
     """Answers what `respond` says on a listening socket.
 
     `tls`: a context whose files are read already. `keeps`: serves several requests of a connection.
+    `posts`: POST is served, too.
     """
 
     def __init__(
@@ -111,8 +83,10 @@ class HttpServer:
         *,
         tls: ssl.SSLContext | None = None,
         keeps: bool = False,
+        posts: bool = False,
     ) -> None:
         listening.setblocking(False)
+        self._posts = posts
         self._listening, self._bounds, self._tls, self._keeps = listening, bounds, tls, keeps
         self._selector = selectors.PollSelector()
         self._selector.register(listening, selectors.EVENT_READ)
@@ -195,6 +169,9 @@ class HttpServer:
         with suppress(KeyError, ValueError):
             self._selector.unregister(client.connection)
         self._clients.pop(number, None)
+        if client.file is not None:
+            os.close(client.file[0])
+            client.file = None
         with suppress(OSError):
             client.connection.close()
         self._listen()
@@ -209,54 +186,29 @@ class HttpServer:
         elif len(client.request) > MAX_REQUEST_BYTES:
             client.is_kept = False
             self._answer(client, Answer(431, content=b"the request is too long\n"))
-        elif b"\r\n\r\n" in client.request or b"\n\n" in client.request:
+        elif is_whole(client.request):
             self._handle(client)
 
     def _handle(self, client: Client) -> None:
-        text = bytes(client.request).decode("latin-1").replace("\r\n", "\n")
-        head, _, beyond = text.partition("\n\n")
-        first, *rest = head.split("\n")
-        words = first.split(" ")
         client.is_kept = False
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._answer(client, Answer(400, content=b"that is no HTTP request\n"))
-        elif words[0] not in ("GET", "HEAD"):
-            self._answer(client, Answer(405, content=b"only GET\n"))
-        else:
-            headers: dict[str, str] = {}
-            for name, _, of in (line.partition(":") for line in rest):
-                named = name.strip().lower()
-                headers[named] = (
-                    f"{headers[named]},{of.strip()}" if named in headers else of.strip()
-                )
-            client.is_kept = (
-                self._keeps
-                and words[2] == "HTTP/1.1"
-                and not beyond  # a body, or a request before its turn
-                and headers.get("connection", "").lower() != "close"
+        certificate = _certified(client.connection)
+        try:
+            request, kept = request_of(
+                bytes(client.request), client.address, certificate, posts=self._posts
             )
-            request = Request(
-                words[1].partition("?")[0],
-                headers,
-                words[0] == "HEAD",
-                client.address,
-                _certified(client.connection),
-            )
-            self._answer(client, self.respond(request), bare=request.bare)
+        except Wrong as wrong:
+            self._answer(client, wrong.answer)
+            return
+        client.is_kept = self._keeps and kept
+        self._answer(client, self.respond(request), bare=request.bare)
 
     def _answer(self, client: Client, answer: Answer, *, bare: bool = False) -> None:
         self._answers[answer.code] = self._answers.get(answer.code, 0) + 1
-        lines = [
-            f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
-            f"Content-Type: {answer.kind}",
-            f"Content-Length: {len(answer.content)}",
-            f"Connection: {'keep-alive' if client.is_kept else 'close'}",
-            "X-Content-Type-Options: nosniff",
-            "Cache-Control: no-store",
-            *answer.headers,
-        ]
-        head = ("\r\n".join([*lines, "", ""])).encode()
+        head = head_of(answer, kept=client.is_kept)
         client.answer = memoryview(head if bare else head + answer.content)
+        if answer.file is not None and not bare:
+            # Its own descriptor: the file may be put away while it is sent.
+            client.file = (os.dup(answer.file[0]), 0, answer.file[1])
         client.until_s = time.monotonic() + ANSWER_S
         self._selector.modify(client.connection, selectors.EVENT_WRITE)
         self._send(client)
@@ -264,7 +216,7 @@ class HttpServer:
     def _send(self, client: Client) -> None:
         assert client.answer is not None
         client.answer = client.answer[client.connection.send(client.answer[:_CHUNK]) :]
-        if client.answer:
+        if client.answer or self._has_more(client):
             return
         if client.is_kept:
             client.answer = None
@@ -275,6 +227,23 @@ class HttpServer:
         with suppress(OSError):
             client.connection.shutdown(socket.SHUT_WR)
         self._close(client)
+
+    @staticmethod
+    def _has_more(client: Client) -> bool:
+        """Goes on with the file, if there is one. Each piece of it has a time of its own."""
+        if client.file is None:
+            return False
+        descriptor, offset, end = client.file
+        piece = os.pread(descriptor, min(_PIECE, end - offset), offset) if offset < end else b""
+        if not piece:
+            os.close(descriptor)
+            client.file = None
+            client.is_kept = client.is_kept and offset >= end  # the file has become shorter
+            return False
+        client.file = (descriptor, offset + len(piece), end)
+        client.answer = memoryview(piece)
+        client.until_s = time.monotonic() + ANSWER_S
+        return True
 
 
 def _certified(connection: socket.socket) -> str:

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.interval import RowErrors, of_recordings
-from qjoule.model.result import PARTS, Attribution, Domain, Row
+from qjoule.model.result import PARTS, Attribution, Domain, Outcomes, Row
 from qjoule.shapes.other_id import OtherId
 from qjoule.shapes.safe_text import sanitise, shorten
 
 OTHER = "other"  #: stands for all names beyond the bound
 NAME_LENGTH = 128  #: of a process, a role, a server; text has a bound of its own
 TEXT_LENGTH = 1024
+_TAG = "tag:"
 
 
 class Owner(NamedTuple):
@@ -47,6 +48,7 @@ class Amounts:
     calls: int = 0
     latency_ns: int = 0  #: summed over the calls in `latency`
     latency: list[int] = field(default_factory=lambda: [0] * LATENCY_BUCKETS)
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
     def add(self, other: Amounts) -> None:
         self.energy_nj += other.energy_nj
@@ -55,6 +57,9 @@ class Amounts:
         self.latency_ns += other.latency_ns
         if any(other.latency):
             self.latency = [a + b for a, b in zip(self.latency, other.latency, strict=True)]
+        if any(other.outcomes):
+            both = zip(self.outcomes, other.outcomes, strict=True)
+            self.outcomes = Outcomes(*(a + b for a, b in both))
 
 
 @dataclass(slots=True)
@@ -105,6 +110,7 @@ class Interval:
     named_cpu_ns: Mapping[str, tuple[int, int]]  #: by server: CPU time, and how much has a name
     windows: int
     unattributed: int
+    policy: str = ""  #: who pays for power at rest
 
 
 def added_errors(one: RowErrors | None, other: RowErrors | None) -> RowErrors | None:
@@ -147,7 +153,39 @@ def interval_of(found: Attribution, text_length: int = TEXT_LENGTH) -> Interval:
         },
         windows=found.windows,
         unattributed=found.unattributed_windows,
+        policy=found.policy.get("idle", ""),
     )
+
+
+def energies_of(found: Attribution) -> tuple[list[Row], list[int], int]:
+    """The rows of an interval, the energy of each in the main domain, none below 0, and the
+    queries' energy beyond their rows. All in nJ."""
+    rows = [*found.rows, *found.fixed]
+    if not found.domains:
+        return rows, [0] * len(rows), 0
+    energy_nj = _energies(rows, found.main, found.main)
+    return rows, energy_nj[: len(rows)], energy_nj[len(rows) + PARTS.index("queries")]
+
+
+class Tagged(NamedTuple):
+    """A statement on one server, with one value of a tag."""
+
+    tag: str
+    value: str
+    shape: Shape
+
+
+def tagged_of(found: Attribution) -> dict[Tagged, Query]:
+    """What the rows of an interval have that are by server, a tag and fingerprint; other rows are
+    left out."""
+    queries: dict[Tagged, Query] = {}
+    for row in found.rows:
+        tags = [key for key in row.keys if key.startswith(_TAG)]
+        if len(tags) == 1 and "fingerprint" in row.keys:
+            tag = tags[0]
+            key = Tagged(safe(tag.removeprefix(_TAG)), safe(row.keys[tag]), _shape(row))
+            queries.setdefault(key, Query()).add(_query(row, max(row.energy_nj, 0), 0))
+    return queries
 
 
 def safe(text: str, length: int = NAME_LENGTH) -> str:
@@ -198,7 +236,10 @@ def _query(row: Row, energy_nj: int, text_length: int) -> Query:
     latency = list(row.latency_counts) or [0] * LATENCY_BUCKETS
     latency_ns = round(row.latency_ns_mean * row.timed) if row.latency_ns_mean is not None else 0
     return Query(
-        Amounts(energy_nj, row.cpu_ns, row.calls, latency_ns, latency),
+        Amounts(
+            *(energy_nj, row.cpu_ns, row.calls, latency_ns, latency),
+            row.outcomes or Outcomes(unanswered=row.calls, rowless=row.calls),
+        ),
         row.error,
         safe(row.shape, text_length),
         row.rung,

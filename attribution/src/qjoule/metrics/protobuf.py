@@ -8,10 +8,10 @@ kernel side's octaves begin at 1 us, which is 1.049 times such a power, so an ed
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 
 from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
+from qjoule.metrics.protobuf_fields import double, message, number, text, varint
 
 PROTOBUF = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -22,7 +22,6 @@ _SCHEMA = 0  #: buckets are powers of two
 #: Octave 0, from 1 to 2 us, is the bucket up to 2**-19 s.
 _FIRST_BUCKET = -19
 _ZERO_THRESHOLD_S = 1e-9
-_VARINT, _DOUBLE, _BYTES = 0, 1, 2
 
 
 def page(families: Iterable[Family]) -> bytes:
@@ -30,7 +29,7 @@ def page(families: Iterable[Family]) -> bytes:
     found = []
     for family in families:
         content = _family(family)
-        found += [_varint(len(content)), content]
+        found += [varint(len(content)), content]
     return b"".join(found)
 
 
@@ -38,10 +37,10 @@ def _family(family: Family) -> bytes:
     name = family.name + _ENDINGS.get(family.kind, "")
     return b"".join(
         [
-            _text(1, name),
-            _text(2, family.help),
-            _number(3, _TYPES[family.kind]),
-            *(_message(4, _metric(family.kind, one)) for one in family.samples),
+            text(1, name),
+            text(2, family.help),
+            number(3, _TYPES[family.kind]),
+            *(message(4, _metric(family.kind, one)) for one in family.samples),
         ]
     )
 
@@ -49,26 +48,26 @@ def _family(family: Family) -> bytes:
 def _metric(kind: str, sample: Sample) -> bytes:
     labels = _labels(sample.labels)
     if kind == "histogram":
-        return labels + _message(7, _histogram(sample))
+        return labels + message(7, _histogram(sample))
     if kind == "counter":
-        return labels + _message(3, _double(1, float(sample.value)) + _created(3, sample.created))
-    return labels + _message(2, _double(1, float(sample.value)))
+        return labels + message(3, double(1, float(sample.value)) + _created(3, sample.created))
+    return labels + message(2, double(1, float(sample.value)))
 
 
 def _labels(labels: Labels) -> bytes:
-    return b"".join(_message(1, _text(1, name) + _text(2, of)) for name, of in labels if of)
+    return b"".join(message(1, text(1, name) + text(2, of)) for name, of in labels if of)
 
 
 def _histogram(sample: Sample) -> bytes:
     classic = zip(EDGES_S, sample.buckets, strict=True)
     return b"".join(
         [
-            _number(1, sample.count),
-            _double(2, float(sample.value)),
-            *(_message(3, _number(1, n) + _double(2, float(edge))) for edge, n in classic),
-            _number(5, _zigzag(_SCHEMA)),
-            _double(6, _ZERO_THRESHOLD_S),
-            _number(7, 0),
+            number(1, sample.count),
+            double(2, float(sample.value)),
+            *(message(3, number(1, n) + double(2, float(edge))) for edge, n in classic),
+            number(5, _zigzag(_SCHEMA)),
+            double(6, _ZERO_THRESHOLD_S),
+            number(7, 0),
             *_native(sample.octaves),
             _created(15, sample.created),
         ]
@@ -80,12 +79,12 @@ def _native(octaves: Sequence[int]) -> Iterable[bytes]:
     some = [at for at, count in enumerate(octaves) if count]
     if not some:
         # Without a span, a histogram would not be recognised as native.
-        return [_message(12, _number(1, 0) + _number(2, 0))]
+        return [message(12, number(1, 0) + number(2, 0))]
     counts = octaves[some[0] : some[-1] + 1]
     deltas = [b - a for a, b in zip([0, *counts[:-1]], counts, strict=True)]
     offset = _zigzag(_FIRST_BUCKET + some[0])
-    span = _message(12, _number(1, offset) + _number(2, len(counts)))
-    return [span, *(_number(13, _zigzag(delta)) for delta in deltas)]
+    span = message(12, number(1, offset) + number(2, len(counts)))
+    return [span, *(number(13, _zigzag(delta)) for delta in deltas)]
 
 
 def _created(field: int, unix_s: str) -> bytes:
@@ -93,32 +92,7 @@ def _created(field: int, unix_s: str) -> bytes:
     if not unix_s:
         return b""
     whole, _, part = unix_s.partition(".")
-    return _message(field, _number(1, int(whole)) + _number(2, int(part.ljust(9, "0"))))
-
-
-def _text(field: int, text: str) -> bytes:
-    return _message(field, text.encode("utf-8", "replace"))
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | _BYTES) + _varint(len(content)) + content
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _VARINT) + _varint(value)
-
-
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | _DOUBLE) + struct.pack("<d", value)
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return message(field, number(1, int(whole)) + number(2, int(part.ljust(9, "0"))))
 
 
 def _zigzag(value: int) -> int:

@@ -7,12 +7,14 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from qjoule.metrics import exposition, protobuf
 from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample, seconds
-from qjoule.metrics.http import Answer, Bounds, Bucket, HttpServer, Request
+from qjoule.metrics.http import Bounds, Bucket, HttpServer
+from qjoule.metrics.messages import Answer, Request
 
 
 class Pages:
@@ -93,4 +95,5 @@ def warm_up(families: Iterable[Family]) -> None:
     """Runs what a request needs, so that nothing is imported later, when no file can be opened."""
     exposition.content(families, exposition.wanted("text/plain;q=0.5"))
     exposition.content(families, protobuf.PROTOBUF)
-    os.nice(5)
+    with suppress(PermissionError):  # a service's own filter may refuse it
+        os.nice(5)

@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime
 from qjoule.errors import UsageError
 
 #: `metrics`: the page for Prometheus; `view`: the screen; `texts`: statements in either of them;
-#: `control`: nothing yet.
+#: `control`: recordings.
 SCOPES = ("metrics", "view", "texts", "control")
 MAX_TOKENS = 1000
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of JSON for the journal about who was refused. Never waits, and says how many it omits."""
+"""Lines of JSON for the journal: who was refused, and who did what. Never waits, and says how many
+refusals it omits.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ class Audit:
 
     def write(self, what: str, **about: str) -> None:
         """One line, unless there were too many. `about` may be of strangers."""
-        if not self._bucket.take() or not self._is_ready():
+        if not self._bucket.take() or not self.write_surely(what, **about):
             self._omitted += 1
-            return
+
+    def write_surely(self, what: str, **about: str) -> bool:
+        """One line, however many there were before. False: nobody can read it now."""
+        if not self._is_ready():
+            return False
         line = {"audit": what, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         line |= {name: shorten(sanitise(of), _TEXT) for name, of in about.items()}
         if self._omitted:
@@ -38,9 +44,9 @@ class Audit:
         try:
             os.write(self._descriptor, content[:MAX_BYTES])
         except OSError:
-            self._omitted += 1
-        else:
-            self._omitted = 0
+            return False
+        self._omitted = 0
+        return True
 
     def _is_ready(self) -> bool:
         poll = select.poll()

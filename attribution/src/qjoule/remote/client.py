@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks an agent for its snapshot, over one connection that is opened again when it is lost.
+"""Asks an agent for its snapshot or a recording, over one connection that is opened again when it
+is lost.
 
 The agent's bytes are hostile: heads and answers are bounded in size and time, redirects are not
 followed, and nothing but an answer with its length is understood.
@@ -12,6 +13,7 @@ import re
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -26,7 +28,26 @@ MAX_HEAD_BYTES = 16 << 10
 #: For connecting, and for an answer from its request to its last byte.
 ANSWER_S = 15.0
 _PIECE, _WORDS = 1 << 16, 200
+#: A recording may come as slowly as this.
+LEAST_BYTES_PER_S = 50_000
 _TOKEN = re.compile(r"[!-~]{1,4096}")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A request. `size`, `write`: its answer must have so many bytes, and goes there in pieces."""
+
+    path: str
+    method: str = "GET"
+    size: int = 0
+    write: Callable[[bytes], object] | None = None
+
+    @property
+    def patience_s(self) -> float:
+        return ANSWER_S + self.size / LEAST_BYTES_PER_S
+
+
+_SNAPSHOT = _Wanted("/snapshot")
 
 
 @dataclass(frozen=True)
@@ -91,14 +112,29 @@ class Connection:
             ConnectionError: it cannot be reached or is not ready now, and may be later.
             QjouleError: it refuses, or answers what is no answer.
         """
+        return self._once_more(_SNAPSHOT)
+
+    def document(self, path: str) -> bytes:
+        """Another document. Raises as above."""
+        return self._once_more(_Wanted(path)) or b""
+
+    def order(self, path: str) -> None:
+        """Has the agent do something: it may do so also if the answer is lost. Raises as above."""
+        self._asked(_Wanted(path, "POST"))
+
+    def fetch(self, path: str, size: int, write: Callable[[bytes], object]) -> None:
+        """A file of so many bytes, in pieces. Raises as above."""
+        self._asked(_Wanted(path, "GET", size, write))
+
+    def _once_more(self, wanted: _Wanted) -> bytes | None:
         fresh = self._socket is None
         try:
-            return self._asked()
+            return self._asked(wanted)
         except ConnectionError:
             self.close()
             if fresh:
                 raise
-        return self._asked()  # a connection that rested may have been closed
+        return self._asked(wanted)  # a connection that rested may have been closed
 
     def close(self) -> None:
         """From any thread; a read that waits fails then."""
@@ -113,13 +149,13 @@ class Connection:
         self._stopped = True
         self.close()
 
-    def _asked(self) -> bytes | None:
-        until_s = time.monotonic() + ANSWER_S
+    def _asked(self, wanted: _Wanted) -> bytes | None:
+        until_s = time.monotonic() + wanted.patience_s
         try:
             connection = self._socket or self._open()
             connection.settimeout(_left(until_s))
-            connection.sendall(self._request())
-            code, headers, content = self._answer(connection, until_s)
+            connection.sendall(self._request(wanted))
+            code, headers, content = self._answer(connection, until_s, wanted)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             self.close()
             raise ConnectionError(f"{self._address.name}: the connection was closed") from None
@@ -138,9 +174,10 @@ class Connection:
         )
         if code in (429, 503):
             raise ConnectionError(f"{self._address.name}: {words}")
-        if code != 200:
+        if code not in (200, 202):
             raise QjouleError(f"{self._address.name}: refused ({code}): {words}")
-        self._tag = headers.get("etag", "")[:_WORDS]
+        if wanted is _SNAPSHOT:
+            self._tag = headers.get("etag", "")[:_WORDS]
         return content
 
     def _open(self) -> socket.socket:
@@ -157,16 +194,18 @@ class Connection:
         self._socket, self._beyond = connection, b""
         return connection
 
-    def _request(self) -> bytes:
-        lines = ["GET /snapshot HTTP/1.1", f"Host: {self._address.name}"]
+    def _request(self, wanted: _Wanted) -> bytes:
+        lines = [f"{wanted.method} {wanted.path} HTTP/1.1", f"Host: {self._address.name}"]
+        if wanted.method == "POST":
+            lines.append("X-Qjoule: 1")
         if self._token:
             lines.append(f"Authorization: Bearer {self._token}")
-        if self._tag:
+        if self._tag and wanted is _SNAPSHOT:
             lines.append(f"If-None-Match: {self._tag}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
     def _answer(
-        self, connection: socket.socket, until_s: float
+        self, connection: socket.socket, until_s: float, wanted: _Wanted
     ) -> tuple[int, dict[str, str], bytes]:
         found = bytearray(self._beyond)
         while (end := found.find(b"\r\n\r\n")) < 0:
@@ -180,13 +219,24 @@ class Connection:
         pairs = (line.partition(":") for line in rest)
         headers = {name.strip().lower(): of.strip() for name, _, of in pairs}
         length = headers.get("content-length", "")
-        if not re.fullmatch("[0-9]{1,9}", length) or int(length) > MAX_BYTES:
+        is_file = wanted.write is not None and words[1] == "200"
+        most = wanted.size if is_file else MAX_BYTES
+        if not re.fullmatch("[0-9]{1,15}", length) or int(length) > most:
             raise self._wrong("an answer that is too long, or of unknown length")
-        content = found[end + 4 :]
-        while len(content) < int(length):
+        if is_file and int(length) != most:
+            raise self._wrong("a file of another size")
+        content, left = found[end + 4 :], int(length)
+        while len(content) < left:
+            if wanted.write is not None and is_file:
+                wanted.write(bytes(content))
+                left -= len(content)
+                content.clear()
             content += self._more(connection, until_s)
-        self._beyond = bytes(content[int(length) :])
-        return int(words[1]), headers, bytes(content[: int(length)])
+        self._beyond = bytes(content[left:])
+        if wanted.write is not None and is_file:
+            wanted.write(bytes(content[:left]))
+            left = 0
+        return int(words[1]), headers, bytes(content[:left])
 
     def _more(self, connection: socket.socket, until_s: float) -> bytes:
         connection.settimeout(_left(until_s))

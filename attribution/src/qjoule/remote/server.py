@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that listens for other desks: snapshots, metrics and a page, for who may see them.
+"""The process that listens for other desks: snapshots, metrics, a page and orders to record.
 
-It has the files read before it is confined, and shares only memory with the engine. Only `/`, which
-holds no data, is for everybody.
+It has the files read before it is confined. With the engine it shares memory that the engine
+writes, and a socket for orders. Only `/`, which holds no data, is for everybody.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from qjoule.metrics.board import Board
-from qjoule.metrics.http import Answer, Bounds, Bucket, HttpServer, Request
+from qjoule.metrics.http import Bounds, Bucket, HttpServer
+from qjoule.metrics.messages import Answer, Request
 from qjoule.metrics.server import Pages
 from qjoule.metrics.shared import SharedBytes
 from qjoule.remote.access import Holder, Refused, holder_of
 from qjoule.remote.audit import Audit
+from qjoule.remote.recordings import PATH, SCOPE, Recordings
 from qjoule.remote.without_texts import without_texts
 
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 PATHS = ("/", "/snapshot", "/metrics")
+_SCOPES = {"/snapshot": "view", "/metrics": "metrics"}
 _TEXTS = "text"  #: the label with the statement
 _HEAD = struct.Struct("=dd")  #: when it was shown, and when it is stale, by the monotonic clock
 
@@ -64,10 +67,12 @@ class RemoteServer(HttpServer):
         bounds: Bounds,
         *,
         page: tuple[bytes, Sequence[str]],
+        recordings: Recordings | None = None,
         tls: ssl.SSLContext | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        super().__init__(listening, bounds, tls=tls, keeps=True)
+        super().__init__(listening, bounds, tls=tls, keeps=True, posts=True)
+        self._recordings = recordings
         self._board, self._access, self._audit, self._now = boards[0], access, audit, now
         self._metrics = Pages(boards[1])
         self._page, self._page_headers = page
@@ -80,7 +85,7 @@ class RemoteServer(HttpServer):
         self._full = self._bare = b""
 
     def respond(self, request: Request) -> Answer:
-        if request.path == "/":
+        if request.path == "/" and not request.posts:
             if not self._strangers.take():
                 return _too_many()
             return Answer(200, HTML, self._page, tuple(self._page_headers))
@@ -91,17 +96,30 @@ class RemoteServer(HttpServer):
         return self._serve(request, holder) if self._known.take() else _too_many()
 
     def _serve(self, request: Request, holder: Holder) -> Answer:
-        if request.path not in PATHS:
-            return Answer(404, content=b"there are /, /snapshot and /metrics\n")
-        scope = "view" if request.path == "/snapshot" else "metrics"
+        of_recordings = request.path == PATH or request.path.startswith(f"{PATH}/")
+        if request.path not in PATHS and not of_recordings:
+            return Answer(404, content=b"there are /, /snapshot, /metrics and /recordings\n")
+        scope = SCOPE if of_recordings else _SCOPES.get(request.path, "view")
         if scope not in holder.scopes:
             why = f"without the scope {scope}"
             self._audit.write("refused", why=why, name=holder.name, **_about(request))
             return Answer(403, content=f"this token is {why}\n".encode())
-        if scope == "view":
-            return self._snapshot(request, with_texts="texts" in holder.scopes)
+        if of_recordings:
+            return self._of_recordings(request, holder)
+        if request.posts:
+            return Answer(405, content=b"only GET\n")
+        return self._shown(request, with_texts="texts" in holder.scopes)
+
+    def _of_recordings(self, request: Request, holder: Holder) -> Answer:
+        if self._recordings is None:
+            return Answer(404, content=b"this agent runs without --recordings\n")
+        return self._recordings.respond(request, holder)
+
+    def _shown(self, request: Request, *, with_texts: bool) -> Answer:
+        if request.path == "/snapshot":
+            return self._snapshot(request, with_texts=with_texts)
         self._metrics.refresh()
-        hidden = "" if "texts" in holder.scopes else _TEXTS
+        hidden = "" if with_texts else _TEXTS
         return self._metrics.metrics(request.headers.get("accept", ""), (), without=hidden)
 
     def _holder(self, request: Request) -> Holder:

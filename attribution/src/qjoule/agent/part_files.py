@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store's files: read with suspicion, written as a whole, removed oldest first.
+
+Files are not synced: each sync would make a database on the same disk wait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from qjoule.fleet.encoding import parquet
+from qjoule.fleet.layout import (
+    CLOSED_KEY,
+    HOURLY,
+    SAMPLES,
+    VERSION_KEY,
+    Part,
+    decoded,
+    part_at,
+    unreadable,
+)
+from qjoule.fleet.schema import ROWS, as_written_now
+from qjoule.trace.arrow import pc, pq
+from qjoule.trace.durable import write_whole
+
+_DAMAGED = ".damaged"
+_DAY = re.compile(r"date=\d{4}-\d\d-\d\d\Z", re.ASCII)
+
+
+class Found(NamedTuple):
+    """A part's key-value metadata and rows; none of either if there is no (sound) part."""
+
+    metadata: dict[str, str]
+    rows: pa.Table
+
+    @property
+    def closed(self) -> bool:
+        return self.metadata.get(CLOSED_KEY) == "1"
+
+
+class PartFiles:
+    """`damaged`: number of files that were put aside. Methods raise `OSError`."""
+
+    def __init__(self, root: Path, host_id: str) -> None:
+        self.root, self._host_id = root, host_id
+        self.damaged = 0
+
+    def path(self, part: Part) -> Path:
+        return self.root / part.path
+
+    def old(self, part: Part) -> Path:
+        """Where an agent of schema 1 wrote it."""
+        return self.root / replace(part, host_id="").path
+
+    def rows(self, path: Path, schema: pa.Schema = ROWS) -> Found:
+        """With the columns of `schema`. What cannot be read is put aside."""
+        found = self.read(path)
+        nothing = Found({}, schema.empty_table())
+        if found is None:
+            return nothing
+        metadata = decoded(found.schema.metadata)
+        try:
+            if unreadable(metadata.get(VERSION_KEY)):
+                raise ValueError
+            rows = as_written_now(found, schema)
+        except (pa.ArrowException, ValueError):
+            self.put_aside(path)
+            return nothing
+        known = pc.fill_null(rows["host_id"], self._host_id)
+        rows = rows.set_column(schema.get_field_index("host_id"), schema.field("host_id"), known)
+        return Found(metadata, rows)
+
+    def metadata(self, path: Path) -> dict[str, str] | None:
+        """Its key-value metadata; None if it had to be put aside."""
+        try:
+            return decoded(pq.read_metadata(path).metadata)
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException, ValueError):
+            self.put_aside(path)
+            return None
+
+    def read(self, path: Path) -> pa.Table | None:
+        """A file's table; None if there is none, or it had to be put aside."""
+        try:
+            if not path.exists():
+                return None
+            return pq.ParquetFile(path).read()
+        except (OSError, pa.ArrowException, ValueError):
+            self.put_aside(path)
+            return None
+
+    def write(
+        self,
+        part: Part,
+        rows: pa.Table,
+        *,
+        closed: bool = False,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`more`: further metadata."""
+        path = self.path(part)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        content = parquet(rows, part.metadata(closed=closed) | dict(more), closed=closed)
+        write_whole(path, content, durable=False)
+
+    def put_aside(self, path: Path) -> None:
+        self.damaged += 1
+        with suppress(OSError):
+            path.replace(path.with_name(path.name + _DAMAGED))
+
+    def parts(self, table: str) -> Iterator[Part]:
+        """The hourly parts that are there, oldest first."""
+        for path, _ in self.sizes((table,)):
+            part = part_at(path.relative_to(self.root).as_posix())
+            if part is not None:
+                yield part
+
+    def sizes(self, tables: tuple[str, ...] = (*HOURLY, SAMPLES)) -> list[tuple[Path, int]]:
+        """Hourly files and their bytes, oldest first, damaged ones too.
+
+        Other files are not ours to remove.
+        """
+        found: list[tuple[Any, Path, int]] = []
+        for table in tables:
+            with suppress(FileNotFoundError):
+                days = [one for one in (self.root / table).iterdir() if _DAY.match(one.name)]
+                for day in days:
+                    for path in day.glob("host=*/hour-??*.parquet*"):
+                        order = (day.name, path.name[: len("hour-00")], table)
+                        found.append((order, path, path.stat().st_size))
+        return [(path, size) for _, path, size in sorted(found)]
+
+    def remove(self, path: Path) -> None:
+        """With directories that are then empty."""
+        path.unlink(missing_ok=True)
+        for directory in (path.parent, path.parent.parent):
+            with suppress(OSError):  # it is not empty
+                directory.rmdir()

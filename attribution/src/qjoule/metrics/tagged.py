@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters of queries by the value of one tag that applications send, such as their tenant.
+
+Clients choose the values, so the series of each server are bounded, as those of statements are. The
+counters begin at 0 with each process of the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from qjoule.metrics.admission import Admission
+from qjoule.metrics.counters import RETIRED, Limits
+from qjoule.metrics.families import Family, Sample, decimal, seconds
+from qjoule.metrics.interval import OTHER, energies_of, safe
+from qjoule.model.result import Attribution
+
+
+class Tagged(NamedTuple):
+    """Queries on one server with one value of the tag."""
+
+    server: str
+    value: str
+
+
+@dataclass(slots=True)
+class _Series:
+    created_s: float
+    energy_nj: int = 0
+    cpu_ns: int = 0
+    calls: int = 0
+
+    def add(self, other: _Series) -> None:
+        self.energy_nj += other.energy_nj
+        self.cpu_ns += other.cpu_ns
+        self.calls += other.calls
+
+
+@dataclass
+class TagCounters:
+    """Sums by the values of the tag `key`. `limits`: values of each server with a series, and how
+    long one keeps it unseen."""
+
+    key: str
+    limits: Limits
+    _series: dict[Tagged, _Series] = field(default_factory=dict)
+    _admitted: dict[str, Admission[str]] = field(default_factory=dict)  #: values, by server
+
+    def take(self, found: Attribution, now_s: float, wall_s: float) -> None:
+        """Adds an interval whose rows are by `tag:KEY`. `now_s`: the stream's time, `wall_s`: Unix
+        time, for new series."""
+        sums = self._sums(found, wall_s)
+        by_server: dict[str, dict[str, int]] = {server: {} for server in self._admitted}
+        for one, spent in sums.items():
+            by_server.setdefault(one.server, {})[one.value] = spent.energy_nj
+        for server, weights in by_server.items():
+            self._settle(server, weights, now_s, wall_s)
+        for one, spent in sums.items():
+            known = one.value in self._of_server(one.server)
+            self._of(one if known else one._replace(value=OTHER), wall_s).add(spent)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Applies from the next interval on."""
+        self.limits = limits
+        for values in self._admitted.values():
+            values.limit, values.lifetime_s = limits.shapes, limits.lifetime_s
+
+    def families(self) -> Iterator[Family]:
+        found = [
+            (
+                (("server", one.server), ("key", self.key), ("value", one.value)),
+                series,
+                seconds(series.created_s),
+            )
+            for one, series in sorted(self._series.items())
+        ]
+        yield Family(
+            "qjoule_tag_joules",
+            "counter",
+            "Energy of queries by the value of a tag that applications send.",
+            "joules",
+            [Sample(labels, decimal(one.energy_nj), at) for labels, one, at in found],
+        )
+        yield Family(
+            "qjoule_tag_cpu_seconds",
+            "counter",
+            "CPU time of queries by the value of a tag.",
+            "seconds",
+            [Sample(labels, decimal(one.cpu_ns), at) for labels, one, at in found],
+        )
+        yield Family(
+            "qjoule_tag_calls",
+            "counter",
+            "Executions by the value of a tag.",
+            samples=[Sample(labels, str(one.calls), at) for labels, one, at in found],
+        )
+
+    def _sums(self, found: Attribution, wall_s: float) -> dict[Tagged, _Series]:
+        sums: dict[Tagged, _Series] = {}
+        rows, energy_nj, beyond_nj = energies_of(found)
+        for row, nj in zip(rows, energy_nj, strict=True):
+            if row.kind == "queries":
+                one = Tagged(safe(row.server), safe(row.keys.get(f"tag:{self.key}", OTHER)))
+                series = sums.setdefault(one, _Series(wall_s))
+                series.add(_Series(wall_s, nj, row.cpu_ns, row.calls))
+        if beyond_nj:
+            sums.setdefault(Tagged("", OTHER), _Series(wall_s)).energy_nj += beyond_nj
+        return sums
+
+    def _settle(self, server: str, weights: dict[str, int], now_s: float, wall_s: float) -> None:
+        weights.pop(OTHER, None)
+        gone: Sequence[str] = self._of_server(server).admit(weights, now_s)
+        for value in gone:
+            series = self._series.pop(Tagged(server, value), None)
+            if series is not None:
+                self._of(Tagged(server, RETIRED), wall_s).add(series)
+
+    def _of_server(self, server: str) -> Admission[str]:
+        if server not in self._admitted:
+            self._admitted[server] = Admission(self.limits.shapes, self.limits.lifetime_s)
+        return self._admitted[server]
+
+    def _of(self, one: Tagged, wall_s: float) -> _Series:
+        return self._series.setdefault(one, _Series(wall_s))

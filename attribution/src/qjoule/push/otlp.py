@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OTLP over HTTP, by OpenTelemetry's SDK: families as its metrics, with its names where it has any.
+
+Semantic conventions 1.37: hardware metrics (`hw.energy`, `hw.host.energy`), database attributes
+(`db.system.name`, `db.namespace`, `db.query.summary`). What they lack is called `qjoule.*`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from qjoule import __version__
+from qjoule.errors import QjouleError
+from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
+from qjoule.push.pusher import Outcome, Result
+from qjoule.servers.registered import system_name
+from qjoule.servers.shapes import summary_of
+
+_TIMEOUT_S = 10.0
+_BOUNDS_S = tuple(float(edge) for edge in EDGES_S)
+#: What a domain of RAPL is, as `hw.type` says it.
+_HARDWARE = {"dram": "memory", "package": "cpu", "core": "cpu", "uncore": "cpu"}
+_UNITS = {"joules": "J", "seconds": "s", "bytes": "By", "ratio": "1"}
+#: qjoule's own names of a query's metrics, and what they count.
+_QUERIES = {
+    "qjoule_query_joules": ("qjoule.query.energy", "J"),
+    "qjoule_query_cpu_seconds": ("qjoule.query.cpu.time", "s"),
+    "qjoule_query_calls": ("qjoule.query.calls", "{call}"),
+    "qjoule_query_errors": ("qjoule.query.errors", "{query}"),
+    "qjoule_query_rows": ("qjoule.query.rows", "{row}"),
+    "qjoule_query_latency_seconds": ("qjoule.query.duration", "s"),
+}
+_ATTRIBUTES = {"database": "db.namespace", "server": "qjoule.server"}
+
+
+@dataclass(frozen=True)
+class _About:
+    """What the info families say: by server its kind, by (server, fingerprint) its summary."""
+
+    systems: Mapping[str, str]
+    summaries: Mapping[tuple[str, str], str]
+
+
+class Otlp:
+    """`host`: the resource's `host.name`. Raises QjouleError without the SDK."""
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str], host: str, ca: str = "") -> None:
+        try:
+            import requests  # noqa: PLC0415 (optional, and slow to import)
+            from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+                metric_exporter,
+            )
+        except ImportError:
+            raise QjouleError(
+                "OpenTelemetry is not installed: pip install 'qjoule[push]'"
+            ) from None
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the tally says it
+        session = requests.Session()
+        session.trust_env = False  # no proxies of the environment
+        session.max_redirects = 0  # headers go nowhere else
+        self._exporter = metric_exporter.OTLPMetricExporter(
+            endpoint=endpoint,
+            headers=dict(headers),
+            timeout=_TIMEOUT_S,
+            certificate_file=ca or None,
+            session=session,
+        )
+        self._host = host
+        self._summary: dict[tuple[str, str], str] = {}  #: by kind and text
+
+    def send(self, families: Sequence[Family], unix_s: float) -> Result:
+        from opentelemetry.sdk.metrics.export import MetricExportResult  # noqa: PLC0415
+
+        try:
+            done = self._exporter.export(
+                self.metrics_data(families, unix_s), timeout_millis=_TIMEOUT_S * 1000
+            )
+        except Exception:  # of requests, urllib3 or the SDK: none may end the process
+            return Result(Outcome.FAILED)
+        sent = done is MetricExportResult.SUCCESS
+        return Result(Outcome.SENT if sent else Outcome.FAILED)
+
+    def metrics_data(self, families: Sequence[Family], unix_s: float) -> Any:
+        """The SDK's `MetricsData` of families at a Unix time."""
+        from opentelemetry.sdk.metrics import export  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+
+        resource = Resource(
+            {"service.name": "qjoule", "service.version": __version__, "host.name": self._host}
+        )
+        about = self._about(families)
+        unix_ns = round(unix_s * 1e9)
+        metrics = [
+            metric
+            for family in families
+            if family.kind != "info"
+            for metric in _metrics(family, about, unix_ns)
+        ]
+        scope = export.ScopeMetrics(InstrumentationScope("qjoule", __version__), metrics, "")
+        return export.MetricsData([export.ResourceMetrics(resource, [scope], "")])
+
+    def _about(self, families: Sequence[Family]) -> _About:
+        infos = {one.name: one.samples for one in families if one.kind == "info"}
+        systems: dict[str, str] = {}
+        for sample in infos.get("qjoule_server", ()):
+            labels = dict(sample.labels)
+            systems[labels["server"]] = labels["kind"]
+        summaries: dict[tuple[str, str], str] = {}
+        for sample in infos.get("qjoule_query", ()):
+            labels = dict(sample.labels)
+            kind = systems.get(labels["server"], "")
+            if text := labels.get("text", ""):
+                key = labels["server"], labels["fingerprint"]
+                summaries[key] = self._summarised(kind, text)
+        return _About({one: system_name(of) for one, of in systems.items()}, summaries)
+
+    def _summarised(self, kind: str, text: str) -> str:
+        if (kind, text) not in self._summary:
+            if len(self._summary) > 10_000:
+                self._summary.clear()
+            self._summary[kind, text] = summary_of(kind, text)
+        return self._summary[kind, text]
+
+
+def _metrics(family: Family, about: _About, unix_ns: int) -> Iterator[Any]:
+    from opentelemetry.sdk.metrics import export  # noqa: PLC0415
+
+    points: dict[tuple[str, str], list[Any]] = {}
+    for sample in family.samples:
+        name, unit, attributes = _named(family, sample.labels, about)
+        point = _point(family, sample, attributes, unix_ns)
+        points.setdefault((name, unit), []).append(point)
+    cumulative = export.AggregationTemporality.CUMULATIVE
+    make: Callable[[list[Any]], Any] = {
+        "counter": lambda found: export.Sum(found, cumulative, is_monotonic=True),
+        "histogram": lambda found: export.Histogram(found, cumulative),
+    }.get(family.kind, export.Gauge)
+    for (name, unit), found in points.items():
+        yield export.Metric(name, family.help, unit, make(found))
+
+
+def _named(family: Family, labels: Labels, about: _About) -> tuple[str, str, dict[str, str]]:
+    """The metric that a sample belongs to, its unit, and the sample's attributes."""
+    given = dict(labels)
+    if family.name == "qjoule_node_joules":
+        domain = given["domain"]
+        attributes = {"hw.id": domain, "qjoule.grade": given["grade"]}
+        if domain == "psys":
+            return "hw.host.energy", "J", attributes
+        if domain in _HARDWARE:
+            attributes["hw.type"] = _HARDWARE[domain]
+            return "hw.energy", "J", attributes
+        return "qjoule.domain.energy", "J", attributes
+    server = given.get("server", "")
+    attributes = {_ATTRIBUTES.get(name, f"qjoule.{name}"): of for name, of in labels if of}
+    if system := about.systems.get(server):
+        attributes["db.system.name"] = system
+    if family.name not in _QUERIES:
+        name = "qjoule." + family.name.removeprefix("qjoule_").replace("_joules", "_energy")
+        return name, _UNITS.get(family.unit, "1"), attributes
+    if summary := about.summaries.get((server, given.get("fingerprint", ""))):
+        attributes["db.query.summary"] = summary
+    return *_QUERIES[family.name], attributes
+
+
+def _point(family: Family, sample: Sample, attributes: Mapping[str, str], unix_ns: int) -> Any:
+    from opentelemetry.sdk.metrics import export  # noqa: PLC0415
+
+    began_ns = round(float(sample.created) * 1e9) if sample.created else 0
+    if family.kind != "histogram":
+        value = int(sample.value) if sample.value.isdigit() else float(sample.value)
+        return export.NumberDataPoint(attributes, began_ns, unix_ns, value)
+    below = [0, *sample.buckets, sample.count]
+    counts = [after - before for before, after in pairwise(below)]
+    unknown: Any = None  # no smallest, no largest
+    total = sample.count, float(sample.value)
+    return export.HistogramDataPoint(
+        attributes, began_ns, unix_ns, *total, counts, _BOUNDS_S, unknown, unknown
+    )
