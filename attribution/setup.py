@@ -31,8 +31,8 @@ setup(
         extension(
             "qjoule.model._sweep",
             "sweep",
-            "module functions rows sweep events tails ends entries",
-            "functions rows sweep events ends entries",
+            "module columns functions rows sweep events tails ends entries state",
+            "columns functions rows sweep events ends entries",
         ),
         extension(
             "qjoule.shapes._shapes",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import signal
@@ -13,6 +12,7 @@ from types import TracebackType
 
 import click
 
+from qjoule.commands.lazy_group import LazyGroup
 from qjoule.errors import QjouleError, UsageError
 
 #: Command name to the module in ``qjoule.commands`` that holds its ``command``.
@@ -27,6 +27,9 @@ COMMANDS = {
     "report": "report",
     "top": "top",
     "agent": "agent",
+    "samples": "samples",
+    "ship": "ship",
+    "fleet": "fleet",
     "calibrate": "calibrate",
     "learn": "learn",
     "run": "run",
@@ -40,22 +43,10 @@ _FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module only when it is used: `qjoule --help` stays fast."""
+class Commands(LazyGroup):
+    """All commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's interface)
-        return list(COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        cmd_name: str,
-    ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"qjoule.commands.{COMMANDS[cmd_name]}")
-        command: click.Command = module.command
-        return command
+    modules = COMMANDS
 
 
 def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
@@ -68,7 +59,7 @@ def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> No
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Commands,
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
-from qjoule.agent.config import KEYS, load
+from qjoule.agent.config import KEYS, Config, load
+from qjoule.agent.config_values import toml
+from qjoule.agent.files import write_files
 from qjoule.agent.notify import Manager
 from qjoule.agent.small import keep_small
 from qjoule.commands.agent_listeners import start_listeners
+from qjoule.commands.agent_pushers import start_pushers
+from qjoule.commands.keep_options import LEAST_S
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
 from qjoule.remote.access import new_token
@@ -29,6 +34,8 @@ Examples:
   qjoule agent --config agent.toml --check
   sudo qjoule agent --config agent.toml
   curl http://127.0.0.1:9779/metrics
+  qjoule agent --files /tmp/qjoule
+  sudo qjoule agent --recordings /var/lib/qjoule/recordings
   qjoule agent --token anna --scopes view,texts --days 90
 """,
 )
@@ -47,8 +54,22 @@ Examples:
     metavar="PID",
     help="Only this server; any process may be named. Repeatable.",
 )
+@click.option(
+    "--recordings",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take recordings here: the flight recorder's, and those that a desk orders. What follows "
+    "-- are further options of each, as of `qjoule record`.",
+)
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @click.option("--example", is_flag=True, help="Print a configuration with every key.")
+@click.option(
+    "--files",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Write the service for systemd, Prometheus rules and Grafana dashboards.",
+)
 @click.option("--token", metavar="NAME", help="Make a token for another desk, and its line.")
 @click.option(
     "--scopes",
@@ -65,15 +86,19 @@ Examples:
     metavar="N",
     help="With --token: how long it is valid.",
 )
+@click.argument("record_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 def command(
     *,
     path: Path | None,
     pids: tuple[int, ...],
+    recordings: Path | None,
     check: bool,
     example: bool,
+    directory: Path | None,
     token: str | None,
     scopes: str,
     days: int,
+    record_options: tuple[str, ...],
 ) -> int:
     """Trace this machine's servers for as long as it runs, as a service does.
 
@@ -82,6 +107,10 @@ def command(
     if example:
         click.echo(example_text(), nl=False)
         return 0
+    if directory is not None:
+        for file in write_files(directory):
+            click.echo(file)
+        return 0
     if token is not None:
         return _make_token(token, scopes, days)
     path = None if path is None else path.absolute()
@@ -89,13 +118,30 @@ def command(
     if check:
         say(f"{path or 'the default configuration'}: ok")
         return 0
+    _check_recordings(config, recordings, record_options)
     root_part().need("the agent")
     keep_small()
     manager = Manager.of_environment(root_part().notify)
-    listeners = start_listeners(config)
+    listeners = start_listeners(config, recordings)
+    listeners.pushed = start_pushers(config, listeners, time.time())
     from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening processes stay small)
 
     return run(config, lambda: load(path), manager, listeners, pids=pids)
+
+
+def _check_recordings(config: Config, directory: Path | None, options: tuple[str, ...]) -> None:
+    """Raises `UsageError` for what could not be recorded."""
+    flight_s = config.whole("recordings.flight_s")
+    if directory is None:
+        if options or flight_s:
+            raise UsageError("recordings.flight_s and what follows -- need --recordings DIR")
+        return
+    if not directory.is_absolute():
+        raise UsageError("--recordings must be an absolute path")
+    if 0 < flight_s < LEAST_S:
+        raise UsageError(f"recordings.flight_s must be 0, or {LEAST_S:g} at least")
+    if options[:1] and (not options[0].startswith("-") or "--" in options):
+        raise UsageError("what follows -- must be options of `qjoule record`, and no program")
 
 
 def _make_token(name: str, scopes: str, days: int) -> int:
@@ -119,8 +165,6 @@ def example_text() -> str:
         if (of := name.partition(".")[0]) != section:
             lines += ["" if not section else "\n", f"[{of}]\n"]
             section = of
-        value = key.default
-        text = f'"{value}"' if isinstance(value, str) else str(value).lower()
         choices = f": {', '.join(key.choices)}" if key.choices else ""
-        lines.append(f"# {key.about}{choices}\n{name.partition('.')[2]} = {text}\n")
+        lines.append(f"# {key.about}{choices}\n{name.partition('.')[2]} = {toml(key.default)}\n")
     return "".join(lines)

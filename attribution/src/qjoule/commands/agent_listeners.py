@@ -7,21 +7,28 @@ They are started before the engine opens or imports anything else.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qjoule.agent.config import Config, address
+from qjoule.agent.config import Config
+from qjoule.agent.config_values import address
 from qjoule.errors import QjouleError, UsageError
 from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
 from qjoule.metrics.server import MetricsServer, warm_up
+from qjoule.metrics.shared import SharedBytes
+from qjoule.push.pusher import Tally
 from qjoule.remote import server as remote
 from qjoule.remote.access import read_tokens, scopes_of
 from qjoule.remote.audit import Audit
+from qjoule.remote.control import EngineEnd, ListenerEnd, both_ends
 from qjoule.remote.page import page
+from qjoule.remote.recordings import Recordings
 from qjoule.remote.server import Access, RemoteServer, SnapshotBoard
 from qjoule.remote.tls import read_secret, server_context
 from qjoule.root_part.reader_filter import confine_listener
@@ -29,20 +36,38 @@ from qjoule.session.helper import FIRST, fork_helper
 
 _READY, _READY_S, _MAX_WORDS = b"ready", 20.0, 4000
 _STDERR = 2
+_OPEN_FILES = 4096
 
 
 @dataclass
 class Listeners:
-    """What they show, and their pids by what they do."""
+    """What they show, their pids by what they do, and what was sent to others."""
 
     board: Board | None = None
     remote: SnapshotBoard | None = None
     processes: dict[str, int] = field(default_factory=dict)
+    pushed: Sequence[Tally] = ()
+    directory: Path | None = None  #: for recordings
+    control: Control | None = None
 
 
-def start_listeners(config: Config) -> Listeners:
-    """Raises `QjouleError` if one cannot listen, or has no use of its files."""
-    found = Listeners()
+@dataclass
+class Control:
+    """What the engine and the process for other desks have of recordings."""
+
+    board: SharedBytes = field(default_factory=SharedBytes)
+    ends: tuple[socket.socket, socket.socket] = field(default_factory=both_ends)
+
+    @property
+    def engine(self) -> EngineEnd:
+        return EngineEnd(self.ends[0])
+
+
+def start_listeners(config: Config, recordings: Path | None = None) -> Listeners:
+    """Raises `QjouleError` if one cannot listen, or has no use of its files. `recordings`: the
+    directory for them.
+    """
+    found = Listeners(directory=recordings)
     is_remote = config.remote_listen is not None
     if config.flag("metrics.enabled") or is_remote:
         found.board = Board()
@@ -55,7 +80,9 @@ def start_listeners(config: Config) -> Listeners:
     if is_remote:
         assert found.board is not None
         found.remote = SnapshotBoard()
-        found.processes["remote"] = _start_remote(config, (found.remote, found.board))
+        found.control = None if recordings is None else Control()
+        boards = (found.remote, found.board)
+        found.processes["remote"] = _start_remote(config, boards, found.control)
     return found
 
 
@@ -85,7 +112,10 @@ def _warm_up() -> None:
     warm_up([Family("qjoule_build", "info", "", samples=[Sample((("version", ""),), "1")])])
 
 
-def _start_remote(config: Config, boards: tuple[SnapshotBoard, Board]) -> int:
+_Boards = tuple[SnapshotBoard, Board]
+
+
+def _start_remote(config: Config, boards: _Boards, control: Control | None) -> int:
     """Starts the process for other desks, and waits until it has read its files.
 
     The key and the tokens are read there, so the engine never has them.
@@ -93,9 +123,12 @@ def _start_remote(config: Config, boards: tuple[SnapshotBoard, Board]) -> int:
     says, told = os.pipe()
     try:
         with _listening(config, "remote.listen") as listening:
-            kept = (listening.fileno(), told, _STDERR)
-            pid = fork_helper(lambda: _serve_remote(config, boards), kept)
+            ours = () if control is None else (control.ends[1].fileno(),)
+            kept = (listening.fileno(), told, _STDERR, *ours)
+            pid = fork_helper(lambda: _serve_remote(config, boards, control), kept)
         os.close(told)
+        if control is not None:
+            control.ends[1].close()
         told = -1
         words = b""
         while select.select([says], [], [], _READY_S)[0] and (part := os.read(says, _MAX_WORDS)):
@@ -109,11 +142,13 @@ def _start_remote(config: Config, boards: tuple[SnapshotBoard, Board]) -> int:
     return pid
 
 
-def _serve_remote(config: Config, boards: tuple[SnapshotBoard, Board]) -> None:
+def _serve_remote(config: Config, boards: _Boards, control: Control | None) -> None:
     """The whole life of the process for other desks."""
     told = FIRST + 1
     try:
-        server = _remote_server(config, boards)
+        if control is not None:
+            _allow_files()
+        server = _remote_server(config, boards, control)
         _warm_up()
         remote.warm_up()
         confine_listener()
@@ -125,7 +160,14 @@ def _serve_remote(config: Config, boards: tuple[SnapshotBoard, Board]) -> None:
     server.serve()
 
 
-def _remote_server(config: Config, boards: tuple[SnapshotBoard, Board]) -> RemoteServer:
+def _allow_files() -> None:
+    """Open files of all recordings."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _remote_server(config: Config, boards: _Boards, control: Control | None) -> RemoteServer:
     tokens, ca = config.text("remote.token_file"), config.text("remote.client_ca")
     try:
         scopes = scopes_of(config.text("remote.client_scopes"))
@@ -137,12 +179,17 @@ def _remote_server(config: Config, boards: tuple[SnapshotBoard, Board]) -> Remot
     if certificate:
         key = config.text("remote.tls_key")
         tls = server_context(certificate, key, ca, needs_certificate=not tokens)
+    audit, recordings = Audit(FIRST + 2), None
+    if control is not None:
+        end = ListenerEnd(socket.socket(fileno=FIRST + 3))
+        recordings = Recordings(end, control.board, audit)
     return RemoteServer(
         socket.socket(fileno=FIRST),
         boards,
         Access(holders, scopes if ca else frozenset()),
-        Audit(FIRST + 2),
+        audit,
         _bounds(config, "remote"),
         page=page(),
+        recordings=recordings,
         tls=tls,
     )

@@ -17,16 +17,19 @@ from qjoule.agent.budget import Controller, Shed
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
+from qjoule.agent.recordings import Limits as RecordingLimits
+from qjoule.agent.recordings import Order, Recording, Recordings, made
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
 from qjoule.agent.store import Store
 from qjoule.commands.agent_listeners import Listeners
 from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
-from qjoule.engine.live_groups import PER_SERVER
+from qjoule.engine.live_groups import PER_SERVER, TAG, per_tag
 from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
 from qjoule.machine.in_force import for_machine
+from qjoule.metrics.tagged import TagCounters
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
@@ -63,10 +66,11 @@ def run(
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.remote
     )
+    service.pushed = listeners.pushed
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
     try:
-        _trace_servers(service, pids)
+        _trace_servers(service, listeners, pids)
     finally:
         # Also if the tracer failed: what was counted until then is true.
         manager.stopping()
@@ -74,16 +78,47 @@ def run(
     return START_AGAIN if service.starts_again else 0
 
 
-def _trace_servers(service: Service, pids: Collection[int]) -> None:
+def _recordings(config: Config, listeners: Listeners, level: int) -> Recordings | None:
+    """Those beside the agent, if there is a directory for them. Raises `QjouleError`.
+
+    The flight recorder has a record of each query, so it is the first to be left out.
+    """
+    directory = listeners.directory
+    if directory is None:
+        return None
+
+    def ask(which: Recording, order: Order, number: int = 0, seconds: int = 0) -> tuple[bool, int]:
+        return root_part().recording(directory, which, order, number, seconds)
+
+    whole, control = config.whole, listeners.control
+    limits_of_them = RecordingLimits(
+        *(whole("recordings.seconds"), whole("recordings.kept")),
+        0 if level else whole("recordings.flight_s"),
+    )
+    found = Recordings(made(directory), ask, limits_of_them, say)
+    if control is not None:
+        found.end, found.board = control.engine, control.board
+    return found
+
+
+def _trace_servers(service: Service, listeners: Listeners, pids: Collection[int]) -> None:
     config = service.config
     service.controller = _controller(service)
     service.level = level = service.handed.shed.level
-    targets = _targets(config, pids, probes=level < 2)
+    service.recordings = _recordings(config, listeners, level)
+    # What the kernel side reads of tags is left out first, with what else a level leaves out.
+    tag = "" if level else config.text("tracing.tag")
+    summed = () if level else config.tags
+    if tag:
+        service.tags = TagCounters(tag, limits(config))
+    targets = _targets(config, pids, probes=level < 2, client_tags=bool(tag or summed))
     settings = Settings(
         Mode.LIVE,
         window_ms=COARSE_WINDOW_MS if level else WINDOW_MS,
         energy=config.text("tracing.energy"),
         counters=config.flag("tracing.counters") and not level,
+        client_tags=bool(tag or summed),
+        samples=_samples(config, level),
     )
     with tracing(targets, settings, applications=Applications.ALL) as running:
         service.processes["tracer"] = running.tracer.pid
@@ -94,6 +129,12 @@ def _trace_servers(service: Service, pids: Collection[int]) -> None:
             service.rollups.start()
         with _signals(service, running.tracer.stop):
             _trace(service, targets, running)
+
+
+def _samples(config: Config, level: int) -> int:
+    """Queries to draw of each statement. From level 1 on there is the certain one, and few more."""
+    wanted = config.whole("store.samples") if config.flag("store.enabled") else 0
+    return min(wanted, 1) if level else wanted
 
 
 def _ran() -> tuple[Ran, int]:
@@ -112,7 +153,9 @@ def _controller(service: Service) -> Controller | None:
     return Controller(limit, service.handed.shed)
 
 
-def _targets(config: Config, pids: Collection[int], *, probes: bool = True) -> Targets:
+def _targets(
+    config: Config, pids: Collection[int], *, probes: bool = True, client_tags: bool = False
+) -> Targets:
     """The servers of this machine; without `probes`, by sockets where that is possible.
 
     Without any server, only the machine is measured; once one runs, the agent starts again.
@@ -124,6 +167,7 @@ def _targets(config: Config, pids: Collection[int], *, probes: bool = True) -> T
         generic=config.flag("tracing.generic"),
         follow=config.flag("tracing.follow"),
         ids=config.flag("tracing.ids"),
+        client_tags=client_tags,
     )
     try:
         targets = find_targets(wanted) if probes else _without_probes(wanted)
@@ -152,6 +196,8 @@ def _trace(service: Service, targets: Targets, running: Tracing) -> None:
     running.watch.learnt.append(servers.append)
     if running.unheard:
         say(running.unheard)
+    by_tag = () if service.tags is None else (TAG + service.tags.key,)
+    also = (*by_tag, *(() if service.level else map(per_tag, config.tags)))
     source = StreamSource(
         TickingStream(running.stream, service.tick),
         fingerprint,
@@ -163,10 +209,13 @@ def _trace(service: Service, targets: Targets, running: Tracing) -> None:
         reports=running.tags,
         watch=running.watch,
         ids=targets.ids if config.flag("tracing.ids") else None,
-        groups=(PER_SERVER,),
+        client_tags=bool(also),
+        samples=_samples(config, service.level) > 0,
+        groups=(PER_SERVER, *also),
         refresh_s=REFRESH_S,
     )
-    controls = Controls(config.number("tracing.interval_s"), PER_SERVER, totals=False)
+    interval_s = config.number("tracing.interval_s")
+    controls = Controls(interval_s, PER_SERVER, totals=False, also=also)
     names = targets.names or "no server"
     continued = "; counters go on" if service.handed.continued else ""
     say(f"tracing {names}{continued}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options with which `top` watches an agent elsewhere."""
+"""The options with which `top` and `record` use an agent elsewhere."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from qjoule.errors import UsageError
-from qjoule.remote.client import Connection, address_of, checked_token
-from qjoule.remote.source import RemoteSource
-from qjoule.remote.tls import client_context, read_secret
-from qjoule.snapshots import SnapshotSource
+
+if TYPE_CHECKING:
+    from qjoule.remote.client import Connection
+    from qjoule.snapshots import SnapshotSource
 
 TOKEN = "QJOULE_TOKEN"
-#: Other options of `top` that are of use; the rest is the agent's configuration.
-_OF_USE = frozenset({"batch", "snapshots", "as_json", "as_csv", "limit"})
+#: Options of `top` that are of use; the rest is the agent's configuration.
+TOP = frozenset({"batch", "snapshots", "as_json", "as_csv", "limit"})
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,15 @@ class Desk:
     certificate: str
     key: str
 
-    def check(self, context: click.Context) -> None:
-        """Raises `UsageError` for options that an agent elsewhere does not follow."""
+    def check(self, context: click.Context, of_use: frozenset[str] = TOP) -> None:
+        """Raises `UsageError` for options that an agent elsewhere does not follow.
+
+        `of_use`: those of the command that it follows, beside these.
+        """
         for parameter in context.command.params:
             name = parameter.name or ""
             given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-            if given and name not in _OF_USE | _OWN:
+            if given and name not in of_use | _OWN:
                 raise UsageError(
                     f"{parameter.opts[-1]} is not for --host: the agent's configuration decides"
                 )
@@ -48,6 +51,17 @@ class Desk:
     @contextmanager
     def source(self) -> Iterator[SnapshotSource]:
         """Raises `UsageError`."""
+        from qjoule.remote.source import RemoteSource  # noqa: PLC0415 - with --host alone
+
+        with self.connection() as (connection, name):
+            yield RemoteSource(connection, name)
+
+    @contextmanager
+    def connection(self) -> Iterator[tuple[Connection, str]]:
+        """To the agent, and what it is called. Raises `UsageError`."""
+        from qjoule.remote.client import Connection, address_of  # noqa: PLC0415 - as above
+        from qjoule.remote.tls import client_context  # noqa: PLC0415
+
         address = address_of(self.host)
         if not address.is_encrypted and (self.ca or self.certificate):
             raise UsageError("--ca and --cert are for https://")
@@ -61,11 +75,14 @@ class Desk:
             context = client_context(self.ca, self.certificate, self.key)
         connection = Connection(address, token, context)
         try:
-            yield RemoteSource(connection, address.name)
+            yield connection, address.name
         finally:
             connection.stop()
 
     def _token(self) -> str:
+        from qjoule.remote.client import checked_token  # noqa: PLC0415 - as above
+        from qjoule.remote.tls import read_secret  # noqa: PLC0415
+
         if self.token_file is not None:
             return checked_token(read_secret(self.token_file))
         text = os.environ.get(TOKEN, "")
@@ -109,7 +126,7 @@ def desk_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help=f"With --host: our token; or {TOKEN} in the environment.",
         ),
         click.option(
-            "--host", metavar="URL", help="Watch the agent there, such as https://db1:9780."
+            "--host", metavar="URL", help="Use the agent there, such as https://db1:9780."
         ),
     ):
         wrapped = option(wrapped)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -31,14 +31,23 @@ def ending_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def terminable(told: Callable[[], object] = lambda: None) -> Iterator[None]:
     """SIGTERM and a closed terminal (unless nohup) end the block like Ctrl-C: by
     `KeyboardInterrupt`.
+
+    `told` is called first, and may take no lock: the interrupted code may hold it. A loop can so
+    end even if Python drops the exception, as it does with one raised in a finalizer
+    (documentation of `object.__del__`).
     """
-    signals = [signal.SIGTERM]
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        told()
+        raise KeyboardInterrupt
+
+    signals = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signals.append(signal.SIGHUP)
-    before = [signal.signal(each, signal.default_int_handler) for each in signals]
+    before = [signal.signal(each, end) for each in signals]
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ import click
 
 from qjoule.machine.perf_events import PerfEvent, parse_events
 from qjoule.machine.sources import tracer_sources
-from qjoule.model.coefficients import IDLE_POLICIES
+from qjoule.model.idle_policies import IDLE_POLICIES
 from qjoule.servers.registry import servers
 
 #: Servers that can have an agent, as text for people.

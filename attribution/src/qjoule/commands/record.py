@@ -6,6 +6,7 @@ from __future__ import annotations
 import grp
 import os
 import shutil
+import signal
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -17,14 +18,15 @@ import click
 from qjoule.commands import options
 from qjoule.commands.keep_options import Keeping, Triggers, keep_options
 from qjoule.commands.kept import Kept, open_kept
-from qjoule.commands.record_job import Job, servers
+from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
-from qjoule.commands.taken_along import TakenAlong
+from qjoule.commands.there_options import there_options
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.root_part.client import root_part
 from qjoule.servers.shapes import fingerprint
+from qjoule.session.apart import apart
 from qjoule.session.directory import inside
 from qjoule.session.meter import start_meter
 from qjoule.session.program import Running, start
@@ -64,6 +66,7 @@ Examples:
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
   sudo qjoule record -o load.qjoule --rest 60 -- pgbench -T 30 shop
+  qjoule record --host https://db1:9780 -d 60
 """,
 )
 @click.option(
@@ -151,6 +154,7 @@ Examples:
     callback=_group,
     help="Let this group read the trace. [default: its owner alone]",
 )
+@there_options
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
 def command(
     *,
@@ -224,9 +228,9 @@ def command(
         ring_mb=ring_mb,
         client_tags=client_tags,
     )
+    along = apart(lambda: _along(calibration, memory))
     outside = start_meter(meter, meter_file)
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
-    along = TakenAlong.of(calibration, memory)
     for words in along.notes:
         say(words)
     job = Job(
@@ -244,6 +248,12 @@ def command(
         opened = open_kept(keeping, directory, spool_mb, compress=compress)
         spool, kept = stack.enter_context(opened)
         return _record(targets, replace(settings, spool=spool), job, kept)
+
+
+def _along(calibration: str | None, memory: str | None) -> Along:
+    from qjoule.commands.taken_along import TakenAlong  # noqa: PLC0415 - see there
+
+    return TakenAlong.of(calibration, memory).packed()
 
 
 def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = None) -> int:
@@ -275,8 +285,12 @@ def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = 
             written = _captured(running, job, kept, client_tags=settings.client_tags)
             if child is not None:
                 child.cancel()
-            stopped_by.close()
             failed = _closed(running.tracer)
+            if failed is not None:
+                # The root part may have ended. The kernel tells us so by SIGTERM, once it has
+                # removed the probes: what was captured is still to be converted.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            stopped_by.close()
             applications = 0 if running.tags is None else running.tags.applications
             written = _ended(written, job, kept, meanwhile, applications)
             for words in targets.asked():

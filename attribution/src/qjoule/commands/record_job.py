@@ -3,17 +3,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from qjoule.commands.taken_along import TakenAlong
 from qjoule.commands.written import some
 from qjoule.model.labels import BY_THREAD
 from qjoule.servers.other_ids import OtherIds
 from qjoule.session.meter import Meter
+from qjoule.trace.durable import write_whole
 from qjoule.trace.meta import Captured, Meta
 
-_NOTHING = TakenAlong()
+
+@dataclass(frozen=True)
+class Along:
+    """What is known of the machine's power and goes into the trace (`commands.taken_along`)."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)  #: by name
+    said: str = "not calibrated"  #: a phrase on the calibration
+    notes: tuple[str, ...] = ()  #: lines on the machine's memory
+
+    def write(self) -> None:
+        """Writes it into the working directory."""
+        for name, content in self.files.items():
+            write_whole(Path(name), content)
+
+
+_NOTHING = Along()
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,7 @@ class Job:
     duration: float | None
     program: tuple[str, ...]
     literals: bool
-    along: TakenAlong = _NOTHING
+    along: Along = _NOTHING
     meter: Meter | None = None
     rest_s: float | None = None
     ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of the machine's power and is copied into a trace, so that the trace can be
-attributed with it on any machine."""
+attributed with it on any machine. A recording reads it in a process of its own: the model that this
+takes along is 1.3 MB.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from qjoule.commands.record_job import Along
 from qjoule.machine import in_force, memory_in_force
 from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.memory import TRACE_FILE as MEMORY_FILE
 from qjoule.machine.memory import Memory
-from qjoule.trace.durable import write_whole
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,14 @@ class TakenAlong:
         fit."""
         return TakenAlong(*in_force.to_record(calibration), *memory_in_force.to_record(memory))
 
-    def write(self) -> None:
-        """Writes it into the working directory."""
+    def packed(self) -> Along:
+        """What of it a recording needs."""
+        files: dict[str, bytes] = {}
         if self.memory is not None:
-            write_whole(Path(MEMORY_FILE), self.memory.to_bytes())
+            files[MEMORY_FILE] = self.memory.to_bytes()
+        said = "; ".join(self.flags) or "not calibrated"
         if self.calibration is not None:
-            text = replace(self.calibration, flags=self.flags).to_json()
-            write_whole(Path(TRACE_FILE), text.encode())
-
-    @property
-    def said(self) -> str:
-        """A phrase on the calibration."""
-        if self.calibration is None:
-            return "; ".join(self.flags) or "not calibrated"
-        flags = "".join(f", {flag}" for flag in self.flags)
-        return f"calibrated {self.calibration.date[:10]}{flags}"
+            files[TRACE_FILE] = replace(self.calibration, flags=self.flags).to_json().encode()
+            flags = "".join(f", {flag}" for flag in self.flags)
+            said = f"calibrated {self.calibration.date[:10]}{flags}"
+        return Along(files, said, self.notes)

@@ -270,7 +270,7 @@ def _print(
             render(snapshot.interval, color=color, limit=limit) + "\n"
             for snapshot in first(source, controls, snapshots)
         )
-    with contextlib.suppress(KeyboardInterrupt), terminable():
+    with contextlib.suppress(KeyboardInterrupt), terminable(controls.interrupted):
         for text in texts:
             sys.stdout.write(text)
             sys.stdout.flush()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qjoule.reporters.missing import lost
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 
 def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:
     """A trace in one line: its calls and segments, its energy source, and what was lost."""
+    from qjoule.reporters.missing import lost  # noqa: PLC0415 - a recording has not ended yet
+
     missing = lost(meta.loss, meta.lost_cpu_ns)
     parts = [
         _calls(counted),

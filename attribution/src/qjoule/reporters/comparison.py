@@ -80,7 +80,7 @@ class Report:
 
 def to_json(report: Report) -> str:
     """The document; an unbounded end of an interval is null, and so is an unknown."""
-    return json.dumps(_finite(document(report)), indent=1, allow_nan=False) + "\n"
+    return json.dumps(finite(document(report)), indent=1, allow_nan=False) + "\n"
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def _gate(one: GateResult) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -18,6 +18,7 @@ _LOSS = {
     "task": "task events",
     "task_rate": "task events beyond a user's rate",
     "session": "session events",
+    "sample": "queries of the sample",
     "state": "threads without room for their state",
     "prepared": "ids of prepared statements",
     "opaque_session": "sessions hidden by TLS or compression",

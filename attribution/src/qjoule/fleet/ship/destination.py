@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where parts are shipped to: a directory, or a filesystem that fsspec or pyarrow knows.
+
+A reader of the destination finds each part whole or not at all. Where files can be renamed, a part
+is written under a name that begins with `.` first; object stores make an object visible at once.
+Nothing relies on a listing, which may be stale: all names are known.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.late import Late, pa
+from qjoule.trace.durable import write_whole
+
+#: Filesystems on which a written object appears as a whole.
+_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
+#: What a manifest may hold; more is damaged.
+MAX_READ = 64 << 20
+
+
+class Destination(Protocol):
+    """Methods raise whatever the filesystem raises; `put` may be repeated."""
+
+    shown: str  #: its URL, without a password
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        """Makes the file `path`, relative to the destination, hold `content`, or that file's."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file's content; None if there is no such file."""
+
+
+class Directory:
+    """A directory that this machine has, also one that is mounted (NFS)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.shown = root, str(root)
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A part is at most some MB, and traces consist of files of that size.
+        data = content.read_bytes() if isinstance(content, Path) else content
+        write_whole(target, data)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with (self.root / path).open("rb") as file:
+                return _bounded(file.read(MAX_READ + 1))
+        except FileNotFoundError:
+            return None
+
+
+class Remote:
+    """A filesystem of fsspec. `root`: the destination's path on it."""
+
+    def __init__(self, filesystem: Any, root: str, shown: str) -> None:
+        self._files, self._root, self.shown = filesystem, root.rstrip("/"), shown
+        kinds = filesystem.protocol
+        kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+        self._whole = bool(kinds & _WHOLE)
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        target = f"{self._root}/{path}"
+        if self._whole:
+            self._write(target, content)
+            return
+        at = PurePosixPath(target)
+        unfinished = str(at.with_name(f".{at.name}.tmp"))
+        self._files.makedirs(str(at.parent), exist_ok=True)
+        self._write(unfinished, content)
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        self._files.invalidate_cache()
+        if (there := self._files.info(unfinished)["size"]) != size:
+            raise OSError(errno.EIO, f"{there} of {size} bytes arrived")
+        self._files.mv(unfinished, target)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return _bounded(self._files.cat_file(f"{self._root}/{path}", start=0, end=MAX_READ + 1))
+        except FileNotFoundError:
+            return None
+
+    def _write(self, target: str, content: bytes | Path) -> None:
+        if isinstance(content, Path):
+            self._files.put_file(str(content), target)
+        else:
+            self._files.pipe_file(target, content)
+
+
+def destination(url: str, options: Mapping[str, str]) -> Destination:
+    """`options`: settings of the filesystem, as fsspec names them.
+
+    Raises `UsageError`, or `QjouleError` if a library is missing or refuses.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        if parts.scheme and parts.netloc not in ("", "localhost"):
+            raise UsageError(f"{url}: a directory's URL is file:///PATH")
+        if options:
+            raise UsageError("a directory has no options")
+        path = unquote(parts.path) if parts.scheme else url
+        if not path:
+            raise UsageError("the destination is empty: name a directory or a URL")
+        return Directory(Path(path).absolute())
+    shown = _without_password(url)
+    try:
+        return Remote(*_filesystem(url, parts.scheme, options), shown)
+    except QjouleError:
+        raise
+    except Exception as error:  # each filesystem has errors of its own
+        raise QjouleError(f"{shown}: {words_of(error)}") from None
+
+
+def words_of(error: BaseException) -> str:
+    """One line about a filesystem's error."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _filesystem(url: str, scheme: str, options: Mapping[str, str]) -> tuple[Any, str]:
+    """The filesystem and the path on it. pyarrow's own serve where fsspec lacks a library."""
+    try:
+        import fsspec  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise QjouleError(f"{scheme}:// needs fsspec: pip install 'qjoule[fleet]'") from None
+    try:
+        found = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)
+    except ImportError as error:
+        if options:
+            raise QjouleError(f"{scheme}:// with options: {words_of(error)}") from None
+        return _of_pyarrow(url, words_of(error))
+    return found[0], str(found[1])
+
+
+def _of_pyarrow(url: str, why: str) -> tuple[Any, str]:
+    from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415
+
+    try:
+        filesystem, path = Late("pyarrow.fs").FileSystem.from_uri(url)
+    except pa.ArrowInvalid:
+        raise QjouleError(f"{_without_password(url)}: {why}") from None
+    wrapped = ArrowFSWrapper(filesystem)
+    wrapped.protocol = filesystem.type_name
+    return wrapped, path
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=""))
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MAX_READ:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return data

@@ -1,0 +1,15 @@
+-- Sums by hour and series. Errors of one series in one hour are of one host, so they add up.
+select
+  date_trunc('hour', minute) as hour, kind, server, database, name, fingerprint,
+  grade, policy, host, host_id,
+  sum(seconds) as seconds, sum(calls) as calls, sum(cpu_ns) as cpu_ns,
+  sum(energy_nj) as energy_nj,
+  sum(random_nj2) as random_nj2, sum(model_nj) as model_nj, sum(scaled_nj) as scaled_nj,
+  sum(total_nj) as total_nj, sum(loss_nj) as loss_nj, sum(unnamed_nj) as unnamed_nj,
+  sum(down_nj) as down_nj, sum(up_nj) as up_nj,
+  sum(latency_ns) as latency_ns,
+  sum(lost_records) as lost_records, sum(lost_cpu_ns) as lost_cpu_ns
+from spans
+group by
+  date_trunc('hour', minute), kind, server, database, name, fingerprint, grade, policy, host,
+  host_id

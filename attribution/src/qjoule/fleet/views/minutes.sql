@@ -1,0 +1,8 @@
+-- A row for each minute and series, as the agents wrote them.
+select
+  minute, seconds, kind, server, coalesce(database, '') as database, name, fingerprint,
+  coalesce(grade, '') as grade, coalesce(policy, '') as policy, host, host_id,
+  calls, cpu_ns, energy_nj,
+  random_nj2, model_nj, scaled_nj, total_nj, loss_nj, unnamed_nj, down_nj, up_nj,
+  latency_ns, latency, lost_records, lost_cpu_ns
+from rollup_parts

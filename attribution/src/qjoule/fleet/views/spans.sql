@@ -1,0 +1,9 @@
+-- Rows that add up to the range of the question: one for each series and hour, or, at the range's
+-- edges and where an hour has no sums yet, one for each series and minute.
+select
+  minute, seconds, kind, server, coalesce(database, '') as database, name, fingerprint,
+  coalesce(grade, '') as grade, coalesce(policy, '') as policy, host, host_id,
+  calls, cpu_ns, energy_nj,
+  random_nj2, model_nj, scaled_nj, total_nj, loss_nj, unnamed_nj, down_nj, up_nj,
+  latency_ns, latency, lost_records, lost_cpu_ns
+from span_parts

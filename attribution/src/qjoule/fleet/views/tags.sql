@@ -1,0 +1,9 @@
+-- A row for each hour, statement and value of a tag that an agent's configuration names.
+select
+  minute, seconds, tag, value, server, coalesce(database, '') as database, fingerprint,
+  coalesce(grade, '') as grade, coalesce(policy, '') as policy, host, host_id,
+  calls, cpu_ns, energy_nj,
+  random_nj2, model_nj, scaled_nj, total_nj, loss_nj, unnamed_nj, down_nj, up_nj,
+  latency_ns, latency
+from tag_parts
+where kind = 'queries'
