@@ -144,7 +144,7 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 
 # Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
 # busy the machine is. Its others have the machine to themselves.
-STEADY := record_cassandra_agent examples_studies studies_workloads workload_load workload_operators workload_tpch \
+STEADY := push_agent record_cassandra_agent examples_studies studies_workloads workload_load workload_operators workload_tpch \
           tags_cassandra record_ferretdb record_mongodb mysql_children \
           bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
           discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
@@ -269,6 +269,10 @@ bench-drivers: build ## What the drivers' shims add to a call
 bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--save for the docs)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
 
+.PHONY: bench-probes
+bench-probes: $(VENV)/installed ## What one uprobe costs, by the way it is attached (as root)
+	$(VENV)/bin/python bench/bench_probes.py $(BENCH_ARGS)
+
 .PHONY: bench-ycsb
 bench-ycsb: build ## What tracing takes of each server's throughput under YCSB's workload A
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_ycsb.py $(BENCH_ARGS)
@@ -300,6 +304,10 @@ bench-memory: $(VENV)/installed ## What a machine's memory is worth, simulated
 .PHONY: bench-quick
 bench-quick: $(VENV)/installed ## What a quick calibration is worth, simulated
 	$(VENV)/bin/python bench/bench_quick.py $(BENCH_ARGS)
+
+.PHONY: bench-fleet
+bench-fleet: $(VENV)/installed ## What questions about a fleet cost, and 1,000 kills (BENCH_ARGS=--save for the docs)
+	$(VENV)/bin/python bench/bench_fleet.py $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## Remove what was built

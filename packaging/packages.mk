@@ -15,16 +15,30 @@ export SOURCE_DATE_EPOCH
 PORTABLE         := $(BUILD)/portable
 PORTABLE_TRACER  := -Wl,-z,relro,-z,now,-s -Wl,-Bstatic -lbpf -lelf -lz -lseccomp -lzstd -Wl,-Bdynamic -lm
 PORTABLE_ROOT    := -Wl,-z,relro,-z,now,-s -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
-PORTABLE_FILES   := $(addprefix $(PORTABLE)/,qjoule-tracer qjoule-root qjoule-load)
 
-$(PORTABLE_FILES): FORCE_PORTABLE
-	@$(MAKE) --no-print-directory BUILD=$(PORTABLE) VENV=$(VENV) TRACER_LIBS='$(PORTABLE_TRACER)' \
-	    ROOT_LIBS='$(PORTABLE_ROOT)' LOAD_LIBS='-Wl,-z,relro,-z,now,-s' $@
-# One make builds all three: several would write the same BPF objects at once.
-$(word 2,$(PORTABLE_FILES)): $(word 1,$(PORTABLE_FILES))
-$(word 3,$(PORTABLE_FILES)): $(word 2,$(PORTABLE_FILES))
-.PHONY: FORCE_PORTABLE
-FORCE_PORTABLE:
+# Of these programs a wheel consists. One make builds all of a directory: several would write the same BPF objects at once.
+PORTABLE_MADE = $(MAKE) --no-print-directory VENV=$(VENV) TRACER_LIBS='$(PORTABLE_TRACER)' ROOT_LIBS='$(PORTABLE_ROOT)' \
+                LOAD_LIBS='-Wl,-z,relro,-z,now,-s'
+PORTABLE_NAMES  := qjoule-tracer qjoule-root qjoule-load $(AGENT_FILES:%=agent/%)
+
+.PHONY: portable
+portable:
+	@$(PORTABLE_MADE) BUILD=$(PORTABLE) $(PORTABLE_NAMES:%=$(PORTABLE)/%)
+
+# The same for arm64, by Debian's cross compiler and by Debian's libraries for arm64, which are unpacked and not installed.
+AARCH64           := $(BUILD)/aarch64
+AARCH64_LIBRARIES := libbpf-dev libelf-dev libpython3.11-dev libseccomp-dev libseccomp2 libxxhash-dev libzstd-dev zlib1g-dev
+AARCH64_CC        := aarch64-linux-gnu-gcc -isystem $(AARCH64)/root/usr/include -isystem $(AARCH64)/root/usr/include/aarch64-linux-gnu \
+                     -L$(AARCH64)/root/usr/lib/aarch64-linux-gnu
+# An arm64 machine has no need of another wheel.
+CROSS             := $(if $(filter x86_64,$(shell uname -m)),$(AARCH64))
+
+$(AARCH64)/versions: packaging/fetch packaging/packages.mk | $(BUILD)/packages/debian
+	packaging/fetch arm64 $(AARCH64) $(AARCH64_LIBRARIES)
+
+.PHONY: portable-aarch64
+portable-aarch64: $(AARCH64)/versions
+	@$(PORTABLE_MADE) BUILD=$(AARCH64)/programs BPF_ARCH=arm64 CC='$(AARCH64_CC)' $(PORTABLE_NAMES:%=$(AARCH64)/programs/%)
 
 # What makes wheels and reads them, of versions with checksums: another one might write other bytes.
 $(TOOLS)/installed: packaging/tools/requirements.txt | $(BUILD)/packages/debian
@@ -42,8 +56,8 @@ packages: wheels deb ## Wheels, sdist, Debian package, SBOM in build/dist
 	@ls -l $(DIST)
 
 .PHONY: wheels
-wheels: $(PORTABLE_FILES) $(AGENT_FILES:%=$(AGENT)/%) $(TOOLS)/installed ## Wheels and the sdist, in build/dist
-	packaging/wheel/make $(PORTABLE) $(AGENT) $(TOOLS) $(PACKAGES) $(DIST)
+wheels: portable $(if $(CROSS),portable-aarch64) $(TOOLS)/installed ## Wheels (x86-64 and aarch64) and the sdist, in build/dist
+	packaging/wheel/make $(PORTABLE) $(TOOLS) $(PACKAGES) $(DIST) $(CROSS)
 
 .PHONY: deb
 deb: wheels $(VENV)/installed ## The Debian package, in build/dist

@@ -6,6 +6,7 @@ usage: sbom.py --embedded          of this tree, for the inside of the wheel
        sbom.py WHEEL               of a finished wheel, with its checksum
        sbom.py --bundled DIRECTORY WHEEL
                                    with the exact distributions of a site-packages directory
+With --versions FILE, libraries have its versions.
 
 Static libraries have the versions of the Debian packages that they are linked from. The same tree
 and packages give the same bytes: https://cyclonedx.org/docs/1.5/json/.
@@ -50,18 +51,13 @@ _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(;.*)?$")
 Component = dict[str, Any]
 
 
-def linked() -> Iterator[Component]:
-    """The static libraries, as the installed Debian packages have them."""
+def linked(versions: Path | None) -> Iterator[Component]:
+    """The static libraries, with the versions of that file, or else of the installed packages."""
+    known = dict(line.split() for line in versions.read_text().splitlines()) if versions else {}
     for package, (name, licence) in sorted(LINKED.items()):
-        shown = subprocess.run(
-            ["dpkg-query", "-W", "-f", "${Version}", package],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if shown.returncode:
+        found = known.get(package) if versions else _installed(package)
+        if not found:
             sys.exit(f"sbom: {package} is not installed: its version is not known")
-        found = shown.stdout
         yield {
             "type": "library",
             "name": name,
@@ -70,6 +66,17 @@ def linked() -> Iterator[Component]:
             "licenses": [{"expression": licence}],
             "properties": [{"name": "qjoule:use", "value": _USES.get(name, _STATIC)}],
         }
+
+
+def _installed(package: str) -> str:
+    """The version of a Debian package; empty: it is not installed."""
+    shown = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", package],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return "" if shown.returncode else shown.stdout
 
 
 def vendored() -> Iterator[Component]:
@@ -165,13 +172,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a wheel consists of, as CycloneDX.")
     parser.add_argument("--embedded", action="store_true", help="of this tree")
     parser.add_argument("--bundled", metavar="DIRECTORY", type=Path, help="with what is in it")
+    parser.add_argument("--versions", metavar="FILE", type=Path, help="lines of PACKAGE VERSION")
     parser.add_argument("wheel", type=Path, nargs="?")
     chosen = parser.parse_args()
     if chosen.embedded == (chosen.wheel is not None):
         parser.error("name a wheel, or say --embedded")
     version, requirements = _of_tree() if chosen.embedded else _of_wheel(chosen.wheel)
     others = bundled(chosen.bundled) if chosen.bundled else required(requirements)
-    found = bill([*linked(), *vendored(), *others], version, chosen.wheel)
+    found = bill([*linked(chosen.versions), *vendored(), *others], version, chosen.wheel)
     json.dump(found, sys.stdout, indent=1, sort_keys=True)
     print()
 

@@ -18,8 +18,6 @@ from qjoule.trace.meta import Meta
 
 ROOT = Path("/")
 
-#: machine-id(5): the id is confidential, so only a hash with an application key may leave the
-#: machine.
 _MACHINE_KEY = b"qjoule.calibration"
 
 
@@ -64,7 +62,7 @@ def this_machine(root: Path = ROOT) -> Identity:
     info = read_cpu_info(root)
     return Identity(
         host=platform.node(),
-        machine=_machine_hash(root),
+        machine=machine_hash(root, _MACHINE_KEY),
         cpu=info.name,
         signature=f"{info.vendor} {info.family}-{info.model}-{info.stepping}",
         microcode=_microcode(root),
@@ -145,12 +143,16 @@ def _major(kernel: str) -> str:
     return kernel.partition(".")[0]
 
 
-def _machine_hash(root: Path) -> str:
+def machine_hash(root: Path, key: bytes) -> str:
+    """32 hex digits that stand for this machine; empty if it has no machine id.
+
+    machine-id(5): the id is confidential, so only a hash with a key of its own for each purpose may
+    leave the machine.
+    """
     machine_id = read_text(root / "etc/machine-id")
     if not re.fullmatch(r"[0-9a-f]{32}", machine_id):
         return ""
-    digest = hmac.new(bytes.fromhex(machine_id), _MACHINE_KEY, hashlib.sha256)
-    return digest.hexdigest()[:32]
+    return hmac.new(bytes.fromhex(machine_id), key, hashlib.sha256).hexdigest()[:32]
 
 
 def _microcode(root: Path) -> str:

@@ -7,8 +7,10 @@ function takes the root of the file system, so that tests can provide one.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from qjoule.machine import fexit
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.files import read_text
@@ -117,12 +119,19 @@ def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
         return tuple(
             Check(f"tracepoint {name}", None, "cannot be told without BTF") for name in TRACEPOINTS
         )
-    return tuple(
-        Check(f"tracepoint {name}", True, "present")
-        if b"\0btf_trace_" + name.encode() + b"\0" in strings
-        else Check(f"tracepoint {name}", False, "absent", fix)
-        for name, fix in TRACEPOINTS.items()
-    )
+    no_fexit = fexit.missing(root, strings, early=early(root))
+    return tuple(_tracepoint(name, strings, no_fexit) for name in TRACEPOINTS)
+
+
+def _tracepoint(name: str, btf_strings: bytes, no_fexit: str) -> Check:
+    title, fix = f"tracepoint {name}", TRACEPOINTS[name]
+    if b"\0btf_trace_" + name.encode() + b"\0" in btf_strings:
+        return Check(title, True, "present")
+    if not name.startswith("sock_"):
+        return Check(title, False, "absent", fix)
+    if no_fexit:
+        return Check(title, False, "absent", f"{fix}; {no_fexit}")
+    return Check(title, True, "absent, and not needed: functions are followed instead (fexit)")
 
 
 def _btf_strings(root: Path) -> bytes | None:
@@ -182,7 +191,11 @@ def lockdown(root: Path = ROOT) -> Check:
 def tracefs(root: Path = ROOT) -> Check:
     """Probes are made by perf_event_open(2), tracepoints by BTF: neither needs tracefs."""
     for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
-        if (root / path / "trace").exists():
+        try:
+            found = (root / path / "trace").exists()
+        except PermissionError:  # mounted for root alone, which we are not; or all of debugfs is
+            found = os.path.isdir(root / path)  # noqa: PTH112 (Path.is_dir raises here, too)
+        if found:
             return Check("tracefs", True, f"mounted at /{path}")
     if uprobes(root).ok:
         return Check("tracefs", True, "not mounted, and not needed")

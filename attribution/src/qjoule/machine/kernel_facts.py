@@ -13,8 +13,8 @@ def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
     """Asks the kernel whose /sys is under `root`. Unknown features count as absent."""
     checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
     return KernelFacts(
-        recv_tracepoint=checks["tracepoint sock_recv_length"],
-        send_tracepoint=checks["tracepoint sock_send_length"],
+        reads=checks["tracepoint sock_recv_length"],
+        sends=checks["tracepoint sock_send_length"],
         uprobes=kernel.uprobes(root).ok is True,
         early=kernel.early(root),
     )

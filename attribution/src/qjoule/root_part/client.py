@@ -20,7 +20,14 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.exit_codes import exit_code
-from qjoule.root_part.protocol import TEXT_BYTES, Account, Kind, Refused, ask, receive
+from qjoule.root_part.protocol import (
+    TEXT_BYTES,
+    Account,
+    Kind,
+    Refused,
+    ask,
+    receive,
+)
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
 
@@ -159,6 +166,24 @@ class RootPart:
         `Refused`."""
         text = status.encode(errors="replace")[: TEXT_BYTES - 1]
         ask(self.need("a service"), Kind.NOTIFY, number=notice, text=text)
+
+    def recording(
+        self, directory: Path, which: int, order: int, number: int = 0, seconds: int = 0
+    ) -> tuple[bool, int]:
+        """Starts or ends a recording beside the agent: whether it runs, and its last exit code.
+
+        Args:
+            directory: what our command line gives to --recordings; `number` names the new one.
+            which, order: `enum rp_recording`, `enum rp_order`.
+            seconds: how long it records, or how much a flight recorder keeps.
+
+        Raises:
+            Refused: EPERM without --recordings, EBUSY if one runs.
+        """
+        text = os.fsencode(_as_given(directory))
+        about = {"number": which, "flags": order, "offset": number, "size": seconds}
+        reply = ask(self.need("a recording"), Kind.RECORDING, text=text, **about)
+        return reply.pid > 0, exit_code(os.waitstatus_to_exitcode(reply.file.mode))
 
     def publish(self) -> None:
         """Moves the staged file to its place. Raises `Refused`."""

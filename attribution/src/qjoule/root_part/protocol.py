@@ -44,6 +44,7 @@ class Kind(IntEnum):
     PUBLISH = 25
     ACCOUNTS = 26
     NOTIFY = 27
+    RECORDING = 28
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65

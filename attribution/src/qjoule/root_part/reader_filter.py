@@ -64,7 +64,8 @@ _CONNECTING = "socket connect"
 #: What the process that answers scrapers may do: use the connections that it accepts.
 _LISTENING = (
     "accept accept4 close epoll_ctl epoll_wait fcntl fstat getpeername getsockname getsockopt "
-    "getpid gettid ioctl lseek poll ppoll read recvfrom sendto setsockopt shutdown write writev"
+    "getpid gettid ioctl lseek poll ppoll pread64 read recvfrom recvmsg sendto setsockopt shutdown "
+    "write writev"
 )
 
 _TYPING = (0x5412, 0x541C)  #: TIOCSTI, TIOCLINUX: asm-generic/ioctls.h

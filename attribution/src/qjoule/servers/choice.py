@@ -48,12 +48,12 @@ class Case:
     @property
     def no_recv(self) -> str:
         """Why reads of sockets cannot be seen, empty when they can."""
-        return "" if self.kernel.recv_tracepoint else _NO_RECV
+        return "" if self.kernel.reads else _NO_RECV
 
     @property
     def no_traffic(self) -> str:
         """Why reads and writes of sockets cannot both be seen, empty when they can."""
-        return self.no_recv or ("" if self.kernel.send_tracepoint else _NO_SEND)
+        return self.no_recv or ("" if self.kernel.sends else _NO_SEND)
 
     @property
     def no_probes(self) -> str:

@@ -43,7 +43,9 @@ than six pairs); it assumes nothing about the distribution.
   time that the CPUs did not idle (`/proc/stat`), so also interrupts while no task ran.
 
 `record` is measured without the making of tables, which comes after it or on another machine
-(`--convert later`).
+(`--convert later`). `top` prints JSON, on trees since 2026-11-24 at its default interval of 2 s,
+before that each second. *YCSB A* is go-ycsb's workload A, measured by
+`make bench-ycsb BENCH_ARGS="--inside --save"` at half of the rate that saturates the server.
 """
 _SATURATED = """## Throughput of a saturated server
 

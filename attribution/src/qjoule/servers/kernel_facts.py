@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class KernelFacts:
-    recv_tracepoint: bool  #: sock_recv_length, for the socket rung
-    send_tracepoint: bool  #: sock_send_length, for the socket rung of servers that need it
+    reads: bool  #: reads of sockets are seen, for the socket rung
+    sends: bool  #: writes are, for the socket rung of servers that need them
     uprobes: bool  #: for the symbol rung
     early: bool = False  #: lacks what Linux 5.19 has: the programs for early kernels are loaded

@@ -191,7 +191,7 @@ def build_plan(
         on_symbols = choice.rung is Rung.SYMBOL
         pool = resolution.file in pooled or (on_symbols and bool(resolution.no_names))
         support = support_of(server.flavour)
-        reads = kernel.recv_tracepoint and not pool and support.ends_at_reads(resolution)
+        reads = kernel.reads and not pool and support.ends_at_reads(resolution)
         boundary = support.boundary(resolution, next_read=reads)
         planned.append(
             PlannedServer(

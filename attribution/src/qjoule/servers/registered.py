@@ -36,6 +36,12 @@ def support_of(flavour: str) -> ServerSupport:
     return _by_flavour()[flavour]
 
 
+def system_name(flavour: str) -> str:
+    """OpenTelemetry's `db.system.name` of a product; of an unknown one its own name."""
+    support = _by_flavour().get(flavour)
+    return (support.system if support else "") or flavour
+
+
 @cache
 def _by_flavour() -> Mapping[str, ServerSupport]:
     return {flavour: support for support in supported() for flavour in support.flavours}

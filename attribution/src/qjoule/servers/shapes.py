@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from qjoule.servers.decoding import LANGUAGES
+from qjoule.servers import registry
+from qjoule.servers.decoding import LANGUAGES, decoding_of
 from qjoule.shapes.shape import TEXT_LENGTH, Shape, shape_of
 
-__all__ = ["TEXT_LENGTH", "Shape", "fingerprint", "summary"]
+__all__ = ["TEXT_LENGTH", "Shape", "fingerprint", "summary", "summary_of"]
 
 _CACHED_BYTES = 16384  #: longer statements are not kept in the cache
 
@@ -37,6 +38,15 @@ def fingerprint(
 def summary(shape: Shape) -> str:
     """OpenTelemetry's `db.query.summary` of a shape, at most 255 characters."""
     return LANGUAGES[shape.dialect].summary(shape.text)
+
+
+def summary_of(flavour: str, text: str) -> str:
+    """The same of a shape's text, by the server that ran it. Empty: its language is not known."""
+    try:
+        languages = decoding_of(registry.server_of(flavour).kind).languages
+    except KeyError:
+        return ""
+    return next((one.summary(text) for one in languages.values()), "")
 
 
 def _shape(text: bytes, dialect: int, truncated: bool, length: int, rules: int | None) -> Shape:

@@ -83,6 +83,7 @@ class ServerSupport:
     #: Decides how queries are found. Raises `QjouleError` if the user's choice is impossible.
     choose_rung: Callable[[Case], Choice]
 
+    system: str = ""  #: its `db.system.name` in OpenTelemetry, if that is not its flavour
     executables: str = ""  #: pattern of the names of its executables, as a first sieve
     installed: tuple[str, ...] = ()  #: where packages put them: patterns below the root directory
     #: Whether an executable is this server's, by what is inside it. Raises `QjouleError`.

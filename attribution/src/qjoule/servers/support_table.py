@@ -15,13 +15,13 @@ from qjoule.servers.measured import MeasuredCost, known_costs
 from qjoule.servers.plan import SERVERS_MAX
 from qjoule.servers.supported import documented
 
-_TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
-_BEFORE_6_3 = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+_TODAY = KernelFacts(reads=True, sends=True, uprobes=True)
+_EARLY = KernelFacts(reads=False, sends=False, uprobes=True, early=True)
 #: Column titles, kernel, and why there is no symbol rung, for cases other than the usual.
 _OTHERWISE = (
-    ("Linux before 6.3", _BEFORE_6_3, ""),
+    ("Linux before 5.19", _EARLY, ""),
     ("function not found", _TODAY, "not found"),
-    ("both", _BEFORE_6_3, "not found"),
+    ("both", _EARLY, "not found"),
 )
 _COLUMNS = ("server", "tested", "mode", "rung", "exactness", "measured cost per query")
 _HEAD = """# Servers
@@ -29,17 +29,17 @@ _HEAD = """# Servers
 Made by `make docs` from the code that decides (`qjoule/servers`); a test compares.
 
 What is traced how depends on the server, its configuration and the kernel. qjoule takes the
-cheapest *rung* that is exact: **socket**, the serving thread's own traffic (needs the tracepoint
-`sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (dearer). *Not
-exact*: sessions that are encrypted are counted, not seen; so are sessions of MySQL that a client
-has compressed, where the rung is socket (`--rung symbol` sees them). Where the rung is statistical,
-requests are counted, and their CPU time and joules come by regression. *Not traced*: qjoule would
-have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Tested*: the versions
-that the tests run for real, those of Debian's newer suites in root trees of their own, as in a
-container (`make test-versions`); for MongoDB, which no package registry has, they run a *stand-in*
-with its way to read and its functions' signatures. The last three columns say what becomes of a
-server on a kernel before 6.3 and where the symbol rung's functions are not found: a stripped
-executable, or a version that is not in the second table.
+cheapest *rung* that is exact: **socket**, the serving thread's own traffic (Linux 6.3; on x86-64
+also 5.19 to 6.2, see [tracing](tracing.md#early-kernels)), or **symbol**, probes on the server's
+functions (dearer). *Not exact*: sessions that are encrypted are counted, not seen; so are sessions
+of MySQL that a client has compressed, where the rung is socket (`--rung symbol` sees them). Where
+the rung is statistical, requests are counted, and their CPU time and joules come by regression.
+*Not traced*: qjoule would have to guess, so it refuses; `qjoule doctor` says why, and what is
+missing. *Tested*: the versions that the tests run for real, those of Debian's newer suites in root
+trees of their own, as in a container (`make test-versions`); for MongoDB, which no package registry
+has, they run a *stand-in* with its way to read and its functions' signatures. The last three
+columns say what becomes of a server on a kernel before 5.19 and where the symbol rung's functions
+are not found: a stripped executable, or a version that is not in the second table.
 """
 _COST = """CPU time that `qjoule record` adds to the server's own for each query: medians of
 interleaved turns, with their 95 % intervals, by `make bench-rungs`. First what the *rung* adds to a

@@ -12,6 +12,7 @@ from qjoule.servers.support import ServerSupport
 SUPPORT = ServerSupport(
     name="ferretdb",
     flavours={"ferretdb": "FerretDB"},
+    system="mongodb",
     executables="ferretdb",
     identify=identify,
     settings=settings,

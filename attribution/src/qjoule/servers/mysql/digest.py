@@ -12,11 +12,11 @@ modes are not known, statements that they could change have no digest.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import string
 from collections.abc import Iterator, Mapping
 
+from qjoule.late import hashlib
 from qjoule.servers.mysql.vocabulary import (
     BEGINS_EXPRESSION,
     CHARSET,

@@ -11,9 +11,9 @@ statements is ignored.
 
 from __future__ import annotations
 
-import hashlib
 import re
 
+from qjoule.late import hashlib
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, STRING
 from qjoule.shapes.safe_text import text_of
 

@@ -28,6 +28,7 @@ def _blind_spots(_server: Server) -> tuple[str, ...]:
 SUPPORT = ServerSupport(
     name="postgres",
     flavours={"postgres": "PostgreSQL"},
+    system="postgresql",
     executables="(edb-)?postgres|postmaster",
     installed=("usr/lib/postgresql/*/bin/postgres", "usr/pgsql-*/bin/postgres", "usr/bin/postgres"),
     identify=identify,

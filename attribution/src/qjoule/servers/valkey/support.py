@@ -12,6 +12,7 @@ from qjoule.servers.valkey.settings import is_valkey_server, settings
 SUPPORT = ServerSupport(
     name="valkey",
     flavours={"valkey": "Valkey"},
+    system="redis",
     executables="valkey-server|valkey-check-(rdb|aof)",
     identify=identify,
     serves=is_valkey_server,
