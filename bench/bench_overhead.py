@@ -38,16 +38,14 @@ from bench.command import machine, machine_lines, options, progress_to, run  # n
 from bench.overhead import empty, report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
 from bench.overhead.inside import Inside, look_inside  # noqa: E402
-from bench.overhead.modes import MODES, Subject  # noqa: E402
+from bench.overhead.modes import MODES, Subject, subject_for  # noqa: E402
 from bench.overhead.places import busy_share  # noqa: E402
 from bench.overhead.rounds import Size, rate_of, run_rounds  # noqa: E402
 from bench.overhead.saved import Found, save  # noqa: E402
 from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
-from qjoule.contract import Rung  # noqa: E402
 from qjoule.servers.overhead import FILE  # noqa: E402
-from qjoule.session.targets import plan_tracing  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
 
 STEADY = "steady"
@@ -82,12 +80,6 @@ def arguments() -> argparse.Namespace:
     chosen.rounds = chosen.rounds or (4 if chosen.quick else 15)
     chosen.slot = chosen.slot or (1 if chosen.quick else 2)
     return chosen
-
-
-def subject_for(server: DatabaseServer, rung: str) -> Subject:
-    """This server with its attach plan and the rung that the plan chooses."""
-    plan = plan_tracing([server.pid], None if rung == "auto" else Rung[rung.upper()])
-    return Subject(server, plan, plan.traced[0].choice.rung.name.lower())
 
 
 def bench_workload(chosen: argparse.Namespace, workload: Workload, server: DatabaseServer) -> Found:

@@ -22,8 +22,10 @@ from bench.overhead import empty
 from bench.overhead.clocks import Watched
 from bench.overhead.cpu import family
 
+from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.plan import AttachPlan
+from qjoule.session.targets import plan_tracing
 from servers.process import DatabaseServer, with_parent
 
 QJOULE = Path(sys.executable).with_name("qjoule")
@@ -42,6 +44,16 @@ class Subject:
     plan: AttachPlan
     rung: str
     options: tuple[str, ...] = ()  #: further ones of `qjoule record`
+
+
+def subject_for(server: DatabaseServer, rung: str) -> Subject:
+    """This server with its attach plan and the rung that the plan chooses, or `rung`.
+
+    Raises:
+        QjouleError: it has no such rung.
+    """
+    plan = plan_tracing([server.pid], None if rung == "auto" else Rung[rung.upper()])
+    return Subject(server, plan, plan.traced[0].choice.rung.name.lower())
 
 
 @dataclass
