@@ -52,7 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left_out := [item for item in items if item.get_closest_marker(marker)]:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in left_out]
-    if not os.environ.get("CI"):
+    if os.environ.get("CI"):
+        _repeat_what_fails(items)
+    else:
         _skip_what_lacks_programs(items)
     if os.geteuid() == 0:
         return
@@ -60,6 +62,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+def _repeat_what_fails(items: list[pytest.Item]) -> None:
+    """In CI, a test that fails runs once more.
+
+    A CI failure must mean that the change is at fault, and not that another process on the host
+    took the CPU for a second. A developer sees the failure at once.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def _skip_what_lacks_programs(items: list[pytest.Item]) -> None:

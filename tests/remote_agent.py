@@ -29,11 +29,15 @@ from qjoule.commands.agent_listeners import start_listeners
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import Family, Sample
 try:
-    found = start_listeners(load(pathlib.Path(sys.argv[1])))
+    where = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    found = start_listeners(load(pathlib.Path(sys.argv[1])), where)
 except QjouleError as error:
     sys.exit(str(error))
 labels = (("server", "a"), ("text", "select secret_column"))
 family = Family("qjoule_query", "info", "A test.", samples=[Sample(labels, "1")])
+if where is not None:
+    import recordings_engine
+    recordings_engine.run_beside(where, found)
 print(found.processes["remote"], flush=True)
 for line in sys.stdin:
     content = pathlib.Path(line.strip()).read_bytes()
@@ -65,7 +69,9 @@ def snapshot_bytes(**other: Any) -> bytes:
 class RemoteAgent:
     """Listens with TLS for `localhost`, unless `tls` is false. Tokens by their names."""
 
-    def __init__(self, directory: Path, *, tls: bool = True, **keys: object) -> None:
+    def __init__(
+        self, directory: Path, *, tls: bool = True, recordings: Path | None = None, **keys: object
+    ) -> None:
         self.directory = directory
         self.port = free_port()
         lines = []
@@ -74,6 +80,8 @@ class RemoteAgent:
             ("full", "view,texts,metrics"),
             ("bare", "view,metrics"),
             ("m", "metrics"),
+            ("boss", "control,texts"),
+            ("blind", "control"),
         ):
             self.tokens[name], line = new_token(name, scopes, None)
             lines.append(line)
@@ -92,7 +100,11 @@ class RemoteAgent:
         self.config.write_text(f"[metrics]\nenabled = false\n[remote]\n{text}")
         with (directory / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _LIFE, str(self.config)],
+                [
+                    *(sys.executable, "-c", _LIFE, str(self.config)),
+                    *([] if recordings is None else [str(recordings)]),
+                ],
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -132,9 +144,11 @@ class RemoteAgent:
         context = ssl.create_default_context(cafile=self.ca)
         return context.wrap_socket(plain, server_hostname="localhost")
 
-    def get(self, path: str, token: str = "", *headers: str) -> tuple[int, str, bytes]:
+    def get(
+        self, path: str, token: str = "", *headers: str, method: str = "GET"
+    ) -> tuple[int, str, bytes]:
         """Code, head and content of one answer."""
-        lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
         if token:
             lines.append(f"Authorization: Bearer {self.tokens.get(token, token)}")
         found = b""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from captured_trace import captured_trace, eventful
-from qjoule.commands import attribute, convert
+from qjoule.commands import attribute, convert, top
 from qjoule.errors import QjouleError, UsageError
 from qjoule.spool.files import FOLDER, is_captured, names_of, spool_of
 from qjoule.trace.reader import Trace
@@ -30,7 +31,7 @@ def captured(tmp_path: Path) -> Path:
 
 
 def _run(words: Sequence[str | Path]) -> Result:
-    command = {"convert": convert.command, "attribute": attribute.command}[str(words[0])]
+    command = {"convert": convert, "attribute": attribute, "top": top}[str(words[0])].command
     return CliRunner().invoke(command, [str(word) for word in words[1:]], standalone_mode=False)
 
 
@@ -78,6 +79,15 @@ def test_attribute_converts_first_and_says_so(captured: Path) -> None:
     done = _run(["attribute", captured, *ATTRIBUTE])
     assert done.exception is None
     assert f"{captured} is captured and not converted yet: converting it now" in done.stderr
+    assert not is_captured(captured)
+
+
+def test_a_replay_converts_first_and_says_so(captured: Path) -> None:
+    done = _run(["top", "--replay", captured, "-b", "-d", "60", "--json", "--calibration", "none"])
+    assert done.exception is None
+    assert f"{captured} is captured and not converted yet: converting it now" in done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])["interval"]
+    assert sum(row["calls"] or 0 for row in last["rows"]) == QUERIES
     assert not is_captured(captured)
 
 

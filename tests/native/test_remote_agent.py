@@ -141,7 +141,9 @@ def test_the_process_has_no_rights_and_no_files(agent: RemoteAgent) -> None:
     ("request_bytes", "code"),
     [
         (b"\x00\xff\xfe\r\n\r\n", 400),
-        (b"POST /snapshot HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", 405),
+        (b"POST /snapshot HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", 400),
+        (b"POST /snapshot HTTP/1.1\r\n\r\n", 401),
+        (b"PUT /snapshot HTTP/1.1\r\n\r\n", 405),
         (b"GET /../../etc/shadow HTTP/1.1\r\n\r\n", 401),
         (b"GET " + b"a" * MAX_REQUEST_BYTES + b" HTTP/1.1\r\n\r\n", 431),
         (b"GET /snapshot HTTP/1.1\r\nAuthorization: Bearer \xff\x00\r\n\r\n", 401),
@@ -223,4 +225,4 @@ def test_files_that_cannot_be_used_end_the_start(
     tmp_path: Path, keys: dict[str, str], words: str
 ) -> None:
     with pytest.raises(AssertionError, match=words):
-        RemoteAgent(tmp_path, tls=True, **keys)
+        RemoteAgent(tmp_path, tls=True, recordings=None, **keys)

@@ -20,7 +20,7 @@ from qjoule.session.targets import left_out
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MYSQL_8, toy_server
 
-KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 ITSELF = 999_999
 
 
@@ -188,7 +188,7 @@ def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: P
     fake.add(300, str(mysqld))
     fake.listen(300, port=3306)
     servers = [server for server in find_servers(fake.tree, Path("/")) if server.running]
-    nothing = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=False)
+    nothing = KernelFacts(reads=False, sends=False, uprobes=False)
     plan = build_plan(servers, nothing)
     assert plan.traced == ()
     again = build_plan(by_thread_instead(servers, plan), nothing)

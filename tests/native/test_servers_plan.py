@@ -21,7 +21,7 @@ from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
 HANDLE = 7  #: the root part's handle number of every executable here
-KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 FULL = ("-O0", "-fcf-protection=full")
 
 
@@ -185,7 +185,7 @@ def test_reads_of_sockets_replace_the_probe_on_the_end(
     functions = [MYSQL_8, CLIENTS[1], LOGS[0][0], DATABASES[0]]
     path = toy_server(tmp_path / "mysqld", functions, flags=("-O0",))
     server = describe(1, "mysql", path, encryption=True, pool=pool)
-    (planned,) = build_plan([server], replace(KERNEL, recv_tracepoint=reads)).servers
+    (planned,) = build_plan([server], replace(KERNEL, reads=reads)).servers
     assert planned.choice.rung is Rung.SYMBOL
     replaced = reads and not pool
     assert planned.next_read is replaced

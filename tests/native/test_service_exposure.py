@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's service as systemd rates it: 0 is closed, 10 is open."""
+"""The services as systemd rates them: 0 is closed, 10 is open."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
-UNIT = Path(__file__).parents[2] / "packaging/systemd/qjoule-agent.service"
+UNITS = Path(__file__).parents[2] / "packaging/systemd"
 MOST = 2.5
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_the_exposure_is_bounded() -> None:
-    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)]
+@pytest.mark.parametrize("name", ["qjoule-agent", "qjoule-ship"])
+def test_the_exposure_is_bounded(name: str) -> None:
+    unit = UNITS / f"{name}.service"
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
     shown = subprocess.run(words, capture_output=True, text=True, check=False).stdout
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", shown)
     assert found
     assert float(found[1]) <= MOST
-    assert "Type=notify" in UNIT.read_text()
-    assert "WatchdogSec=" in UNIT.read_text()
+    is_watched = {"Type=notify", "WatchdogSec=60"} <= set(unit.read_text().splitlines())
+    assert is_watched == (name == "qjoule-agent")

@@ -15,6 +15,8 @@ SOURCES = {
     "rows_fuzz": ("rows",),
 }
 RUNS, SEED = 20_000, 1
+#: A new program starts with the largest memory of the process that started it (getrusage(2)).
+NO_RSS = "-rss_limit_mb=0"
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -33,6 +35,7 @@ def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(name: str, tmp_path: Pa
         check=True,
     )
     command = [str(program), f"-runs={RUNS}", f"-seed={SEED}", "-max_len=1024", "-len_control=5"]
+    command.append(NO_RSS)
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 

@@ -13,6 +13,9 @@ import pytest
 from host_library import ROOT
 from registry_library import registry_include
 
+#: A new program starts with the largest memory of the process that started it (getrusage(2)).
+NO_RSS = "-rss_limit_mb=0"
+
 
 @pytest.mark.parametrize(
     ("sources", "runs"),
@@ -28,6 +31,6 @@ def test_a_fuzzer_finds_no_fault(sources: tuple[str, ...], runs: int, tmp_path: 
     include = [f"-I{ROOT / 'tests/fuzz/host'}", f"-I{ROOT / 'bpf'}", registry_include(tmp_path)]
     build = ["clang", "-g", "-O1", *sanitize, *include, *files, "-o", str(program)]
     subprocess.run(build, check=True, capture_output=True)
-    run = [str(program), f"-runs={runs}", "-max_len=1024", "-seed=1"]
+    run = [str(program), f"-runs={runs}", "-max_len=1024", "-seed=1", NO_RSS]
     done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -51,18 +51,20 @@ class CleanRoot:
 
 
 @contextmanager
-def clean_root(directory: Path) -> Iterator[CleanRoot]:
-    """A tree below `directory`, removed at the end. Raises Unavailable."""
-    tree = directory / "root"
-    shutil.copytree(debian.root_tree("bookworm", PACKAGES), tree, symlinks=True, ignore=_devices)
-    for name in ("proc", "sys", "root", "run", "var/lib/dpkg/info", "var/lib/dpkg/updates"):
-        (tree / name).mkdir(parents=True, exist_ok=True)
-    for name in ("status", "available"):
-        (tree / "var/lib/dpkg" / name).touch()
+def clean_root(
+    directory: Path, packages: Sequence[str] = PACKAGES, name: str = "root"
+) -> Iterator[CleanRoot]:
+    """A tree of these packages, `directory/name`, removed at the end. Raises Unavailable."""
+    tree = directory / name
+    shutil.copytree(debian.root_tree("bookworm", packages), tree, symlinks=True, ignore=_devices)
+    for place in ("proc", "sys", "root", "run", "var/lib/dpkg/info", "var/lib/dpkg/updates"):
+        (tree / place).mkdir(parents=True, exist_ok=True)
+    for file in ("status", "available"):
+        (tree / "var/lib/dpkg" / file).touch()
     subprocess.run(["cp", "-a", "/dev/null", "/dev/zero", "/dev/urandom", tree / "dev"], check=True)
     root = CleanRoot(tree)
-    for name in BUILDERS:
-        assert not any((tree / place / name).exists() for place in ("usr/bin", "usr/sbin"))
+    for tool in BUILDERS:
+        assert not any((tree / place / tool).exists() for place in ("usr/bin", "usr/sbin"))
     try:
         yield root
     finally:

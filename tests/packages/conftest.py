@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from servers.process import Unavailable
 
 TREE = Path(__file__).parents[2]
 DIST = TREE / os.environ.get("QJOULE_DIST", "build/dist")
+#: Of this machine's architecture: there may be one for another.
+WHEEL = f"qjoule-*_{platform.machine()}.whl"
 WHEELHOUSE = TREE / "build/packages/wheelhouse"
 
 
@@ -34,7 +37,8 @@ def fetch_wheels() -> Path:
     for pattern in ("qjoule-*.whl", "qjoule_drivers-*.whl"):
         for old in WHEELHOUSE.glob(pattern):
             old.unlink()
-        shutil.copy(built(pattern), WHEELHOUSE)
+    for wheel in (WHEEL, "qjoule_drivers-*.whl"):
+        shutil.copy(built(wheel), WHEELHOUSE)
     return WHEELHOUSE
 
 

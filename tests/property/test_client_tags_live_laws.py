@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,9 +24,12 @@ from qjoule.contract import SAID_UNKNOWN, Block, Command, Mode, OwnerKind, Rung
 from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
-from qjoule.engine.live_groups import UNTOLD
+from qjoule.engine.live_groups import PER_SERVER, UNTOLD, per_tag
+from qjoule.engine.live_records import LiveNames
 from qjoule.engine.selection import selection
 from qjoule.live.source import StreamSource
+from qjoule.metrics.interval import Tagged, tagged_of
+from qjoule.model.labels import FORGOTTEN_VALUES
 from qjoule.model.result import Attribution
 from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
@@ -187,7 +191,7 @@ def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
             Meta(servers=(server,)),
             client_tags=True,
         )
-        return attribute(Trace(Path(directory) / "t"), (by,), where=selection(where))
+        return attribute(Trace(Path(directory) / "t"), tuple(by.split(",")), where=selection(where))
 
 
 def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:
@@ -229,6 +233,70 @@ def test_what_is_selected_is_the_same(
 ) -> None:
     seen = _seen(b"".join(_live(windows)), by, *where)
     assert _sums(seen[-1].total) == _sums(_attributed(windows, by, *where))
+
+
+def _by_value(stream: bytes, key: str, interval_s: float = 0.05) -> Counter[Tagged]:
+    """Calls, as the agent adds them up: by value and statement, over all intervals."""
+    by = per_tag(key)
+    source = StreamSource(
+        Stream(io.BytesIO(stream)),
+        ft.fingerprint,
+        Meta(servers=(Server(1, SERVER, rung="socket"),)),
+        client_tags=True,
+        groups=(PER_SERVER, by),
+    )
+    calls: Counter[Tagged] = Counter()
+    controls = Controls(interval_s, PER_SERVER, totals=False, also=(by,))
+    for snapshot in source.snapshots(controls):
+        assert snapshot.groups == (PER_SERVER, by)
+        for one, query in tagged_of(snapshot.also[by]).items():
+            calls[one] += query.amounts.calls
+    return calls
+
+
+@settings(max_examples=25, deadline=None)
+@given(WINDOWS, st.sampled_from(["k", "j"]), st.sampled_from([0.02, 0.05, 3.0]))
+def test_statements_by_value_have_what_a_recording_gives_them(
+    windows: list[list[Step]], key: str, interval_s: float
+) -> None:
+    found = _by_value(b"".join(_live(windows)), key, interval_s)
+    recorded = _attributed(windows, f"tag:{key},fingerprint")
+    expected = {(row.keys[f"tag:{key}"], row.keys["fingerprint"]): row for row in recorded.rows}
+    calls = {(one.value, one.shape.fingerprint): count for one, count in found.items()}
+    assert calls == {name: row.calls for name, row in expected.items()}
+    assert {one.tag for one in found} <= {key}
+    assert {one.shape.server for one in found} <= {SERVER}
+
+
+def test_ever_new_values_have_a_bounded_number_of_statements(monkeypatch: Any) -> None:
+    monkeypatch.setattr(live_groups, "MAX_VALUES", 10)
+    stream = [ft.head(mode=Mode.LIVE), *_texts()]
+    for window in range(60):
+        stream.append(
+            ft.text(0xB00 + window, b"k='new%d'" % window, dialect=registry.dialect("tags"))
+        )
+        stream.append(_row(window, shape=1 + window % 2, tags=0xB00 + window))
+    stream.append(ft.end(BEGIN_NS + 61 * WINDOW_NS))
+    found = _by_value(b"".join(stream), "k", interval_s=10)
+    assert found.total() == 60 and len(found) == 10 + 2
+
+
+def test_forgotten_statements_leave_their_values(monkeypatch: Any) -> None:
+    monkeypatch.setattr(live_groups, "MAX_VALUES", 10)
+    names = LiveNames(lambda shape: (str(shape), "x"), str, str, str)
+    groups = live_groups.LiveGroups(names, per_tag("k"))
+    for value in range(10):
+        for shape in (1, 2):
+            groups.numbers([(OwnerKind.QUERY, shape, 1, 0, 0, 0)], [{"k": str(value)}])
+    labels = groups.index.labels
+    goes = np.array([dict(one.keys)["tag:k"] != "3" for one in labels])
+    groups.forget(goes)
+    assert groups._values == {"3"}
+    kept = {dict(one.keys)["tag:k"] for one in groups.index.labels}
+    assert kept == {"3", FORGOTTEN_VALUES}
+    assert not any(
+        groups.may_forget(one) for one in groups.index.labels if dict(one.keys)["tag:k"] != "3"
+    )
 
 
 def _row(window: int, **fields: int) -> bytes:

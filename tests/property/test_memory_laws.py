@@ -14,8 +14,8 @@ from model_cases import accounts
 from power_cases import IDLE_W, Known, calibrated, known
 from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.remembering import Remembering
-from qjoule.model.account import BLOCK_NS
 from qjoule.model.arrays import F64
+from qjoule.model.cells_of_time import BLOCK_NS
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.fit.cells import Cell, Conditions
 from qjoule.model.fit.remembered import Now

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -14,6 +15,8 @@ from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import page
 from qjoule.metrics.interval import interval_of, without_negatives
+from qjoule.metrics.tagged import TagCounters
+from qjoule.model.result import Attribution
 from qjoule.snapshots import Controls
 
 JOULE = 10**9
@@ -57,10 +60,12 @@ def test_every_page_adds_up_and_no_counter_falls(
         pieces.append(window(number, rows, raw, dram))
     # A lifetime of 1 s, so that series also leave.
     counters = Counters(Limits(shapes, 1.0), 1e9)
+    tags = TagCounters("tenant", Limits(shapes, 1.0))
     before: dict[Any, float] = {}
     for one in source(pieces, range(1, 25)).snapshots(Controls(interval_s, totals=False)):
         counters.take(interval_of(one.interval), one.elapsed_s, 1e9 + one.elapsed_s)
-        content = page(of_counters(counters), openmetrics=False)
+        tags.take(_by_tag(one.interval), one.elapsed_s, 1e9 + one.elapsed_s)
+        content = page([*of_counters(counters), *tags.families()], openmetrics=False)
         node, owners = exact(content, "qjoule_node_joules_total"), _owners(content)
         assert {_domain(labels): joules for labels, joules in node.items()} == owners
         by_kind = exact(content, "qjoule_owner_joules_total")
@@ -70,15 +75,25 @@ def test_every_page_adds_up_and_no_counter_falls(
             if 'kind="queries"' in labels and 'domain="package"' in labels
         ]
         assert sum(exact(content, "qjoule_query_joules_total").values()) == sum(of_queries)
+        assert sum(exact(content, "qjoule_tag_joules_total").values()) == sum(of_queries)
         found = samples(content)
         assert is_monotone(before, found)
         per_server = shapes + 2  # other, retired
         assert len(counters.queries) <= 2 * per_server + 1
+        assert len(exact(content, "qjoule_tag_calls_total")) <= 2 * per_server + 1
         before = found
     final = page(of_counters(counters), openmetrics=True)
     assert samples(final, openmetrics=True)
     # Each window is rounded to whole nJ.
     assert abs(counters.node_nj["package", "simulated"] - raw * UNIT_J * JOULE) <= len(windows)
+
+
+def _by_tag(found: Attribution) -> Attribution:
+    """As if each statement had a tag with its fingerprint."""
+    rows = (
+        replace(row, keys={"tag:tenant": row.keys.get("fingerprint", "")}) for row in found.rows
+    )
+    return replace(found, rows=tuple(rows))
 
 
 def _domain(labels: str) -> str:

@@ -238,9 +238,10 @@ def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> Non
 
 def test_law6_numbers_carry_their_unit_in_their_name() -> None:
     plain = {
-        # counts, ids, indices and ratios
+        # counts, ids, indices and ratios; what is estimated has the unit of its values
+        *("total", "half_width", "drawn", "by_chance"),
         *("calls", "pid", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
-        *("timed", "drift"),
+        *("timed", "drift", "outcomes", "cells", "blocks"),
         *("raw", "seen"),
         *("alpha", "weight_error", "package", "packages", "range", "first", "unknown", "a", "b"),
         *("c", "t", "v", "k", "covariance", "error", "others", "features", "theta"),

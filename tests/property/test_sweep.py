@@ -210,3 +210,91 @@ def test_groups_that_no_longer_run_leave_no_trace() -> None:
     found = [np.concatenate([getattr(e, name) for e in ran]) for name in ("group", "cpu_ns")]
     assert found[0].tolist() == [int(g) for part in parts for g in np.sort(part)]
     assert (found[1] == 1).all()
+
+
+def in_parts(
+    drawn: Drawn, borders: list[int], lead: int
+) -> tuple[list[WindowBatch], Anomalies, list[bool]]:
+    """The windows from parts that were swept apart: each begins `lead` windows early in the likely
+    state, or, if it does not arrive in the state that the part before has left, in that one."""
+    bounds, t0_ns = np.array(drawn.bounds), drawn.segments.t0_ns
+    batches, anomalies, state, guessed = [], Anomalies(), None, []
+    edges = [0, *borders, len(bounds) - 1]
+    for first, last in pairwise(edges):
+        warm = max(first - lead, 0)
+        stream = windows(drawn)
+        if warm:
+            stream.resume(warm, None)
+        since = bounds[warm] if warm else -(2**63)
+        inside = t0_ns >= since
+        if last < len(bounds) - 1:
+            inside &= t0_ns < bounds[last]
+        early = inside & (t0_ns < bounds[first]) & bool(first)
+        if first:
+            stream.add(rows(drawn.segments, early))
+            stream.until(first)
+            guessed.append(stream.state == state)
+            if not guessed[-1]:
+                stream = windows(drawn)
+                stream.resume(first, state)
+        before = vars(stream.anomalies).copy()
+        batches.append(stream.add(rows(drawn.segments, inside & ~early)))
+        if last < len(bounds) - 1:
+            batches.append(stream.until(last))
+            state = stream.state
+        else:
+            batches.append(stream.finish())
+        for name, value in vars(stream.anomalies).items():
+            setattr(anomalies, name, getattr(anomalies, name) + value - before[name])
+    return batches, anomalies, guessed
+
+
+@given(drawings(), st.data())
+@settings(deadline=None, max_examples=200)
+def test_parts_swept_apart_are_the_whole_to_the_bit(drawn: Drawn, data: st.DataObject) -> None:
+    count = len(drawn.bounds) - 1
+    if count < 2:
+        return
+    borders = sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=3)))
+    whole, anomalies = run(drawn, [])
+    parts, again, _ = in_parts(drawn, borders, data.draw(st.integers(0, 3)))
+    assert joined(whole) == joined(parts)
+    assert vars(anomalies) == vars(again)
+
+
+def test_a_guessed_state_is_right_on_a_busy_machine() -> None:
+    """So that parts can be swept at once, without waiting for each other."""
+    random, n, cpus = np.random.default_rng(5), 4000, 4
+    cpu = np.arange(cpus)
+    machine = Machine(cpu, np.zeros(cpus, np.int64), cpu // 2)
+    t0 = np.sort(random.integers(0, 80_000_000, n))
+    misses = random.integers(0, 1000, (n, COUNTERS)).astype(np.uint64)
+    segments = Segments(
+        t0,
+        t0 + random.integers(1000, 60_000, n),
+        random.integers(0, cpus, n).astype(np.int32),
+        random.integers(0, 20, n),
+        misses,
+        np.ones((n, COUNTERS), bool),
+    )
+    drawn = Drawn(machine, list(range(0, 80_000_001, 10_000_000)), segments)
+    parts, _, guessed = in_parts(drawn, [2, 4, 6], 1)
+    assert guessed == [True] * 3
+    assert joined(parts) == joined(run(drawn, [])[0])
+
+
+def test_a_state_of_another_machine_is_refused() -> None:
+    machine = Machine(np.arange(2), np.zeros(2, np.int64))
+    begin, end = np.array([1], np.int64), np.array([15], np.int64)
+    segments = Segments(begin, end, np.zeros(1, np.int32), np.ones(1, np.int64))
+    drawn = Drawn(machine, [0, 10, 20, 30], segments)
+    stream = windows(drawn)
+    stream.add(segments)
+    stream.until(1)
+    state = stream.state
+    assert state
+    for wrong in (state[:-8], state[8:], state + state, b"\0" * len(state) * 2):
+        with pytest.raises(ValueError, match="state"):
+            windows(drawn).resume(1, wrong)
+    with pytest.raises(ValueError, match="state"):
+        windows(drawn).resume(9, state)

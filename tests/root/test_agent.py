@@ -115,7 +115,71 @@ def test_counts_are_the_servers_own(tmp_path: Path) -> None:
         assert node_nj == owners_nj
 
 
+def test_hours_are_summed_by_tags_that_clients_send(tmp_path: Path) -> None:
+    statement = "select {n} + 41 /*tenant='%s',endpoint='x'*/"
+    with mariadb_server() as server, server.connect() as connection:
+        agent = Agent(tmp_path, server.pid, more='tags = ["tenant"]\n')
+        try:
+            agent.started()
+            fingerprint = warmed(agent, connection, statement % "first", "select ? + ?")
+            for tenant, times in (("a", CALLS), ("b", 2 * CALLS)):
+                execute(connection, statement % tenant, times)
+            settled(agent, fingerprint)
+            agent.stop()
+        finally:
+            agent.close()
+    found = ds.dataset(agent.store / "tags", partitioning="hive").to_table().to_pylist()
+    ours = [row for row in found if row["fingerprint"] == fingerprint]
+    assert {row["tag"] for row in found} == {"tenant"}
+    counted = {row["value"]: row["calls"] for row in ours}
+    assert (counted["a"], counted["b"]) == (CALLS, 2 * CALLS)
+    assert all(row["energy_nj"] > 0 and row["server"] for row in ours if row["value"] in "ab")
+
+
 MAIN = ("node", "package")
+
+FAILS = "select 7 / ({n} % 5) from generate_series(1, 3)"  # every fifth, by zero
+GIVES = "select {n} + g from generate_series(1, 3) g"
+
+
+def amount(agent: Agent, name: str, fingerprint: str) -> float:
+    return value(agent.samples(), f"qjoule_query_{name}_total", fingerprint=fingerprint) or 0
+
+
+def test_errors_and_rows_are_what_the_client_got(tmp_path: Path) -> None:
+    with (
+        postgres_server() as server,
+        running(tmp_path, server.pid) as agent,
+        server.connect() as connection,
+    ):
+        connection.autocommit = True
+        cursor = connection.cursor()
+
+        def run(statement: str, times: int) -> tuple[int, int]:
+            """Errors and rows that came back."""
+            errors = rows = 0
+            for number in range(times):
+                try:
+                    cursor.execute(statement.format(n=number))
+                    rows += len(cursor.fetchall())
+                except Exception:  # of the driver: division by zero
+                    errors += 1
+            return errors, rows
+
+        for statement, text in ((FAILS, "select ? / ("), (GIVES, "select ? + g")):
+            deadline = time.monotonic() + WARM_S
+            while not (found := fingerprint_of(agent.samples(), text)):
+                assert time.monotonic() < deadline, text
+                run(statement, 5)
+                time.sleep(0.3)
+            settled(agent, found)
+            before = [amount(agent, name, found) for name in ("errors", "rows")]
+            got = run(statement, 50)
+            settled(agent, found)
+            after = [amount(agent, name, found) for name in ("errors", "rows")]
+            assert tuple(b - a for a, b in zip(before, after, strict=True)) == got
+            assert got == ((10, 120) if statement is FAILS else (0, 150))
+        agent.stop()
 
 
 def test_an_orderly_restart_is_no_reset_and_a_kill_is_one(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from qjoule.spool.files import is_captured, spool_of
@@ -18,7 +20,9 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 DISK_MB = 24
+STOPPED_S, GOES_S = 1.5, 0.05
 BEFORE, MEANWHILE, AFTER = 500, 30_000, 500
+PIECE, STOPS = 2_000, 3
 _FREEZE, _THAW = 0xC0045877, 0xC0045878  #: linux/fs.h
 
 
@@ -57,6 +61,27 @@ def _hanging(disk: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def _stuttering(disk: Path) -> Iterator[list[int]]:
+    """It hangs most of the time; yields the sizes of the spool at the stops so far."""
+    ended, sizes = threading.Event(), []
+
+    def stutter() -> None:
+        while not ended.is_set():
+            with _hanging(disk):
+                sizes.append(spool_of(disk / "t").stat().st_size)
+                ended.wait(STOPPED_S)
+            ended.wait(GOES_S)
+
+    thread = threading.Thread(target=stutter)
+    thread.start()
+    try:
+        yield sizes
+    finally:
+        ended.set()
+        thread.join()
+
+
 def _options(server: DatabaseServer) -> tuple[str, ...]:
     return "--pid", str(server.pid), "--energy", "none", "--convert", "later"
 
@@ -82,6 +107,31 @@ def test_a_disk_that_hangs_costs_records_and_never_the_server(
         found, lost = len(run.having("m_work")), run.loss["query"]
     assert BEFORE + AFTER <= found < BEFORE + MEANWHILE + AFTER
     assert found + lost >= BEFORE + MEANWHILE + AFTER, "nothing is lost without being counted"
+
+
+def test_a_slow_disk_costs_records_and_never_the_server(
+    mariadb: DatabaseServer, disk: Path
+) -> None:
+    """It takes a little again and again, so the tracer goes on and falls behind many times."""
+    recorder = Recorder(disk / "t", *_options(mariadb), "--ring-mb", "1")
+    try:
+        recorder.attached()
+        priority = psutil.Process(recorder.tracer_pid).ionice()
+        assert (priority.ioclass, priority.value) == (psutil.IOPRIO_CLASS_BE, 7)
+        done = 0
+        with _stuttering(disk) as sizes:
+            # However fast the server is: until the disk was written to between several stops.
+            while done < MEANWHILE or len(set(sizes)) < STOPS:
+                done += _work(mariadb, PIECE)
+        assert _work(mariadb, AFTER) == AFTER
+        assert recorder.stop() == 0, recorder.words
+    finally:
+        recorder.end()
+    with converted_copy(disk / "t") as tables:
+        run = Run(tables)
+        found, lost = len(run.having("m_work")), run.loss["query"]
+    assert AFTER < found < done + AFTER
+    assert found + lost >= done + AFTER, "nothing is lost without being counted"
 
 
 def test_a_full_disk_ends_the_recording_which_is_converted_elsewhere(

@@ -36,7 +36,7 @@ WHAT_REACHES = {
     "postgres-failed": "SELECT 1 / 0",
     "postgres-report": "SELECT 1 / 0",
 }
-KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 
 
 def found(server: DatabaseServer) -> Server:

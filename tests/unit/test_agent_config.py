@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.agent.config import KEYS, defaults, load
+from qjoule.agent.config_values import toml
 from qjoule.commands.agent import example_text
 from qjoule.errors import UsageError
 
@@ -105,8 +106,5 @@ def test_what_a_reload_leaves_for_the_next_start_is_known(tmp_path: Path) -> Non
 
 def test_the_page_documents_every_key_with_its_default() -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]*)` \|", DOCS.read_text(), re.MULTILINE)
-    shown = {
-        name: f'"{key.default}"' if isinstance(key.default, str) else str(key.default).lower()
-        for name, key in KEYS.items()
-    }
+    shown = {name: toml(key.default) for name, key in KEYS.items()}
     assert dict(rows) == shown

@@ -22,7 +22,7 @@ from qjoule.contract import AGGREGATE, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.source import StreamSource
 from qjoule.metrics.board import Board
-from qjoule.model.account import BLOCK_WINDOWS
+from qjoule.model.cells_of_time import BLOCK_WINDOWS
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.trace.meta import Meta, Server

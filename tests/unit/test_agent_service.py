@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 
 from metrics_pages import META, is_monotone, query, samples, source, total, window
@@ -238,13 +239,40 @@ def test_a_cost_above_the_budget_starts_the_next_level(tmp_path: Path) -> None:
     assert one.starts_again and stopped == [True]
     assert said == [
         "tracing took 2.00% of the CPU, the budget is 1.00%: starting again at level 1, which "
-        "leaves out short windows and hardware counters"
+        "leaves out the flight recorder, most of the sample, short windows and hardware counters"
     ]
     one.take(snapshots()[0], META.servers)
     assert one._status.endswith("budget level 0, takes 2.00% CPU")
     one.close(orderly=True)
     after = handover.take(tmp_path, Limits(), 5.0)
     assert after.shed.level == 1 and after.shed.since_s == WALL_S and after.shed.before == 0.02
+
+
+@pytest.mark.parametrize("jump_s", [3 * 3600.0, 0.7, -0.7, -2 * 3600.0])
+def test_a_clock_that_jumps_loses_nothing(tmp_path: Path, jump_s: float) -> None:
+    """As NTP steps it, forth and back, or as it is after the machine was suspended."""
+    one, some = service(tmp_path), snapshots()
+    wall_s = WALL_S + 59.0
+    before: dict[Any, float] = {}
+    one.clock = lambda: wall_s
+    for number, snapshot in enumerate(some):
+        wall_s += 0.5 + (jump_s if number == len(some) // 2 else 0.0)
+        one.take(snapshot, META.servers)
+        found = shown(one)
+        assert is_monotone(before, found)
+        before = found
+    assert found["qjoule_last_interval_timestamp_seconds", ()] == pytest.approx(wall_s)
+    assert found["qjoule_start_time_seconds", ()] == WALL_S, "no reset"
+    one.close(orderly=False)
+    rows = ds.dataset(tmp_path / "rollups", partitioning="hive").to_table().to_pylist()
+    calls = sum(row["calls"] or 0 for row in rows)
+    assert calls == total(found, "qjoule_query_calls_total") == 30 * (1 + 2 + 3)
+    main = [row for row in rows if (row["kind"], row["name"]) == ("node", "package")]
+    owners_nj = sum(row["energy_nj"] for row in rows if row["kind"] != "node")
+    assert sum(row["energy_nj"] for row in main) == owners_nj
+    # The time that was traced, whatever the wall clock says.
+    seconds = {(row["minute"], row["seconds"]) for row in main}
+    assert sum(value for _, value in seconds) == pytest.approx(some[-1].elapsed_s, abs=0.2)
 
 
 def dark(snapshot: Snapshot, elapsed_s: float, *changes: ServerChange) -> Snapshot:

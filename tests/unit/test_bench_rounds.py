@@ -105,7 +105,7 @@ def test_empty_programs_stand_on_the_hooks_of_the_real_ones() -> None:
     section = re.compile(r'SEC\("\??tp_btf/(\w+)"\)')
     real = {
         name
-        for path in (ROOT / "bpf").glob("*/*.bpf.c")
+        for path in (ROOT / "bpf").glob("*/*.bpf.[ch]")
         for name in section.findall(path.read_text())
     } - {"sched_process_free"}  # of the variant for early kernels alone
     assert real == {*empty.ALWAYS, empty.SOCKET, empty.REDIS_SEND}

@@ -18,7 +18,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What apt itself understands of the private configuration, by names in small letters."""
     monkeypatch.setattr(debian, "KEYRING", tmp_path / "keyring")
     debian.KEYRING.touch()
-    configuration = debian._private_state(tmp_path, "sid", "http://mirror.example/debian")
+    configuration = debian._private_state(tmp_path, "sid", "http://mirror.example/debian", "")
     said = subprocess.run(
         ["apt-config", "dump", "--format", "%F=%v%n"],
         env={**os.environ, "APT_CONFIG": str(configuration)},

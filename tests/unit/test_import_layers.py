@@ -21,17 +21,20 @@ ROOT = Path(qjoule.__file__).parent
 #: What each room must not import: the layers above it, and what it does not need to know.
 FORBIDDEN = {
     "model": (
-        "trace stream engine tags servers root_part session live metrics agent reporters commands"
+        "trace stream engine tags servers root_part session live metrics agent fleet reporters "
+        "commands"
     ),
-    "trace": "engine session live metrics agent reporters commands",
-    "stream": "engine model session live metrics agent reporters commands",
-    "tags": "trace stream engine model session live metrics agent reporters commands",
-    "engine": "session live metrics agent reporters commands",
-    "session": "engine live metrics agent reporters commands",
-    "live": "session metrics agent reporters commands",
-    "metrics": "trace stream engine tags servers session live agent reporters commands",
-    "remote": "trace stream engine tags servers session live agent reporters commands",
+    "trace": "engine session live metrics agent fleet reporters commands",
+    "stream": "engine model session live metrics agent fleet reporters commands",
+    "tags": "trace stream engine model session live metrics agent fleet reporters commands",
+    "engine": "session live metrics agent fleet reporters commands",
+    "session": "engine live metrics agent fleet reporters commands",
+    "live": "session metrics agent fleet reporters commands",
+    "metrics": "trace stream engine tags servers session live agent fleet reporters commands",
+    "push": "trace stream engine tags session live agent fleet reporters commands",
+    "remote": "trace stream engine tags servers session live agent fleet reporters commands",
     "agent": "engine tags servers root_part session live reporters commands",
+    "fleet": "session live metrics agent push remote reporters commands",
     "reporters": "session live metrics agent commands",
 }
 #: Rooms that import each other in more than one way; this list should shrink.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from energy_probe.probe import chip, open_folder, pmu, write, zone
-from qjoule.machine import kernel
+from qjoule.machine import fexit, kernel
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.sources import host_tree, hwmon_meters, perf_pmu, powercap_tree
@@ -20,7 +20,7 @@ BTF = b"\x9f\xeb\x01\x00"
 
 def write_btf(root: Path, strings: bytes) -> None:
     path = root / "sys/kernel/btf/vmlinux"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(BTF + strings)
 
 
@@ -74,6 +74,62 @@ def test_tracepoints(tmp_path: Path) -> None:
     assert checks["tracepoint sched_switch"].ok is True
     assert checks["tracepoint sock_recv_length"].ok is False
     assert "6.3" in checks["tracepoint sock_recv_length"].fix
+
+
+def test_reads_are_seen_by_functions_where_there_are_no_tracepoints(tmp_path: Path) -> None:
+    """Linux 6.1, and what it may lack."""
+
+    def reads() -> Check:
+        checks = {check.name: check for check in kernel.tracepoints(tmp_path)}
+        return checks["tracepoint sock_recv_length"]
+
+    later = ("BPF_FUNC_loop", "BPF_FUNC_dynptr_data")
+    known = [*fexit.FUNCTIONS, *later]
+    for name in known:
+        write_btf(tmp_path, "\0".join(["", *known, ""]).replace(name, name + "_").encode())
+        assert reads().ok is False
+        assert ("5.19" if name in later else name) in reads().fix
+    write_btf(tmp_path, "\0".join(["", *known, ""]).encode())
+    assert reads().ok is False, "preemption is unknown"
+    write(tmp_path / "proc/sys/kernel/version", "#1 SMP Debian 6.1")
+    assert reads().ok is True
+    assert "fexit" in reads().detail
+    write(tmp_path / "proc/sys/kernel/ftrace_enabled", "0\n")
+    assert reads().fix.endswith("sysctl kernel.ftrace_enabled=1")
+
+
+@pytest.mark.parametrize(
+    ("build", "files", "how"),
+    [
+        ("", {}, ""),
+        ("#1 SMP Debian", {}, "voluntary"),
+        ("#1 SMP PREEMPT Arch", {}, "full"),
+        ("#1 SMP PREEMPT_RT Debian", {"proc/cmdline": "preempt=voluntary"}, "full"),
+        ("#1 SMP PREEMPT_DYNAMIC", {}, ""),
+        ("#1 SMP PREEMPT_DYNAMIC", {"proc/cmdline": "quiet preempt=full"}, "full"),
+        ("#1 SMP PREEMPT_DYNAMIC", {"boot/config-6.1": "CONFIG_PREEMPT_NONE=y"}, "none"),
+        ("#1 SMP PREEMPT_DYNAMIC", {"lib/modules/6.1/config": "CONFIG_PREEMPT=y"}, "full"),
+        (
+            "#1 SMP PREEMPT_DYNAMIC",
+            {"boot/config-6.1": "CONFIG_PREEMPT_VOLUNTARY=y", "proc/cmdline": "preempt=full"},
+            "full",
+        ),
+        (
+            "#1 SMP PREEMPT_DYNAMIC",
+            {
+                "sys/kernel/debug/sched/preempt": "none (voluntary) full",
+                "proc/cmdline": "preempt=full",
+            },
+            "voluntary",
+        ),
+    ],
+)
+def test_preemption(tmp_path: Path, build: str, files: dict[str, str], how: str) -> None:
+    write(tmp_path / "proc/sys/kernel/osrelease", "6.1")
+    write(tmp_path / "proc/sys/kernel/version", build)
+    for name, text in files.items():
+        write(tmp_path / name, text + "\n")
+    assert fexit.preemption(tmp_path) == how
 
 
 def test_uprobes(tmp_path: Path) -> None:
@@ -291,3 +347,18 @@ def test_meters_of_hwmon_have_a_line_only_where_there_are_some(tmp_path: Path) -
     chip(root, 2, "power_meter", power1_average=250_000_000)
     chip(root, 3, "amd_energy", energy1_input=1)
     assert hwmon_meters(tmp_path) == Check("hwmon", True, "amd_energy, power_meter")
+
+
+def test_tracefs_that_is_root_s_alone_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory has mode 0700 by default, and doctor has no rights."""
+
+    def refuses(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuses)
+    (tmp_path / "sys/kernel/tracing").mkdir(parents=True)
+    assert kernel.tracefs(tmp_path).detail == "mounted at /sys/kernel/tracing"
+    (tmp_path / "sys/kernel/tracing").rmdir()
+    assert kernel.tracefs(tmp_path).ok is False

@@ -298,12 +298,12 @@ def test_a_trace_takes_along_where_it_was_recorded(
 ) -> None:
     extend(state, with_memory((cell(1),)))
     monkeypatch.chdir(tmp_path)
-    TakenAlong.of("none", None).write()
+    TakenAlong.of("none", None).packed().write()
     found = load(tmp_path / TRACE_FILE)
     assert found is not None
     assert found.identity == BOX
     assert len(found.cells) == 1
-    TakenAlong.of("none", "none").write()
+    TakenAlong.of("none", "none").packed().write()
 
 
 @pytest.mark.usefixtures("state")

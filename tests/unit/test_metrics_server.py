@@ -183,9 +183,9 @@ def test_what_the_listener_writes_does_not_reach_the_engine() -> None:
 
 
 def as_read(family: Family) -> Family:
-    """Tuples come back as lists."""
+    """JSON gives lists of numbers."""
     samples_read = [
-        Sample([list(pair) for pair in one.labels], one.value, one.created, [], one.count, [])  # type: ignore[arg-type]
+        Sample(one.labels, one.value, one.created, [], one.count, [])  # type: ignore[arg-type]
         for one in family.samples
     ]
     return Family(family.name, family.kind, family.help, family.unit, samples_read)

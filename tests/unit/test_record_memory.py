@@ -22,7 +22,8 @@ from qjoule.spool.files import FOLDER
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta
 
-HEAVY = ("pyarrow", "pandas", "scipy", "capstone")
+HEAVY = ("pyarrow", "pandas", "scipy", "capstone", "_hashlib", "qjoule.model.coefficients")
+KEEPER = "qjoule.session.keeper_process"
 
 
 @pytest.mark.parametrize(
@@ -35,10 +36,19 @@ HEAVY = ("pyarrow", "pandas", "scipy", "capstone")
         "qjoule.spool.ring_capture",
     ],
 )
-def test_what_captures_imports_neither_arrow_nor_a_disassembler(module: str) -> None:
+def test_what_captures_imports_no_arrow_openssl_model_or_disassembler(module: str) -> None:
     code = f"import sys, {module}; print(*set({HEAVY}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_keeper_that_has_nothing_to_do_imports_little() -> None:
+    code = f"import sys, {KEEPER}; print(*(m for m in sys.modules if m.startswith('qjoule.')))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    parts = {"installed", "errors", "root_part", "root_part.reader_filter", "session"}
+    assert set(done.stdout.split()) == {KEEPER, *(f"qjoule.{part}" for part in parts)}
 
 
 def test_a_module_that_is_needed_late_is_imported_then() -> None:

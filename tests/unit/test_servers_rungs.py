@@ -15,9 +15,9 @@ from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server
 
-NEW = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
-OLD = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
-NO_SENDS, NO_UPROBES = replace(NEW, send_tracepoint=False), replace(NEW, uprobes=False)
+NEW = KernelFacts(reads=True, sends=True, uprobes=True)
+OLD = KernelFacts(reads=False, sends=False, uprobes=True)
+NO_SENDS, NO_UPROBES = replace(NEW, sends=False), replace(NEW, uprobes=False)
 
 
 def server(encryption: bool | None = False, pool: bool | None = False) -> Server:

@@ -15,7 +15,15 @@ import pytest
 from qjoule.contract import MORE_COUNTERS, Rung
 from vm.support import machine
 from vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
-from vm.support.mariadb import copy_server, plan_arguments, statements_text
+from vm.support.mariadb import (
+    GETS,
+    OVER_TCP,
+    REDIS,
+    copy_programs,
+    copy_server,
+    plan_arguments,
+    statements_text,
+)
 from vm.support.plans import AGENT, agent_arguments, plans
 from vm.support.replayed import COMPETITORS, replay_text
 
@@ -64,8 +72,15 @@ def kernel_vm(
     executable = copy_server(directory / "server")
     (directory / "statements").write_text(statements_text())
     reads = request.param not in machine.WITHOUT_READS
-    socket = plan_arguments(executable, Rung.SOCKET) if reads else ""
-    variables = {"SYMBOL": plan_arguments(executable, Rung.SYMBOL), "SOCKET": socket}
+    copy_programs(directory / "server", *REDIS)
+    variables = {
+        "SYMBOL": plan_arguments(executable, Rung.SYMBOL),
+        "SOCKET": plan_arguments(executable, Rung.SOCKET, reads=True) if reads else "",
+        "ENDED": plan_arguments(executable, Rung.SYMBOL, reads=True) if reads else "",
+        "OVER_TCP": "\n".join(" ".join(map(str, one)) for one in OVER_TCP),
+        "REDIS": "--server 1:redis:socket:DEVICE:INODE",
+        "GETS": str(GETS),
+    }
     return machine.run(request.param, HERE / "guest" / "kernels.sh", directory, variables)
 
 

@@ -16,7 +16,7 @@ KERNEL  := $(shell dpkg-query -W -f '$${Depends}' linux-headers-amd64 | grep -o 
 HEADERS := /usr/src/linux-headers-$(KERNEL)
 
 ARM64_ROOT      := $(VM)/arm64/root
-ARM64_LIBRARIES := libbpf-dev libelf-dev libseccomp-dev zlib1g-dev
+ARM64_LIBRARIES := libbpf-dev libelf-dev libseccomp-dev libxxhash-dev libzstd-dev zlib1g-dev
 ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/include \
                    -isystem $(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
                    -L$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
@@ -24,9 +24,10 @@ ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/incl
 # Kernels to run on: Linux 5.10, 6.1, 6.12, and Debian's newest.
 SUITES := bullseye bookworm trixie sid
 
-.PHONY: amd64 arm64 $(SUITES)
+.PHONY: amd64 arm64 arm64-trixie $(SUITES)
 amd64: $(VM)/amd64/initramfs
 arm64: $(VM)/arm64/initramfs
+arm64-trixie: $(VM)/arm64-trixie/initramfs
 $(SUITES): %: $(VM)/%/initramfs
 
 $(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
@@ -41,16 +42,24 @@ $(SUITES:%=$(VM)/%/initramfs): $(VM)/%/initramfs: $(VM)/%/fetched build/qjoule-t
                        $(HERE)/initramfs $(HERE)/guest/init | $(VM)/amd64/marked
 	$(HERE)/initramfs $(VM)/$*/root $@ $(filter build/%tracer build/%root %traced,$^)
 
-$(SUITES:%=$(VM)/%/fetched): $(VM)/%/fetched: $(HERE)/fetch
-	$(HERE)/fetch --suite $* amd64 $(@D) linux-image-amd64 busybox-static
+$(SUITES:%=$(VM)/%/fetched): $(VM)/%/fetched: packaging/fetch
+	packaging/fetch --suite $* amd64 $(@D) linux-image-amd64 busybox-static
 	touch $@
 
-$(VM)/amd64/fetched-$(KERNEL): $(HERE)/fetch
-	$(HERE)/fetch amd64 $(@D) linux-image-$(KERNEL) busybox-static
+$(VM)/amd64/fetched-$(KERNEL): packaging/fetch
+	packaging/fetch amd64 $(@D) linux-image-$(KERNEL) busybox-static
 	touch $@
 
-$(VM)/arm64/fetched: $(HERE)/fetch
-	$(HERE)/fetch arm64 $(@D) linux-image-arm64 busybox-static $(ARM64_LIBRARIES)
+# It runs what is installed in a root tree beside it: the wheel.
+$(VM)/arm64-trixie/initramfs: $(VM)/arm64-trixie/fetched $(HERE)/initramfs $(HERE)/guest/init
+	$(HERE)/initramfs $(VM)/arm64-trixie/root $@
+
+$(VM)/arm64-trixie/fetched: packaging/fetch
+	packaging/fetch --suite trixie arm64 $(@D) linux-image-arm64 busybox-static
+	touch $@
+
+$(VM)/arm64/fetched: packaging/fetch
+	packaging/fetch arm64 $(@D) linux-image-arm64 busybox-static $(ARM64_LIBRARIES)
 	touch $@
 
 # ---- programs ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.machine.kernel_facts import read_kernel_facts
 from root.support.recording import Run as Queries
 from vm.conftest import AGENT_TIMES
 from vm.support.machine import Run
@@ -19,10 +20,16 @@ pytestmark = pytest.mark.timeout(1800)
 @pytest.mark.parametrize("plan", plans(reads=True), ids=lambda plan: plan.name)
 def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
     release = loads_vm.text("release")
-    reads = not release.startswith(("5.10.", "6.1."))
-    if plan not in plans(reads=reads, early=release.startswith("5.10.")):
+    early = release.startswith("5.10.")
+    if plan not in plans(reads=not early, early=early):
         pytest.skip("this kernel is without this rung")
     assert (loads_vm.out / f"{plan.name}.end").exists(), loads_vm.text(f"{plan.name}.err")[-4000:]
+
+
+def test_what_the_kernel_shows_is_known_beforehand(loads_vm: Run) -> None:
+    early = loads_vm.text("release").startswith("5.10.")
+    facts = read_kernel_facts(loads_vm.out / "facts")
+    assert (facts.reads, facts.sends, facts.early) == (not early, not early, early)
 
 
 def test_requests_by_markers_are_counted(loads_vm: Run, tmp_path: Path) -> None:

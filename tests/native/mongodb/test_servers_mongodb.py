@@ -26,7 +26,7 @@ from servers.examined import candidate, settings_of
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
 
-TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+TODAY = KernelFacts(reads=True, sends=True, uprobes=True)
 
 
 def process(
@@ -146,14 +146,14 @@ def test_the_rung_of_a_ferretdb() -> None:
     choice = choose_rung(ferret, TODAY, "FerretDB has none")
     assert (choice.rung, choice.exact) == (Rung.STATISTICAL, False)
     assert choose_rung(ferret, TODAY, "", Rung.STATISTICAL) == choice
-    before = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+    before = KernelFacts(reads=False, sends=False, uprobes=True)
     assert choose_rung(ferret, before, "").rung is Rung.NONE
     with pytest.raises(QjouleError, match="goroutines"):
         choose_rung(ferret, TODAY, "", Rung.SYMBOL)
 
 
 def test_an_early_kernel_cannot_follow_its_messages() -> None:
-    before = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+    before = KernelFacts(reads=False, sends=False, uprobes=True)
     mongod = server("mongodb", False, Fact(False, ""))
     assert choose_rung(mongod, before, "").rung is Rung.SYMBOL
     choice = choose_rung(mongod, replace(before, early=True), "")

@@ -29,7 +29,7 @@ from qjoule.servers.types import Fact
 from servers.fake_proc import FakeProc
 from servers.hostile import facts_of
 
-KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 ITSELF = 1000
 #: uid by pid: servers of a service account and of users, after many processes of another user.
 FAKES = dict.fromkeys(range(100, 100 + 3 * SERVERS_MAX), 1001)

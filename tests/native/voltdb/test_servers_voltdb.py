@@ -26,7 +26,7 @@ from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
 
-KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 LAYOUT = HeapLayout(0, 3, 4, 104, 108, 20, 16, 12, 16)
 LIBRARY = "voltdb-a884b457-c08e-458c-9c28-f4787f29f977-libvoltdb-10.0.so"
 AREA = "7f0000000000-7f0000010000"

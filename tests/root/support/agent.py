@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -22,9 +22,20 @@ INTERVAL_S = 1.0
 
 
 class Agent:
-    """Traces the processes `pids`. It runs as `nobody`, or as the user who called sudo."""
+    """Traces the processes `pids`. It runs as `nobody`, or as the user who called sudo; `before`:
+    words before the command."""
 
-    def __init__(self, directory: Path, *pids: int, store: bool = True, more: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *pids: int,
+        store: bool = True,
+        more: str = "",
+        tag: str = "",
+        words: Sequence[str] = (),
+        before: Sequence[str] = (),
+    ) -> None:
+        """`more`: of the configuration; `words`: of the command line, its last."""
         self.store = directory / "store"
         self.store.mkdir(exist_ok=True)
         uid = int(os.environ.get("SUDO_UID", "0")) or pwd.getpwnam("nobody").pw_uid
@@ -32,10 +43,11 @@ class Agent:
         self.uid = uid
         self.port = free_port()
         self.config = directory / "agent.toml"
+        self.tag = tag
         self.configure(store=store, more=more)
-        words = [word for pid in pids for word in ("--pid", str(pid))]
+        words = [*(word for pid in pids for word in ("--pid", str(pid))), *words]
         self.process = subprocess.Popen(
-            [QJOULE, "agent", "--config", str(self.config), *words],
+            [*before, QJOULE, "agent", "--config", str(self.config), *words],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -43,7 +55,7 @@ class Agent:
 
     def configure(self, *, store: bool = True, shapes: int = 100, more: str = "") -> None:
         self.config.write_text(
-            f"[tracing]\ninterval_s = {INTERVAL_S}\n"
+            f'[tracing]\ninterval_s = {INTERVAL_S}\ntag = "{self.tag}"\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.port}"\nrequests_per_second = 200.0\n'
             f"shapes = {shapes}\n"
             f'[store]\nenabled = {str(store).lower()}\npath = "{self.store}"\n{more}'

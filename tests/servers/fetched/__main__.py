@@ -11,7 +11,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import cassandra, ferretdb, goycsb, mysql80, mysql8033, prometheus, voltdb
+from servers.fetched import (
+    cassandra,
+    ferretdb,
+    goycsb,
+    grafana_schema,
+    helm,
+    mysql80,
+    mysql8033,
+    prometheus,
+    voltdb,
+)
 from servers.newer import RELEASES
 from servers.process import Unavailable
 
@@ -26,6 +36,8 @@ SERVERS: dict[str, Callable[[], Path]] = {
 OPTIONAL: dict[str, Callable[[], Path]] = {
     "mysql-8.0.33": mysql8033.installation,
     "go-ycsb": goycsb.installation,
+    "helm": helm.installation,
+    "grafana-schema": grafana_schema.installation,
     **{release.name: release.tree for release in RELEASES},
 }
 

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from servers.fetched.cache import cache, folder, run_tool
@@ -32,8 +32,9 @@ _DEVICES = {"null": (1, 3), "zero": (1, 5), "random": (1, 8), "urandom": (1, 9)}
 _INSTALLED = re.compile(r"^Inst (\S+)(?: \[\S*\])? \((\S+) ", re.MULTILINE)
 
 
-def root_tree(suite: str, packages: Sequence[str]) -> Path:
+def root_tree(suite: str, packages: Sequence[str], architecture: str = "") -> Path:
     """A directory to be entered by chroot: these packages of a suite and all that they depend on.
+    They are of this machine's architecture, unless another one of Debian's is named.
 
     What is once in the cache stays as it is; the file `packages` in it lists the versions.
 
@@ -44,7 +45,7 @@ def root_tree(suite: str, packages: Sequence[str]) -> Path:
         raise Unavailable("a root tree has device files, which only root can make")
 
     def fill(directory: Path) -> None:
-        versions = download(suite, packages, directory / "var/cache/packages")
+        versions = download(suite, packages, directory / "var/cache/packages", architecture)
         _lay_out(directory)
         for file in sorted((directory / "var/cache/packages").iterdir()):
             run_tool(["dpkg-deb", "-x", str(file), str(directory)], directory, file.name)
@@ -53,7 +54,8 @@ def root_tree(suite: str, packages: Sequence[str]) -> Path:
             "".join(f"{name} {version}\n" for name, version in sorted(versions.items()))
         )
 
-    return folder(f"{suite}-{packages[0]}", " ".join((suite, *packages)), fill)
+    name = "-".join(filter(None, (suite, architecture, packages[0])))
+    return folder(name, " ".join(filter(None, (suite, architecture, *packages))), fill)
 
 
 def version(tree: Path, package: str) -> str:
@@ -63,7 +65,9 @@ def version(tree: Path, package: str) -> str:
     return re.sub(r"^\d+:|[-+~].*$", "", whole)
 
 
-def download(suite: str, packages: Iterable[str], to: Path) -> dict[str, str]:
+def download(
+    suite: str, packages: Sequence[str], to: Path, architecture: str = ""
+) -> dict[str, str]:
     """Puts packages of a suite, and all that they need when they run, into a directory.
 
     Returns:
@@ -74,7 +78,8 @@ def download(suite: str, packages: Iterable[str], to: Path) -> dict[str, str]:
     """
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache(), prefix=f".apt-{suite}-") as directory:
-        environment = {"APT_CONFIG": str(_private_state(Path(directory), suite, _mirror()))}
+        state = _private_state(Path(directory), suite, _mirror(), architecture)
+        environment = {"APT_CONFIG": str(state)}
         task = f"packages of Debian {suite}"
         run_tool(["apt-get", "-q", "update"], to, task, environment)
         install = ["apt-get", "-q", "-s", "install", *packages]
@@ -82,7 +87,7 @@ def download(suite: str, packages: Iterable[str], to: Path) -> dict[str, str]:
         wanted = {
             name: version
             for name, version in found.items()
-            if not name.startswith(_ONLY_FOR_INSTALLING)
+            if name in packages or not name.startswith(_ONLY_FOR_INSTALLING)
         }
         exact = [f"{name}={version}" for name, version in wanted.items()]
         run_tool(["apt-get", "-q", "download", *exact], to, task, environment)
@@ -99,7 +104,7 @@ def _mirror() -> str:
     raise Unavailable("apt knows no mirror of Debian's: run 'apt-get update'")
 
 
-def _private_state(directory: Path, suite: str, mirror: str) -> Path:
+def _private_state(directory: Path, suite: str, mirror: str, architecture: str) -> Path:
     """apt's configuration for one suite, below a directory: apt reads and writes nothing else."""
     if not KEYRING.exists():
         raise Unavailable(f"{KEYRING} is missing: install the package debian-archive-keyring")
@@ -110,14 +115,14 @@ def _private_state(directory: Path, suite: str, mirror: str) -> Path:
     sources.write_text(
         f"Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
     )
-    machine = run_tool(["dpkg", "--print-architecture"], directory, "its architecture").strip()
+    own = run_tool(["dpkg", "--print-architecture"], directory, "its architecture").strip()
     options = {
         # A private state does not keep apt from installing packages below the machine's own root.
         # Without dpkg it cannot, whatever it is asked for.
         "Dir::Bin::dpkg": "/bin/false",
         "APT::Get::Simulate": "true",
-        "APT::Architecture": machine,
-        "APT::Architectures": machine,
+        "APT::Architecture": architecture or own,
+        "APT::Architectures": architecture or own,
         "Dir::Etc::SourceList": sources,
         "Dir::Etc::SourceParts": os.devnull,
         "Dir::Etc::Main": os.devnull,

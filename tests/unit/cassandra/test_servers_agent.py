@@ -26,7 +26,7 @@ from qjoule.servers.plan import build_plan
 from qjoule.servers.probe_site import SINGLE_STEPPED
 from qjoule.servers.types import Fact, Server
 
-KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 MARKED = "/tmp/qjoule-1/libqjoule_agent.so (deleted)"
 
 

@@ -3,6 +3,13 @@
 SERVER=/tmp/program
 cp /bin/busybox $SERVER
 uname -r >/share/out/release
+# What says which programs this kernel gets.
+mount -t debugfs debugfs /sys/kernel/debug
+for file in /sys/kernel/btf/vmlinux /proc/sys/kernel/version /proc/sys/kernel/unprivileged_bpf_disabled \
+	/sys/kernel/debug/sched/preempt; do
+	[ ! -e $file ] || { mkdir -p "/share/out/facts${file%/*}" && cat $file >"/share/out/facts$file"; }
+done
+umount /sys/kernel/debug
 identity=$(stat -c %d:%i $SERVER)
 while read -r name options; do
 	(start "$name" --energy none --tags --verbose $(echo "$options" | sed "s/DEVICE:INODE/$identity/")) </dev/null || continue

@@ -1,8 +1,8 @@
 # A MariaDB in a virtual machine, copied to /share/server, and the tracer's plan of it.
-SERVER=/tmp/server/mariadbd
 
 # The server's files, which must lie where they have the device and inode of the plan.
 place_server() {
+	SERVER=/tmp/server/mariadbd
 	cp -r /share/server /tmp/server
 	mkdir -p /tmp/data /etc
 	echo 'root:x:0:0::/:/bin/sh' >/etc/passwd
@@ -10,7 +10,7 @@ place_server() {
 
 # plan OPTIONS: with the identity that the executable has here.
 plan() {
-	echo "$1" | sed "s/DEVICE:INODE/$(stat -c %d:%i $SERVER)/"
+	echo "$1" | sed "s/DEVICE:INODE/$(stat -c %d:%i "$SERVER")/"
 }
 
 ask() {
@@ -19,7 +19,7 @@ ask() {
 
 start_server() {
 	LD_LIBRARY_PATH=/tmp/server/lib $SERVER --no-defaults --user=root --datadir=/tmp/data --socket=/tmp/socket \
-		--skip-networking --skip-grant-tables --skip-innodb --default-storage-engine=Aria \
+		${NETWORKING:---skip-networking} --skip-grant-tables --skip-innodb --default-storage-engine=Aria \
 		--lc-messages-dir=/tmp/server/share --character-sets-dir=/tmp/server/share/charsets \
 		>/share/out/mariadbd.err 2>&1 &
 	server=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed MariaDB, copied for a virtual machine, and the statements sent to it there."""
+"""The installed MariaDB and Redis, copied for a virtual machine, and what is sent to them there."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from qjoule.servers.types import Fact, Server
 from servers.examined import examined
 
 PROGRAMS = ("mariadbd", "mariadb")
+REDIS = ("redis-server", "redis-cli")
 MESSAGES = Path("/usr/share/mysql")
 
 #: Marker (the name of the result), statement, and how often it is sent.
@@ -24,6 +25,12 @@ STATEMENTS = (
     ("m_light", "select 1 as m_light", 300),
     ("m_heavy", "select benchmark(10000, md5('x')) as m_heavy", 40),
 )
+
+
+#: Likewise, over TCP to these addresses.
+OVER_TCP = (("m_inet4", "127.0.0.1", 20), ("m_inet6", "::1", 30))
+#: Commands of one connection to Redis.
+GETS = 200
 
 
 def statements_text() -> str:
@@ -34,25 +41,32 @@ def copy_server(directory: Path) -> Path:
     """Copies the server, its client, their libraries and messages. Skips the test if not
     installed.
     """
-    server, client = (shutil.which(name, path="/usr/sbin:/usr/bin") for name in PROGRAMS)
-    if server is None or client is None:
-        pytest.skip("MariaDB is not installed (packages of packaging/debian-packages.txt)")
-    (directory / "lib").mkdir(parents=True)
-    for program in (server, client):
-        shutil.copy(program, directory)
-        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
-        for library in re.findall(r"=> (/\S+)", listed.stdout):
-            shutil.copy(library, directory / "lib")
+    copy_programs(directory, *PROGRAMS)
     shutil.copytree(MESSAGES / "charsets", directory / "share" / "charsets")
     shutil.copy(MESSAGES / "english" / "errmsg.sys", directory / "share")
     return directory / PROGRAMS[0]
 
 
-def plan_arguments(executable: Path, rung: Rung) -> str:
-    """The attach plan of a server that will start in the machine, for a kernel where `rung` is the
-    cheapest.
+def copy_programs(directory: Path, *names: str) -> None:
+    """Copies programs, and their libraries into `lib`. Skips the test if one is not installed."""
+    (directory / "lib").mkdir(parents=True, exist_ok=True)
+    for name in names:
+        program = shutil.which(name, path="/usr/sbin:/usr/bin")
+        if program is None:
+            pytest.skip(f"{name} is not installed (packages of packaging/debian-packages.txt)")
+        shutil.copy(program, directory)
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
+        for library in re.findall(r"=> (/\S+)", listed.stdout):
+            shutil.copy(library, directory / "lib")
+
+
+def plan_arguments(executable: Path, rung: Rung, *, reads: bool = False) -> str:
+    """The attach plan of a server that will start in the machine.
 
     DEVICE:INODE stands for what is only known in the machine.
+
+    Args:
+        reads: the kernel shows reads of sockets, which then end the symbol rung's queries.
     """
     status = executable.stat()
     server = Server(
@@ -69,9 +83,9 @@ def plan_arguments(executable: Path, rung: Rung) -> str:
         thread_pool=Fact(False, "its options"),
         handle=1,
     )
-    sockets = rung is Rung.SOCKET
-    facts = KernelFacts(recv_tracepoint=sockets, send_tracepoint=sockets, uprobes=True)
-    plan = build_plan([examined(server)], facts)
-    assert [planned.choice.rung for planned in plan.servers] == [rung]
+    facts = KernelFacts(reads=reads, sends=reads, uprobes=True)
+    plan = build_plan([examined(server)], facts, rung)
+    (planned,) = plan.servers
+    assert (planned.choice.rung, planned.next_read) == (rung, reads and rung is Rung.SYMBOL)
     identity = f"{status.st_dev}:{status.st_ino}"
     return " ".join(plan.arguments()).replace(identity, "DEVICE:INODE")

@@ -19,7 +19,7 @@ from vm.support.machine import TREE
 AGENT = TREE / "build" / "agent" / "libqjoule_agent.so"
 MARKERS = "cassandra"
 CODE_BYTES = 4
-READS = ("socket", "statistical")  #: rungs whose programs wait for tracepoints of Linux 6.3
+READS = ("socket", "statistical")  #: rungs whose programs are on reads of sockets (Linux 5.19)
 NEXT_READ = "next-read"  #: a fact whose program does too; thread pools have none
 PROBED = ("symbol", "agent")
 

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule fleet top`: rows, exports, and what is said beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import fleet_dataset as made
+from fleet_dataset import Fleet, Host
+from qjoule.commands.fleet import command
+from qjoule.fleet.layout import HOUR_S, Part
+
+DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", 200, "--threads", 1)
+HOSTS = [Host("db1", servers=("mariadb", "redis")), Host("db2"), Host("db3", grade="estimated")]
+FLEET = Fleet(HOSTS, shapes=4, minutes=(0, 30), tags=("alpha", "beta"))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.write(tmp_path_factory.mktemp("fleet"), FLEET)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, ["top", *map(str, arguments)], catch_exceptions=True)
+
+
+def document(*arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.exception
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_the_table_names_shapes_and_what_they_add_up_to(root: Path) -> None:
+    text = run(root, *DAY).output
+    assert "time      2026-11-01T00:00:00Z to 2026-11-01T03:00:00Z" in text
+    assert "read      3 hosts, 9 parts" in text
+    assert text.count("SELECT c3 FROM t WHERE id = ?") == 2, "a row for each grade"
+    assert "rows of different grades or idle policies are not added up" in text
+    assert "measured, idle separate J" in text and "estimated, idle separate J" in text
+
+
+def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
+    found = document(root, *DAY, "--limit", 3)
+    assert found["schema"] == "qjoule.fleet/1" and found["by"] == ["fingerprint"]
+    assert len(found["rows"]) == 3 and found["other_rows"] == 5
+    for total in found["totals"]:
+        parts = [total["rows_nj"], total["other_queries_nj"], *total["parts_nj"].values()]
+        assert sum(parts) == total["measured_nj"] and total["unaccounted_nj"] == 0
+        assert total["lost_records"] == 3 * 2 * 3 * total["hosts"]
+    row = found["rows"][0]
+    low, high = row["energy_j_ci95"]
+    assert low < row["energy_j"] < high
+    assert row["j_per_call"] == pytest.approx(row["energy_j"] / row["calls"])
+    assert 1e3 < row["latency_ns_p50"] < row["latency_ns_p95"] < 1e6
+    assert found["read"]["refused"] == [] and found["read"]["missing_hours"] == []
+
+
+@pytest.mark.parametrize(
+    ("by", "count"),
+    [("shape", 8), ("host", 3), ("server", 3), ("host,server", 4), ("database", 2), ("grade", 2)],
+)
+def test_rows_are_of_the_keys_and_of_one_grade(root: Path, by: str, count: int) -> None:
+    rows = document(root, *DAY, "--by", by)["rows"]
+    names = [("fingerprint" if one == "shape" else one) for one in by.split(",")]
+    assert len(rows) == count == len({(*(row[one] for one in names), row["grade"]) for row in rows})
+    assert {row["grade"] for row in rows} == {"measured", "estimated"}
+
+
+def test_grades_are_mixed_only_on_request_and_it_is_said(root: Path) -> None:
+    apart = document(root, *DAY)
+    mixed = document(root, *DAY, "--mix-grades")
+    assert {row["grade"] for row in mixed["rows"]} == {"mixed"} and len(mixed["rows"]) == 4
+    for found in (apart, mixed):
+        assert sum(row["energy_nj"] for row in found["rows"]) == sum(
+            row["energy_nj"] for row in apart["rows"]
+        )
+    assert "added up, as --mix-grades asks" in run(root, *DAY, "--mix-grades").output
+
+
+@pytest.mark.parametrize("sort", ["energy", "j_per_call", "power"])
+def test_orders(root: Path, sort: str) -> None:
+    rows = document(root, *DAY, "--sort", sort)["rows"]
+    values = {
+        "energy": [row["energy_nj"] for row in rows],
+        "j_per_call": [row["j_per_call"] for row in rows],
+        "power": [row["energy_nj"] / row["cpu_ns"] for row in rows],
+    }[sort]
+    assert values == sorted(values, reverse=True)
+
+
+def test_tags_and_queries_without_one(root: Path) -> None:
+    found = document(root, *DAY, "--by", "tag:tenant")
+    assert {row["tag:tenant"] for row in found["rows"]} == {"alpha", "beta"}
+    assert all(total["other_queries_nj"] > 0 for total in found["totals"])
+    edge = document(root, "--from", "2026-11-01T00:10Z", *DAY[2:], "--by", "tag:tenant")
+    assert "tags are kept by hour" in edge["notes"][0]
+    assert run(root, *DAY, "--by", "tag:none").exit_code == 0
+
+
+def test_releases_follow_the_minute_in_which_a_server_changed(tmp_path: Path) -> None:
+    host = Host("db1")
+    root = made.write(tmp_path, Fleet([host], 2, (0, 30)))
+    states = [(0, "10.11.6"), (1.25, "11.4.2")]
+    made.put_slow(root, host, 2, states=states)
+    rows = document(root, *DAY, "--by", "release")["rows"]
+    calls = {row["release"]: row["calls"] for row in rows}
+    half = document(root, DAY[0], DAY[1], "--to", "2026-11-01T01:15Z", *DAY[4:], "--by", "host")
+    assert calls["mysql 10.11.6"] == half["rows"][0]["calls"]
+    assert set(calls) == {"mysql 10.11.6", "mysql 11.4.2"}
+
+
+def test_the_newest_text_is_shown_and_flagged(tmp_path: Path) -> None:
+    hosts = [Host("db1"), Host("db2")]
+    root = made.write(tmp_path, Fleet(hosts, 2, (0,)))
+    made.put_slow(root, hosts[0], 2, texts={1: "SELECT newest"}, since_s=7200)
+    rows = document(root, *DAY)["rows"]
+    flags = {row["shape"]: len(row["flags"]) for row in rows}
+    assert flags == {"SELECT newest": 1, made.text(0): 0}
+    assert "several texts of this shape" in run(root, *DAY).output
+
+
+def test_csv_and_parquet_add_up_line_by_line(root: Path, tmp_path: Path) -> None:
+    records = list(csv.DictReader(io.StringIO(run(root, *DAY, "--format", "csv").output)))
+    out = tmp_path / "out.parquet"
+    assert run(root, *DAY, "--format", "parquet", "-o", out).exit_code == 0
+    table = pq.read_table(out)
+    assert json.loads(table.schema.metadata[b"qjoule.fleet/1"])["totals"]
+    for rows in (records, table.to_pylist()):
+        for grade in ("measured", "estimated"):
+            own = [row for row in rows if row["grade"] == grade]
+            total = [int(row["energy_nj"]) for row in own if row["kind"] == "total"]
+            others = [int(row["energy_nj"]) for row in own if row["kind"] != "total"]
+            assert [sum(others)] == total
+
+
+def test_text_of_strangers_is_safe_in_every_format(tmp_path: Path) -> None:
+    hostile = "SELECT \x1b[31m\u202e'; drop table x -- \n=cmd"
+    host = Host("db1")
+    root = made.write(tmp_path, Fleet([host], 1, (0,), tags=("=1+1", "\x1b]0;x\x07")))
+    made.put_slow(root, host, 1, texts={0: hostile})
+    for by, form in (("shape", "table"), ("tag:tenant", "table"), ("shape", "csv")):
+        text = run(root, *DAY, "--by", by, "--format", form).output
+        assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
+    assert "'=1+1" in run(root, *DAY, "--by", "tag:tenant", "--format", "csv").output
+    assert document(root, *DAY)["rows"][0]["shape"] == hostile
+
+
+def test_no_data_says_where_there_is_some(root: Path) -> None:
+    result = run(root, "--from", "2020-01-01T00:00Z", "--to", "2020-01-02T00:00Z")
+    assert str(result.exception) == (
+        "nothing from 2020-01-01T00:00:00Z to 2020-01-02T00:00:00Z: the dataset has "
+        "2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z; see --from, --to and --last"
+    )
+
+
+def test_an_empty_directory_has_no_parts(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert "it has no parts" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--by", "color"), "--by 'color': give shape, fingerprint"),
+        (("--by", "tag:"), "--by 'tag:'"),
+        (("--by", "tag:a,tag:b"), "one tag at a time"),
+        (("--last", "x"), "'x' is no duration"),
+        (("--scheduler", "tcp://x:1"), "--scheduler is of --engine dask"),
+        (("--format", "parquet"), "add -o FILE"),
+        (("--tz", "Nowhere"), "there is no time zone"),
+    ],
+)
+def test_wrong_arguments(root: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run(root, *arguments)
+    assert message in str(result.exception)
+
+
+def test_a_scheduler_that_does_not_answer_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qjoule.fleet.dask_engine._CONNECT_S", 0.5)
+    result = run(root, *DAY, "--engine", "dask", "--scheduler", "tcp://127.0.0.1:9")
+    assert "no Dask scheduler at tcp://127.0.0.1:9" in str(result.exception)
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    root = made.write(tmp_path, replace(FLEET, hosts=HOSTS[:2]))
+    bad = root / Part("hours", "db2", HOSTS[1].id, made.begin_s() + HOUR_S).path
+    bad.write_bytes(b"PAR1 and no more than that")
+    (root / Part("rollups", "db2", HOSTS[1].id, made.begin_s() + HOUR_S).path).unlink()
+    result = run(root, *DAY)
+    assert f"left out: {bad.relative_to(root)}: it is truncated" in result.stderr
+    assert "no rows of db2 for 1 hour, the first at 2026-11-01T01:00:00Z" in result.stderr
+    assert "LEFT OUT  1 parts" in result.stdout and "MISSING" in result.stdout
+    found = document(root, *DAY)
+    assert len(found["read"]["refused"]) == 1
+    assert found["read"]["missing_hours"] == [{"host": "db2", "hour": "2026-11-01T01:00:00Z"}]
+
+
+def test_a_node_that_its_rows_do_not_add_up_to_is_shown(tmp_path: Path) -> None:
+    host = Host("db1")
+    root = made.write(tmp_path, Fleet([host], 1, (0,), sums=False))
+    part = Part("rollups", "db1", host.id, made.begin_s())
+    table = pq.read_table(root / part.path, partitioning=None)
+    kinds = table["kind"].to_pylist()
+    made.put(root, part, table.filter([kind != "idle" for kind in kinds]))
+    (total,) = document(root, *DAY)["totals"]
+    assert total["unaccounted_nj"] > 0
+    assert "NOT ACCOUNTED FOR" in run(root, *DAY).output
+
+
+@pytest.fixture(scope="module")
+def bad_sum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield made.write(tmp_path_factory.mktemp("big"), Fleet([Host("db1", factor=1e9)], 2, (0, 1)))
+
+
+def test_sums_beyond_64_bits_are_exact(bad_sum: Path) -> None:
+    part = next(bad_sum.glob("hours/*/*/hour-00*"))
+    table = pq.read_table(part, partitioning=None)
+    huge = (1 << 62) + 1
+    at = table.schema.names.index("energy_nj")
+    field = table.schema.field(at)
+    for hour in range(3):
+        name = Part("hours", "db1", Host("db1").id, made.begin_s() + hour * HOUR_S)
+        stamp = [(made.begin_s() + hour * HOUR_S) * 1000] * len(table)
+        changed = table.set_column(at, field, [[huge] * len(table)])
+        minute = table.schema.field("minute")
+        changed = changed.set_column(0, minute, pa.array(stamp, minute.type))
+        made.put(bad_sum, name, changed)
+    rows = document(bad_sum, *DAY)["rows"]
+    assert [row["energy_nj"] for row in rows] == [3 * huge] * 2

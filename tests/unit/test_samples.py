@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn queries: from the stream to the store, and what is estimated from the store."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+
+import fake_tracer
+from fake_tracer import BEGIN_NS, MS
+from metrics_pages import META, fingerprint_of, opening, query, window
+from qjoule.agent import store as agent_store
+from qjoule.agent.rollup import Minute
+from qjoule.agent.sample_rows import sample_rows
+from qjoule.agent.store import Kept, Store
+from qjoule.commands import samples as command
+from qjoule.contract import SAMPLE, Block, QueryFlag
+from qjoule.engine.live_groups import PER_SERVER
+from qjoule.errors import QjouleError
+from qjoule.fleet.files import Refused, dataset
+from qjoule.fleet.layout import SAMPLES, Part
+from qjoule.fleet.samples import KEYS, by_keys, drawn_in
+from qjoule.fleet.schema import SAMPLE_ROWS
+from qjoule.fleet.times import Range
+from qjoule.live.source import StreamSource
+from qjoule.metrics.interval import interval_of
+from qjoule.reporters.samples import render
+from qjoule.snapshots import Controls
+from qjoule.stream.blocks import Stream, encode_block
+
+START_S = 1_795_000_000 // 3600 * 3600
+HOUR = Range(START_S, START_S + 3600)
+CPU_NS = 1_000_000
+
+
+def drawn(count: int, *, shape: int = 1, server: int = 1, one_in: int = 1) -> np.ndarray:
+    records = np.zeros(count, SAMPLE)
+    of = records["query"]
+    of["shape"], of["server"], of["executions"], of["flags"] = shape, server, 1, QueryFlag.OK
+    of["begin_ns"] = BEGIN_NS + np.arange(count) * MS
+    of["end_ns"] = of["begin_ns"] + MS
+    records["cpu_ns"] = CPU_NS
+    records["probability"] = 0 if one_in == 1 else (1 << 32) // one_in
+    return records
+
+
+def stream(*records: np.ndarray) -> StreamSource:
+    windows = [window(n, [query(1, 10_000, calls=10)], 1000 * (n + 1)) for n in range(4)]
+    windows[0] += b"".join(encode_block(Block.SAMPLE, one) for one in records)
+    last = fake_tracer.end(BEGIN_NS + 400 * MS)
+    content = opening((1,)) + b"".join(windows) + last
+    found = Stream(io.BytesIO(content))
+    return StreamSource(found, fake_tracer.fingerprint, META, groups=(PER_SERVER,), samples=True)
+
+
+def test_a_query_has_its_share_of_its_statements_energy() -> None:
+    (found,) = stream(drawn(8, one_in=5)).snapshots(Controls(10.0, totals=False))
+    assert found.sampled is not None
+    interval = interval_of(found.interval)
+    rows = sample_rows(found.sampled, interval, START_S + 10.0)
+    (shape,) = (one for one in interval.queries if one.fingerprint == fingerprint_of(1))
+    amounts = interval.queries[shape].amounts
+    assert {row["fingerprint"] for row in rows} == {shape.fingerprint} and len(rows) == 8
+    assert all(row["probability"] == pytest.approx(1 / 5) for row in rows)
+    for row in rows:
+        assert row["energy_nj"] == round(amounts.energy_nj * CPU_NS / amounts.cpu_ns)
+        assert row["error_nj"] > 0 and row["outcome"] == "ok" and row["rows"] is None
+    ago_s = [START_S + 10.0 - row["time"] / 1e6 for row in rows]
+    assert ago_s[0] == pytest.approx(0.399, abs=1e-5) and ago_s == sorted(ago_s, reverse=True)
+
+
+def test_a_statement_that_is_not_known_has_no_energy() -> None:
+    records = drawn(2, shape=99)
+    records["query"]["flags"] = [QueryFlag.ERROR, QueryFlag.ROWS]
+    records["query"]["rows"] = 7
+    (found,) = stream(records).snapshots(Controls(10.0, totals=False))
+    assert found.sampled is not None
+    failed, unseen = sample_rows(found.sampled, interval_of(found.interval), START_S)
+    assert failed["energy_nj"] is failed["error_nj"] is failed["rows"] is None
+    assert (failed["outcome"], unseen["outcome"], unseen["rows"]) == ("error", None, 7)
+
+
+def test_without_a_sample_there_is_none() -> None:
+    for snapshot in stream().snapshots(Controls(10.0, totals=False)):
+        assert snapshot.sampled is None
+
+
+def row(at_s: float, **more: object) -> dict[str, object]:
+    values = {"calls": 1, "latency_ns": 5, "cpu_ns": 10**6, "energy_nj": 10**9, "error_nj": 1e8}
+    names = {"server": "db:1", "fingerprint": "a" * 16, "user": "app", "client": "192.0.2.7"}
+    return {"time": round(at_s * 1e6), "probability": 0.5, **values, **names, **more}
+
+
+def minute(*rows: dict[str, object], start_s: int = START_S) -> Minute:
+    return Minute(start_s, 60.0, "measured", "separate", samples=list(rows))
+
+
+def written(path: Path, *minutes: Minute) -> Path:
+    store = Store(path, "db1", Kept(30, 100))
+    for one in minutes:
+        assert store.write(one, "package")
+    store.close()
+    return path
+
+
+def test_estimates_from_the_store(tmp_path: Path) -> None:
+    ours = [row(START_S + n) for n in range(30)]
+    theirs = [row(START_S + 60 + n, user=None, probability=1.0) for n in range(3)]
+    written(tmp_path, minute(*ours), minute(*theirs, start_s=START_S + 60))
+    refused: list[Refused] = []
+    found = by_keys(drawn_in(dataset(str(tmp_path)), HOUR, refused), ["user"]).to_pylist()
+    assert not refused and [one["user"] for one in found] == ["app", "(unknown)"]
+    app, other = found
+    assert (app["drawn"], app["calls"], app["joules"]) == (30, 60, pytest.approx(60))
+    assert app["calls_low"] < 60 < app["calls_high"] and not app["rough"]
+    # Those that were certain leave nothing open but the error of their energy.
+    assert (other["calls_low"], other["calls"], other["calls_high"]) == (3, 3, 3)
+    assert other["joules_high"] - other["joules"] == pytest.approx(0.3)
+    few = drawn_in(dataset(str(tmp_path)), Range(START_S, START_S + 5), refused)
+    assert few.num_rows == 5 and by_keys(few, ["user"])["rough"].to_pylist() == [True]
+
+
+def test_an_hour_has_room_for_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_store, "MAX_SAMPLES", 5)
+    store = Store(tmp_path, "db1", Kept(30, 100))
+    for number in range(3):
+        at_s = START_S + 60 * number
+        assert store.write(minute(row(at_s), row(at_s), start_s=at_s), "package")
+    assert store.dropped_samples == 1
+    store.close()
+    assert drawn_in(dataset(str(tmp_path)), HOUR, []).num_rows == 5
+
+
+@pytest.mark.parametrize("probability", [0.0, 1e-310, 1.5, float("nan")])
+def test_damaged_and_foreign_files_are_left_out(tmp_path: Path, probability: float) -> None:
+    written(tmp_path, minute(row(START_S)))
+    (good,) = (tmp_path / SAMPLES).rglob("*.parquet")
+    part = Part(SAMPLES, "db2", "0" * 16, START_S)
+    bad = tmp_path / part.path
+    bad.parent.mkdir(parents=True)
+    table = pa.Table.from_pylist([row(START_S, probability=probability)], SAMPLE_ROWS)
+    pq.write_table(table.replace_schema_metadata(part.metadata()), bad)
+    truncated = bad.with_name(bad.name.replace("0" * 16, "1" * 16))
+    truncated.write_bytes(good.read_bytes()[:-40])
+    moved = bad.with_name(bad.name.replace("0" * 16, "2" * 16))
+    moved.write_bytes(good.read_bytes())
+    refused: list[Refused] = []
+    assert drawn_in(dataset(str(tmp_path)), HOUR, refused).num_rows == 1
+    assert len(refused) == 3 and "probability" in " ".join(one.reason for one in refused)
+
+
+def test_grades_and_policies_are_never_added_up(tmp_path: Path) -> None:
+    minutes = [minute(row(START_S + 60 * n), start_s=START_S + 60 * n) for n in range(3)]
+    minutes[1].grade, minutes[2].policy = "estimated", "even"
+    found = by_keys(drawn_in(dataset(str(written(tmp_path, *minutes))), HOUR, []), ["user"])
+    assert sorted((one["grade"], one["policy"], one["calls"]) for one in found.to_pylist()) == [
+        ("estimated", "separate", 2),
+        ("measured", "even", 2),
+        ("measured", "separate", 2),
+    ]
+    table = render(found.to_pylist(), ["user"], width=100)
+    assert table.count("estimated") == 3 and "power at rest: even" in table
+
+
+def ask(*words: str) -> str:
+    found = CliRunner().invoke(command.command, words, catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+TIMES = ("--from", "2026-11-18T00:00Z", "--to", "2026-11-20T00:00Z")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    assert set(command.KEYS) == set(KEYS)
+    written(tmp_path, minute(*(row(START_S + n) for n in range(30))))
+    found = json.loads(ask(str(tmp_path), "--by", "user,client", "--json", *TIMES))
+    assert [(one["user"], one["client"], one["calls"]) for one in found] == [
+        ("app", "192.0.2.7", 60)
+    ]
+    (line,) = csv.DictReader(io.StringIO(ask(str(tmp_path), "--format", "csv", *TIMES)))
+    assert line["user"] == "app"
+    table = ask(str(tmp_path), "--by", "user,client", *TIMES)
+    assert (
+        "joules: measured; power at rest: separate" in table
+        and "60 ± " in table
+        and "rough" not in table
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_figure_is_cut_off(width: int) -> None:
+    found: dict[str, object] = {
+        "calls": 60_000,
+        "calls_low": 40_000,
+        "calls_high": 80_000,
+        "drawn": 7,
+        "rough": True,
+    }
+    found |= {
+        "joules": 60.0,
+        "joules_low": 40.0,
+        "joules_high": 80.0,
+        "cpu_s": 1.5,
+        "grade": "measured",
+        "policy": "even",
+    }
+    table = render(
+        [{**found, "user": "u" * 99, "client": "192.0.2.7"}], ["user", "client"], width=width
+    )
+    assert "60.0 ± 20.0 J" in table and "60,000 ± 20,000" in table and "rough" in table
+    assert all(cell_len(line) <= max(width, 60) for line in table.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "users"], "group by user"),
+        (["--by", "user,user"], "twice"),
+        (["--format", "parquet"], "-o FILE"),
+        (["--last", "1m"], "no drawn query"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(tmp_path: Path, words: list[str], said: str) -> None:
+    with pytest.raises(QjouleError) as error:
+        CliRunner().invoke(command.command, [str(tmp_path), *words], catch_exceptions=False)
+    assert said in str(error.value) and "\n" not in str(error.value)
