@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qjoule.errors import QjouleError
+from qjoule.fleet.filesystems import filesystem
 
 #: Files and directories of one listing.
 MOST_FILES = 2_000_000
@@ -123,11 +124,11 @@ class LocalFiles:
 class RemoteFiles:
     def __init__(self, url: str) -> None:
         try:
-            core: Any = importlib.import_module("fsspec.core")
+            importlib.import_module("fsspec")
         except ImportError:
             raise QjouleError("fsspec is missing: pip install 'qjoule[fleet]'") from None
         try:
-            self.filesystem, self._path = core.url_to_fs(url)
+            self.filesystem, self._path = filesystem(url)
             self.filesystem.invalidate_cache()
             known = self.filesystem.isdir(self._path)
         except Exception as error:  # each filesystem has exceptions of its own
@@ -139,7 +140,8 @@ class RemoteFiles:
 
     def directories(self, path: str) -> list[str]:
         try:
-            entries = self.filesystem.ls(f"{self._path}/{path}", detail=True, refresh=True)
+            self.filesystem.invalidate_cache()
+            entries = self.filesystem.ls(f"{self._path}/{path}", detail=True)
         except FileNotFoundError:
             return []
         except Exception as error:
@@ -153,7 +155,8 @@ class RemoteFiles:
 
     def walk(self, path: str, refused: list[Refused]) -> Iterator[File]:
         try:
-            entries = self.filesystem.find(f"{self._path}/{path}", detail=True, refresh=True)
+            self.filesystem.invalidate_cache()
+            entries = self.filesystem.find(f"{self._path}/{path}", detail=True)
         except FileNotFoundError:
             return
         except Exception as error:

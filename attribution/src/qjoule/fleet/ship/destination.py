@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule.fleet.filesystems import filesystem
 from qjoule.late import Late, pa
 from qjoule.trace.durable import write_whole
 
@@ -95,6 +96,25 @@ class Remote:
             self._files.pipe_file(target, content)
 
 
+class ObjectStore:
+    """One of pyarrow's own, where fsspec lacks a library. `root`: the destination's path in it."""
+
+    def __init__(self, filesystem: Any, root: str, shown: str) -> None:
+        self._files, self._root, self.shown = filesystem, root.rstrip("/"), shown
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        data = content.read_bytes() if isinstance(content, Path) else content
+        with self._files.open_output_stream(f"{self._root}/{path}") as stream:
+            stream.write(data)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with self._files.open_input_stream(f"{self._root}/{path}") as stream:
+                return _bounded(stream.read(MAX_READ + 1))
+        except FileNotFoundError:
+            return None
+
+
 def destination(url: str, options: Mapping[str, str]) -> Destination:
     """`options`: settings of the filesystem, as fsspec names them.
 
@@ -110,13 +130,12 @@ def destination(url: str, options: Mapping[str, str]) -> Destination:
         if not path:
             raise UsageError("the destination is empty: name a directory or a URL")
         return Directory(Path(path).absolute())
-    shown = _without_password(url)
     try:
-        return Remote(*_filesystem(url, parts.scheme, options), shown)
+        return _remote(url, parts.scheme, options)
     except QjouleError:
         raise
     except Exception as error:  # each filesystem has errors of its own
-        raise QjouleError(f"{shown}: {words_of(error)}") from None
+        raise QjouleError(f"{_without_password(url)}: {words_of(error)}") from None
 
 
 def words_of(error: BaseException) -> str:
@@ -126,31 +145,27 @@ def words_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _filesystem(url: str, scheme: str, options: Mapping[str, str]) -> tuple[Any, str]:
-    """The filesystem and the path on it. pyarrow's own serve where fsspec lacks a library."""
+def _remote(url: str, scheme: str, options: Mapping[str, str]) -> Destination:
+    shown = _without_password(url)
     try:
-        import fsspec  # noqa: PLC0415 (an extra)
-    except ImportError:
-        raise QjouleError(f"{scheme}:// needs fsspec: pip install 'qjoule[fleet]'") from None
-    try:
-        found = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)
+        return Remote(*filesystem(url, options, anew=True), shown)
     except ImportError as error:
-        if options:
-            raise QjouleError(f"{scheme}:// with options: {words_of(error)}") from None
-        return _of_pyarrow(url, words_of(error))
-    return found[0], str(found[1])
+        why = words_of(error)
+        if (error.name or "").startswith("fsspec"):
+            why = f"{scheme}:// needs fsspec: pip install 'qjoule[fleet]'"
+    if options:
+        raise QjouleError(f"{scheme}:// with options: {why}")
+    return _of_pyarrow(url, shown, why)
 
 
-def _of_pyarrow(url: str, why: str) -> tuple[Any, str]:
-    from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415
-
+def _of_pyarrow(url: str, shown: str, why: str) -> ObjectStore:
     try:
-        filesystem, path = Late("pyarrow.fs").FileSystem.from_uri(url)
+        found, root = Late("pyarrow.fs").FileSystem.from_uri(url)
     except pa.ArrowInvalid:
-        raise QjouleError(f"{_without_password(url)}: {why}") from None
-    wrapped = ArrowFSWrapper(filesystem)
-    wrapped.protocol = filesystem.type_name
-    return wrapped, path
+        raise QjouleError(f"{shown}: {why}") from None
+    if found.type_name not in _WHOLE:
+        raise QjouleError(f"{shown}: {why}")
+    return ObjectStore(found, root, shown)
 
 
 def _without_password(url: str) -> str:

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shipping to S3 and SFTP, and questions to them: users' libraries, and servers of others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from closed_hours import closed_contents, make_store, write_hour
+from fleet_dataset import Fleet, Host, write
+from fleet_elsewhere import AWS, SftpServer, s3_server, sftp_server
+from qjoule.commands.fleet import command
+from qjoule.errors import QjouleError
+from qjoule.fleet.files import RemoteFiles
+from qjoule.fleet.filesystems import filesystem
+from qjoule.fleet.ship.destination import destination
+from qjoule.fleet.ship.patience import Patience
+from qjoule.fleet.ship.shipper import Report, Shipper
+
+QUICK = Patience(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
+#: Settings that could lead elsewhere.
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
+    s3fs: Any = pytest.importorskip("s3fs")
+    with s3_server() as url:
+        s3fs.S3FileSystem.clear_instance_cache()  # one may know an earlier server
+        yield url
+
+
+@pytest.fixture
+def sftp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SftpServer]:
+    pytest.importorskip("paramiko")
+    monkeypatch.setenv("HOME", str(tmp_path))  # known hosts and keys are looked for there
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / ".ssh").mkdir()
+    with sftp_server(tmp_path / "served") as server:
+        (tmp_path / ".ssh/known_hosts").write_text(server.known_host)
+        yield server
+
+
+def ship(store: Path, url: str, **options: str) -> Report:
+    return Shipper(store, destination(url, options), patience=QUICK, most_bytes=1 << 30).ship()
+
+
+def shipped(url: str) -> dict[str, bytes]:
+    """All files at a destination but manifests, as a reader of the dataset finds them."""
+    files = RemoteFiles(url)
+    found = {}
+    for top in files.directories(""):
+        for one in files.walk(top, []) if top != "manifests" else ():
+            with files.open(one.path) as file:
+                found[one.path] = file.read()
+            assert len(found[one.path]) == one.size and one.stamp
+    return found
+
+
+@pytest.mark.parametrize("library", ["s3fs", "pyarrow", "pyarrow alone"])
+def test_s3(tmp_path: Path, s3: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(tmp_path / "store")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    url, options = "s3://fleet/joules", {"endpoint_url": s3}
+    if library != "s3fs":
+        scheme, at = s3.split("://")
+        url, options = f"s3://fleet/joules?endpoint_override={at}&scheme={scheme}", {}
+        monkeypatch.setattr("qjoule.fleet.ship.destination.filesystem", lacking(library))
+    first = ship(store, url, **options)
+    assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
+    assert shipped("s3://fleet/joules") == closed_contents(store)
+    again = ship(store, url, **options)
+    assert (again.shipped, again.there) == ([], 7)
+    write_hour(store, 3)
+    assert len(ship(store, url, **options).shipped) == 2
+
+
+def lacking(library: str) -> Callable[..., Any]:
+    """What `filesystem` does without s3fs, or without fsspec."""
+
+    def raises(*_arguments: object, **_options: object) -> Any:
+        if library == "pyarrow":
+            raise ImportError("Install s3fs to access S3")
+        raise ModuleNotFoundError("No module named 'fsspec'", name="fsspec")
+
+    return raises
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qjoule.fleet.ship.destination.filesystem", lacking("fsspec"))
+    with pytest.raises(QjouleError, match=r"sftp://db/x: sftp:// needs fsspec: pip install"):
+        destination("sftp://db/x", {})
+    with pytest.raises(QjouleError, match="s3:// with options: s3:// needs fsspec"):
+        destination("s3://fleet/x", {"endpoint_url": "http://127.0.0.1:1"})
+
+
+def test_s3_that_refuses_is_named(tmp_path: Path, s3: str) -> None:
+    store = make_store(tmp_path / "store")
+    report = ship(store, "s3://nowhere/joules", endpoint_url=s3)
+    assert not report.well and not report.shipped
+    assert "bucket does not exist" in report.failed[0].why
+
+
+def test_sftp(tmp_path: Path, sftp: SftpServer) -> None:
+    store = make_store(tmp_path / "store")
+    first = ship(store, sftp.url)
+    assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
+    there = closed_contents(store)
+    assert shipped(sftp.url) == there
+    assert not list((sftp.root / "fleet").rglob(".*")), "nothing unfinished"
+    assert ship(store, sftp.url).there == 7
+    write_hour(store, 3)
+    write_hour(store, 0)  # written again: replaced there as a whole
+    assert ship(store, sftp.url).well and shipped(sftp.url) == closed_contents(store, 4)
+
+
+def test_a_connection_that_is_lost_is_made_again(tmp_path: Path, sftp: SftpServer) -> None:
+    store = make_store(tmp_path / "store")
+    shipper = Shipper(store, destination(sftp.url, {}), patience=QUICK, most_bytes=1 << 30)
+    assert shipper.ship().well
+    sftp.stop()
+    write_hour(store, 3)
+    assert not shipper.ship().well
+    sftp.start()
+    report = shipper.ship()
+    assert report.well and len(report.shipped) == 2
+    assert shipped(sftp.url) == closed_contents(store, 4)
+
+
+@pytest.mark.parametrize("known", ["", "other"])
+def test_hosts_that_are_not_known_get_nothing(tmp_path: Path, sftp: SftpServer, known: str) -> None:
+    hosts = tmp_path / ".ssh/known_hosts"
+    if known:
+        import asyncssh  # noqa: PLC0415 (optional)
+
+        own, sftp.key = sftp.key, asyncssh.generate_private_key("ssh-ed25519")
+        hosts.write_text(sftp.known_host)
+        sftp.key = own
+    else:
+        hosts.write_text("")
+    says = "not found in known_hosts" if not known else "does not match"
+    with pytest.raises(QjouleError, match=says) as found:
+        destination(sftp.url, {})
+    assert "secret" not in str(found.value)
+    assert not list((sftp.root / "fleet").iterdir())
+
+
+def test_a_wrong_password_is_one_line(sftp: SftpServer) -> None:
+    with pytest.raises(QjouleError, match="Authentication failed"):
+        destination(sftp.url.replace("secret", "wrong"), {})
+
+
+def test_the_library_that_is_missing_is_named() -> None:
+    """In a process of its own: here fsspec may know the class already."""
+    code = (
+        "import sys; sys.modules['paramiko'] = None\n"
+        "from qjoule.fleet.filesystems import filesystem\n"
+        "filesystem('sftp://db/fleet')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: sftp:// needs paramiko: pip install 'qjoule[sftp]'" in done.stderr
+
+
+DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", "200", "--json")
+
+
+def top(root: str) -> Any:
+    done = CliRunner().invoke(command, ["top", root, *DAY])
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    return {name: part for name, part in json.loads(done.stdout).items() if name != "dataset"}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    fleet = Fleet([Host("db1"), Host("db2", grade="estimated")], 2, (0, 30))
+    return write(tmp_path_factory.mktemp("fleet"), fleet)
+
+
+def test_questions_to_sftp(root: Path, sftp: SftpServer) -> None:
+    shutil.copytree(root, sftp.root / "fleet/joules")
+    assert top(f"{sftp.url}/joules") == top(str(root))
+
+
+def test_questions_to_s3(root: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    elsewhere, _ = filesystem("s3://fleet/joules")
+    elsewhere.put(f"{root}/", "fleet/joules/", recursive=True)
+    assert top("s3://fleet/joules") == top(str(root))
