@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent with the capabilities and the filter of system calls that the packaged service has.
+"""The agent with the capabilities and the filter of system calls that the packaged service has,
+and the image.
 
 `make test-vm` runs the service under systemd itself.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Mapping
@@ -18,13 +20,11 @@ from packaged import MONITORING
 from root.support import as_service
 from root.support.agent import Agent
 from servers.process import DatabaseServer
+from syscall_filter import profile
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.server,
-    pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed"),
-]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 UNIT = MONITORING.parent / "systemd/qjoule-agent.service"
+FILTER = MONITORING.parent / "oci/seccomp.json"
 CALLS = 40
 
 
@@ -33,8 +33,13 @@ def _served(found: Mapping[Key, float]) -> bool:
     return total(found, "qjoule_query_calls_total") >= CALLS
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_image_s_filter_is_the_unit_s() -> None:
+    assert json.loads(FILTER.read_text()) == profile(UNIT.read_text())
+
+
 def test_it_counts_and_confines_itself(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    as_unit = [sys.executable, as_service.__file__, str(UNIT)]
+    as_unit = [sys.executable, as_service.__file__, str(UNIT), str(FILTER)]
     agent = Agent(tmp_path, mariadb.pid, before=as_unit)
     try:
         agent.started()

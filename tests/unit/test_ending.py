@@ -26,11 +26,23 @@ class Finalized:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_block(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), terminable():
-        os.kill(os.getpid(), number)
-        signal.pause()
-    assert signal.getsignal(number) is before
+    outside = signal.signal(number, signal.SIG_DFL)  # nohup, if that runs the tests, ignores some
+    try:
+        with pytest.raises(KeyboardInterrupt), terminable():
+            os.kill(os.getpid(), number)
+            signal.pause()
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, outside)
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+    outside = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, outside)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -14,6 +14,7 @@ from qjoule.machine import fexit, kernel
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.sources import host_tree, hwmon_meters, perf_pmu, powercap_tree
+from qjoule.machine.syscall_filter import ask_kernel, syscall_filter
 
 BTF = b"\x9f\xeb\x01\x00"
 
@@ -28,6 +29,26 @@ def test_kernel_release(tmp_path: Path) -> None:
     assert kernel.kernel_release(tmp_path).ok is None
     write(tmp_path / "proc/sys/kernel/osrelease", "6.1.0-28-amd64\n")
     assert kernel.kernel_release(tmp_path) == Check("kernel", True, "6.1.0-28-amd64")
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "ok"),
+    [
+        (0, errno.EPERM, []),
+        (2, errno.EINVAL, [True]),
+        (2, errno.EPERM, [False]),
+        (2, errno.ENOSYS, [False]),
+    ],
+)
+def test_a_container_s_filter(tmp_path: Path, mode: int, error: int, ok: list[bool]) -> None:
+    write(tmp_path / "proc/self/status", f"NoNewPrivs:\t1\nSeccomp:\t{mode}\n")
+    found = syscall_filter(tmp_path, lambda: error)
+    assert [check.ok for check in found] == ok
+    assert all(check.ok or "packaging/oci/seccomp.json" in check.fix for check in found)
+
+
+def test_the_kernel_answers_whatever_the_rights() -> None:
+    assert ask_kernel() == errno.EINVAL
 
 
 @pytest.mark.parametrize(
@@ -136,6 +157,13 @@ def test_uprobes(tmp_path: Path) -> None:
     assert kernel.uprobes(tmp_path).ok is False
     write(tmp_path / "sys/bus/event_source/devices/uprobe/type", "7\n")
     assert kernel.uprobes(tmp_path).ok is True
+    # The rights of the process that will attach them, as far as they can be told.
+    assert kernel.uprobes(tmp_path, 12).ok is True
+    write(tmp_path / "proc/12/status", "CapEff:\t000000c000080000\n")
+    assert not kernel.uprobes(tmp_path, 12).ok
+    assert "CAP_SYS_ADMIN" in kernel.uprobes(tmp_path, 12).fix
+    write(tmp_path / "proc/12/status", "CapEff:\t000001ffffffffff\n")
+    assert kernel.uprobes(tmp_path, 12).ok is True
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ SCHEMA = "qjoule.doctor/1"
 
 #: Without these nothing can be recorded. If any other check fails, figures are less detailed or
 #: less exact.
-ESSENTIAL = ("privileges", "btf", "tracepoint sched_switch", "tracepoint sched_process_exit")
+ESSENTIAL = (
+    *("privileges", "seccomp", "btf"),
+    *("tracepoint sched_switch", "tracepoint sched_process_exit"),
+)
 
 _WIDTH_MIN, _WIDTH_MAX = 60, 100
 _INDENT = 10
@@ -153,7 +156,7 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.servers.plan import build_plan  # noqa: PLC0415
 
     part = root_part()
-    own = os.getppid() if part.connection is not None else None
+    own = part.process
     host = this_host()
     discovery = discover(host=host)
     curve = estimate_curve(read_cpu_info(), read_surroundings())
@@ -163,7 +166,7 @@ def examine(host_root: Path | None = None) -> Findings:
             *power_checks(this_machine()),
         ),
         power=curve.summary,
-        plan=build_plan(discovery.servers, read_kernel_facts()),
+        plan=build_plan(discovery.servers, read_kernel_facts(process=own)),
         discovery=discovery,
         generic=tuple(find_generic(discovery.servers, host=host)),
         rights=tuple(doctor_rights.rights_of_a_recording(root_part=own)),

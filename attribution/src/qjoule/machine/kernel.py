@@ -8,6 +8,7 @@ function takes the root of the file system, so that tests can provide one.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from qjoule.machine import fexit
@@ -16,6 +17,7 @@ from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.files import read_text
 from qjoule.machine.idle_states import check_idle_states
 from qjoule.machine.sources import host_tree, hwmon_meters, may_read, perf_pmu, powercap_tree
+from qjoule.machine.syscall_filter import syscall_filter
 from qjoule.root_part.sensors import Sensors
 
 ROOT = Path("/")
@@ -55,10 +57,11 @@ def check_machine(
     return (
         kernel_release(root),
         privileges(root, privileged),
+        *syscall_filter(root),
         btf(root),
         *tracepoints(root),
         bpf_loop(root),
-        uprobes(root),
+        uprobes(root, privileged),
         tracefs(root),
         lockdown(root),
         perf_event_paranoid(root, privileged),
@@ -84,16 +87,22 @@ def privileges(root: Path = ROOT, process: int | None = None) -> Check:
 
     `process`: the process to check; None: this one.
     """
-    bits: int | None = None
-    for line in read_text(root / f"proc/{process or 'self'}/status").splitlines():
-        if line.startswith("CapEff:"):
-            bits = int(line.split()[1], 16)
-    if bits is None:
+    held = _capabilities(root, process)
+    if held is None:
         return Check("privileges", None, "is /proc mounted?")
-    held = {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
     enough = "CAP_SYS_ADMIN" in held or held >= {"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"}
     detail = ", ".join(sorted(held)) or "no capability that tracing needs"
     return Check("privileges", enough, detail, "" if enough else "run it with sudo")
+
+
+def _capabilities(root: Path, process: int | None) -> set[str] | None:
+    """Those of `CAPABILITIES` that a process has; None: that cannot be told."""
+    text = read_text(root / f"proc/{process or 'self'}/status")
+    found = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text, re.MULTILINE)
+    if found is None:
+        return None
+    bits = int(found[1], 16)
+    return {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
 
 
 def btf(root: Path = ROOT) -> Check:
@@ -166,11 +175,20 @@ def early(root: Path = ROOT) -> bool:
     return not (maps and b"\0BPF_FUNC_loop\0" in strings)
 
 
-def uprobes(root: Path = ROOT) -> Check:
-    if (root / "sys/bus/event_source/devices/uprobe/type").is_file():
-        return Check("uprobes", True, "available")
-    fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket rung works"
-    return Check("uprobes", False, "no PMU 'uprobe'", fix)
+def uprobes(root: Path = ROOT, process: int | None = None) -> Check:
+    """`process`: the one that will attach them; None: it may.
+
+    Kernels since 2025 want CAP_SYS_ADMIN for uprobes (commit ba677dbe77af, which went into all
+    stable series). That an older one would do without it is not relied on.
+    """
+    if not (root / "sys/bus/event_source/devices/uprobe/type").is_file():
+        fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket rung works"
+        return Check("uprobes", False, "no PMU 'uprobe'", fix)
+    held = None if process is None else _capabilities(root, process)
+    if held is not None and "CAP_SYS_ADMIN" not in held:
+        fix = "add CAP_SYS_ADMIN if a server below needs the symbol rung (packaging/oci/README.md)"
+        return Check("uprobes", False, "not without CAP_SYS_ADMIN", fix)
+    return Check("uprobes", True, "available")
 
 
 def lockdown(root: Path = ROOT) -> Check:

@@ -9,12 +9,15 @@ from qjoule.machine import kernel
 from qjoule.servers.kernel_facts import KernelFacts
 
 
-def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
-    """Asks the kernel whose /sys is under `root`. Unknown features count as absent."""
+def read_kernel_facts(root: Path = Path("/"), process: int | None = None) -> KernelFacts:
+    """Asks the kernel whose /sys is under `root`. Unknown features count as absent.
+
+    `process`: the one that will attach probes; without it, no right counts as missing.
+    """
     checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
     return KernelFacts(
         reads=checks["tracepoint sock_recv_length"],
         sends=checks["tracepoint sock_send_length"],
-        uprobes=kernel.uprobes(root).ok is True,
+        uprobes=kernel.uprobes(root, process).ok is True,
         early=kernel.early(root),
     )

@@ -67,6 +67,11 @@ class RootPart:
         self.connection = connection
         self._tracer: socket.socket | None = None
 
+    @property
+    def process(self) -> int | None:
+        """The process that has the rights, as the command itself sees it; None: there is none."""
+        return None if self.connection is None else os.getppid()
+
     def need(self, doing: str) -> socket.socket:
         """The connection. Raises `QjouleError` if there is none: `doing` needs root."""
         if self.connection is None:

@@ -60,7 +60,7 @@ class Case:
         """Why the symbol rung is not possible on this kernel, empty when it is."""
         if self.kernel.uprobes:
             return self.symbol_problem
-        return self.symbol_problem or "the kernel has no uprobes"
+        return self.symbol_problem or "the kernel has no uprobes, or not with these rights"
 
 
 def rung_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") -> Choice:

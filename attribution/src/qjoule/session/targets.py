@@ -16,6 +16,7 @@ from qjoule.servers.agent import Agent
 from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
+from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.session.apart import apart
@@ -81,6 +82,8 @@ def find_targets(wanted: Wanted) -> Targets:
     if wanted.agent:
         agents = find_and_put_agents(wanted.pids, client_tags=wanted.client_tags)
 
+    kernel = read_kernel_facts(process=root_part().process)
+
     def planned() -> AttachPlan:
         return plan_tracing(
             wanted.pids,
@@ -89,11 +92,12 @@ def find_targets(wanted: Wanted) -> Targets:
             agents=agents,
             children=wanted.children,
             ids=wanted.ids,
+            kernel=kernel,
         )
 
     plan = planned() if agents else apart(planned)  # agents are connections, which stay here
     lines = tuple(left_out(plan, children=wanted.children))
-    following = Following(plan, read_kernel_facts(), chosen=bool(wanted.pids), rung=wanted.rung)
+    following = Following(plan, kernel, chosen=bool(wanted.pids), rung=wanted.rung)
     keeper = start_keeper(following.follow) if wanted.follow else None
     asker = None
     if wanted.credentials:
@@ -114,6 +118,7 @@ def plan_tracing(
     agents: Mapping[int, Agent] | None = None,
     children: bool = False,
     ids: bool = False,
+    kernel: KernelFacts | None = None,
 ) -> AttachPlan:
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
@@ -124,13 +129,14 @@ def plan_tracing(
         agents: as returned by `find_and_put_agents`.
         children: also report statements that stored procedures execute (`build_plan`).
         ids: also find the ids that other tools have for statements.
+        kernel: what it supports; None: it is asked, and no right counts as missing.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
     host = this_host()
     servers = with_generic(find_servers(host=host, vocabulary=ids), pids, generic, host=host)
-    kernel = read_kernel_facts()
+    kernel = kernel or read_kernel_facts()
     plan = build_plan(servers, kernel, rung, pids or None, agents, children=children, ids=ids)
     if generic and len(plan.traced) < len(plan.servers):
         instead = by_thread_instead(servers, plan)
