@@ -73,8 +73,8 @@ def test_only_those_named_may_scrape(programs: Path) -> None:
 
 def test_values_reach_the_pod(programs: Path) -> None:
     filtered = "seccompProfile.type=Localhost,seccompProfile.localhostProfile=qjoule.json"
-    options = ("--set", "metrics.port=9000,state.hostPath=,image.tag=x,capabilities={BPF}")
-    options += ("--set", filtered)
+    values = "metrics.port=9000,state.hostPath=,image.tag=x,capabilities={BPF}"
+    options = ("--set", values, "--set", filtered)
     config, daemonset = _rendered(programs, *options)
     assert 'listen = "0.0.0.0:9000"' in config["data"]["agent.toml"]
     pod = daemonset["spec"]["template"]["spec"]

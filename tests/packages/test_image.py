@@ -35,14 +35,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
         pytest.skip(str(error))
 
 
-def ran(made: Image, *words: str, more: tuple[str, ...] = ()) -> str:
-    done = subprocess.run(
-        made.script(words, more=more), capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
 def test_what_the_readme_lists_is_what_the_chart_gives() -> None:
     readme = (Path(__file__).parents[2] / "packaging/oci/README.md").read_text()
     recipe = (Path(__file__).parents[2] / "packaging/oci/Containerfile").read_text()
@@ -54,9 +46,15 @@ def test_what_the_readme_lists_is_what_the_chart_gives() -> None:
 def test_it_finds_servers_with_the_chart_s_capabilities(
     made: Image, mariadb: DatabaseServer
 ) -> None:
-    said = json.loads(ran(made, "doctor", "--json"))
+    # Exit code 1 if there is a server that it cannot trace, as another test's may be.
+    done = subprocess.run(
+        made.script(["doctor", "--json"]), capture_output=True, timeout=120, check=False
+    )
+    assert done.stdout, done.stderr
+    said = json.loads(done.stdout)
     checks = {check["name"]: check["ok"] for check in said["checks"]}
-    assert checks["privileges"] and checks["btf"]
+    assert checks["privileges"] and checks["seccomp"] and checks["btf"]
+    assert not checks["uprobes"], "a kernel before 2025 would have been enough"
     assert mariadb.pid in [pid for server in said["servers"] for pid in server.get("pids", [])] or (
         str(mariadb.port) in json.dumps(said["servers"])
     )

@@ -170,6 +170,8 @@ def build_plan(
     """
     chosen = _with_pids(servers, pids)
     resolved = [resolution_of(server) for server in chosen]
+    if not kernel.uprobes:
+        resolved = [resolution.without_uprobes() for resolution in resolved]
     inside = [(agents or {}).get(server.tgids[0]) if server.tgids else None for server in chosen]
     choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice, inside))
     planned: list[PlannedServer] = []

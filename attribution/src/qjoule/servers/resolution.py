@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qjoule.servers.elf import Symbol
@@ -58,3 +58,18 @@ class Resolution:
     handle: int = 0  #: the root part's number for `library`
     problem: str = ""  #: why there is no symbol rung
     notes: tuple[str, ...] = ()
+
+    def without_uprobes(self) -> Resolution:
+        """What is left for the socket rung where none can be attached."""
+        missing, notes = "there are no uprobes, or not with these rights", self.notes
+        if self.parallel:
+            notes = (*notes, f"work of its parallel and I/O workers is background: {missing}")
+        return replace(
+            self,
+            parallel=(),
+            children=(),
+            no_children=self.no_children or missing,
+            ids=(),
+            no_ids=self.no_ids or missing,
+            notes=notes,
+        )
