@@ -235,7 +235,8 @@ int programs_load(struct probes *probes, const struct options *options, const st
 		return err;
 	}
 	if (err == -EPERM)
-		return programs_complain("the kernel refuses BPF programs; run as root, and see `qjoule doctor`", err);
+		return programs_complain(
+		    "the kernel refuses BPF programs; run as root, and see `qjoule doctor`", err);
 	if (err)
 		return programs_complain(
 		    "the kernel cannot load the BPF programs; see `qjoule doctor`", err);
