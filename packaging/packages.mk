@@ -63,8 +63,12 @@ wheels: portable $(if $(CROSS),portable-aarch64) $(TOOLS)/installed ## Wheels (x
 deb: wheels $(VENV)/installed ## The Debian package, in build/dist
 	packaging/debian/make $(TOOLS) $(PACKAGES) $(DIST) $(VERSION)
 
+$(BUILD)/packages/image-tools: packaging/debian-packages-image.txt packaging/install
+	packaging/install $<
+	@mkdir -p $(@D) && touch $@
+
 .PHONY: test-packages
-test-packages: build packages ## Packages in clean root trees, two builds compared (as root; fetches Debian's Python)
+test-packages: build packages $(BUILD)/packages/image-tools ## Packages in clean root trees, the image, two builds compared (as root; fetches Debian's Python)
 	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m packages tests/packages $(PYTEST_ARGS)
 
 .PHONY: bench-install
