@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from qjoule.fleet.ship.destination import destination
 from qjoule.fleet.ship.patience import Patience
 from qjoule.fleet.ship.shipper import Report, Shipper
 
+fs: Any = importlib.import_module("pyarrow.fs")  # not typed
 QUICK = Patience(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
 #: Settings that could lead elsewhere.
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -36,10 +38,17 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.delenv(name, raising=False)
     for name, value in AWS.items():
         monkeypatch.setenv(name, value)
-    s3fs: Any = pytest.importorskip("s3fs")
     with s3_server() as url:
-        s3fs.S3FileSystem.clear_instance_cache()  # one may know an earlier server
         yield url
+
+
+@pytest.fixture
+def s3fs(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same server, for users of s3fs. The tests install it no more than they do Spark."""
+    library: Any = pytest.importorskip("s3fs", reason="needs pip install 'qjoule[s3]'")
+    library.S3FileSystem.clear_instance_cache()  # one may know an earlier server
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    return s3
 
 
 @pytest.fixture
@@ -69,29 +78,44 @@ def shipped(url: str) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("library", ["s3fs", "pyarrow", "pyarrow alone"])
-def test_s3(tmp_path: Path, s3: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", ["s3fs", "fsspec"])
+def test_s3_by_pyarrow(
+    tmp_path: Path, s3: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qjoule.fleet.ship.destination.filesystem", lacking(missing))
+    scheme, at = s3.split("://")
+    settings = f"endpoint_override={at}&scheme={scheme}"
+    shipped_to_s3(tmp_path, f"s3://fleet/joules?{settings}")
+    there = fs.S3FileSystem(endpoint_override=at, scheme=scheme)
+    found = {
+        one.path.removeprefix("fleet/joules/"): there.open_input_stream(one.path).read()
+        for one in there.get_file_info(fs.FileSelector("fleet/joules", recursive=True))
+        if one.is_file
+    }
+    found = {path: data for path, data in found.items() if not path.startswith("manifests")}
+    assert found == closed_contents(tmp_path / "store", 4)
+
+
+def test_s3_by_s3fs(tmp_path: Path, s3fs: str) -> None:
+    shipped_to_s3(tmp_path, "s3://fleet/joules", endpoint_url=s3fs)
+    assert shipped("s3://fleet/joules") == closed_contents(tmp_path / "store", 4)
+
+
+def shipped_to_s3(tmp_path: Path, url: str, **options: str) -> None:
     store = make_store(tmp_path / "store")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
-    url, options = "s3://fleet/joules", {"endpoint_url": s3}
-    if library != "s3fs":
-        scheme, at = s3.split("://")
-        url, options = f"s3://fleet/joules?endpoint_override={at}&scheme={scheme}", {}
-        monkeypatch.setattr("qjoule.fleet.ship.destination.filesystem", lacking(library))
     first = ship(store, url, **options)
     assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
-    assert shipped("s3://fleet/joules") == closed_contents(store)
     again = ship(store, url, **options)
     assert (again.shipped, again.there) == ([], 7)
     write_hour(store, 3)
     assert len(ship(store, url, **options).shipped) == 2
 
 
-def lacking(library: str) -> Callable[..., Any]:
+def lacking(missing: str) -> Callable[..., Any]:
     """What `filesystem` does without s3fs, or without fsspec."""
 
     def raises(*_arguments: object, **_options: object) -> Any:
-        if library == "pyarrow":
+        if missing == "s3fs":
             raise ImportError("Install s3fs to access S3")
         raise ModuleNotFoundError("No module named 'fsspec'", name="fsspec")
 
@@ -106,9 +130,9 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         destination("s3://fleet/x", {"endpoint_url": "http://127.0.0.1:1"})
 
 
-def test_s3_that_refuses_is_named(tmp_path: Path, s3: str) -> None:
+def test_s3_that_refuses_is_named(tmp_path: Path, s3fs: str) -> None:
     store = make_store(tmp_path / "store")
-    report = ship(store, "s3://nowhere/joules", endpoint_url=s3)
+    report = ship(store, "s3://nowhere/joules", endpoint_url=s3fs)
     assert not report.well and not report.shipped
     assert "bucket does not exist" in report.failed[0].why
 
@@ -193,8 +217,8 @@ def test_questions_to_sftp(root: Path, sftp: SftpServer) -> None:
     assert top(f"{sftp.url}/joules") == top(str(root))
 
 
-def test_questions_to_s3(root: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+@pytest.mark.usefixtures("s3fs")
+def test_questions_to_s3(root: Path) -> None:
     elsewhere, _ = filesystem("s3://fleet/joules")
     elsewhere.put(f"{root}/", "fleet/joules/", recursive=True)
     assert top("s3://fleet/joules") == top(str(root))

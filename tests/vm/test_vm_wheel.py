@@ -77,7 +77,7 @@ def test_its_programs_are_of_that_architecture(traced: machine.Run) -> None:
 
 def test_doctor_finds_the_server(traced: machine.Run) -> None:
     said = json.loads(traced.text("doctor.json"))
-    assert [server["kind"] for server in said["servers"]] == ["redis"], said["servers"]
+    assert [server["flavour"] for server in said["servers"]] == ["redis"], said["servers"]
 
 
 def test_it_counts_what_the_server_counts(traced: machine.Run) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The packaged service under systemd, as docs/install.md has it started, beside a Redis of another user.
 out=/share/out
-page() { python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' http://127.0.0.1:9779/metrics; }
+page() { python3.11 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' http://127.0.0.1:9779/metrics; }
 main_pid() { systemctl show -P MainPID qjoule-agent; }
 # until_page PATTERN NAME: a page that has such a line; it is left as $out/NAME.
 until_page() {
