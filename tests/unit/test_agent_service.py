@@ -148,15 +148,21 @@ def test_damaged_counters_are_not_taken_over(
     saved = json.loads((tmp_path / NAME).read_text())
     damage(saved)
     (tmp_path / NAME).write_text(json.dumps(saved))
-    found = handover.take(tmp_path, Limits(), 5.0)
+    said: list[str] = []
+    found = handover.take(tmp_path, Limits(), 5.0, said.append)
     assert not found.continued and found.counters.created_s == 5.0
+    assert len(said) == 1 and said[0].startswith("the counters begin at 0")
     assert not (tmp_path / NAME).exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"null", b"[]"])
 def test_rubbish_is_not_taken_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
-    assert not handover.take(tmp_path, Limits(), 5.0).continued
+    said: list[str] = []
+    assert not handover.take(tmp_path, Limits(), 5.0, said.append).continued
+    assert len(said) == 1
+    assert not handover.take(tmp_path, Limits(), 5.0, said.append).continued
+    assert len(said) == 1, "there was none"
 
 
 def test_the_manager_is_told() -> None:

@@ -24,6 +24,7 @@ PACKAGES = (
     *("dash", "coreutils", "findutils", "sed", "grep", "libc-bin", "diffutils", "util-linux"),
 )
 CALLS = 173
+SETTINGS = 2  #: that redis-benchmark asks for at first
 REDIS_UID = 990
 MOST_EXPOSED = 2.5
 #: CAP_SETGID, SETUID, SETPCAP, SYS_PTRACE, PERFMON, BPF, CHECKPOINT_RESTORE (capability.h).
@@ -88,19 +89,10 @@ def shown(run: machine.Run, name: str) -> list[str]:
     return run.text(name).splitlines()
 
 
-def calls(run: machine.Run, page: str) -> dict[str, float]:
-    """Calls by the text of the statement."""
-    found = samples(run.text(page).encode())
-    texts = {
-        dict(labels)["fingerprint"]: dict(labels)["text"]
-        for name, labels in found
-        if name == "qjoule_query_info"
-    }
-    return {
-        texts.get(dict(labels)["fingerprint"], ""): number
-        for (name, labels), number in found.items()
-        if name == "qjoule_query_calls_total"
-    }
+def calls(service: machine.Run, name: str) -> float:
+    """Of all statements; what came before a statement had a series is in `other`."""
+    found = samples(service.text(name).encode())
+    return sum(number for (of, _), number in found.items() if of == "qjoule_query_calls_total")
 
 
 def test_nothing_is_started_by_the_installation(service: machine.Run) -> None:
@@ -114,15 +106,11 @@ def test_systemd_is_told_when_the_agent_traces(service: machine.Run) -> None:
 
 
 def test_calls_are_what_clients_sent(service: machine.Run) -> None:
-    counted = calls(service, "counted")
-    for command in ("set", "get"):
-        found = [n for text, n in counted.items() if text.lower().startswith(command)]
-        assert sum(found) == CALLS, counted
+    assert calls(service, "counted") == 2 * CALLS + SETTINGS
 
 
 def test_a_server_that_restarts_is_followed(service: machine.Run) -> None:
-    found = calls(service, "followed")
-    assert sum(n for text, n in found.items() if text.lower().startswith("lpush")) == CALLS
+    assert calls(service, "followed") == 3 * CALLS + 2 * SETTINGS
 
 
 def test_only_the_root_part_has_rights(service: machine.Run) -> None:
@@ -154,7 +142,9 @@ def test_the_journal_has_what_happened(service: machine.Run) -> None:
     assert "the configuration was read again" in journal
     assert "Watchdog timeout" in journal
     assert "Permission denied" not in journal
-    assert "Operation not permitted" not in journal
+    # The kernel gives its accounts of BPF programs to CAP_SYS_ADMIN alone (docs/agent.md).
+    refused = [line for line in journal.splitlines() if "Operation not permitted" in line]
+    assert all("what hooks cost the servers is unknown" in line for line in refused), refused
     assert "Traceback" not in journal
 
 
@@ -167,9 +157,7 @@ def test_the_store_is_the_service_s_own(service: machine.Run) -> None:
 
 def test_an_upgrade_goes_on_with_the_counters(service: machine.Run) -> None:
     assert shown(service, "upgraded_state") == ["active"]
-    before, after = calls(service, "followed"), calls(service, "upgraded")
-    for text, number in before.items():
-        assert after[text] >= number
+    assert calls(service, "upgraded") == calls(service, "followed")
 
 
 def test_removing_the_package_ends_the_service_in_order(service: machine.Run) -> None:

@@ -8,6 +8,7 @@ the counters begin at 0, and their creation time says so.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -85,8 +86,14 @@ class Handover:
     continued: bool = False  #: whether the counters are those of an agent before
 
 
-def take(directory: Path | None, limits: Limits, now_s: float) -> Handover:
-    """The counters in a store, or new ones. `now_s`: Unix time."""
+def take(
+    directory: Path | None,
+    limits: Limits,
+    now_s: float,
+    say: Callable[[str], object] = lambda _words: None,
+) -> Handover:
+    """The counters in a store, or new ones. `now_s`: Unix time. `say`: is told if some are there
+    that cannot be used."""
     new = Handover(Counters(limits, now_s))
     if directory is None:
         return new
@@ -95,11 +102,17 @@ def take(directory: Path | None, limits: Limits, now_s: float) -> Handover:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         path.unlink()
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"{NAME} is too large")
         saved: _Saved = read_as(_Saved, json.loads(content), NAME)
-        return _restored(saved, limits) if len(content) <= MAX_BYTES else new
-    except (OSError, ValueError, TypeError, RecursionError):
+        return _restored(saved, limits)
+    except FileNotFoundError:
+        return new
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         with suppress(OSError):
             path.unlink(missing_ok=True)
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        say(f"the counters begin at 0, as those before cannot be read: {words}")
         return new
 
 
@@ -137,12 +150,12 @@ def _query(shape: Shape, one: QuerySeries) -> _Query:
 def _restored(saved: _Saved, limits: Limits) -> Handover:
     """Raises `ValueError` or `TypeError` where it is damaged."""
     if saved.version != VERSION or not saved.shed.valid():
-        raise ValueError
+        raise ValueError(f"{NAME} is of another version, or its level cannot be")
     found = Counters(limits, saved.created_s)
     for one in saved.queries:
         energy_nj, cpu_ns, calls, latency_ns = _counts(one.numbers)
         if len(one.latency) != LATENCY_BUCKETS:
-            raise ValueError
+            raise ValueError(f"{NAME} has other latencies")
         # What an older agent did not count is not known, and the counters must not fall.
         ended = (0, calls, 0, calls) if one.outcomes is None else _counts(one.outcomes)
         amounts = Amounts(
@@ -163,7 +176,7 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         [*found.node_nj.values(), *found.loss.values(), *found.folded.values(), found.lost_cpu_ns]
     )
     if not _adds_up(found):
-        raise ValueError
+        raise ValueError(f"{NAME} has owners that have not the node's energy")
     found.restore_members()
     return Handover(found, list(saved.tried), saved.shed, continued=True)
 
@@ -171,7 +184,7 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
 def _counts(values: Any) -> list[int]:
     found = list(values)
     if any(value < 0 for value in found):
-        raise ValueError
+        raise ValueError(f"{NAME} has a number below 0")
     return found
 
 

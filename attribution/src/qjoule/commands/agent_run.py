@@ -62,7 +62,7 @@ def run(
     path = store_path(config)
     store = None if path is None else Store(path, os.uname().nodename, kept(config))
     rollups = None if store is None or path is None else Rollups(path, store, say)
-    handed = handover.take(path, limits(config), time.time())
+    handed = handover.take(path, limits(config), time.time(), say)
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.remote
     )
