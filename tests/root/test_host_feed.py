@@ -77,6 +77,9 @@ class FakeHost:
             os.close(file)
 
 
+NAMESPACES = "/run/netns"
+
+
 @contextmanager
 def host_namespace() -> Iterator[str]:
     """A network namespace beside this one, connected by a pair of devices."""
@@ -85,6 +88,7 @@ def host_namespace() -> Iterator[str]:
     def ip(*words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
 
+    was_mounted = _named_namespaces_mounted()
     ip("netns", "add", name)
     try:
         ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
@@ -95,6 +99,14 @@ def host_namespace() -> Iterator[str]:
         yield name
     finally:
         ip("netns", "del", name)  # its device goes with it, and so does ours
+        if not was_mounted and _named_namespaces_mounted():
+            # The first namespace makes a mount of the directory of all (ip-netns(8)).
+            subprocess.run(["umount", NAMESPACES], check=True)
+
+
+def _named_namespaces_mounted() -> bool:
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return any(line.split()[4] == NAMESPACES for line in mounts)
 
 
 @dataclass
