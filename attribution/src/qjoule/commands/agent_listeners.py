@@ -6,9 +6,7 @@ They are started before the engine opens or imports anything else.
 
 from __future__ import annotations
 
-import os
 import resource
-import select
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,8 +31,9 @@ from qjoule.remote.server import Access, RemoteServer, SnapshotBoard
 from qjoule.remote.tls import read_secret, server_context
 from qjoule.root_part.reader_filter import confine_listener
 from qjoule.session.helper import FIRST, fork_helper
+from qjoule.session.ready_helper import KEPT, end_because, fork_ready, say_ready
 
-_READY, _READY_S, _MAX_WORDS = b"ready", 20.0, 4000
+_PATIENCE_S = 20.0  #: until it has read its files
 _STDERR = 2
 _OPEN_FILES = 4096
 
@@ -120,31 +119,19 @@ def _start_remote(config: Config, boards: _Boards, control: Control | None) -> i
 
     The key and the tokens are read there, so the engine never has them.
     """
-    says, told = os.pipe()
-    try:
-        with _listening(config, "remote.listen") as listening:
-            ours = () if control is None else (control.ends[1].fileno(),)
-            kept = (listening.fileno(), told, _STDERR, *ours)
-            pid = fork_helper(lambda: _serve_remote(config, boards, control), kept)
-        os.close(told)
-        if control is not None:
-            control.ends[1].close()
-        told = -1
-        words = b""
-        while select.select([says], [], [], _READY_S)[0] and (part := os.read(says, _MAX_WORDS)):
-            words += part
-    finally:
-        os.close(says)
-        if told >= 0:
-            os.close(told)
-    if words != _READY:
-        raise QjouleError(words.decode("utf-8", "replace") or "remote: the process ended at once")
+    with _listening(config, "remote.listen") as listening:
+        ours = () if control is None else (control.ends[1].fileno(),)
+        kept = (listening.fileno(), _STDERR, *ours)
+        pid, why_not = fork_ready(lambda: _serve_remote(config, boards, control), kept, _PATIENCE_S)
+    if control is not None:
+        control.ends[1].close()
+    if why_not is not None:
+        raise QjouleError(why_not or "remote: the process ended at once")
     return pid
 
 
 def _serve_remote(config: Config, boards: _Boards, control: Control | None) -> None:
     """The whole life of the process for other desks."""
-    told = FIRST + 1
     try:
         if control is not None:
             _allow_files()
@@ -153,10 +140,8 @@ def _serve_remote(config: Config, boards: _Boards, control: Control | None) -> N
         remote.warm_up()
         confine_listener()
     except QjouleError as error:
-        os.write(told, str(error).encode()[:_MAX_WORDS])
-        os._exit(1)
-    os.write(told, _READY)
-    os.close(told)
+        end_because(error)
+    say_ready()
     server.serve()
 
 
@@ -179,12 +164,12 @@ def _remote_server(config: Config, boards: _Boards, control: Control | None) -> 
     if certificate:
         key = config.text("remote.tls_key")
         tls = server_context(certificate, key, ca, needs_certificate=not tokens)
-    audit, recordings = Audit(FIRST + 2), None
+    audit, recordings = Audit(KEPT + 1), None
     if control is not None:
-        end = ListenerEnd(socket.socket(fileno=FIRST + 3))
+        end = ListenerEnd(socket.socket(fileno=KEPT + 2))
         recordings = Recordings(end, control.board, audit)
     return RemoteServer(
-        socket.socket(fileno=FIRST),
+        socket.socket(fileno=KEPT),
         boards,
         Access(holders, scopes if ca else frozenset()),
         audit,

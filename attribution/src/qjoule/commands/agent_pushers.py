@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable
 
 from qjoule.agent.config import Config
@@ -13,9 +12,9 @@ from qjoule.errors import QjouleError
 from qjoule.metrics.board import Board
 from qjoule.push.pusher import Pusher, Send, Tally
 from qjoule.root_part.reader_filter import keep_from_starting
-from qjoule.session.helper import FIRST, fork_helper
+from qjoule.session.ready_helper import end_because, fork_ready, say_ready
 
-_READY, _READY_S, _MOST_WORDS = b"ready", 30.0, 4000
+_PATIENCE_S = 30.0  #: until it has loaded its libraries
 
 
 def start_pushers(config: Config, listeners: Listeners, now_s: float) -> list[Tally]:
@@ -38,21 +37,9 @@ def start_pushers(config: Config, listeners: Listeners, now_s: float) -> list[Ta
 
 def _start(config: Config, board: Board, tally: Tally, make: Callable[[Config], Send]) -> int:
     """Starts one, and waits until it has read its files. Its libraries are loaded there alone."""
-    says, told = os.pipe()
-    try:
-        pid = fork_helper(lambda: _live(config, board, tally, make), (told,))
-        os.close(told)
-        told = -1
-        words = b""
-        while select.select([says], [], [], _READY_S)[0] and (part := os.read(says, _MOST_WORDS)):
-            words += part
-    finally:
-        os.close(says)
-        if told >= 0:
-            os.close(told)
-    if words != _READY:
-        reason = words.decode("utf-8", "replace") or "the process ended at once"
-        raise QjouleError(f"push: {reason}")
+    pid, why_not = fork_ready(lambda: _live(config, board, tally, make), (), _PATIENCE_S)
+    if why_not is not None:
+        raise QjouleError(f"push: {why_not or 'the process ended at once'}")
     return pid
 
 
@@ -62,10 +49,8 @@ def _live(config: Config, board: Board, tally: Tally, make: Callable[[Config], S
         send = make(config)
         keep_from_starting(connecting=True)
     except QjouleError as error:
-        os.write(FIRST, str(error).encode()[:_MOST_WORDS])
-        os._exit(1)
-    os.write(FIRST, _READY)
-    os.close(FIRST)
+        end_because(error)
+    say_ready()
     os.nice(5)
     Pusher(board, send, config.number("push.every_s"), tally).run()
 
