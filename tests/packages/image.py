@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from servers.fetched import debian
 from servers.process import Unavailable
 
 TREE = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ class Image:
     def build(self, epoch: str) -> str:
         """Returns its digest. `epoch`: the time in it, Unix seconds."""
         base = self._directory / "base"
-        _made(["debootstrap", "--variant=minbase", "bookworm", str(base), _mirror()])
+        _made(["debootstrap", "--variant=minbase", "bookworm", str(base), debian.mirror()])
         # How this machine gets packages: the recipe installs some.
         for part in ("sources.list.d", "apt.conf.d"):
             shutil.copytree(f"/etc/apt/{part}", base / "etc/apt" / part, dirs_exist_ok=True)
@@ -53,9 +54,10 @@ class Image:
         return self._buildah("images", "--quiet", "--no-trunc", "qjoule")
 
     def script(
-        self, words: Sequence[str], *, more: Sequence[str] = (), seccomp: Path = FILTER
+        self, words: Sequence[str], *, more: Sequence[str] = (), rights: Sequence[str] = ()
     ) -> list[str]:
-        """The command line of a container with what the chart gives it, and no more."""
+        """The command line of a container with what the chart gives it, and no more. `rights`:
+        capabilities; none: the agent's."""
         # A container's own limits are higher than a sandbox may allow.
         limits = [
             word
@@ -65,20 +67,21 @@ class Image:
         return [
             *("podman", *self._storage, "--runtime", "runc", "--cgroup-manager", "cgroupfs"),
             *("run", "--rm", "--pid=host", "--network=host", "--read-only", *limits),
-            *("--security-opt=no-new-privileges", f"--security-opt=seccomp={seccomp}"),
+            *("--security-opt=no-new-privileges", f"--security-opt=seccomp={FILTER}"),
             "--cap-drop=all",
-            f"--cap-add={','.join(capabilities())}",
+            f"--cap-add={','.join(rights or capabilities())}",
             *("--tmpfs=/run/qjoule", "--tmpfs=/tmp", *more, "qjoule", *words),
         ]
 
     def own(self, directory: Path) -> None:
         """What the DaemonSet's first container does, with the only capability that it has."""
         (first,) = _pod()["initContainers"]
-        assert first["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
+        rights = first["securityContext"]["capabilities"]
+        assert rights == {"drop": ["ALL"], "add": ["CHOWN"]}
         program, *rest = first["command"]
         volume = f"--volume={directory}:{first['volumeMounts'][0]['mountPath']}"
-        words = self.script(rest, more=[f"--entrypoint={program}", volume])
-        _made(["--cap-add=CHOWN" if one.startswith("--cap-add=") else one for one in words])
+        more = [f"--entrypoint={program}", volume]
+        _made(self.script(rest, more=more, rights=rights["add"]))
 
     def _buildah(self, *words: str) -> str:
         return _made(["buildah", *self._storage, *words]).strip()
@@ -107,15 +110,6 @@ def image(directory: Path) -> Iterator[Image]:
         yield Image(directory)
     finally:
         shutil.rmtree(directory)
-
-
-def _mirror() -> str:
-    shown = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
-    for line in _made(shown).splitlines():
-        label, _, address = line.partition(" ")
-        if label == "Debian":
-            return address
-    raise Unavailable("apt knows no mirror of Debian's: run 'apt-get update'")
 
 
 def _limit(kind: int) -> int:

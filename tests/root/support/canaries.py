@@ -141,9 +141,7 @@ def _mariadb_statements(canaries: Canaries) -> Iterator[bytes]:
     yield b"selekt '%s'" % text("mariadb unknown word")
     yield b"select '%s" % text("mariadb unfinished '")
     yield b"select 1 /* %s" % text("mariadb unfinished /*")
-    for offset in (-20, -8, 0, 5000):  # before, across and behind what is read of it
-        value = text(f"mariadb long statement, {offset} bytes behind its end")
-        yield b"select '%s'" % value.rjust(_LONG + offset + len(value) // 2, b".")
+    yield from _long_statements("mariadb", canaries)
 
 
 def _mariadb_commands(client: MysqlClient, canaries: Canaries) -> None:
@@ -199,8 +197,12 @@ def _postgres_statements(canaries: Canaries) -> Iterator[bytes]:
     yield b"selekt '%s'" % text("postgres unknown word")
     yield b"select '%s" % text("postgres unfinished '")
     yield b"select $m$ %s" % text("postgres unfinished $m$")
-    for offset in (-20, -8, 0, 5000):
-        value = text(f"postgres long statement, {offset} bytes behind its end")
+    yield from _long_statements("postgres", canaries)
+
+
+def _long_statements(server: str, canaries: Canaries) -> Iterator[bytes]:
+    for offset in (-20, -8, 0, 5000):  # before, across and behind what is read of it
+        value = canaries.text(f"{server} long statement, {offset} bytes behind its end")
         yield b"select '%s'" % value.rjust(_LONG + offset + len(value) // 2, b".")
 
 

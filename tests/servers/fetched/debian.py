@@ -78,7 +78,7 @@ def download(
     """
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache(), prefix=f".apt-{suite}-") as directory:
-        state = _private_state(Path(directory), suite, _mirror(), architecture)
+        state = _private_state(Path(directory), suite, mirror(), architecture)
         environment = {"APT_CONFIG": str(state)}
         task = f"packages of Debian {suite}"
         run_tool(["apt-get", "-q", "update"], to, task, environment)
@@ -94,7 +94,7 @@ def download(
     return wanted
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """Where this machine gets Debian's main archive from: other suites are beside its own."""
     shown = ["apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages"]
     for line in run_tool(shown, Path("/"), "the machine's mirror").splitlines():
