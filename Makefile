@@ -48,7 +48,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attribution/shapes/*.c attribution/shapes/*.h)
 
 PY_SOURCES := attribution/src drivers/src tests bench examples packaging/tools packaging/monitoring
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(EXTENSION_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -140,49 +140,48 @@ demo: build ## Joules per query of a MariaDB that it starts itself
 
 .PHONY: servers
 servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks (SERVERS="NAME..." for some)
-	PYTHONPATH=tests $(VENV)/bin/python -m servers.fetched $(SERVERS)
+	PYTHONPATH=tests/support $(VENV)/bin/python -m servers.fetched $(SERVERS)
 
-# Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
-# busy the machine is. Its others have the machine to themselves.
-STEADY := push_agent record_cassandra_agent examples_studies studies_workloads workload_load workload_operators workload_tpch \
-          tags_cassandra record_ferretdb record_mongodb mysql_children \
-          bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
-          discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
-          energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
-          mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
-          record_counters record_memcached record_valkey redis_names redis_tools root_part_outputs shape_kernel \
-          bound_requests candidates examiners faults_injected foreign_files probe_targets tag_owners tag_socket tracer_requests \
-          mysql_before mysql_ids mysql_modes mysql_hidden record_mysql mongod_like record_voltdb postgres_before postgres_ids \
-          redis_connections postgres_connections mysql_asked mysql_x_protocol redis_asked mysql_programs_asked \
-          convert_gives_up_root dashboards
-# The files of these tests, in the tier's folder or in one of its folders.
-STEADY_FILES := $(foreach name,$(STEADY),$(wildcard tests/root/test_$(name).py tests/root/*/test_$(name).py))
-# What compiles C, runs make or opens a browser is no unit test.
-WITHOUT_BPF := $(addprefix tests/,browser native contract golden property unit)
-# In this order, so that none of the long ones is left for the end.
-BESIDE := $(STEADY_FILES) $(WITHOUT_BPF)
-# What pytest exits with if PYTEST_ARGS names no test of this half.
+# ---- test --------------------------------------------------------------------------------------
+
+# A test's folder says what it costs, and `-m exclusive` selects what needs the machine to itself:
+# tests/conftest.py. A folder that is not named here runs alone.
+FAST    := $(wildcard tests/fast tests/*/fast)
+NIGHTLY := $(filter-out tests/nightly/vm,$(wildcard tests/nightly/* tests/*/nightly))
+TRACING := $(filter-out tests/nightly tests/support tests/conftest.py tests/__pycache__ $(patsubst %/,%,$(dir $(FAST))) $(FAST),$(wildcard tests/*))
+PYTEST  := $(AS_REACHABLE) $(VENV)/bin/python -m pytest
+BESIDE  := -n logical --dist loadfile -m 'not exclusive'
+# What pytest exits with if PYTEST_ARGS names no test of this part.
 NONE_CHOSEN := 5
+# Runs each part, whatever the parts before it said, and fails if one of them failed.
+IN_PARTS = failed=0; trap 'exit 130' INT TERM; \
+	part() { echo "$$*"; "$$@" $(PYTEST_ARGS) || { code=$$?; [ $$code = $(NONE_CHOSEN) ] || failed=$$code; }; }
 
 .PHONY: test
-test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All tests, those with BPF and real servers too
-	@failed=0; trap 'exit 130' INT TERM; \
-	half() { echo "$$*"; "$$@" || { code=$$?; [ $$code = $(NONE_CHOSEN) ] || failed=$$code; }; }; \
-	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder $(BESIDE) $(PYTEST_ARGS); \
-	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root $(STEADY_FILES:%=--ignore=%) $(PYTEST_ARGS); \
+test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## The main job on every server, with BPF (12 minutes)
+	@$(IN_PARTS); \
+	part $(PYTEST) $(BESIDE) $(FAST); \
+	part $(PYTEST) $(BESIDE) $(TRACING); \
+	part $(PYTEST) -m exclusive $(TRACING); \
 	exit $$failed
 
-.PHONY: test-unit
-test-unit: $(VENV)/installed ## Tests that need nothing but Python
-	$(VENV)/bin/python -m pytest tests/unit $(PYTEST_ARGS)
+.PHONY: test-all
+test-all: test-nightly test-elsewhere test-versions test-packages test-vm ## All that `make test` leaves out (hours)
 
-.PHONY: test-native
-test-native: build ## Tests that need neither root nor servers, those that compile C or open a browser too
-	$(VENV)/bin/python -m pytest -m 'not root and not server' $(WITHOUT_BPF) $(PYTEST_ARGS)
+.PHONY: test-nightly
+test-nightly: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## Laws with many new examples, and the folders `nightly`
+	@export HYPOTHESIS_PROFILE=nightly; $(IN_PARTS); \
+	part $(PYTEST) $(BESIDE) $(FAST); \
+	part $(PYTEST) $(BESIDE) $(NIGHTLY); \
+	part $(PYTEST) -m exclusive $(NIGHTLY); \
+	exit $$failed
+
+.PHONY: test-fast
+test-fast: build ## Tests without servers and without BPF
+	$(PYTEST) $(BESIDE) $(FAST) $(PYTEST_ARGS)
 
 # A server's tests are in a folder of each tier; its golden traces have its name.
-SERVERS_TESTED := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard $(foreach tier,unit native property fuzz root,tests/$(tier)/*/test_*.py))))))
-SERVERS_TESTED := $(filter-out hostile servers_hostile,$(SERVERS_TESTED))
+SERVERS_TESTED := $(sort $(notdir $(patsubst %/,%,$(wildcard tests/servers/*/))))
 
 # Golden traces that are called otherwise than the folder.
 GOLDEN_mysql   := or mariadb
@@ -193,35 +192,31 @@ test-server: ## All tests of one server, in every tier: SERVER=redis
 	@[ -n "$(filter $(SERVER),$(SERVERS_TESTED))" ] || \
 		{ echo "qjoule: no server is called '$(SERVER)': SERVER=$(subst $() $(),|,$(SERVERS_TESTED))" >&2; exit 2; }
 	@$(MAKE) --no-print-directory build
-	$(AS_REACHABLE) $(VENV)/bin/python -m pytest $(wildcard tests/*/$(SERVER)) $(PYTEST_ARGS)
-	$(VENV)/bin/python -m pytest tests/golden/test_recorded_traces.py -k '$(SERVER) $(GOLDEN_$(SERVER))' $(PYTEST_ARGS)
+	$(PYTEST) $(wildcard tests/*/$(SERVER)) $(PYTEST_ARGS)
+	$(PYTEST) tests/fast/golden/test_recorded_traces.py -k '$(SERVER) $(GOLDEN_$(SERVER))' $(PYTEST_ARGS)
 
 .PHONY: test-elsewhere
 test-elsewhere: build ## Tests without BPF as just booted, at UTC+13, umask 077, another locale and TMPDIR (as root)
-	tests/elsewhere $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile -m 'not root and not server' $(WITHOUT_BPF) $(PYTEST_ARGS)
+	tests/support/elsewhere $(PYTEST) $(BESIDE) $(FAST) $(PYTEST_ARGS)
 
-# Every test that holds counts, or tags, against what a server or its clients counted.
-COUNTS := many_clients redis_io_threads record_redis record_mongodb record_cassandra record_voltdb tags_joined tags_cassandra client_tags \
-	mysql_execution_tags
 STATEMENTS := 100000
 
 .PHONY: test-counts
 test-counts: build servers ## Counts and tags over many statements of 64 clients (STATEMENTS=100000), every server
-	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(AS_REACHABLE) $(VENV)/bin/python -m pytest --timeout=1800 \
-		$(sort $(wildcard $(COUNTS:%=tests/root/test_*%*.py) $(COUNTS:%=tests/root/*/test_*%*.py))) $(PYTEST_ARGS)
+	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(PYTEST) --timeout=1800 tests/servers $(shell grep -rl long_runs tests/nightly) $(PYTEST_ARGS)
 
 .PHONY: test-versions
 test-versions: build ## Servers of Debian's newer suites, by chroot in root trees of their own (1 GB to fetch)
-	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m versions $(wildcard tests/root/test_*_versions.py tests/root/*/test_*_versions.py tests/root/*/test_*_ids.py) $(PYTEST_ARGS)
+	$(PYTEST) -m versions $(NIGHTLY) $(PYTEST_ARGS)
 
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod
 	@test -x "$(MONGOD)" || { echo "qjoule: MONGOD=/path/to/mongod names no program: '$(MONGOD)'" >&2; exit 2; }
-	MONGOD=$(MONGOD) $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root/mongodb/test_record_mongodb.py -k real $(PYTEST_ARGS)
+	MONGOD=$(MONGOD) $(PYTEST) tests/servers/mongodb/test_record_mongodb.py -k real $(PYTEST_ARGS)
 
 .PHONY: test-vm
 test-vm: build $(BUILD)/vm/installed ## Tests on emulated machines: x86-64 with energy counters and SMT, arm64 with a PMU
-	$(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/vm -v --durations=8 $(PYTEST_ARGS)
+	$(PYTEST) tests/nightly/vm -v --durations=8 $(PYTEST_ARGS)
 
 $(BUILD)/vm/installed: packaging/debian-packages-vm.txt packaging/install
 	packaging/install $<

@@ -29,7 +29,7 @@ keep_small()  # before numpy is imported, as the agent does
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 import fake_tracer as ft
 from qjoule.agent.config import Config, defaults

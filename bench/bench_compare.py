@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench import command  # noqa: E402
 
@@ -36,9 +36,9 @@ from qjoule.model.compared import Sides  # noqa: E402
 from qjoule.model.gate import Gate, exit_code, judge  # noqa: E402
 from qjoule.model.repeated import RunForms  # noqa: E402
 from qjoule.model.run_ratios import log_ratios  # noqa: E402
-from root.support.recording import recording  # noqa: E402
 from servers.redis import redis_server  # noqa: E402
 from simulated_runs import Workload, compared, mispricing, says_different  # noqa: E402
+from tracing.recording import recording  # noqa: E402
 
 NAME = "bench_compare"
 SEED = 20260101

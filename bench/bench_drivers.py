@@ -36,7 +36,7 @@ from pathlib import Path
 from time import perf_counter_ns
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.drivers.figures import SURE, added, instrument, line  # noqa: E402
 from bench.drivers.recorders import NOWHERE, listener, recorder, tell  # noqa: E402

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests/support"))
 
 from bench.command import machine, machine_lines, progress_to
 from bench.fleet import coverage, parts, queries, query_kills, ship_kills, sizes

@@ -122,7 +122,7 @@ def told(name: str, scores: list[Score]) -> str:
 
 def file_figures() -> str:
     """Size of a memory of 5,000 shapes, and the time to merge two."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
     from memory_cases import crowd  # noqa: PLC0415
 
     whole, other = (Memory(Identity(), crowd(5_000, seed)).bounded() for seed in (1, 2))

@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.command import machine, machine_lines, options, progress_to, run  # noqa: E402
 from bench.overhead import empty, report  # noqa: E402

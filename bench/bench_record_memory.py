@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 import fake_tracer as ft
 from qjoule.contract import Block
-from root.support.recording import Recorder
 from servers.mariadb import mariadb_server
 from servers.process import DatabaseServer
+from tracing.recording import Recorder
 
 TARGET_MB = 64
 MB = 1 << 20

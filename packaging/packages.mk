@@ -69,7 +69,7 @@ $(BUILD)/packages/image-tools: packaging/debian-packages-image.txt packaging/ins
 
 .PHONY: test-packages
 test-packages: build packages $(BUILD)/packages/image-tools ## Packages in clean root trees, the image, two builds compared (as root; fetches Debian's Python)
-	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m packages tests/packages $(PYTEST_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python -m pytest -m packages tests/nightly/packages $(PYTEST_ARGS)
 
 .PHONY: bench-install
 bench-install: packages ## Seconds from `pip install` to the first screen of top

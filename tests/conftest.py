@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures for all tiers: real servers, started on first use and shared by a test run."""
+"""Tiers, real servers that a run shares, and the check that a run leaves nothing behind.
+
+A test's folder says what it costs: `fast` (no server, no BPF), `servers` (beside each other),
+`exclusive` (the machine to itself), `nightly` (all else). A test outside of these folders is
+exclusive, and so is one in `servers` or `nightly` whose file does not say `beside`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import instrument, uninstrument
+from qjoule_drivers.comments import put_in_statements
+from qjoule_drivers.connections import put_in_connections
 from servers import process
 from servers.cassandra import cassandra_server
 from servers.fetched import mysql8033 as mysql8033_fetched
@@ -25,13 +34,19 @@ from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
+from tag_listener import Listener, listening
+from tracing import leftovers, tolerance
 
-# A busy machine makes any example slow. A developer gets new examples with every run. In CI a
-# failure must mean that the change is at fault, so the examples there are always the same.
+TESTS = Path(__file__).parent
+
+# A busy machine makes any example slow. `make test` has few examples and always the same: its
+# failure means that the change is at fault. `make test-all` draws many, and new ones each time.
 _LOAD_SAYS_NOTHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("develop", _LOAD_SAYS_NOTHING)
-settings.register_profile("ci", _LOAD_SAYS_NOTHING, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "develop")
+settings.register_profile(
+    "push", _LOAD_SAYS_NOTHING, max_examples=25, derandomize=True, print_blob=True
+)
+settings.register_profile("nightly", _LOAD_SAYS_NOTHING, max_examples=400, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "push"))
 
 # A shell starts background processes with SIGINT ignored, and all that tests start would inherit
 # that.
@@ -39,23 +54,42 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_BEFORE = pytest.StashKey[leftovers.Before]()
+_LEFT = pytest.StashKey[list[str]]()
+_ELSEWHERE = pytest.StashKey[list[str]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers to which this file gives a meaning."""
+    """Puts temporary files where this run can see leftovers. Its workers inherit that."""
     config.addinivalue_line("markers", "needs(*programs): programs of a machine that builds qjoule")
+    if not hasattr(config, "workerinput") and not _is_fast_alone(config):
+        config.stash[_BEFORE] = leftovers.begin()
+
+
+def _is_fast_alone(config: pytest.Config) -> bool:
+    """True if the run has no test that traces. Its TMPDIR is the caller's: support/elsewhere."""
+    return all("fast" in Path(argument.split("::")[0]).parts for argument in config.args)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if before := config.stash.get(_BEFORE, None):
+        before.restore()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips tests marked `root` for other users; leaves out what is run only if asked for."""
+    """Marks what needs the machine to itself; leaves out what is run only if asked for."""
+    for item in items:
+        if is_exclusive(
+            item.path.relative_to(TESTS), item.get_closest_marker("beside") is not None
+        ):
+            item.add_marker("exclusive")
     for marker in ("full_study", "versions", "packages"):
         if marker in config.option.markexpr:
             continue
         if left_out := [item for item in items if item.get_closest_marker(marker)]:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in left_out]
-    if os.environ.get("CI"):
-        _repeat_what_fails(items)
-    else:
-        _skip_what_lacks_programs(items)
+    _skip_what_lacks_programs(items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root: run the tests as root, or with sudo")
@@ -64,22 +98,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
-def _repeat_what_fails(items: list[pytest.Item]) -> None:
-    """In CI, a test that fails runs once more.
-
-    A CI failure must mean that the change is at fault, and not that another process on the host
-    took the CPU for a second. A developer sees the failure at once.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.flaky(reruns=1))
+def is_exclusive(path: Path, says_beside: bool) -> bool:
+    """True if the tests of a file, named from `tests/`, need the machine to themselves."""
+    if path.parts[0] == "exclusive":
+        return True
+    return "fast" not in path.parts and not says_beside
 
 
 def _skip_what_lacks_programs(items: list[pytest.Item]) -> None:
-    """A unit test that needs more than Python runs where that is installed, and always in CI."""
+    """A test that needs more than Python runs where that is installed, and always in CI."""
+    if os.environ.get("CI"):
+        return
     for item in items:
         for marker in item.iter_markers("needs"):
             if lacking := [name for name in marker.args if shutil.which(name) is None]:
                 item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(lacking)}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows what was left behind: a fault of a test, or of qjoule."""
+    for what in terminalreporter.config.stash.get(_LEFT, []):
+        terminalreporter.write_line(f"left behind: {what}", red=True)
+    for what in terminalreporter.config.stash.get(_ELSEWHERE, []):
+        terminalreporter.write_line(f"left behind, by this run or another one: {what}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails if anything is left behind."""
+    before = session.config.stash.get(_BEFORE, None)
+    left = session.config.stash[_LEFT] = before.left() if before else []
+    elsewhere = session.config.stash[_ELSEWHERE] = before.left_elsewhere() if before else []
+    if os.environ.get("CI"):
+        left = [*left, *elsewhere]
+    if left and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -173,3 +226,85 @@ def no_server_is_left() -> Iterator[None]:
     """Checks, after the servers are torn down, that none of their processes or files remain."""
     yield
     assert not process.leaks(), f"left behind: {process.leaks()}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def open_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Lets every user enter the tests' directories: files named there are read without root's
+    rights.
+    """
+    base, make = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp
+
+    def mktemp(basename: str, numbered: bool = True) -> Path:
+        made = make(basename, numbered)
+        made.chmod(0o755)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tmp_path_factory, "mktemp", mktemp)
+        # Beside other workers there is a directory for each worker in between.
+        place = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", base)).resolve()
+        for one in (base, *(at for at in base.resolve().parents if place in at.parents)):
+            one.chmod(0o755)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _clock() -> None:
+    tolerance.begin()
+
+
+@pytest.fixture
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    """Wraps the drivers, so that this process reports its calls to this listener."""
+    with listening(tmp_path / "tags.sock") as found:
+        channel = channel_module.channel
+        monkeypatch.setattr(channel, "_path", str(found.path))
+        channel.abandon()
+        instrument()
+        yield found
+        uninstrument()
+        channel.close()
+
+
+@pytest.fixture
+def recorder_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The socket where this test's recorders listen. They drop root's rights and leave the socket
+    behind.
+    """
+    path = Path(f"/tmp/qjoule-tags-{os.getpid()}.sock")
+    monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def tags_socket(recorder_socket: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The socket where this test's recorder and this process, with wrapped drivers, meet."""
+    channel = channel_module.channel
+    monkeypatch.setattr(channel, "_path", str(recorder_socket))
+    channel.abandon()
+    instrument()
+    yield recorder_socket
+    uninstrument()
+    channel.close()
+
+
+@pytest.fixture
+def elsewhere(
+    recorder_socket: Path,  # noqa: ARG001 (the recorder listens there)
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """This process's shims find no recorder, as on another host, and send their tags to
+    the server.
+    """
+    channel = channel_module.channel
+    monkeypatch.setattr(channel, "_path", str(tmp_path / "nobody.sock"))
+    channel.abandon()
+    instrument(in_statements=["endpoint", "tenant"], in_connections=["release"])
+    yield
+    uninstrument()
+    put_in_statements(())
+    put_in_connections(())
+    channel.close()

@@ -28,8 +28,8 @@ from qjoule.errors import QjouleError
 from qjoule.model.arrays import Machine, Segments
 from qjoule.model.labels import GroupLabel
 from qjoule.trace.reader import Trace
-from root.support.recording import Recorder
 from servers.process import DatabaseServer, Unavailable
+from tracing.recording import Recorder
 
 SCENARIO = "recorded"
 #: Long compared with the sysbench point queries, and of another kind.

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qjoule_drivers import channel as channel_module
-from root.support.recording import recording
 from servers.process import DatabaseServer
+from tracing.recording import recording
 
 NOWHERE = Path("/nonexistent")
 #: Within this time a recorder announces what it wants and the shim learns of it.

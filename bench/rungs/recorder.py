@@ -26,7 +26,7 @@ from qjoule.session.targets import plan_tracing
 from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.blocks import Stream
 from qjoule.stream.losses import Losses, known_causes
-from root.support.root_part import root_part, with_handles
+from tracing.root_part import root_part, with_handles
 
 _PATIENCE_S = 60.0
 

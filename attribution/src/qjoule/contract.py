@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
 
-``tests/contract`` compares every size and offset with a C compiler's. Kinds of servers and dialects
+``tests/fast/tracer/test_contract_*.py`` compares every size and offset with a C compiler's. Kinds of servers and dialects
 are numbers of the registry: ``qjoule.servers.registry``.
 """
 

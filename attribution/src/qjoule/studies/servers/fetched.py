@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that the distribution does not package: where `make servers` has put them.
 
-They are fetched and checked by `tests/servers/fetched`; here they are only looked up.
+They are fetched and checked by `tests/support/servers/fetched`; here they are only looked up.
 """
 
 from __future__ import annotations

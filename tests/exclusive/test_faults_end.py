@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""However a recording ends, nothing stays attached and the written data can be read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from qjoule.trace.reader import Trace
+from servers.process import DatabaseServer
+from tracing.recording import QJOULE, Recorder, Run, converted_copy, qjoule
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+WAIT_S = 60.0
+NOBODY = 65534, 65534
+
+
+@pytest.fixture
+def recorder(mariadb: DatabaseServer, tmp_path: Path) -> Iterator[Recorder]:
+    recorder = Recorder(tmp_path / "t", "--pid", str(mariadb.pid), "--rung", "symbol")
+    try:
+        recorder.attached()
+        yield recorder
+    finally:
+        recorder.end()
+
+
+def work(server: DatabaseServer, statements: int = 200) -> None:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for number in range(statements):
+            cursor.execute(f"select {number} as m_work")
+
+
+def until_written(directory: Path, statements: int = 200) -> None:
+    """The tracer writes several times a second: soon everything is on the disk."""
+    deadline = time.monotonic() + WAIT_S
+    while captured(directory) < statements:
+        assert time.monotonic() < deadline, "they were not written"
+        time.sleep(0.1)
+
+
+def captured(directory: Path) -> int:
+    """How many of the statements a recording holds that is not converted."""
+    if not (directory / "meta.json").exists():
+        return 0
+    with converted_copy(directory) as tables:
+        assert not Trace(tables).complete
+        return len(Run(tables).having("m_work"))
+
+
+def bpf_ids(pid: int) -> dict[str, set[str]]:
+    """Ids of the BPF programs and links that a process holds (proc(5), fdinfo)."""
+    ids: dict[str, set[str]] = {"prog": set(), "link": set()}
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        for line in entry.read_text().splitlines():
+            for kind, numbers in ids.items():
+                if line.startswith(f"{kind}_id:"):
+                    numbers.add(line.split()[1])
+    return ids
+
+
+def alive(ids: dict[str, set[str]]) -> list[str]:
+    return [
+        f"{kind} {number}"
+        for kind, numbers in ids.items()
+        for number in numbers
+        if not subprocess.run(
+            ["bpftool", kind, "show", "id", number], capture_output=True, check=False
+        ).returncode
+    ]
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while psutil.pid_exists(pid):
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.02)
+
+
+def nothing_is_attached(ids: dict[str, set[str]]) -> None:
+    assert len(ids["prog"]) > 5, "the root part held no programs: look elsewhere"
+    assert len(ids["link"]) > 5
+    deadline = time.monotonic() + WAIT_S  # the kernel frees them after a grace period
+    while alive(ids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(ids) == []
+    for events in (Path("/sys/kernel/tracing/uprobe_events"),):
+        if events.exists():
+            assert "qjoule" not in events.read_text()
+
+
+def test_tracer_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
+    work(mariadb)
+    until_written(recorder.directory)
+    ids = bpf_ids(recorder.process.pid)
+    os.kill(recorder.tracer_pid, signal.SIGKILL)
+    assert recorder.wait() == 1
+    assert len(recorder.words.strip().splitlines()) <= 3
+    nothing_is_attached(ids)
+    trace = Trace(recorder.directory)
+    assert not trace.complete
+    assert trace.meta.stopped
+    assert len(Run(recorder.directory).having("m_work")) == 200
+    shown = qjoule("attribute", str(recorder.directory))
+    assert shown.returncode == 0
+    assert "the trace was cut off" in shown.stdout
+
+
+def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
+    work(mariadb)
+    until_written(recorder.directory)
+    tracer = recorder.tracer_pid
+    ids = bpf_ids(recorder.process.pid)
+    os.kill(recorder.command_pid, signal.SIGKILL)
+    assert recorder.wait() == 128 + signal.SIGKILL
+    until_gone(tracer)
+    nothing_is_attached(ids)
+    assert captured(recorder.directory) == 200
+    shown = qjoule("attribute", str(recorder.directory))
+    assert shown.returncode == 1, "root converts no capture of another user"
+    assert f"sudo qjoule convert {recorder.directory}" in shown.stderr
+    assert qjoule("convert", str(recorder.directory)).returncode == 1, "it is not complete"
+    shown = qjoule("attribute", str(recorder.directory))
+    assert shown.returncode == 0, shown.stderr
+    assert not Trace(recorder.directory).complete
+    assert len(Run(recorder.directory).having("m_work")) == 200
+
+
+def test_root_part_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
+    """The kernel removes the probes with it, and the command ends."""
+    work(mariadb)
+    until_written(recorder.directory)
+    others = recorder.command_pid, recorder.tracer_pid
+    ids = bpf_ids(recorder.process.pid)
+    recorder.process.kill()
+    recorder.wait()
+    for pid in others:
+        until_gone(pid)
+    nothing_is_attached(ids)
+    assert len(Run(recorder.directory).having("m_work")) == 200
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.Signals) -> None:
+    work(mariadb)
+    tracer = recorder.tracer_pid
+    ids = bpf_ids(recorder.process.pid)
+    assert recorder.stop(how) == 0, recorder.words
+    until_gone(tracer)
+    nothing_is_attached(ids)
+    assert Trace(recorder.directory).complete
+    assert len(Run(recorder.directory).having("m_work")) == 200
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_commands_exit_code_is_passed_on(
+    mariadb: DatabaseServer, tmp_path: Path, code: int
+) -> None:
+    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 1 as m_command'; exit {code}"
+    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, "--", "/bin/sh", "-c", client)
+    assert done.returncode == code, done.stderr
+    assert "m_command" in done.stdout, "it has our standard output"
+    assert Trace(tmp_path / "t").complete
+    assert len(Run(tmp_path / "t").having("m_command")) == 1
+
+
+def test_a_command_after_a_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """It starts after the rest, in the place of what waited, with its own words and exit code."""
+    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 2 as m_rested'; exit $1"
+    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, "--rest", "2", "--", "/bin/sh", "-c", client, "it's", "3")
+    assert done.returncode == 3, done.stderr
+    assert "until sh ends, with 2 s of rest first" in done.stderr
+    queries = Run(tmp_path / "t").having("m_rested")
+    begin_ns = Trace(tmp_path / "t").meta.begin_ns
+    assert begin_ns is not None and len(queries) == 1
+    # The rest is counted from when all is attached, which is a little after the trace's begin.
+    assert int(queries["begin_ns"].iloc[0]) - begin_ns >= 1_900_000_000
+
+
+def test_stopped_in_the_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    recorder = Recorder(
+        *(tmp_path / "t", "--pid", str(mariadb.pid), "--rest", "3600", "--", "touch"),
+        str(tmp_path / "started"),
+    )
+    try:
+        recorder.attached()
+        assert recorder.stop() == 1
+        assert "touch was not started" in recorder.words
+    finally:
+        recorder.end()
+    assert Trace(tmp_path / "t").complete and not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("rest", [(), ("--rest", "1")])
+def test_a_command_that_is_not_there(
+    mariadb: DatabaseServer, tmp_path: Path, rest: tuple[str, ...]
+) -> None:
+    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, *rest, "--", "/nonexistent/program")
+    assert done.returncode == 1
+    assert "/nonexistent/program" in _last_line(done.stderr)
+
+
+def test_a_directory_in_use_is_refused(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "precious").write_text("data")
+    done = qjoule("record", "-o", str(tmp_path / "t"), "-d", "1", "--pid", str(mariadb.pid))
+    assert done.returncode == 1
+    assert "not empty" in _only_line(done.stderr)
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["precious"]
+    assert qjoule("record", "-o", str(tmp_path / "t" / "precious"), "-d", "1").returncode == 1
+
+
+def test_not_root() -> None:
+    record = [sys.executable, "-c", "from qjoule.cli import main; main()", "record", "-o", "x"]
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *record],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    if "Permission denied" in done.stderr or "ModuleNotFound" in done.stderr:
+        pytest.skip("other users may not read this checkout")
+    assert done.returncode == 1
+    assert "root" in _only_line(done.stderr)
+
+
+def test_an_energy_source_that_is_not_there(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    if Path("/sys/class/powercap/intel-rapl:0").exists():
+        pytest.skip("this machine has RAPL")
+    options = ("-d", "1", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", "--energy", "powercap", *options)
+    assert done.returncode == 1
+    assert "powercap" in _only_line(done.stderr)
+
+
+def test_a_kernel_without_btf(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    hide = 'mount -t tmpfs none /sys/kernel/btf && exec "$@"'
+    record = [QJOULE, "record", "-d", "1", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t")]
+    done = subprocess.run(
+        ["unshare", "--mount", "--", "sh", "-c", hide, "sh", *record],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "CONFIG_DEBUG_INFO_BTF" in _only_line(done.stderr)
+
+
+def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], check=True)
+    recorder = Recorder(disk / "t", "--pid", str(mariadb.pid), "--energy", "none")
+    try:
+        recorder.attached()
+        tracer = recorder.tracer_pid
+        deadline = time.monotonic() + WAIT_S
+        while recorder.process.poll() is None and time.monotonic() < deadline:
+            work(mariadb, 5_000)
+        assert recorder.wait() == 1, recorder.words
+        assert "space" in _last_line(recorder.words)
+        until_gone(tracer)
+        assert not Trace(disk / "t").complete
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        os.chown(elsewhere, *NOBODY)  # `convert` gives up root
+        done = qjoule("convert", str(disk / "t"), "-o", str(elsewhere / "tables"))
+        assert done.returncode == 1, done.stderr
+        trace = Trace(elsewhere / "tables")
+        assert trace.rows("queries") > 0
+        assert trace.meta.stopped, "there was no room left for the reason"
+        assert qjoule("attribute", str(elsewhere / "tables")).returncode == 0
+    finally:
+        recorder.end()
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def _only_line(words: str) -> str:
+    assert words.count("\n") == 1, words
+    return words
+
+
+def _last_line(words: str) -> str:
+    assert "Traceback" not in words
+    return words.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["top", "record"])
+def test_a_signal_ends_what_a_script_started_in_the_background(
+    command: str, number: signal.Signals, mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    """A shell without job control has background commands ignore SIGINT."""
+    how = {"top": ["-b", "--csv", "-d", "0.5"], "record": ["-o", str(tmp_path / "t")]}[command]
+    with subprocess.Popen(
+        ["env", "--ignore-signal=INT", QJOULE, command, *how, "--pid", str(mariadb.pid)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            said = process.stdout if command == "top" else process.stderr
+            assert said is not None
+            assert said.readline()
+            ids = bpf_ids(process.pid)
+            process.send_signal(number)
+            _, words = process.communicate(timeout=WAIT_S)
+            assert process.returncode == 0, words
+        finally:
+            process.kill()
+    nothing_is_attached(ids)

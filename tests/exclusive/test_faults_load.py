@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overload, and servers that come and go: losses are reported, and the rest is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.mariadb import mariadb_server
+from servers.process import DatabaseServer
+from tracing.mysql_client import mysql_client
+from tracing.mysql_story import marker_counts, prepare_server, sysbench
+from tracing.recording import Recorder, Run, attribute, qjoule, recording
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+ENERGY = ("--energy", "estimated:5,10,20,40")
+SHAPES = 100_000  #: more than a trace distinguishes (stream/statements.py, MAX_SHAPES)
+
+
+def relative_width(document: dict[str, Any]) -> float:
+    """Width of the interval of all queries' energy, relative to that energy."""
+    rows = [row for row in document["rows"] if row["energy_j"]]
+    energy = sum(row["energy_j"] for row in rows)
+    return float(sum(row["energy_j_ci95"][1] - row["energy_j_ci95"][0] for row in rows) / energy)
+
+
+def adds_up(document: dict[str, Any]) -> None:
+    totals = dict(document["totals_j"])
+    measured = totals.pop("measured")
+    assert sum(totals.values()) == pytest.approx(measured, abs=1e-8)
+
+
+def test_a_tracer_that_stalls(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """A reader that stalls loses nothing: test_capture.py."""
+    prepare_server(mariadb)
+    for name, ring_mb in (("calm", "64"), ("stalled", "1")):
+        recorder = Recorder(
+            tmp_path / name, "--pid", str(mariadb.pid), "--ring-mb", ring_mb, *ENERGY
+        )
+        try:
+            recorder.attached()
+            events = 60_000
+            if name == "stalled":
+                stalled_pid = recorder.tracer_pid
+                os.kill(stalled_pid, signal.SIGSTOP)
+            sysbench(mariadb, "oltp_point_select", "run", f"--events={events}")
+            if name == "stalled":
+                os.kill(stalled_pid, signal.SIGCONT)
+            sysbench(mariadb, "oltp_point_select", "run", "--events=5000")
+            assert recorder.stop() == 0, recorder.words
+        finally:
+            recorder.end()
+    calm, stalled = (attribute(tmp_path / name) for name in ("calm", "stalled"))
+    assert not {"segment", "query"} & Run(tmp_path / "calm").loss.keys()
+    loss = Run(tmp_path / "stalled").loss
+    assert loss["segment"] > 0
+    assert loss["query"] > 0
+    assert Run(tmp_path / "stalled").trace.lost_cpu_ns > 0
+    assert str(loss["query"]) in str(stalled["trace"]["loss"])
+    assert (
+        f"{loss['query']:,} query records" in qjoule("attribute", str(tmp_path / "stalled")).stdout
+    )
+    for document in (calm, stalled):
+        adds_up(document)
+    assert relative_width(stalled) > relative_width(calm)
+
+
+def test_very_many_shapes(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    with recording(tmp_path / "t", "--pid", str(mariadb.pid)) as recorder:
+        with mysql_client(mariadb.socket) as client:
+            for number in range(SHAPES):
+                client.query(b"select 1 as m_shape_%d" % number)
+        tracer_kb = _peak_kb(recorder.tracer_pid)
+        reader_kb = _peak_kb(recorder.command_pid)
+    run = Run(tmp_path / "t")
+    lost = run.loss.get("query", 0)  # a new text takes 4 KB of the ring: a burst may fill it
+    assert run.queries["executions"].sum() + lost == SHAPES
+    assert run.trace.rows("shapes") < SHAPES
+    assert "other" in set(run.queries["fingerprint"].dropna())
+    # Rings, and a few MB waiting for the reader. The texts, at 4 KB per record, took 400 MB of
+    # them.
+    assert tracer_kb < 64 << 10
+    assert reader_kb < 1 << 20
+    document = attribute(tmp_path / "t")
+    assert sum(row["calls"] for row in document["rows"]) == SHAPES - lost
+
+
+def test_two_servers_of_one_kind(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    with mariadb_server() as other:
+        both = ("--pid", str(mariadb.pid), "--pid", str(other.pid))
+        with recording(tmp_path / "t", *both):
+            for server, count in ((mariadb, 30), (other, 70)):
+                with closing(server.connect()) as connection, connection.cursor() as cursor:
+                    for _ in range(count):
+                        cursor.execute("select 1 as m_twin")
+    by_server = Run(tmp_path / "t").having("m_twin").groupby("server")["executions"].sum()
+    assert sorted(by_server) == [30, 70]
+    rows = attribute(tmp_path / "t", "--by", "fingerprint,server")["rows"]
+    twins = [row for row in rows if "m_twin" in row["shape"]]
+    assert sorted(row["calls"] for row in twins) == [30, 70]
+
+
+def test_servers_that_die_restart_and_appear(tmp_path: Path) -> None:
+    with mariadb_server() as server:
+        recorder = Recorder(tmp_path / "t", "--energy", "none")
+        try:
+            recorder.attached()
+            for turn, end in enumerate((server.kill, server.stop, None)):
+                with mysql_client(server.socket) as client:
+                    for _ in range(100):
+                        client.query(b"select 1 as m_turn_%d" % turn)
+                if end:
+                    end()
+                    server.start()
+            with mariadb_server() as late, mysql_client(late.socket) as client:
+                for _ in range(50):
+                    client.query(b"select 1 as m_late")
+            assert recorder.stop() == 0, recorder.words
+        finally:
+            recorder.end()
+    counts = marker_counts(Run(tmp_path / "t").queries)
+    sent = {"m_turn_0": 100, "m_turn_1": 100, "m_turn_2": 100, "m_late": 50}
+    assert {marker: counts[marker] for marker in sent} == sent  # other servers may be traced too
+
+
+def _peak_kb(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1])
+    raise AssertionError(f"process {pid} has no memory")

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Law 5 on a real server: `qjoule top` and `qjoule record` over the same statements, side by side.
+
+Two tracers are attached at the same time, before the load begins and until after it has ended, so
+both see every statement. Their counts must be equal to each other and to the server's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from qjoule.engine.attribute import attribute
+from qjoule.trace.reader import Trace
+from servers.process import DatabaseServer
+from tracing.at_once import at_once
+from tracing.confined import holds_nothing
+from tracing.live_top import QJOULE, Top, live_top
+from tracing.tolerance import tolerance
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(120)]
+CPUS = os.cpu_count() or 1
+
+#: Statement, its shape's beginning, and how often a client runs it.
+LOAD = (
+    ("select count(*) from law5.t where n > {n}", "select count(*) from law5.t", 150),
+    ("select sum(n * n) from law5.t where id <> {n}", "select sum(n * n)", 100),
+    ("update law5.t set n = n + 1 where id = {n}", "update law5.t set n = n + ?", 200),
+    ("select {n} as law5", "select ? as law5", 500),
+)
+CLIENTS = 2
+
+
+@contextmanager
+def _record(directory: Path, pid: int) -> Iterator[None]:
+    command = [QJOULE, "record", "-o", str(directory), "--pid", str(pid)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "tracing" in first, first
+        yield
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, process.stderr.read()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _client(server: DatabaseServer) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement, _, times in LOAD:
+            for number in range(times):
+                cursor.execute(statement.format(n=number % 100 + 1))
+
+
+def _run_load(server: DatabaseServer) -> None:
+    at_once(_client, [server] * CLIENTS)
+
+
+def _replayed(path: Path) -> str:
+    """A counter of 50 W for ten minutes. With one, `top` also sums idle tails and wake-ups."""
+    readings = (f"{n * 20} 0 package {n * 1000}" for n in range(30_000))
+    path.write_text("\n".join(["domain 0 package 1e-3 0 20", *readings, ""]))
+    return f"replay:{path}"
+
+
+@pytest.fixture(scope="module")
+def seen(
+    mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[list[dict[str, Any]], Path]]:
+    """The snapshots of `top` and the trace of `record`, both of the load."""
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create or replace database law5")
+        cursor.execute("create table law5.t (id int primary key, n bigint) engine=innodb")
+        cursor.executemany("insert into law5.t values (%s, %s)", [(n, n) for n in range(2000)])
+    directory = tmp_path_factory.mktemp("law5")
+    trace, energy = directory / "trace", _replayed(directory / "energy")
+    with (
+        live_top("--energy", energy, "--pid", str(mariadb.pid)) as top,
+        _record(trace, mariadb.pid),
+    ):
+        _unprivileged(top)
+        _run_load(mariadb)
+        # The kernel's sums of the last window come with the snapshot after the next.
+        top.wait_for(3)
+        snapshots = list(top.snapshots)
+        others = psutil.Process(top.process.pid).children(recursive=True)
+        top.process.send_signal(signal.SIGINT)
+        assert top.process.wait(30) == 0, top.words()
+        assert not any(one.is_running() for one in others)
+    yield snapshots, trace
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("drop database law5")
+
+
+def _unprivileged(top: Top) -> None:
+    """Asserts that, of an attached `top`, only the root part has rights."""
+    (command,) = psutil.Process(top.process.pid).children()
+    for one in (command, *command.children()):
+        holds_nothing(one.pid)
+
+
+def _live_sums(snapshots: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]:
+    calls: Counter[str] = Counter()
+    cpu_ns: Counter[str] = Counter()
+    for snapshot in snapshots:
+        for row in snapshot["interval"]["rows"]:
+            calls[row["fingerprint"]] += row["calls"]
+            cpu_ns[row["fingerprint"]] += row["cpu_ns"]
+    return calls, cpu_ns
+
+
+def test_calls_per_shape_are_equal_and_those_that_were_made(
+    seen: tuple[list[dict[str, Any]], Path],
+) -> None:
+    snapshots, trace = seen
+    live, _ = _live_sums(snapshots)
+    recorded = {row.keys["fingerprint"]: row for row in attribute(Trace(trace)).rows}
+    for _, shape, times in LOAD:
+        (row,) = (row for row in recorded.values() if row.shape.startswith(shape))
+        assert row.calls == CLIENTS * times
+        assert live[row.keys["fingerprint"]] == row.calls, shape
+
+
+def test_cpu_time_per_shape_agrees(seen: tuple[list[dict[str, Any]], Path]) -> None:
+    """Within 1 % and 2 us per call, on a machine that does nothing else.
+
+    The programs of one tracer run inside the slices that the other measures: at every edge of a
+    slice and at every hook of a query. That is a fraction of a microsecond per call, for one of the
+    two.
+    """
+    snapshots, trace = seen
+    _, live_ns = _live_sums(snapshots)
+    for row in attribute(Trace(trace)).rows:
+        if any(row.shape.startswith(shape) for _, shape, _ in LOAD):
+            difference_ns = abs(live_ns[row.keys["fingerprint"]] - row.cpu_ns)
+            assert difference_ns <= tolerance(0.01) * row.cpu_ns + 2_000 * row.calls, row.shape
+
+
+def test_every_snapshot_adds_up(seen: tuple[list[dict[str, Any]], Path]) -> None:
+    snapshots, _ = seen
+    assert len(snapshots) >= 4
+    for snapshot in snapshots:
+        found = snapshot["interval"]
+        totals = {part: round(joules * 1e9) for part, joules in found["totals_j"].items()}
+        measured_nj = totals.pop("measured")
+        assert measured_nj > 0
+        assert sum(totals.values()) == measured_nj
+        rows = [*found["rows"], *found["fixed"]]
+        assert sum(round(row["energy_j"] * 1e9) for row in rows) == measured_nj
+        cpu_ns = sum(row["cpu_ns"] for row in rows)
+        assert cpu_ns == round(found["trace"]["duration_s"] * 1e9) * CPUS
+
+
+def test_little_had_to_be_cut_for_that(seen: tuple[list[dict[str, Any]], Path]) -> None:
+    """Two owners claim one CPU for only microseconds per window: the sums do not rely on cuts."""
+    snapshots, _ = seen
+    for snapshot in snapshots:
+        trace = snapshot["interval"]["trace"]
+        cut_ns = trace["anomalies"].get("overlap_ns", 0)
+        assert cut_ns <= 0.002 * trace["duration_s"] * 1e9 * CPUS
+
+
+def test_live_is_what_the_server_had_of_the_cpus(
+    seen: tuple[list[dict[str, Any]], Path],
+) -> None:
+    """The whole server (queries and background) over the whole load: within 5 % of the recording.
+
+    `record` began later and ended later than `top`, idle at both ends.
+    """
+    snapshots, trace = seen
+    live_ns = sum(
+        row["cpu_ns"]
+        for snapshot in snapshots
+        for row in (*snapshot["interval"]["rows"], *snapshot["interval"]["fixed"])
+        if row["kind"] in ("queries", "background")
+    )
+    found = attribute(Trace(trace))
+    recorded_ns = sum(
+        row.cpu_ns for row in (*found.rows, *found.fixed) if row.kind in ("queries", "background")
+    )
+    assert live_ns == pytest.approx(recorded_ns, rel=tolerance(0.05))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws of the metrics: at every scrape the owners have the node's joules, and no counter falls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrics_pages import exact, is_monotone, query, samples, source, window
+from qjoule.contract import OwnerKind
+from qjoule.metrics.collected import of_counters
+from qjoule.metrics.counters import Counters, Limits
+from qjoule.metrics.exposition import page
+from qjoule.metrics.interval import interval_of, without_negatives
+from qjoule.metrics.tagged import TagCounters
+from qjoule.model.result import Attribution
+from qjoule.snapshots import Controls
+
+JOULE = 10**9
+UNIT_J = 2.0**-14
+
+_queries = st.builds(
+    query,
+    shape=st.integers(1, 30),
+    cpu_us=st.integers(0, 3000),
+    calls=st.integers(0, 50),
+    server=st.sampled_from((1, 2)),
+)
+_others = st.sampled_from(
+    [
+        {"owner_kind": OwnerKind.SERVER, "pid": 7, "tgid": 7, "server": 1, "cpu_ns": 3_000_000},
+        {"owner_kind": OwnerKind.PROCESS, "tgid": 8, "cpu_ns": 2_000_000},
+        {"owner_kind": OwnerKind.TRACER, "cpu_ns": 1_000_000},
+        {"owner_kind": OwnerKind.KERNEL, "cpu_ns": 500_000},
+    ]
+)
+_windows = st.lists(
+    st.tuples(
+        st.lists(st.one_of(_queries, _others), max_size=12),
+        st.integers(0, 400_000),
+        st.integers(0, 50_000),
+    ),
+    min_size=12,
+    max_size=30,
+)
+
+
+@given(_windows, st.integers(0, 8), st.sampled_from((0.5, 1.0)))
+def test_every_page_adds_up_and_no_counter_falls(
+    windows: list[tuple[list[dict[str, Any]], int, int]], shapes: int, interval_s: float
+) -> None:
+    raw = dram = 0
+    pieces = []
+    for number, (rows, more, more_dram) in enumerate(windows):
+        raw, dram = raw + more, dram + more_dram
+        pieces.append(window(number, rows, raw, dram))
+    # A lifetime of 1 s, so that series also leave.
+    counters = Counters(Limits(shapes, 1.0), 1e9)
+    tags = TagCounters("tenant", Limits(shapes, 1.0))
+    before: dict[Any, float] = {}
+    for one in source(pieces, range(1, 25)).snapshots(Controls(interval_s, totals=False)):
+        counters.take(interval_of(one.interval), one.elapsed_s, 1e9 + one.elapsed_s)
+        tags.take(_by_tag(one.interval), one.elapsed_s, 1e9 + one.elapsed_s)
+        content = page([*of_counters(counters), *tags.families()], openmetrics=False)
+        node, owners = exact(content, "qjoule_node_joules_total"), _owners(content)
+        assert {_domain(labels): joules for labels, joules in node.items()} == owners
+        by_kind = exact(content, "qjoule_owner_joules_total")
+        of_queries = [
+            joules
+            for labels, joules in by_kind.items()
+            if 'kind="queries"' in labels and 'domain="package"' in labels
+        ]
+        assert sum(exact(content, "qjoule_query_joules_total").values()) == sum(of_queries)
+        assert sum(exact(content, "qjoule_tag_joules_total").values()) == sum(of_queries)
+        found = samples(content)
+        assert is_monotone(before, found)
+        per_server = shapes + 2  # other, retired
+        assert len(counters.queries) <= 2 * per_server + 1
+        assert len(exact(content, "qjoule_tag_calls_total")) <= 2 * per_server + 1
+        before = found
+    final = page(of_counters(counters), openmetrics=True)
+    assert samples(final, openmetrics=True)
+    # Each window is rounded to whole nJ.
+    assert abs(counters.node_nj["package", "simulated"] - raw * UNIT_J * JOULE) <= len(windows)
+
+
+def _by_tag(found: Attribution) -> Attribution:
+    """As if each statement had a tag with its fingerprint."""
+    rows = (
+        replace(row, keys={"tag:tenant": row.keys.get("fingerprint", "")}) for row in found.rows
+    )
+    return replace(found, rows=tuple(rows))
+
+
+def _domain(labels: str) -> str:
+    return labels.partition('domain="')[2].partition('"')[0]
+
+
+def _owners(content: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for labels, joules in exact(content, "qjoule_owner_joules_total").items():
+        found[_domain(labels)] = found.get(_domain(labels), 0) + joules
+    return found
+
+
+@given(st.lists(st.integers(-(10**6), 10**6), max_size=30))
+def test_negatives_are_taken_from_the_others(values: list[int]) -> None:
+    found = without_negatives(values)
+    assert min(found, default=0) >= 0
+    assert sum(found) == max(sum(values), 0)

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model's laws, over drawn machines, segments, energies and losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import model_cases
+import qjoule.engine
+import qjoule.model
+from model_cases import Case, cases
+from qjoule.engine.live import from_aggregates
+from qjoule.engine.live_groups import LiveGroups
+from qjoule.engine.live_records import LiveNames, identities
+from qjoule.model import assemble, latency
+from qjoule.model.arrays import LostTime
+from qjoule.model.coefficients import EFFECT_TERMS, Coefficients
+from qjoule.model.labels import GroupLabel, process
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import PARTS, Attribution, TraceInfo
+from qjoule.reporters.json_report import to_json
+
+GROUPS = 6
+LABELS = [GroupLabel("queries", (("fingerprint", f"f{g}"),)) for g in range(3)]
+LABELS += [process(f"p{g}") for g in range(3)]
+INFO = TraceInfo("host", "6.1", "cpu", "", 1.0, True, {})
+
+
+def result(ledger: Ledger) -> Attribution:
+    about = assemble.Provenance(INFO, "replay", "simulated")
+    return assemble.attribution(ledger, LABELS, latency.CallStats.none(GROUPS), about)
+
+
+@given(cases(), st.lists(st.integers(0, 25), max_size=3), st.booleans())
+def test_law1_time_is_conserved_to_the_nanosecond(
+    case: Case, cuts: list[int], learns: bool
+) -> None:
+    cuts = [min(cut, len(case.segments.t0_ns)) for cut in cuts]
+    ran = model_cases.run(case, cuts, refit=learns)
+    sizes = np.bincount(case.machine.package_slots())
+    windows = 0
+    for batch in ran.batches:
+        dt_ns = np.diff(batch.energy.boundaries_ns)
+        busy = np.zeros((len(dt_ns), len(sizes)), np.int64)
+        entries = batch.entries
+        np.add.at(busy, (entries.window, entries.package), entries.cpu_ns)
+        assert (busy + batch.idle_ns + batch.lost_ns == dt_ns[:, None] * sizes).all()
+        assert (batch.idle_ns >= 0).all()
+        assert (batch.lost_ns >= 0).all()
+        assert ((entries.cpu_ns > 0) | (entries.effects > 0).any(axis=1)).all()
+        windows += len(dt_ns)
+    assert windows == len(case.energy.boundaries_ns) - 1
+
+
+@given(cases(), st.booleans())
+def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case, learns: bool) -> None:
+    ran = model_cases.run(case, refit=learns)
+    for batch, splits in zip(ran.batches, ran.splits, strict=True):
+        for s, split in enumerate(splits):
+            expected = np.where(batch.energy.known[s], batch.energy.energy_nj[s], 0)
+            assert (split.entry_nj >= 0).all()
+            assert (split.idle_nj >= 0).all()
+            assert (split.residual_nj >= 0).all()
+            # Series that span packages have their own rows, so sum them through the total.
+            total = int(split.entry_nj.sum() + split.idle_nj.sum() + split.residual_nj.sum())
+            assert total == int(expected.sum())
+            series = batch.energy.series[s]
+            if series.domain != "psys":
+                mine = batch.entries.package == ran.ledger.packages.index(series.package)
+                per_window = split.idle_nj + split.residual_nj
+                np.add.at(per_window, batch.entries.window[mine], split.entry_nj)
+                assert (per_window == expected).all()
+    for domain in result(ran.ledger).domains:
+        assert sum(domain.parts_nj[part] for part in PARTS) == domain.measured_nj
+
+
+@given(cases(tidy=True))
+def test_law3_lost_time_is_residual_and_intervals_reach_what_was_lost(case: Case) -> None:
+    case = dataclasses.replace(case, coefficients=Coefficients())
+    loss = LostTime(0, case.energy.boundaries_ns[[0, -1]], np.array([0, 2**40], np.int64))
+    ran = model_cases.run(dataclasses.replace(case, lost=(loss,)))
+    calm, lossy = result(model_cases.run(case).ledger), result(ran.ledger)
+    assert ran.ledger.lost_ns + ran.anomalies.lost_unplaced_ns == 2**40
+    before = {str(row.keys): row for row in (*calm.rows, *calm.fixed)}
+    for row in (r for r in (*lossy.rows, *lossy.fixed) if r.keys):
+        was = before[str(row.keys)]
+        # Whoever ran in the lost time, the row's interval still contains what it would have had.
+        slack = 2 * calm.windows + 1e-9 * was.energy_nj
+        assert row.energy_nj <= was.energy_nj + slack
+        assert row.energy_nj_ci95[1] >= was.energy_nj - slack
+    assert any(row.kind == "residual" and row.cpu_ns == ran.ledger.lost_ns for row in lossy.fixed)
+
+
+def test_law1_who_pays_without_running_has_a_row() -> None:
+    """The power that lingers after a thread slept may fall into the span after it."""
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 10**7], {(0, "package"): [10**8]}),
+        model_cases.segments([(0, 10**7, 0, 0)]),
+        (),
+        Coefficients(),
+        "separate",
+    )
+    ledger = model_cases.run(case).ledger
+    ledger.grow(GROUPS)
+    sums = ledger.domains[ledger.main]
+    sums.energy_nj[:2] += np.array([-7, 7])
+    found = result(ledger)
+    assert sum(row.energy_nj for row in (*found.rows, *found.fixed)) == found.main.measured_nj
+    (payer,) = (row for row in found.rows if row.keys == {"fingerprint": "f1"})
+    assert (payer.energy_nj, payer.cpu_ns, payer.calls) == (7, 0, 0)
+
+
+def test_law3_a_lost_record_widens_the_interval() -> None:
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 10**7], {(0, "package"): [10**8]}),
+        model_cases.segments([(0, 10**6, 0, 0), (2 * 10**6, 10**7, 0, 1)]),
+        (),
+        Coefficients(),
+        "separate",
+    )
+    ledger = model_cases.run(case).ledger
+    lossless, lossy = (
+        assemble.attribution(
+            ledger,
+            LABELS,
+            latency.CallStats.none(GROUPS),
+            assemble.Provenance(INFO, "replay", "simulated", record_loss=loss),
+        )
+        for loss in (0.0, 0.1)
+    )
+    for narrow, wide in zip(lossless.rows, lossy.rows, strict=True):
+        assert wide.energy_nj_ci95[0] < narrow.energy_nj_ci95[0]
+        assert wide.energy_nj_ci95[1] > narrow.energy_nj_ci95[1]
+
+
+@given(cases(), st.lists(st.integers(0, 25), max_size=4))
+def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[int]) -> None:
+    cuts = [min(cut, len(case.segments.t0_ns)) for cut in cuts]
+    once, again = model_cases.run(case), model_cases.run(case, cuts)
+    assert once.ledger.cpu_ns.tolist() == again.ledger.cpu_ns.tolist()
+    for name, sums in once.ledger.domains.items():
+        other = again.ledger.domains[name]
+        assert sums.energy_nj.tolist() == other.energy_nj.tolist()
+        assert (sums.idle_nj, sums.residual_nj) == (other.idle_nj, other.residual_nj)
+    assert to_json(result(once.ledger)) == to_json(result(model_cases.run(case).ledger))
+
+
+def test_law4_lost_time_that_does_not_fit_waits_for_the_next_window() -> None:
+    lost = LostTime(0, np.array([0, 4, 12], np.int64), np.array([0, 6, 6], np.int64))
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 4, 8, 12], {(0, "package"): [80, 80, 80]}),
+        model_cases.segments([(9, 10, 0, 1)]),
+        (lost,),
+        Coefficients(),
+        "separate",
+    )
+    batches = model_cases.run(case).batches
+    assert np.concatenate([b.lost_ns for b in batches]).ravel().tolist() == [4, 2, 0]
+
+
+def test_law4_cutting_that_adds_as_many_pieces_as_clipping_takes_away() -> None:
+    """Two segments of one CPU: one spans two windows, the other is hidden by the first."""
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 4, 8], {(0, "package"): [80, 80]}),
+        model_cases.segments([(0, 7, 0, 1), (1, 3, 0, 2), (7, 8, 0, 3)]),
+        (),
+        Coefficients(),
+        "separate",
+    )
+    assert model_cases.run(case).ledger.cpu_ns.tolist() == [0, 7, 0, 1]
+
+
+@given(cases(tidy=True))
+def test_law4_another_policy_moves_only_idle_energy(case: Case) -> None:
+    totals = []
+    for policy in ("separate", "even", "proportional"):
+        run = model_cases.run(dataclasses.replace(case, idle=policy))
+        totals.append([domain.measured_nj for domain in result(run.ledger).domains])
+    assert totals[0] == totals[1] == totals[2]
+
+
+@given(cases(tidy=True))
+def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> None:
+    # The kernel's sums record who ran in a window, but not who ran at the same instant as whom.
+    case = dataclasses.replace(
+        case, coefficients=dataclasses.replace(case.coefficients, shared_w={})
+    )
+    batches = model_cases.run(case).batches
+    offline = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
+    # One block, as live. Errors in the packages' power at rest add up in squares within a block,
+    # and linearly across blocks.
+    offline.add_block(batches, {})
+    records = model_cases.aggregates(case, GROUPS)
+    names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)
+    live = LiveGroups(names)
+    owners, which = identities(records)
+    numbers = live.numbers(owners)[which]
+    group = records["tgid"].astype(np.int64) - 1
+    assert len(set(zip(numbers.tolist(), group.tolist(), strict=True))) == len(live.index.labels)
+    ledger = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
+    batch = from_aggregates(records, group, case.energy, case.machine)
+    ledger.add(batch)
+    offline.grow(GROUPS)
+    ledger.grow(GROUPS)
+    assert ledger.cpu_ns.tolist() == offline.cpu_ns.tolist()
+    assert ledger.idle_ns == offline.idle_ns
+    live_rows, offline_rows = (
+        [*found.rows, *found.fixed] for found in (result(ledger), result(offline))
+    )
+    for one, other in zip(live_rows, offline_rows, strict=True):
+        # Interval ends are sums of floats in another order.
+        assert one.energy_nj_ci95 == pytest.approx(other.energy_nj_ci95, rel=1e-9, abs=1.5)
+        assert one.energy_by_domain_ci95.keys() == other.energy_by_domain_ci95.keys()
+        for domain, ends in one.energy_by_domain_ci95.items():
+            assert ends == pytest.approx(other.energy_by_domain_ci95[domain], rel=1e-9, abs=1.5)
+        rest = dataclasses.replace(one, energy_nj_ci95=other.energy_nj_ci95)
+        by_domain = other.energy_by_domain_ci95
+        assert dataclasses.replace(rest, energy_by_domain_ci95=by_domain) == other
+
+
+def test_law6_numbers_carry_their_unit_in_their_name() -> None:
+    plain = {
+        # counts, ids, indices and ratios; what is estimated has the unit of its values
+        *("total", "half_width", "drawn", "by_chance"),
+        *("calls", "pid", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
+        *("timed", "drift", "outcomes", "cells", "blocks"),
+        *("raw", "seen"),
+        *("alpha", "weight_error", "package", "packages", "range", "first", "unknown", "a", "b"),
+        *("c", "t", "v", "k", "covariance", "error", "others", "features", "theta"),
+        *(
+            "classes",
+            "factor",
+            "spread",
+            "slopes",
+            "part",
+            "zone",
+            "partner",
+            "trust",
+            "row",
+            "column",
+            "weight",
+            "window_weight",
+            "crowd",
+        ),
+        *("c", "record_loss", "cycles", "instructions", "llc_misses", "window", "group", "cpu"),
+        *("overlapping", "late", "inverted", "unknown_cpu", "implausible_counters", "counters"),
+        *("cpu_package", "cpu_ids", "cause", "series", "raw", "codes", "ids", "histogram"),
+        *(
+            "query",
+            "window_causes",
+            "anomalies",
+            "loss",
+            "of_server",
+            "valid",
+            "coefficients",
+            "idle",
+        ),
+        *("cpu_core", "overlap_counters", "scaled", "text", "last", "groups", "query"),
+        "latency_counts",
+        *(
+            "noise",
+            "shapes",
+            "held_out_errors",
+            "energy_by_domain_ci95",
+            "power_factor",
+            "threshold",
+            "rounds",
+        ),
+        *(
+            "only",
+            "offset",
+            "bits",
+            "value",
+            "low",
+            "high",
+            "split_a",
+            "split_b",
+            "rate_change",
+            "slots",
+            "executions",
+        ),
+        *("speedup", "greenup", "powerup", "speedup_ci95", "greenup_ci95", "powerup_ci95"),
+        *("edp_gain", "edp_gain_ci95", "ratio", "limit", "estimate", "se", "df", "variance"),
+        *(*EFFECT_TERMS, "beta", "effects", "columns"),
+        *("same_total_ci95", "total_error", "total_errors", "beyond"),
+        *("slack", "runs", "more_runs", "detectable", "loss_share", "pue", "values"),
+        # of the unit that the object names
+        *("ci95", "per_call", "per_call_ci95", "per_kwh"),
+    }
+    units = (
+        *("_ns", "_nj", "_w", "_s", "_j", "_nj2", "_nj_ci95", "_ns_ci95", "_ns_quantiles"),
+        *("_ns_mean", "_ns_p50", "_ns_p95", "_ns_p99", "j_per_call", "j_per_call_ci95"),
+        *("_gco2e", "grams"),
+        "_nats",
+    )
+    seen = 0
+    places = (qjoule.engine, qjoule.model)
+    names = [
+        info.name
+        for place in places
+        for info in pkgutil.iter_modules(place.__path__, f"{place.__name__}.")
+    ]
+    for module in map(importlib.import_module, names):
+        for name, kind in inspect.getmembers(module, dataclasses.is_dataclass):
+            if name.startswith("_") or kind.__module__ != module.__name__:
+                continue
+            for item in dataclasses.fields(kind):
+                kinds = ("int", "float", "I64", "F64", "NDArray", "Interval")
+                text = str(item.type)
+                if item.name[0] == "_" or "Callable" in text or not any(k in text for k in kinds):
+                    continue
+                seen += 1
+                assert item.name in plain or item.name.endswith(units), f"{name}.{item.name}"
+    assert seen > 50
+
+
+@given(cases())
+def test_every_figure_is_a_number_and_none_is_negative(case: Case) -> None:
+    found = result(model_cases.run(case).ledger)
+    for row in (*found.rows, *found.fixed):
+        low, high = row.energy_nj_ci95
+        assert 0 <= low <= float(row.energy_nj) <= high < float("inf")
+        assert row.cpu_ns >= 0
+    to_json(found)  # raises for NaN and infinity

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C sweep against a reference in plain Python, and against itself with other batch cuts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qjoule.model.arrays import (
+    COUNTERS,
+    EFFECTS,
+    Anomalies,
+    Entries,
+    Machine,
+    Segments,
+    WindowBatch,
+)
+from qjoule.model.energy import WindowEnergy
+from qjoule.model.windows import SegmentWindows
+from sweep_reference import Found, reference
+
+TIMES = ("idle_ns", "lost_ns", "active_ns", "core_ns")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    machine: Machine
+    bounds: list[int]
+    segments: Segments
+
+
+def windows(drawn: Drawn) -> SegmentWindows:
+    bounds = np.array(drawn.bounds, np.int64)
+    shape = (0, max(len(bounds) - 1, 0))
+    nothing = np.zeros(shape, np.int64)
+    energy = WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
+    return SegmentWindows(drawn.machine, energy)
+
+
+def rows(segments: Segments, part: slice) -> Segments:
+    columns: Any = [getattr(segments, column.name) for column in fields(Segments)]
+    taken: list[Any] = [None if column is None else column[part] for column in columns]
+    return Segments(*taken)
+
+
+def run(drawn: Drawn, cuts: list[int]) -> tuple[list[WindowBatch], Anomalies]:
+    stream = windows(drawn)
+    edges = [0, *sorted(cuts), len(drawn.segments.t0_ns)]
+    batches = [stream.add(rows(drawn.segments, slice(a, b))) for a, b in pairwise(edges)]
+    return [*batches, stream.finish()], stream.anomalies
+
+
+def joined(batches: list[WindowBatch]) -> dict[str, bytes]:
+    """All columns of all windows, as bytes."""
+    out = {}
+    for column in fields(Entries):
+        parts = [getattr(batch.entries, column.name) for batch in batches]
+        if column.name == "window":
+            parts = [part + batch.first for part, batch in zip(parts, batches, strict=True)]
+        out[column.name] = b"".join(part.tobytes() for part in parts)
+    for name in TIMES:
+        out[name] = b"".join(getattr(batch, name).tobytes() for batch in batches)
+    return out
+
+
+@st.composite
+def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
+    """Up to two packages of cores with one to three threads, and segments near the windows."""
+    cores = draw(st.lists(st.tuples(st.sampled_from([0, 3]), st.integers(1, 3)), max_size=3))
+    package = [p for p, threads in cores for _ in range(threads)]
+    core = [i for i, (_, threads) in enumerate(cores) for _ in range(threads)]
+    ids = sorted(draw(st.sets(st.integers(0, 9), min_size=len(core), max_size=len(core))))
+    machine = Machine(*(np.array(x, np.int64) for x in (ids, package, core)))
+    start = draw(st.sampled_from([0, -50, 10**15, 2**62]))
+    unit = draw(st.sampled_from([1, 30_000]))  #: tails of sleep are longer than a few ns
+    step = st.integers(1, 30).map(lambda steps: steps * unit)
+    steps = draw(st.lists(step | st.just(10**9), max_size=5))
+    bounds = [start, *(start + np.cumsum(steps, dtype=np.int64)).tolist()]
+    bounds = bounds[draw(st.integers(0, 1)) :]
+    near = st.integers(-5, 60).map(lambda steps: start + steps * unit)
+    t_ns = near | st.sampled_from([start, *bounds])
+    huge = st.sampled_from([-(2**63), 2**63 - 1])
+    cpu, group = st.integers(0, 9), st.sampled_from([0, 1, 2, 2**62, -5])
+    row = st.tuples(t_ns, t_ns | huge, cpu, group)
+    made = draw(st.lists(row | st.tuples(t_ns | huge, t_ns, cpu, group), max_size=30))
+    made = sorted(made, key=lambda r: r[0]) if ordered else made
+    t0, t1, cpus, groups = np.array(made, np.int64).reshape(-1, 4).T
+    return Drawn(
+        machine, bounds, Segments(t0, t1, cpus.astype(np.int32), groups, *_counts(draw, made))
+    )
+
+
+def _counts(draw: st.DrawFn, made: list[Any]) -> tuple[Any, Any, Any]:
+    if draw(st.booleans()):
+        return None, None, None
+    count = st.integers(0, 10**5) | st.sampled_from([2**53 + 1, 2**64 - 1])
+    n = len(made)
+    counts = draw(st.lists(count, min_size=n * COUNTERS, max_size=n * COUNTERS))
+    valid = draw(st.lists(st.booleans(), min_size=n * COUNTERS, max_size=n * COUNTERS))
+    share = st.floats(0, 1, width=32) | st.sampled_from([float("nan"), -1.0, 2.0])
+    scaled = draw(st.none() | st.lists(share, min_size=n, max_size=n))
+    return (
+        np.array(counts, np.uint64).reshape(-1, COUNTERS),
+        np.array(valid, bool).reshape(-1, COUNTERS),
+        None if scaled is None else np.array(scaled, np.float32),
+    )
+
+
+def compare(batches: list[WindowBatch], expected: Found) -> None:
+    """Compares whole numbers exactly, and reals up to the rounding error of adding doubles."""
+    keys = []
+    for batch in batches:
+        e = batch.entries
+        for i in range(len(e.window)):
+            key = (int(e.window[i]) + batch.first, int(e.package[i]), int(e.group[i]))
+            want = expected.entries[key]
+            keys.append(key)
+            assert (e.cpu_ns[i], e.overlap_ns[i]) == (want.cpu_ns, want.overlap_ns)
+            assert e.shared_ns[i] == pytest.approx(float(want.shared_ns), rel=1e-12, abs=1e-6)
+            assert e.scaled_ns[i] == pytest.approx(float(want.scaled_ns), rel=1e-12, abs=1e-6)
+            assert e.counters[i].tolist() == pytest.approx(want.counters, rel=1e-15)
+            assert e.counted_ns[i].tolist() == want.counted_ns
+            overlap = [float(count) for count in want.overlap_counters]
+            assert e.overlap_counters[i] == pytest.approx(overlap, rel=1e-12, abs=1e-6)
+            effects = [float(want.effects[name]) for name in EFFECTS]
+            assert e.effects[i] == pytest.approx(effects, rel=1e-9, abs=1e-6)
+        for name in ("active_ns", "core_ns"):
+            for (k, p), ns in np.ndenumerate(getattr(batch, name)):
+                assert ns == getattr(expected, name)[k + batch.first, p]
+    assert keys == sorted(expected.entries)
+
+
+@given(drawings())
+def test_it_finds_what_the_referee_finds(drawn: Drawn) -> None:
+    batches, anomalies = run(drawn, [])
+    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
+    compare(batches, expected)
+    found, limit = vars(anomalies), 2**63 - 1
+    assert found == {name: min(value, limit) for name, value in vars(expected.anomalies).items()}
+
+
+@given(drawings(ordered=False))
+def test_broken_order_is_cut_and_counted(drawn: Drawn) -> None:
+    batches, anomalies = run(drawn, [])
+    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
+    compare(batches, expected)
+    assert anomalies.late == expected.anomalies.late
+
+
+@given(drawings(ordered=False) | drawings(), st.lists(st.integers(0, 30), max_size=6))
+def test_batches_leave_no_trace_to_the_bit(drawn: Drawn, cuts: list[int]) -> None:
+    cuts = [min(cut, len(drawn.segments.t0_ns)) for cut in cuts]
+    (whole, anomalies), (parts, again) = run(drawn, []), run(drawn, cuts)
+    assert joined(whole) == joined(parts)
+    assert anomalies == again
+
+
+@given(drawings())
+def test_shared_time_adds_up_to_the_time_anybody_ran(drawn: Drawn) -> None:
+    for batch in run(drawn, [])[0]:
+        shared = np.zeros(batch.active_ns.shape)
+        np.add.at(shared, (batch.entries.window, batch.entries.package), batch.entries.shared_ns)
+        assert shared == pytest.approx(batch.active_ns, rel=1e-12, abs=1e-6)
+        assert (batch.active_ns <= batch.core_ns).all()
+        assert (batch.entries.overlap_ns <= batch.entries.cpu_ns).all()
+
+
+@pytest.mark.parametrize("cpus", [8, 9, 64, 65, 200])
+def test_any_number_of_cpus(cpus: int) -> None:
+    random, n = np.random.default_rng(cpus), 250
+    cpu = np.arange(cpus)
+    machine = Machine(cpu, cpu * 2 // cpus, cpu // 2)
+    t0 = np.sort(random.integers(0, 1000, n))
+    counts = random.integers(0, 10**4, (n, COUNTERS)).astype(np.uint64)
+    segments = Segments(
+        t0,
+        t0 + random.integers(1, 300, n),
+        random.integers(0, cpus, n),
+        random.integers(0, 20, n),
+        counts,
+        np.ones((n, COUNTERS), bool),
+    )
+    drawn = Drawn(machine, [0, 200, 400, 1000, 1500], segments)
+    compare(run(drawn, [])[0], reference(machine, drawn.bounds, segments))
+
+
+def test_groups_that_no_longer_run_leave_no_trace() -> None:
+    """Thousands at once, then a few for so long that the others are forgotten, then all again."""
+    random, window_ns, many = np.random.default_rng(3), 10_000, 5000
+    crowd, few = random.permutation(many), np.arange(3)
+    parts = [crowd, few, few + 1, crowd[::-1], few]
+    group = np.concatenate(parts)
+    t0 = np.concatenate([k * window_ns + np.arange(len(part)) for k, part in enumerate(parts)])
+    machine = Machine(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    segments = Segments(t0, t0 + 1, np.zeros(len(t0), np.int32), group)
+    bounds = list(range(0, (len(parts) + 1) * window_ns, window_ns))
+    batches, _ = run(Drawn(machine, bounds, segments), [many])
+    entries = [batch.entries for batch in batches]
+    ran = [e.take(e.cpu_ns > 0) for e in entries]  # all others only have a tail
+    found = [np.concatenate([getattr(e, name) for e in ran]) for name in ("group", "cpu_ns")]
+    assert found[0].tolist() == [int(g) for part in parts for g in np.sort(part)]
+    assert (found[1] == 1).all()
+
+
+def in_parts(
+    drawn: Drawn, borders: list[int], lead: int
+) -> tuple[list[WindowBatch], Anomalies, list[bool]]:
+    """The windows from parts that were swept apart: each begins `lead` windows early in the likely
+    state, or, if it does not arrive in the state that the part before has left, in that one."""
+    bounds, t0_ns = np.array(drawn.bounds), drawn.segments.t0_ns
+    batches, anomalies, state, guessed = [], Anomalies(), None, []
+    edges = [0, *borders, len(bounds) - 1]
+    for first, last in pairwise(edges):
+        warm = max(first - lead, 0)
+        stream = windows(drawn)
+        if warm:
+            stream.resume(warm, None)
+        since = bounds[warm] if warm else -(2**63)
+        inside = t0_ns >= since
+        if last < len(bounds) - 1:
+            inside &= t0_ns < bounds[last]
+        early = inside & (t0_ns < bounds[first]) & bool(first)
+        if first:
+            stream.add(rows(drawn.segments, early))
+            stream.until(first)
+            guessed.append(stream.state == state)
+            if not guessed[-1]:
+                stream = windows(drawn)
+                stream.resume(first, state)
+        before = vars(stream.anomalies).copy()
+        batches.append(stream.add(rows(drawn.segments, inside & ~early)))
+        if last < len(bounds) - 1:
+            batches.append(stream.until(last))
+            state = stream.state
+        else:
+            batches.append(stream.finish())
+        for name, value in vars(stream.anomalies).items():
+            setattr(anomalies, name, getattr(anomalies, name) + value - before[name])
+    return batches, anomalies, guessed
+
+
+@given(drawings(), st.data())
+def test_parts_swept_apart_are_the_whole_to_the_bit(drawn: Drawn, data: st.DataObject) -> None:
+    count = len(drawn.bounds) - 1
+    if count < 2:
+        return
+    borders = sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=3)))
+    whole, anomalies = run(drawn, [])
+    parts, again, _ = in_parts(drawn, borders, data.draw(st.integers(0, 3)))
+    assert joined(whole) == joined(parts)
+    assert vars(anomalies) == vars(again)
+
+
+def test_a_guessed_state_is_right_on_a_busy_machine() -> None:
+    """So that parts can be swept at once, without waiting for each other."""
+    random, n, cpus = np.random.default_rng(5), 4000, 4
+    cpu = np.arange(cpus)
+    machine = Machine(cpu, np.zeros(cpus, np.int64), cpu // 2)
+    t0 = np.sort(random.integers(0, 80_000_000, n))
+    misses = random.integers(0, 1000, (n, COUNTERS)).astype(np.uint64)
+    segments = Segments(
+        t0,
+        t0 + random.integers(1000, 60_000, n),
+        random.integers(0, cpus, n).astype(np.int32),
+        random.integers(0, 20, n),
+        misses,
+        np.ones((n, COUNTERS), bool),
+    )
+    drawn = Drawn(machine, list(range(0, 80_000_001, 10_000_000)), segments)
+    parts, _, guessed = in_parts(drawn, [2, 4, 6], 1)
+    assert guessed == [True] * 3
+    assert joined(parts) == joined(run(drawn, [])[0])
+
+
+def test_a_state_of_another_machine_is_refused() -> None:
+    machine = Machine(np.arange(2), np.zeros(2, np.int64))
+    begin, end = np.array([1], np.int64), np.array([15], np.int64)
+    segments = Segments(begin, end, np.zeros(1, np.int32), np.ones(1, np.int64))
+    drawn = Drawn(machine, [0, 10, 20, 30], segments)
+    stream = windows(drawn)
+    stream.add(segments)
+    stream.until(1)
+    state = stream.state
+    assert state
+    for wrong in (state[:-8], state[8:], state + state, b"\0" * len(state) * 2):
+        with pytest.raises(ValueError, match="state"):
+            windows(drawn).resume(1, wrong)
+    with pytest.raises(ValueError, match="state"):
+        windows(drawn).resume(9, state)

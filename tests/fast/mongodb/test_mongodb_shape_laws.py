@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws of MongoDB shapes: equal hashes mean equal texts, no value is shown, pieces do not
+matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from fuzz.mongodb_library import (
+    READ_HERE,
+    SNAPPY,
+    compressed,
+    kernel_hash,
+    message,
+    op_msg,
+    op_query,
+    told,
+)
+from host_library import ROOT
+from qjoule.servers import registry
+from qjoule.servers.mongodb.dialect import mongodb_shape
+from qjoule.servers.mongodb.dialect_compressed import inflated
+from qjoule.servers.mongodb.dialect_message import BODY_BYTES, KEPT_KEYS, VALUE_KEYS, fnv, read
+from qjoule.servers.mongodb.dialect_tree import State
+from qjoule.servers.shapes import fingerprint
+from qjoule.shapes import sanitise
+
+_NAMES = st.sampled_from(
+    ["a", "b", "$gt", "$in", "comment", "lsid", "documents", "ns", "$db", "key", "items.3.p"]
+)
+_SCALARS = st.one_of(
+    st.integers(-(2**40), 2**40),
+    st.text(max_size=6),
+    st.none(),
+    st.booleans(),
+    st.floats(allow_nan=False),
+    st.binary(max_size=5),
+    st.just(bson.ObjectId(b"0123456789ab")),
+    st.just(bson.Regex("a", "i")),
+    st.just(bson.Code("x")),
+    st.just(bson.Code("x", {"a": 1})),
+    st.just(bson.Timestamp(1, 2)),
+    st.just(bson.Decimal128("1.5")),
+    st.just(bson.MinKey()),
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.dictionaries(_NAMES, inner, max_size=4), st.lists(inner, max_size=4)
+    ),
+    max_leaves=6,
+)
+_DOCUMENTS = st.dictionaries(_NAMES, _VALUES, max_size=5)
+_COMMANDS = st.builds(
+    lambda name, first, rest: {name: first, **rest},
+    st.sampled_from(["find", "aggregate", "update", "insert", "distinct", "hello", "x"]),
+    st.one_of(st.sampled_from(["orders", "o2"]), _SCALARS),
+    _DOCUMENTS,
+)
+_SECTIONS = st.dictionaries(
+    st.sampled_from(["documents", "updates", "ops", "nsInfo"]),
+    st.lists(_DOCUMENTS, max_size=4),
+    max_size=2,
+)
+MESSAGES = st.one_of(
+    st.builds(op_msg, _COMMANDS, _SECTIONS, checksum=st.booleans()),
+    st.builds(op_query, st.sampled_from(["admin.$cmd", "shop.orders"]), _COMMANDS),
+)
+#: Busy machines are slow machines.
+#: Arbitrary bytes after a plausible header; most of them begin well.
+HOSTILE = st.one_of(
+    st.builds(message, st.binary(max_size=200), st.sampled_from([2001, 2004, 2012, 2013])),
+    st.builds(
+        lambda whole, at, byte: (
+            whole[: 16 + at % (len(whole) - 16)]
+            + bytes([byte])
+            + whole[17 + at % (len(whole) - 16) :]
+        ),
+        MESSAGES,
+        st.integers(0, 10_000),
+        st.integers(0, 255),
+    ),
+    st.builds(lambda whole, size: message(whole[16 : 16 + size]), MESSAGES, st.integers(0, 300)),
+)
+
+
+def others(value: Any, draw: st.DrawFn) -> Any:
+    """The same structure with other values."""
+    if isinstance(value, dict):
+        return {name: others(child, draw) for name, child in value.items()}
+    if isinstance(value, list):
+        return [others(child, draw) for child in value]
+    return draw(_SCALARS)
+
+
+@given(st.one_of(MESSAGES, HOSTILE), st.one_of(MESSAGES, HOSTILE))
+def test_equal_hash_implies_equal_shape(one: bytes, other: bytes) -> None:
+    if kernel_hash(one) == kernel_hash(other):
+        assert mongodb_shape(told(one)) == mongodb_shape(told(other))
+
+
+@given(st.data(), _DOCUMENTS, st.booleans())
+def test_values_make_no_difference(data: st.DataObject, asked: dict[str, Any], long: bool) -> None:
+    """Nor do their type or length, unless a message is longer than what is examined."""
+    other = data.draw(st.composite(lambda draw: others(asked, draw))())
+    tail = {"pad": "x" * (5000 if long else 5), "z": 1}
+    one = op_msg({"find": "orders", "filter": asked, "$db": "shop"})
+    two = op_msg({"find": "orders", "filter": other, "$db": "shop"})
+    assert kernel_hash(one) == kernel_hash(two)
+    assert mongodb_shape(told(one)) == mongodb_shape(told(two))
+    one = op_msg({"find": "orders", "filter": asked, **tail, "$db": "shop"})
+    two = op_msg({"find": "orders", "filter": other, **tail, "$db": "shop"})
+    if kernel_hash(one) == kernel_hash(two):
+        assert mongodb_shape(told(one)) == mongodb_shape(told(two))
+
+
+@given(st.one_of(MESSAGES, HOSTILE), st.integers(1, 64))
+@example(op_msg({"find": "o", "filter": {"a": "x" * 4100}, "$db": "d"}), 7)
+@example(op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": "x" * 9000}]}), 64)
+@example(op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": "x" * 9000}]}, checksum=True), 13)
+def test_pieces_make_no_difference(whole: bytes, step: int) -> None:
+    assert kernel_hash(whole, step) == kernel_hash(whole)
+
+
+@given(st.integers(3900, 4300), st.integers(3900, 4300), st.booleans(), st.booleans())
+def test_where_a_message_is_cut_the_hash_knows(
+    one: int, other: int, checksum: bool, last: bool
+) -> None:
+    """Around the end of what is examined: one value, the documents of an insert, or more."""
+
+    def padded(size: int) -> bytes:
+        text = {"a": "x" * size}
+        if last:
+            return op_msg({"insert": "o", "$db": "d"}, {"documents": [text]}, checksum=checksum)
+        return op_msg({"find": "o", "filter": text, "$db": "d"}, checksum=checksum)
+
+    first, second = padded(one), padded(other)
+    for whole in (first, second):
+        for step in (1, 7, 64):
+            assert kernel_hash(whole, step) == kernel_hash(whole)
+    if kernel_hash(first) == kernel_hash(second):
+        assert mongodb_shape(told(first)) == mongodb_shape(told(second))
+    if last:
+        assert mongodb_shape(told(first)) == "d.o insert"
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_hostile_text_is_bounded_and_printable(text: bytes, truncated: bool) -> None:
+    shape = fingerprint(text, registry.dialect("mongodb"), truncated)
+    assert sanitise(shape.text) == shape.text
+    assert len(shape.text) <= 4096
+
+
+@given(HOSTILE)
+def test_hostile_messages_have_a_shape(whole: bytes) -> None:
+    shape = fingerprint(told(whole), registry.dialect("mongodb"))
+    assert shape.text and sanitise(shape.text) == shape.text
+    assert kernel_hash(whole) not in (0, 2**64 - 1)
+
+
+@given(_DOCUMENTS, st.text(min_size=8, max_size=20).filter(lambda text: "\0" not in text))
+def test_no_value_is_shown(asked: dict[str, Any], secret: str) -> None:
+    assume(secret not in str(sorted(VALUE_KEYS)) and not any(c in secret for c in "?{}[] ,:."))
+    command = {"find": "orders", "filter": {"a": secret, "b": [secret], **asked}, "$db": "shop"}
+    command |= {"comment": secret, "let": {"x": secret}, "hint": secret}
+    assert secret not in mongodb_shape(told(op_msg(command)))
+
+
+@given(st.lists(_DOCUMENTS, min_size=1, max_size=3), st.integers(1, 5))
+def test_equal_items_in_a_row_are_one(updates: list[dict[str, Any]], times: int) -> None:
+    once = op_msg({"update": "o", "$db": "d"}, {"updates": updates})
+    again = [update for update in updates for _ in range(times)]
+    more = op_msg({"update": "o", "$db": "d"}, {"updates": again})
+    if max(len(once), len(more)) < 4000:
+        assert kernel_hash(once) == kernel_hash(more)
+        assert mongodb_shape(told(once)) == mongodb_shape(told(more))
+
+
+@given(MESSAGES, st.sampled_from(READ_HERE), st.integers(0, 400))
+def test_compressed_messages_are_read_as_plain_ones(
+    whole: bytes, compressor: int, cut: int
+) -> None:
+    packed = told(compressed(whole, compressor))
+    plain = inflated(packed)
+    assert plain == told(whole) or (len(whole) == 16 and plain is None)
+    # A message cut off before it was recorded claims more bytes than it has.
+    part = inflated(packed[: max(len(packed) - cut, 16)])
+    assert part is None or told(whole).startswith(part)
+
+
+@given(MESSAGES, st.integers(0, 300))
+@example(op_msg({"find": "o", "filter": {"a": b"x" * 9000}, "$db": "d"}), 0)
+@example(op_msg({"find": "o", "filter": {"a": 1}, "let": {"b": b"x" * 9000}, "$db": "d"}), 0)
+def test_the_kernel_reads_what_snappy_compressed_as_plain(whole: bytes, step: int) -> None:
+    packed = compressed(whole, SNAPPY)
+    assume(len(packed) <= 16 + BODY_BYTES)
+    assert kernel_hash(packed, step) == kernel_hash(whole)
+
+
+@given(MESSAGES.filter(lambda whole: len(whole) < BODY_BYTES), st.integers(1, 12))
+def test_what_is_damaged_stays_compressed(whole: bytes, cut: int) -> None:
+    damaged = message(compressed(whole, SNAPPY)[16:-cut], 2012)
+    nonsense = message(b"\xdd\7\0\0\5\0\0\0\1?", 2012)
+    assert kernel_hash(damaged) == kernel_hash(nonsense)
+
+
+@given(st.binary(max_size=200), st.integers(0, 4), st.integers(0, 5000), st.integers(2010, 2014))
+def test_whatever_is_compressed_has_a_shape(
+    data: bytes, compressor: int, size: int, opcode: int
+) -> None:
+    head = opcode.to_bytes(4, "little") + size.to_bytes(4, "little") + bytes([compressor])
+    shape = mongodb_shape(told(message(head + data, 2012)))
+    assert shape and sanitise(shape) is not None
+    assert len(inflated(told(message(head + data, 2012))) or b"") <= 16 + min(size, 4080)
+
+
+def test_nesting_is_bounded() -> None:
+    deep: dict[str, Any] = {"a": 1}
+    for _ in range(100):
+        deep = {"a": deep}
+    whole = op_msg({"find": "o", "filter": deep, "$db": "d"})
+    assert read(told(whole)).state is State.BAD
+    assert kernel_hash(whole) == kernel_hash(whole, 1) != 0
+
+
+def test_keys_are_told_apart_as_in_the_kernel() -> None:
+    """The numbers in the header belong to these names."""
+    source = (ROOT / "bpf/mongodb/symbols.h").read_text()
+    for name in (*KEPT_KEYS, *VALUE_KEYS):
+        assert f"{fnv(name):#010x}u" in source, name

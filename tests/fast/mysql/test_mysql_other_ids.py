@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids of MySQL's tools: never a wrong one. Equal to real servers' in tests/nightly/mysql."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qjoule.servers.decoding_types import Build
+from qjoule.servers.mysql.other_tools import CHECKSUM, DIGEST, ids_of
+from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.reserved_words import RESERVED
+from qjoule.shapes.rules import COUNTS, PLAIN_MODES, Charset, Quoting, backtick_rules
+
+_DIGESTS = ("?", "?, ...", "(?)", "(?) /* , ... */", "(...)", "(...) /* , ... */", "(tok_id)")
+_WORDS = [*map(chr, range(33, 127)), *sorted(RESERVED), "COUNT(", "IN (...)", *_DIGESTS]
+#: Not the numbers of any server.
+VOCABULARY = {word: number for number, word in enumerate(_WORDS, start=1)}
+VOCABULARY["("] |= BEGINS_EXPRESSION
+BUILD = Build("mysql", "9.7.4", VOCABULARY)
+
+
+DEFAULT = backtick_rules(Quoting.STRINGS, Charset.SAFE) | PLAIN_MODES
+ANSI = backtick_rules(Quoting.NAMES, Charset.SAFE) | PLAIN_MODES
+PLAIN = backtick_rules(Quoting.PLAIN, Charset.SAFE) | PLAIN_MODES
+OTHER_MODES = backtick_rules(Quoting.STRINGS, Charset.SAFE)
+SJIS = backtick_rules(Quoting.STRINGS, Charset.SJIS) | PLAIN_MODES
+
+
+def ids(
+    statement: bytes, build: Build = BUILD, *, truncated: bool = False, rules: int = DEFAULT
+) -> dict[str, OtherId]:
+    return {one.name: one for one in ids_of(statement, truncated, rules, build)}
+
+
+def digest(statement: str, rules: int = DEFAULT) -> str | None:
+    return ids(statement.encode(), rules=rules)[DIGEST].id
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("select a from t where b = 1", "SELECT a FROM t\nWHERE b='x' -- note"),
+        ("select a from t where b in (1)", "select a from t where b in (1, 2, 'x')"),
+        ("insert into t values (1, 2)  ,  (3, 4)", "insert into t values (1,2),(3,4),(5,6)"),
+        ("select (-1)", "select (1)"),
+        ("select a from `t`;", "select a from t"),
+    ],
+)
+def test_equal_digests(one: str, other: str) -> None:
+    assert digest(one) == digest(other) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("select a from t", "select A from t"),
+        ("select a - 1", "select a"),
+        ("select count(a)", "select count (a)"),
+        ("select t.select", "select t.`from`"),
+        ("select a is null", "select a is not null"),
+        ("insert into t values (1)", "insert into t values (1, 2)"),
+    ],
+)
+def test_different_digests(one: str, other: str) -> None:
+    assert digest(one) != digest(other)
+    assert None not in (digest(one), digest(other))
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("select a || b", "sql_mode"),
+        ("select /*+ x */ a", "hints"),
+        ("select /*!40001 a */ b", "code in a comment"),
+        ("select 1; select 2", "several statements"),
+        ("create table t (a int default null)", "grammar"),
+        ("select 1a", "begins with a digit"),
+        ("select " + "a, " * 400 + "b", "max_digest_length"),
+    ],
+)
+def test_no_digest(statement: str, why: str) -> None:
+    found = ids(statement.encode())[DIGEST]
+    assert found.id is None
+    assert why in found.why
+
+
+def test_a_number_in_order_by_is_kept_by_later_versions() -> None:
+    later = Build("mysql", "9.7.4", VOCABULARY | {"(by_num_col)": 5000})
+    statement = b"select a from t group by b order by 1"
+    assert ids(statement)[DIGEST].id is not None
+    assert "number of a column" in ids(statement, later)[DIGEST].why
+    assert ids(b"select a from t order by f(a, 1), b limit 2, 3", later)[DIGEST].id is not None
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (Build("mysql", "5.7.44", VOCABULARY), "before 8"),
+        (Build("mariadb", "11.8.6", {}, "not computed"), "not computed"),
+        (Build("mysql", "9.7.4"), "tokens were not read"),
+        (Build("mysql", ""), "tokens were not read"),
+    ],
+)
+def test_versions_without_a_digest_still_have_a_checksum(build: Build, why: str) -> None:
+    found = ids(b"select 1", build)
+    assert found[DIGEST].id is None
+    assert why in found[DIGEST].why
+    assert found[CHECKSUM].id is not None
+
+
+def test_a_statement_that_is_cut_has_no_ids() -> None:
+    assert {one.id for one in ids(b"select 1, ", truncated=True).values()} == {None}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select 'it''s'",
+        "select 'a\\'b'",
+        "select 0x1F",
+        "select 1--1",
+        "select 'a),(b', 1",
+        "É = É",
+    ],
+)
+def test_no_checksum_where_the_tool_is_derailed(statement: str) -> None:
+    found = ids(f"insert into t values ({statement}), (2)".encode())[CHECKSUM]
+    assert found.id is None
+    assert found.why
+
+
+def test_double_quotes_are_read_as_the_session_reads_them() -> None:
+    statement = 'select "a""b", "from" from t where c = \'x\''
+    assert digest(statement, ANSI) == digest('select `a"b`, `from` from t where c = 1')
+    assert digest(statement, ANSI) != digest(statement)
+    assert digest(statement) == digest("select 1, 2 from t where c = 3")
+
+
+def test_the_checksum_does_not_depend_on_the_session() -> None:
+    for statement in (b'select "a" from t', b"select a from t where b = 'x'"):
+        for rules in (0, ANSI, PLAIN, SJIS):
+            assert ids(statement, rules=rules)[CHECKSUM] == ids(statement)[CHECKSUM]
+        assert ids(statement)[CHECKSUM].id is not None
+
+
+def test_backslashes_are_read_as_the_session_reads_them() -> None:
+    statement = "select 'a\\', b, 'c' from t"
+    assert digest(statement, PLAIN) == digest("select 'a', b, 'c' from t")
+    assert digest("select 'a\\', b, ' from t") == digest("select 'a' from t")
+    assert ids(statement.encode(), rules=PLAIN)[CHECKSUM].id is None
+    wide = b"select '\x95\x5c', b, 'c' from t"
+    assert ids(wide, rules=SJIS)[DIGEST] == ids(statement.encode(), rules=PLAIN)[DIGEST]
+
+
+@pytest.mark.parametrize(
+    ("rules", "statement", "why"),
+    [
+        (0, b'select "a" from t', "a setting that is not known"),
+        (0, b"select 'a\\' from t", "a setting that is not known"),
+        (PLAIN, b'select "a" from t', "a setting that is not known"),
+        (backtick_rules(Quoting.ESCAPES, Charset.SAFE), b'select "a"', "that is not known"),
+        (OTHER_MODES, b"select count (a) from t", "sql_mode"),
+        (OTHER_MODES, b"select a from t where not a", "sql_mode"),
+        (OTHER_MODES, b"select a is Not null from t", "sql_mode"),
+        (SJIS, b"select \x95\x5c from t", "two bytes"),
+        (SJIS, b"select `\x83\x60` from t", "two bytes"),
+        (0, "select \u00e9 from t".encode(), "two bytes"),
+    ],
+)
+def test_no_digest_where_the_session_decides(rules: int, statement: bytes, why: str) -> None:
+    found = ids(statement, rules=rules)[DIGEST]
+    assert found.id is None
+    assert why in found.why
+
+
+def test_a_statement_without_quotes_needs_no_settings() -> None:
+    assert digest("select a from t where b in (1, 2)", 0) == digest(
+        "select a from t where b in (1)"
+    )
+
+
+@given(st.binary(max_size=300), st.booleans(), st.integers(0, COUNTS[Lexis.BACKTICK].rules - 1))
+def test_any_bytes_have_ids_or_reasons(statement: bytes, truncated: bool, rules: int) -> None:
+    for one in ids(statement, truncated=truncated, rules=rules).values():
+        assert (one.id is None) == bool(one.why)
+
+
+#: So that many statements have quotes, and characters of two bytes.
+_PIECES = [b"a", b" ", b"'", b'"', b"`", b"\\", b"\x95", b"\x5c", b"\x60", b"1", b",", b"("]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map(b"".join))
+def test_an_id_without_known_settings_is_that_of_every_session(text: bytes) -> None:
+    statement = b"select " + text
+    found = ids(statement, rules=0)[DIGEST]
+    if found.id is None:
+        return
+    for quoting in (Quoting.STRINGS, Quoting.NAMES, Quoting.PLAIN_NAMES):
+        for charset in (Charset.SAFE, Charset.SJIS, Charset.GBK, Charset.BIG5):
+            one = ids(statement, rules=backtick_rules(quoting, charset))[DIGEST]
+            assert one.id in (found.id, None)
+
+
+@given(st.text("zq", min_size=8, max_size=12), st.sampled_from(["select '{}'", 'select "{}"']))
+def test_no_id_depends_on_a_literal(literal: str, template: str) -> None:
+    assert ids(template.format(literal).encode()) == ids(template.format("x").encode())
+
+
+@pytest.mark.parametrize("statement", ["select count(a), t.b from t", "select `not`, note from t"])
+def test_modes_that_change_nothing_leave_the_digest(statement: str) -> None:
+    assert digest(statement, OTHER_MODES) == digest(statement) is not None

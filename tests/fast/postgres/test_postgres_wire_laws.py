@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PostgreSQL's wire format in any pieces: each execution is counted, and no text is wrong.
+
+The reference is a Python parser of whole messages. The kernel side, given the same bytes in pieces,
+must report the same or report that it cannot.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fuzz.wire_library import READY, STARTUP, UNKNOWN, Connection, Query, split
+from qjoule.contract import Loss, QueryFlag
+from qjoule.servers import registry
+from tracing.postgres_client import FLUSH, SYNC, bind, execute, message, parse, query
+
+BUFFER = 8192  #: PQ_RECV_BUFFER_SIZE
+NAMES = st.sampled_from([b"", b"a", b"b", b"n" * 40])
+#: Distinct shapes: a kernel side that mixes them up reports the wrong one.
+TEXTS = st.sampled_from([b"select a", b"select b", b"insert into t values (1)", b"x" * 5000, b""])
+
+
+def describe() -> bytes:
+    return message("D", b"P\0")
+
+
+def forged_data(size: int) -> bytes:
+    """Rows that look like statements: a parser in step is not misled."""
+    return message("d", b"Q\0\0\0\x10select wrong\0"[: size % 18] * (size // 18 + 1))
+
+
+def plain_data(size: int) -> bytes:
+    return message("d", (b"1,row\n" * (size // 6 + 1))[:size])
+
+
+#: A request ends with a Sync, or is a simple Query.
+_PARTS = st.one_of(
+    st.builds(lambda name, text: [parse(text, name), bind(name), execute()], NAMES, TEXTS),
+    st.builds(lambda name: [bind(name), execute()], NAMES),
+    st.builds(lambda name: [bind(name, b"portal"), describe(), execute(5, b"portal")], NAMES),
+    st.just([execute(5, b"portal")]),
+    st.builds(lambda text: [parse(text)], TEXTS),
+    st.just([FLUSH]),
+)
+
+
+def _requests(copy_data: Callable[[int], bytes]) -> st.SearchStrategy[list[bytes]]:
+    copy, end = query(b"copy t from stdin"), message("c", b"")
+    return st.one_of(
+        st.builds(lambda text: [query(text)], TEXTS),
+        st.builds(
+            lambda parts: [*chain.from_iterable(parts), SYNC],
+            st.lists(_PARTS, min_size=1, max_size=5),
+        ),
+        st.builds(
+            lambda sizes: [copy, *map(copy_data, sizes), end],
+            st.lists(st.integers(1, 9000), max_size=3),
+        ),
+    )
+
+
+REQUESTS = _requests(forged_data)
+SIZES = st.lists(st.one_of(st.integers(1, 12), st.integers(1, BUFFER)), min_size=1, max_size=8)
+
+
+def executed(messages: Sequence[bytes]) -> Counter[bytes]:
+    """How often each text was executed, by the rules of the protocol."""
+    counts: Counter[bytes] = Counter()
+    prepared: dict[bytes, bytes] = {}
+    bound: bytes | None = None
+    for one in messages:
+        kind, body = one[:1], one[5:]
+        if kind == b"Q":
+            counts[body[:-1]] += 1
+        elif kind == b"P":
+            name, text, _ = body.split(b"\0", 2)
+            prepared[name] = text
+        elif kind == b"B":
+            _, name, _ = body.split(b"\0", 2)
+            bound = prepared.get(name, b"?")
+        elif kind == b"E" and bound is not None:
+            counts[bound] += 1
+            bound = None
+    return counts
+
+
+def told(queries: Sequence[Query]) -> Counter[bytes]:
+    """Executions by the text claimed for them; `?` means none."""
+    counts: Counter[bytes] = Counter()
+    for one in queries:
+        if one.executions:
+            counts[b"?" if one.text is None else one.text] += one.executions
+    return counts
+
+
+def run(pieces: Sequence[bytes], phase: int = READY) -> tuple[list[Query], dict[Loss, int]]:
+    connection = Connection(registry.kind_of("postgres"), phase)
+    for piece in pieces:
+        connection.receive(piece)
+        connection.wait()
+    return connection.close(), connection.loss
+
+
+def by_start(counts: Counter[bytes]) -> Counter[bytes]:
+    """Texts are recorded up to 4,096 bytes."""
+    cut: Counter[bytes] = Counter()
+    for text, count in counts.items():
+        cut[text[:4096]] += count
+    return cut
+
+
+@given(st.lists(REQUESTS, min_size=1, max_size=6), SIZES)
+@example([[parse(b"select a"), bind(), execute(), SYNC]], [1])
+@example([[parse(b"select a"), bind(), execute(), SYNC]], [5])
+@example([[query(b"select a")], [query(b"select b")]], [1])
+@example([[query(b"select a")], [parse(b"select a"), bind(), execute(), SYNC]], [1, 35])
+def test_pieces_lose_no_execution_and_claim_no_wrong_text(
+    requests: list[list[bytes]], sizes: list[int]
+) -> None:
+    messages = [one for request in requests for one in request]
+    truth = by_start(executed(messages))
+    for pieces in (
+        split(b"".join(messages), sizes, BUFFER),
+        split(b"".join(messages), [1], BUFFER),
+        split(b"".join(messages), [BUFFER], BUFFER),
+    ):
+        queries, loss = run(pieces)
+        counted = told(queries)
+        assert counted.total() == truth.total()
+        assert all(counted[text] <= truth[text] for text in counted if text != b"?")
+        assert Loss.FRAMING not in loss
+
+
+@given(st.lists(st.builds(lambda text: [query(text)], TEXTS), min_size=1, max_size=6))
+def test_requests_that_come_one_by_one_are_told_exactly(requests: list[list[bytes]]) -> None:
+    queries, loss = run([b"".join(request) for request in requests])
+    assert told(queries) == by_start(executed([one for request in requests for one in request]))
+    assert loss == {}
+
+
+@given(st.lists(_requests(plain_data), min_size=2, max_size=6), st.integers(1, 400), SIZES)
+def test_a_connection_met_in_the_middle(
+    requests: list[list[bytes]], missing: int, sizes: list[int]
+) -> None:
+    """What is reported of the rest is true. Unseen executions are counted as lost, or ended before.
+
+    Not tested: a client that forges messages in its data and cuts them exactly there deceives us
+    only about itself.
+    """
+    messages = [one for request in requests for one in request]
+    data = b"".join(messages)
+    queries, _ = run(split(data[missing:], sizes, BUFFER), UNKNOWN)
+    truth, counted = by_start(executed(messages)), told(queries)
+    assert counted.total() <= truth.total()
+    assert all(counted[text] <= truth[text] for text in counted if text != b"?")
+
+
+@given(st.lists(REQUESTS, min_size=1, max_size=4))
+def test_a_quiet_connection_met_is_joined_at_once(requests: list[list[bytes]]) -> None:
+    """Its next request arrives whole and begins with a statement or a Bind."""
+    known = [r for r in requests if r[0][:1] in b"QP" and sum(map(len, r)) < BUFFER]
+    queries, loss = run([b"".join(request) for request in known], UNKNOWN)
+    assert told(queries).total() == executed([one for r in known for one in r]).total()
+    assert Loss.FRAMING not in loss
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300), max_size=12), st.sampled_from([0, 1, 2]))
+def test_any_bytes_are_survived(pieces: list[bytes], phase: int) -> None:
+    connection = Connection(registry.kind_of("postgres"), phase)
+    for piece in pieces:
+        connection.receive(piece)
+        connection.wait()
+    for one in connection.close():
+        assert one.flags < 512
+
+
+def startup(**parameters: str) -> bytes:
+    body = struct.pack(">I", 3 << 16)
+    for name, value in parameters.items():
+        body += name.encode() + b"\0" + value.encode() + b"\0"
+    return struct.pack(">I", len(body) + 5) + body + b"\0"
+
+
+SSL_REQUEST = struct.pack(">II", 8, 80877103)
+GSS_REQUEST = struct.pack(">II", 8, 80877104)
+CANCEL_REQUEST = struct.pack(">IIII", 16, 80877102, 1234, 5678)
+
+
+@given(st.lists(st.sampled_from([SSL_REQUEST, GSS_REQUEST]), max_size=3), SIZES)
+@example([SSL_REQUEST], [1])
+def test_a_connection_from_its_first_byte(before: list[bytes], sizes: list[int]) -> None:
+    """Refused requests for encryption, the login with its password, and statements."""
+    login = [startup(user="u", database="d"), message("p", b"secret\0")]
+    pieces = [p for one in [*before, *login] for p in split(one, sizes, BUFFER)]
+    connection = Connection(registry.kind_of("postgres"), STARTUP)
+    for piece in [*pieces, query(b"select a"), query(b"select b")]:
+        connection.receive(piece)
+        connection.wait()
+    queries = connection.close()
+    assert [one.command for one in queries] == [4, 1, 1]
+    assert told(queries) == {b"select a": 1, b"select b": 1}
+    events, told_bytes = connection.sessions
+    assert events == 1
+    assert told_bytes <= len(login[0])
+    assert connection.loss == {}
+
+
+def test_what_comes_behind_the_startup_packet_in_one_read_is_seen() -> None:
+    connection = Connection(registry.kind_of("postgres"), STARTUP)
+    connection.receive(startup(user="u") + query(b"select a"))
+    connection.wait()
+    assert told(connection.close()) == {b"select a": 1}
+    assert connection.sessions == (1, len(startup(user="u")))
+
+
+def test_a_request_to_cancel_is_no_query() -> None:
+    connection = Connection(registry.kind_of("postgres"), STARTUP)
+    connection.receive(CANCEL_REQUEST)
+    assert connection.close() == []
+    assert connection.loss == {}
+
+
+def test_encryption_is_counted_and_nothing_of_it_is_read() -> None:
+    for request, hidden in (
+        (SSL_REQUEST, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(300)),
+        (GSS_REQUEST, struct.pack(">I", 600) + b"\x60" * 600),
+        (GSS_REQUEST, struct.pack(">I", 16000) + b"\x60" * 8000),
+    ):
+        connection = Connection(registry.kind_of("postgres"), STARTUP)
+        for piece in (request, hidden, query(b"select a")):
+            connection.receive(piece)
+            connection.wait()
+        assert connection.close() == []
+        assert connection.loss == {Loss.OPAQUE_SESSION: 1}
+
+
+def test_as_many_messages_as_a_read_can_hold() -> None:
+    syncs, rest = divmod(BUFFER - len(query(b"select a")), len(SYNC))
+    data = SYNC * syncs + query(b"select a" + b" " * rest)
+    assert len(data) == BUFFER
+    queries, loss = run([data])
+    assert told(queries).total() == 1
+    assert loss == {}
+    for cut in range(1, 5):  # a header in two reads, followed by a full read
+        queries, loss = run([SYNC[:cut], SYNC[cut:] + SYNC * 1637])
+        assert loss == {}
+
+
+def test_a_name_before_attach_has_no_text() -> None:
+    for name in (b"", b"known before"):
+        queries, _ = run([bind(name) + execute() + SYNC])
+        assert [(q.text, q.executions) for q in queries] == [(None, 1)]
+        assert queries[0].flags & QueryFlag.NO_TEXT
+
+
+def test_rows_fetched_in_later_requests_are_their_statements() -> None:
+    opened = parse(b"select many") + bind(portal=b"p") + execute(5, b"p") + SYNC
+    queries, _ = run([opened, query(b"select other"), *[execute(5, b"p") + SYNC] * 3])
+    assert told(queries) == {b"select many": 1, b"select other": 1}
+    assert [one.text for one in queries] == [b"select many", b"select other"] + [b"select many"] * 3
+    queries, _ = run([execute(5, b"never seen") + SYNC])
+    assert [(q.text, q.executions) for q in queries] == [(None, 0)]
+
+
+def test_data_for_a_copy_that_did_not_look_like_one_is_its_work() -> None:
+    copy = b"/* nightly */ copy t from stdin"
+    data = [message("d", b"row\n" * 500), message("d", b"row\n" * 500) + message("c", b"")]
+    queries, _ = run([query(copy), *data, query(b"select after")])
+    assert told(queries) == {copy: 1, b"select after": 1}
+    assert [one.text for one in queries] == [copy, copy, b"select after"]
+
+
+def test_a_replicas_connection_works_for_no_query() -> None:
+    connection = Connection(registry.kind_of("postgres"), READY)
+    feedback = message("d", b"r" + bytes(33))
+    stream = query(b"START_REPLICATION SLOT s LOGICAL 0/0")
+    for piece in (query(b"IDENTIFY_SYSTEM"), stream, feedback, feedback, message("c", b"")):
+        connection.receive(piece)
+        connection.wait()
+    connection.receive(query(b"select a"))
+    connection.wait()
+    assert told(connection.close()) == {b"IDENTIFY_SYSTEM": 1, b"select a": 1}
+    assert connection.roles == 2
+
+
+def test_a_worker_that_reads_from_another_server_has_no_queries() -> None:
+    upstream = message("R", bytes(4)) + message("Z", b"I") + message("D", b"\0\1")
+    for phase in (STARTUP, UNKNOWN):
+        queries, loss = run([b"N", upstream, message("d", b"w" * 500)][phase == UNKNOWN :], phase)
+        assert queries == []
+        assert loss == {}

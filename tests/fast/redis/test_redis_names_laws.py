@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Redis client's name as the kernel side tracks it, against the server's rules.
+
+The commands come in any requests and any pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fuzz.redis_library import Connection
+from fuzz.wire_library import split
+from qjoule.servers.redis.startup import connection_name
+from tracing.redis_client import resp
+
+MOST = 256  #: bytes of a name that are read
+PLAIN = st.text("abrelease=1,%.~!\"'\\", max_size=12).map(str.encode)
+NAMES = st.one_of(
+    PLAIN,
+    st.sampled_from([b"release=1", b"job=a%20b,release=2"]),
+    st.sampled_from(
+        [b"a b", b"\n", b"\0", b"\x7f", b"caf\xc3\xa9", b"$3\r\n", b"*1\r\n$5\r\nRESET"]
+    ),
+    st.integers(MOST - 1, MOST + 1).map(lambda size: b"x" * size),
+)
+
+
+@st.composite
+def _naming(draw: st.DrawFn) -> tuple[bytes, ...]:
+    """A command that names its connection, or almost does."""
+    name, other = draw(NAMES), draw(st.sampled_from([b"SETNAME", b"auth", b"x"]))
+    commands = [
+        (b"CLIENT", b"SETNAME", name),
+        (b"client", b"setName", name),
+        (b"CLIENT", b"SETNAME", name, b"x"),
+        (b"CLIENT", b"SETNAME"),
+        (b"CLIENT", b"GETNAME"),
+        (b"HELLO", b"3", b"SETNAME", name),
+        (b"hello", b"2", b"auth", b"default", other, b"setname", name),
+        (b"HELLO", b"9", b"SETNAME", name),
+        (b"HELLO", b"3", b"AUTH", b"nobody", b"x", b"SETNAME", name),
+        (b"HELLO", b"3", b"AUTH", other, b"SETNAME"),
+        (b"HELLO",),
+        (b"SET", b"SETNAME", name),
+    ]
+    return draw(st.sampled_from(commands))
+
+
+WORDS = [(b"MULTI",), (b"EXEC",), (b"DISCARD",), (b"RESET",), (b"PING",), (b"GET", b"SETNAME")]
+COMMANDS = st.one_of(_naming(), st.sampled_from(WORDS))
+REQUESTS = st.lists(st.lists(COMMANDS, min_size=1, max_size=4), max_size=6)
+SIZES = st.lists(st.integers(1, 40), max_size=4)
+
+OK, QUEUED, ERROR = b"+OK\r\n", b"+QUEUED\r\n", b"-ERR no\r\n"
+WRONG = b"-ERR wrong number of arguments\r\n"  #: which aborts a transaction
+
+
+@dataclass
+class Server:
+    """A client's name by the rules of bpf/redis/named.bpf.h, and the server's replies.
+
+    Replies to requests of several commands are not examined: only the client's commands count.
+    """
+
+    name: bytes = b""
+    queued: bytes | None = None  #: the name that EXEC will set
+    in_transaction: bool = False
+    aborts: bool = False
+
+    def answer(self, command: tuple[bytes, ...], *, alone: bool) -> bytes:
+        word = command[0].upper()
+        if word == b"RESET":
+            self.name, self.queued, self.in_transaction = b"", None, False
+            return b"+RESET\r\n"
+        if word in (b"EXEC", b"DISCARD"):
+            return self._end(word, alone)
+        if word == b"MULTI":
+            opened, self.in_transaction = not self.in_transaction, True
+            self.aborts = self.aborts and not opened
+            return OK if opened else ERROR
+        name, reply = named_by(command)
+        if self.in_transaction:
+            self.queued = self.queued if name is None else name
+            self.aborts |= reply == WRONG
+            return ERROR if reply == WRONG else QUEUED
+        if name is not None and not (alone and reply != OK):
+            self._take(name)
+        return reply if valid(name) else ERROR
+
+    def _end(self, word: bytes, alone: bool) -> bytes:
+        queued, self.queued = self.queued, None
+        was_open, self.in_transaction = self.in_transaction, False
+        if word == b"DISCARD":
+            return OK if was_open else ERROR
+        done = was_open and not self.aborts
+        if queued is not None and (done or not alone):
+            self._take(queued)
+        return b"*1\r\n" + OK if done else ERROR
+
+    def _take(self, name: bytes) -> None:
+        if valid(name):
+            self.name = name if len(name) <= MOST else b""
+
+
+def valid(name: bytes | None) -> bool:
+    return name is None or all(0x21 <= byte <= 0x7E for byte in name)
+
+
+def named_by(command: tuple[bytes, ...]) -> tuple[bytes | None, bytes]:
+    """The name that a command asks for, and the reply if the name is valid."""
+    words = tuple(part.upper() for part in command)
+    if words[:2] == (b"CLIENT", b"SETNAME"):
+        return (command[2], OK) if len(command) == 3 else (None, WRONG)
+    options = words[2:3] + words[5:6]  # with and without AUTH before it
+    if words[0] != b"HELLO" or words[1:2] == (b"9",) or b"SETNAME" not in options:
+        return None, ERROR
+    return command[-1], ERROR if b"nobody" in command else OK
+
+
+@given(REQUESTS, SIZES)
+@example([[(b"CLIENT", b"SETNAME", b"a=1")], [(b"CLIENT", b"SETNAME", b"b 1")]], [1])
+@example([[(b"CLIENT", b"SETNAME", b"a=1"), (b"CLIENT", b"SETNAME", b"b 1")]], [])
+@example([[(b"MULTI",)], [(b"CLIENT", b"SETNAME", b"a=1")], [(b"MULTI",)], [(b"EXEC",)]], [3])
+@example([[(b"MULTI",)], [(b"CLIENT", b"SETNAME", b"a=1")], [(b"CLIENT", b"SETNAME")]], [])
+def test_a_name_is_what_the_rules_say(
+    requests: list[list[tuple[bytes, ...]]], sizes: list[int]
+) -> None:
+    server, connection, name = Server(), Connection(), ""
+    for request in requests:
+        told = len(connection.names)
+        for piece in split(b"".join(resp(*command) for command in request), sizes, 8192):
+            connection.receive(piece)
+        alone = len(request) == 1
+        connection.reply(b"".join(server.answer(command, alone=alone) for command in request))
+        for new in connection.names[told:]:
+            found = connection_name(new)
+            name = name if found is None else found
+        assert name == server.name.decode()
+    assert connection.close() == sum(len(request) for request in requests)
+    assert connection.loss == {}
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3), SIZES)
+def test_a_plain_line_names_as_an_array_does(names: list[bytes], sizes: list[int]) -> None:
+    """Without quotes, each character allowed in a name stands for itself."""
+    connection = Connection()
+    told = []
+    for name in names:
+        word = bytes(byte for byte in name if 0x21 <= byte <= 0x7E and byte not in b"\"'") or b"x"
+        for piece in split(b"client  setname\t" + word + b" \r\n", sizes, 8192):
+            connection.receive(piece)
+        connection.reply(OK)
+        told.append(word if len(word) <= MOST else b"")
+    assert connection.names == told
+
+
+@given(st.sampled_from([b"'", b'"']), st.text("ab =", max_size=9).map(str.encode), SIZES)
+@example(b'"', b"a\\x41", [1])
+@example(b"'", b"a\\' b", [])
+def test_quotes_hold_a_name_together(quote: bytes, name: bytes, sizes: list[int]) -> None:
+    """If they contain a backslash, they are not parsed."""
+    connection = Connection()
+    for piece in split(b"CLIENT SETNAME " + quote + name + quote + b"\r\n", sizes, 8192):
+        connection.receive(piece)
+    connection.reply(OK)
+    assert connection.names == [b"" if b"\\" in name else name]
+
+
+@given(st.binary(max_size=400), SIZES, st.booleans())
+def test_hostile_bytes_are_bounded(data: bytes, sizes: list[int], is_new: bool) -> None:
+    connection = Connection(is_new=is_new)
+    for piece in split(data, sizes, 8192):
+        connection.receive(piece)
+        connection.reply(OK)
+    assert all(len(name) <= MOST for name in connection.names)
+
+
+def test_a_reply_to_an_earlier_request_says_nothing() -> None:
+    """The earlier reply comes first, and may well be an error."""
+    connection = Connection()
+    connection.receive(resp(b"GET", b"a:1"))
+    connection.receive(resp(b"CLIENT", b"SETNAME", b"a=1"))
+    connection.reply(ERROR + OK)
+    assert connection.names == [b"a=1"]
+
+
+def test_without_replies_the_next_request_says_that_it_was_done() -> None:
+    connection = Connection()
+    connection.receive(resp(b"CLIENT", b"REPLY", b"OFF") + resp(b"CLIENT", b"SETNAME", b"a=1"))
+    assert connection.names == []
+    connection.receive(resp(b"GET", b"a:1"))
+    assert connection.names == [b"a=1"]
+
+
+def test_no_transaction_where_its_beginning_was_refused() -> None:
+    """The server refused MULTI, so it then applied the name at once."""
+    connection = Connection()
+    for command, reply in (((b"MULTI",), ERROR), ((b"CLIENT", b"SETNAME", b"a=1"), OK)):
+        connection.receive(resp(*command))
+        connection.reply(reply)
+    assert connection.names == [b"a=1"]

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws of shapes: equal hashes mean equal shapes, no literal is shown, shapes are stable
+and safe.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fuzz.shape_library import SQL_DIALECTS, c_hash, python_hash
+from qjoule.servers import registry
+from qjoule.servers.decoding import LANGUAGES
+from qjoule.servers.mysql.dialect import LEXIS
+from qjoule.servers.mysql.percona import percona_fingerprint
+from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
+from qjoule.shapes import sanitise
+from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.sql import reduced_sql
+
+dialects = st.sampled_from(SQL_DIALECTS)
+#: Pieces that change the lexer's state, and bytes that should not matter to it.
+PIECES = [
+    *(b"'", b"''", b"\\'", b"\\", b'"', b'""', b"`", b"``", b"--", b"-- ", b"#", b"\n", b"\r"),
+    *(b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"*/*", b"/", b"*", b"$", b"$$", b"$a$", b"$b$"),
+    *(b"$1", b"E'", b"e", b"x'", b"0x", b"0b", b"0", b"7", b"1e-", b"1e+5", b".", b"-", b"+"),
+    *(b" ", b"\t", b"\0", b"\x01", b"\x1b[2J", b"\xff", "é…".encode(), b"\xe2\x80", b"@", b"?"),
+    *(b"select ", b" in (", b"values (", b"),(", b",", b"(", b")", b"[", b"]", b";", b"null"),
+    *(b"t1", b"a.b", b" union ", b" limit ", b"array[", b"::", b":=", b"<=", b"=", b"order by "),
+]
+hostile = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
+texts = st.one_of(hostile, st.binary(max_size=200))
+#: Settings of a session; 0: none is known.
+any_rules = st.integers(0, 63)
+
+
+def rules_in(dialect: int, number: int) -> int:
+    """The rules that the kernel side takes for this number."""
+    lexis = LANGUAGES[dialect].lexis
+    assert lexis is not None
+    count = COUNTS[lexis].rules
+    number %= 1 << (count - 1).bit_length()
+    return number if number < count else 0
+
+
+def ids(
+    text: bytes, dialect: int, truncated: bool = False, rules: int | None = None
+) -> tuple[object, ...]:
+    """Everything that is derived from a statement."""
+    shape = fingerprint(text, dialect, truncated, rules=rules)
+    return shape.fingerprint, shape.text, summary(shape)
+
+
+def shown_texts(text: bytes, dialect: int, truncated: bool, length: int = TEXT_LENGTH) -> list[str]:
+    """Everything that is shown, except for summaries."""
+    shown = [fingerprint(text, dialect, truncated, length).text]
+    if dialect == registry.dialect("mysql"):
+        shown.append(percona_fingerprint(reduced_sql(text, truncated, LEXIS)[0])[:length])
+    return shown
+
+
+@given(texts, dialects, st.integers(0, 2**64 - 1), st.booleans(), any_rules)
+@example(b"select a from 2020_sales, x" + b" " * 37 + b"12345678901_t", 1, 0, False, 6)
+def test_the_kernels_hash_is_the_hash_of_what_the_python_automaton_emits(
+    text: bytes, dialect: int, seed: int, truncated: bool, number: int
+) -> None:
+    rules = rules_in(dialect, number)
+    expected = python_hash(text, dialect, seed=seed, truncated=truncated, rules=rules)
+    assert c_hash(text, dialect, seed=seed, truncated=truncated, rules=number) == expected
+
+
+@given(texts, dialects, st.integers(1, 64))
+def test_the_hash_does_not_depend_on_the_split(text: bytes, dialect: int, step: int) -> None:
+    assert c_hash(text, dialect, step=step) == c_hash(text, dialect)
+
+
+#: So small that many statements share a hash.
+colliding = st.lists(
+    st.lists(
+        st.sampled_from(
+            [
+                *(b"'", b"\\", b"1", b"0", b"e", b"-", b" ", b"/*", b"*/", b"a", b".", b"$"),
+                *(b'"', b"`", b"\x95", b"\xa5", b"_", b"\n", b"--"),
+            ]
+        ),
+        max_size=7,
+    ).map(b"".join),
+    min_size=50,
+    max_size=200,
+)
+
+
+@given(colliding, dialects, st.booleans(), any_rules, any_rules)
+def test_equal_hash_implies_equal_shape(
+    statements: list[bytes], dialect: int, truncated: bool, one: int, other: int
+) -> None:
+    """Also of statements that are read by different rules."""
+    shapes_by_hash: dict[int, set[tuple[object, ...]]] = defaultdict(set)
+    for number, text in enumerate(statements):
+        rules = rules_in(dialect, other if number % 2 else one)
+        shape = fingerprint(text, dialect, truncated, rules=rules)
+        key = c_hash(text, dialect, truncated=truncated, rules=rules)
+        shapes_by_hash[key].add((shape.fingerprint, shape.text))
+    assert all(len(shapes) == 1 for shapes in shapes_by_hash.values())
+
+
+#: Statements by dialect with `{}` for a literal, to be replaced by any of LITERALS.
+STATEMENTS = {
+    registry.dialect("mysql"): [
+        "select a, {} from t1 where b = {} and c<{} limit {}",
+        "insert into t (a, b) values ({}, {}), ({},{})",
+        "update `t` set a={}, b = {} where c in ({}, {}) # {}",
+        "delete from t where a between {} and {} -- {}\n and b like {}",
+        "select /*! straight_join */ f({},{}) from t /* {} */ where x is not null",
+    ],
+    registry.dialect("postgres"): [
+        'select "A", {} from s.t where b = {}::int and c@>{} limit {}',
+        "insert into t (a, b) values ({}, {}), ({},{}) returning id",
+        "select * from t where a = any(array[{}, {}]) /* {} /* {} */ */ and b ->> {} = {}",
+        "select {} -- {}\n, {} from t",
+    ],
+}
+_PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="'\"\\/*-$\n\r\0"), max_size=12)
+_QUOTED = _PLAIN.map("'zq{}'".format)
+_DOUBLED = _PLAIN.map("'zq''{}'".format)
+_INTEGERS = st.integers(0, 10**30).map(str)
+_DECIMALS = st.decimals(0, 10**9, allow_nan=False, places=3).map("{:f}".format)
+_COMMON = st.one_of(_QUOTED, _DOUBLED, _INTEGERS, _DECIMALS)
+LITERALS = {
+    registry.dialect("mysql"): st.one_of(
+        _COMMON,
+        _PLAIN.map('"zq{}"'.format),
+        _PLAIN.map("'zq\\'{}'".format),
+        st.integers(0).map(hex),
+        st.integers(0).map(bin),
+    ),
+    registry.dialect("postgres"): st.one_of(_COMMON, _PLAIN.map("$${}zq$$".format)),
+}
+
+
+@st.composite
+def statement_pairs(draw: st.DrawFn) -> tuple[int, str, str]:
+    """Two statements that differ only in their literals' values, all of the kernel's own kind."""
+    dialect = draw(dialects)
+    template = draw(st.sampled_from(STATEMENTS[dialect]))
+    count = template.count("{}")
+    numbers = st.one_of(_INTEGERS, _DECIMALS)
+    strings = st.one_of(_QUOTED, _DOUBLED)
+    kinds = [draw(st.sampled_from([numbers, strings])) for _ in range(count)]
+    one, two = ([draw(kind) for kind in kinds] for _ in range(2))
+    return dialect, template.format(*one), template.format(*two)
+
+
+@given(statement_pairs())
+def test_the_value_of_a_literal_changes_neither_hash_nor_shape(
+    pair: tuple[int, str, str],
+) -> None:
+    dialect, one, two = pair
+    assert c_hash(one.encode(), dialect) == c_hash(two.encode(), dialect)
+    assert ids(one.encode(), dialect) == ids(two.encode(), dialect)
+
+
+@given(dialects, st.data())
+def test_the_kind_of_a_literal_does_not_change_the_shape(dialect: int, data: st.DataObject) -> None:
+    template = data.draw(st.sampled_from(STATEMENTS[dialect]))
+    count = template.count("{}")
+    literals = [data.draw(LITERALS[dialect]) for _ in range(count)]
+    shape = fingerprint(template.format(*literals).encode(), dialect)
+    assert shape.text == fingerprint(template.format(*["?"] * count).encode(), dialect).text
+
+
+@given(dialects, st.data(), st.booleans())
+def test_no_literal_leaks_even_when_cut(dialect: int, data: st.DataObject, truncated: bool) -> None:
+    template = data.draw(st.sampled_from(STATEMENTS[dialect]))
+    secret = "'Wq7xSecretK'" if dialect == registry.dialect("mysql") else "$tag1$Wq7xSecretK$tag1$"
+    text = template.format(*[data.draw(st.sampled_from([secret, "'Wq7xSecretK'"]))] * 9).encode()
+    if truncated:
+        text = text[: data.draw(st.integers(0, len(text)))]
+    named = summary(fingerprint(text, dialect, truncated))
+    for shown in (*shown_texts(text, dialect, truncated), named):
+        assert "wq7x" not in shown.lower()
+
+
+@given(texts, dialects, st.booleans())
+@example(b"- - 1", registry.dialect("mysql"), False)
+@example(b"a - - b --", registry.dialect("mysql"), True)
+@example(b"`a``", registry.dialect("mysql"), True)
+def test_the_shape_of_a_shape_is_itself(text: bytes, dialect: int, truncated: bool) -> None:
+    shape = fingerprint(text, dialect, truncated, length=10**6)
+    again = fingerprint(shape.text.encode(), dialect, length=10**6)
+    assert again.text == shape.text
+    assert again.fingerprint == shape.fingerprint
+
+
+@given(texts, dialects, st.booleans(), st.integers(1, 50))
+def test_every_text_is_safe_and_bounded(
+    text: bytes, dialect: int, truncated: bool, length: int
+) -> None:
+    shape = fingerprint(text, dialect, truncated, length)
+    bounded = shown_texts(text, dialect, truncated, length)
+    for shown in (*bounded, summary(shape)):
+        assert sanitise(shown) == shown
+        assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in shown)
+    assert max(map(len, bounded)) <= length
+    assert len(summary(shape)) <= 255
+    if truncated:
+        assert shape.text.endswith("…")
+
+
+@given(st.text())
+def test_sanitised_text_is_one_line_without_controls(text: str) -> None:
+    safe = sanitise(text)
+    assert sanitise(safe) == safe
+    assert len(safe) == len(text)
+    assert not set(safe) & {"\n", "\r", "\x1b", "\x9b", "\u202e", "\u2066", "\u2028"}
+
+
+HOSTILE_RUNS = [
+    *(b"'", b'"', b"`", b"\\", b"''\\", b"/*", b"*/", b"*/*", b"/*!", b"/*+", b"--", b"$", b"$a$"),
+    *(b"$a", b"e'", b"1e", b"- ", b"-1,", b"(", b"in (", b"(1),", b"values (", b"union select "),
+    *(b"select a union ", b"array[", b"@", b"\0", b"\xff", b"\xe2\x80\xa6", b" \xe2\x80\xa6"),
+    *(b"order by asc ", b"from a,", b"/*+ in(", b"insert into values (", b"\xe2\x80"),
+]
+
+
+@pytest.mark.parametrize("dialect", sorted(LANGUAGES))
+@pytest.mark.parametrize("run", HOSTILE_RUNS)
+@pytest.mark.parametrize("start", [b"select 1 ", b"insert into t values ("])
+def test_hostile_statements_take_linear_time(start: bytes, run: bytes, dialect: int) -> None:
+    """A quadratic step would take hours for 200,000 bytes and hit any timeout."""
+    text = start + run * (200_000 // len(run))
+    shape = fingerprint(text, dialect, truncated=True)
+    assert max(map(len, shown_texts(text, dialect, True))) <= 4096
+    assert shape.text.endswith("…") or dialect not in SQL_DIALECTS

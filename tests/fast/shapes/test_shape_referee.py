@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes that C computes are those of the referee in Python, for every text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.shape_mutations import PIECES, Case, cases, corpus, difference
+from qjoule.servers import registry
+from qjoule.servers.shapes import fingerprint
+from qjoule.shapes._shapes import Lexer
+from qjoule.shapes.lexers import lexer
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import COUNTS
+
+MUTATIONS, SEED = 3_000, 7
+pieces = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
+texts = st.one_of(pieces, st.binary(max_size=200))
+
+
+@given(texts, st.sampled_from(Lexis), st.integers(0, 63), st.booleans())
+def test_hostile_texts(text: bytes, lexis: Lexis, number: int, truncated: bool) -> None:
+    assert not difference(Case(text, lexis, number % COUNTS[lexis].rules, truncated))
+
+
+def test_golden_statements_by_all_rules() -> None:
+    for lexis in Lexis:
+        for rules in range(COUNTS[lexis].rules):
+            for text in corpus():
+                assert not difference(Case(text, lexis, rules, False))
+
+
+def test_mutations() -> None:
+    """More of them: tests/support/fuzz/shape_mutations.py."""
+    for case in cases(MUTATIONS, SEED):
+        assert not difference(case)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"select a in (" + b"1, " * 40_000 + b"2)",
+        b"select " + b"(" * 40_000 + b"1" + b")" * 40_000,
+        b"select x in (" * 4_000 + b"1" + b")" * 4_000,
+        b"values " + b"(1, (select 2)), " * 3_000 + b"(1)",
+        b"values " + b", ".join(b"(1, (select a%d))" % i for i in range(3_000)),
+        b"insert into t values (" + b"(select " * 5_000,
+        b"select " + b"'a'::" * 9_000 + b"int",
+        b"select x in (" + b"cast(" * 9_000,
+        b"select " + b"$a$" * 20_000,
+        b"/*+ " * 20_000,
+        b"/*! " + b"*/*+ " * 9_000,
+        b"create temporary table " + b" ".join(b"from t%d" % i for i in range(5_000)),
+        b"\xff\x81 " * 9_000,
+    ],
+)
+@pytest.mark.parametrize("lexis", Lexis)
+def test_long_and_deep_statements(text: bytes, lexis: Lexis) -> None:
+    for truncated in (False, True):
+        assert not difference(Case(text, lexis, COUNTS[lexis].default, truncated))
+
+
+def test_the_seed_of_hashes_shows_in_no_shape() -> None:
+    """Texts are numbered by hash tables, whose order must not matter."""
+    text = b"select " + b", ".join(b"c%d" % (i % 700) for i in range(2_000)) + b" from tmp_1, tmp_2"
+    found = fingerprint(text, registry.dialect("mysql"))
+    assert found.text.startswith("select c0, c1, ")
+    assert not difference(Case(text, Lexis.BACKTICK, COUNTS[Lexis.BACKTICK].default, False))
+
+
+def _tables(**changed: object) -> dict[str, object]:
+    tables: dict[str, object] = {
+        "backtick": True,
+        "moves": bytes(8192),
+        "columns": bytes(256),
+        "finals": bytes(128),
+        "modes": bytes(128),
+        "resumed": bytes(5),
+        "emissions": ("",),
+        "safe_text": str,
+        "reserved": "",
+        "seed": 1,
+    }
+    return tables | changed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"moves": bytes(8191)},
+        {"columns": b"\x20" * 256},
+        {"finals": b"\x80" * 128},
+        {"modes": b"\x05" * 128},
+        {"resumed": b"\x80" * 5},
+        {"emissions": ()},
+        {"emissions": ("",) * 129},
+        {"emissions": ("too long a text",)},
+        {"emissions": ("\U0001f600",)},
+        {"emissions": (1,)},
+    ],
+)
+def test_wrong_tables_are_refused(wrong: dict[str, object]) -> None:
+    Lexer(**_tables())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="automaton"):
+        Lexer(**_tables(**wrong))  # type: ignore[arg-type]
+
+
+def test_a_lexer_that_was_not_made_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="never made"):
+        Lexer.__new__(Lexer).shape("select", False)
+    with pytest.raises(TypeError, match="hints"):
+        Lexer(**_tables(hints="none"))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="already made"):
+        lexer(Lexis.BACKTICK).__init__(**_tables())  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_function_for_safe_text_is_passed_on() -> None:
+    def fails(_text: str) -> str:
+        raise LookupError("no such text")
+
+    with pytest.raises(LookupError, match="no such text"):
+        Lexer(**_tables(safe_text=fails)).tokens("\xe9")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Lexer(**_tables(safe_text=len)).tokens("\xe9")  # type: ignore[arg-type]

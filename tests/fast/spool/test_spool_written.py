@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tracer's spool: what goes there, what does not, and what a damaged one still tells."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake_tracer import records
+from qjoule import contract
+from qjoule.contract import BLOCK, CONTRACT_VERSION, FRAME, Block
+from qjoule.errors import QjouleError
+from qjoule.spool.frames import SpoolReader
+from qjoule.stream.blocks import Frame, Stream, encode_block
+from tracer_parts.spool_library import tracer_stream
+
+LITERAL = b"4711-private"
+_KINDS = (Block.SEGMENT, Block.QUERY, Block.ENERGY, Block.CPU_TIME)
+
+
+def _written(directory: Path, frames: int = 4, *, compress: bool = False) -> tuple[bytes, bytes]:
+    """What the tracer wrote to its stream and to its spool: `frames` writes, with texts."""
+    pipe, spool = directory / "pipe", directory / "spool"
+    with tracer_stream(pipe, spool, compress=compress) as stream:
+        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
+        for number in range(frames):
+            rows = [{"t0_ns": number * 10 + i, "t1_ns": number * 10 + i + 1} for i in range(3)]
+            stream.add(Block.SEGMENT, records(Block.SEGMENT, rows))
+            stream.add(Block.QUERY, records(Block.QUERY, [{"query": number + 1}]))
+            stream.add(Block.ENERGY, records(Block.ENERGY, [{"t_ns": number * 10}]))
+            text = records(Block.TEXT, [{"shape": number + 1, "text_bytes": len(LITERAL)}])
+            stream.add_text(Block.TEXT, text, LITERAL)
+            opened = records(Block.SESSION, [{"session": number, "text_bytes": len(LITERAL)}])
+            stream.add_text(Block.SESSION, opened, LITERAL)
+            stream.add(Block.TASK, records(Block.TASK, [{"pid": number + 1, "comm": LITERAL}]))
+            stream.write(number * 1000, number * 10)
+        stream.add(Block.END, records(Block.END, [{"t_ns": frames * 10}]))
+        stream.write(frames * 1000, last=True)
+    return pipe.read_bytes(), spool.read_bytes()
+
+
+def _blocks(data: bytes) -> list[Frame]:
+    return list(Stream(io.BytesIO(data)))
+
+
+def _payloads(spool: bytes) -> bytes:
+    return b"".join(frame.payload for frame in SpoolReader(io.BytesIO(spool)))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_bulk_records_go_to_the_spool_and_texts_only_to_the_reader(
+    tmp_path: Path, compress: bool
+) -> None:
+    pipe, spool = _written(tmp_path, compress=compress)
+    bulk = [block.kind for block in _blocks(_payloads(spool))]
+    for kind in _KINDS[:3]:
+        assert bulk.count(kind) == 4
+    told = [block.kind for block in _blocks(pipe)]
+    assert not {Block.SEGMENT, Block.QUERY, Block.ENERGY} & set(told)
+    assert [told.count(kind) for kind in (Block.TEXT, Block.SESSION, Block.TASK)] == [4, 4, 4]
+    assert pipe.count(LITERAL) == 12
+    assert LITERAL not in _payloads(spool)
+
+
+def test_the_reader_hears_of_each_frame_after_its_names(tmp_path: Path) -> None:
+    pipe, spool = _written(tmp_path)
+    frames = list(SpoolReader(io.BytesIO(spool)))
+    names, told = 0, []
+    for block in _blocks(pipe):
+        names += block.kind is Block.TEXT
+        if block.kind is Block.SPOOLED:
+            told.append((int(block.records["frames"][0]), names))
+            last = block.records[0]
+    assert told == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4)]
+    assert (last["frames"], last["bytes"], last["queries"]) == (len(frames), len(spool), 4)
+    assert [frame.number for frame in frames] == [1, 2, 3, 4, 5]
+
+
+def test_the_reader_is_woken_by_flushes_and_by_much_to_read(tmp_path: Path) -> None:
+    pipe, spool = tmp_path / "pipe", tmp_path / "spool"
+    text = b"x" * 1000
+    sizes = []
+    with tracer_stream(pipe, spool) as stream:
+
+        def written(number: int, texts: int = 0, flush_ns: int = 0) -> None:
+            stream.add(Block.SEGMENT, records(Block.SEGMENT, [{"t0_ns": number}]))
+            for shape in range(texts):
+                row = records(Block.TEXT, [{"shape": shape, "text_bytes": len(text)}])
+                stream.add_text(Block.TEXT, row, text)
+            stream.write(number, flush_ns)
+            sizes.append(pipe.stat().st_size)
+
+        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
+        written(1)  # the first write tells the reader that tracing has begun
+        written(2, texts=2)
+        written(3)
+        written(4, flush_ns=1)
+        written(5)
+        written(6, texts=70)  # this fills the pipe's share of memory
+        stream.add(Block.END, records(Block.END, [{"t_ns": 7}]))
+        stream.write(7, last=True)
+    grew = [after > before for before, after in zip([0, *sizes], sizes, strict=False)]
+    assert grew == [True, False, False, True, False, True]
+    told = [
+        int(b.records["frames"][0]) for b in _blocks(pipe.read_bytes()) if b.kind is Block.SPOOLED
+    ]
+    assert told == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_spool_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path, compress: bool) -> None:
+    _, spool = _written(tmp_path, frames=2, compress=compress)
+    whole = list(SpoolReader(io.BytesIO(spool)))
+    ends = _ends(spool)
+    for size in range(len(spool)):
+        reader = SpoolReader(io.BytesIO(spool[:size]))
+        assert list(reader) == [f for f, end in zip(whole, ends, strict=True) if end <= size]
+        begun = max((end for end in (0, *ends) if end <= size), default=0)
+        assert reader.damage.cut_at == (begun if begun < size else None)
+        assert reader.damage.bytes == size - begun
+
+
+@given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_costs_its_frame_alone(
+    tmp_path_factory: pytest.TempPathFactory, at: float, bit: int
+) -> None:
+    spool = bytearray(_sample(tmp_path_factory))
+    place = int(at * len(spool))
+    spool[place] ^= 1 << bit
+    whole = list(SpoolReader(io.BytesIO(_sample(tmp_path_factory))))
+    hit = sum(place >= end for end in _ends(bytes(_sample(tmp_path_factory))))
+    reader = SpoolReader(io.BytesIO(bytes(spool)))
+    found = list(reader)
+    assert [f.number for f in found] == [f.number for f in whole if f.number != hit + 1]
+    assert [f.payload for f in found] == [f.payload for f in whole if f.number != hit + 1]
+    assert reader.damage.frames == (0 if hit + 1 == len(whole) else 1)
+    assert reader.damage.bytes > 0
+
+
+_SAMPLE: dict[str, bytes] = {}
+
+
+def _sample(factory: pytest.TempPathFactory) -> bytes:
+    if not _SAMPLE:
+        _SAMPLE["spool"] = _written(factory.mktemp("spool"), compress=True)[1]
+    return _SAMPLE["spool"]
+
+
+def _ends(spool: bytes) -> list[int]:
+    """Where each frame ends, by the headers alone."""
+    ends, at = [], 0
+    while at < len(spool):
+        head = np.frombuffer(spool, FRAME, count=1, offset=at)[0]
+        at += FRAME.itemsize + int(head["stored_bytes"])
+        ends.append(at)
+    return ends
+
+
+@given(rubbish=st.binary(max_size=300), where=st.sampled_from(["before", "after"]))
+def test_rubbish_around_frames_is_passed_over(
+    tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, where: str
+) -> None:
+    spool = _sample(tmp_path_factory)
+    data = rubbish + spool if where == "before" else spool + rubbish
+    found = list(SpoolReader(io.BytesIO(data)))
+    assert found == list(SpoolReader(io.BytesIO(spool)))
+
+
+def test_a_spool_of_another_version_is_refused(tmp_path: Path) -> None:
+    _, spool = _written(tmp_path, frames=1)
+    head = np.frombuffer(spool, FRAME, count=1).copy()
+    payload = spool[FRAME.itemsize : FRAME.itemsize + int(head["stored_bytes"][0])]
+    head["version"] += 1
+    with pytest.raises(QjouleError, match="convert it with the qjoule that recorded it"):
+        list(SpoolReader(io.BytesIO(_sealed(head, payload))))
+
+
+def test_a_spool_of_another_byte_order_is_refused(tmp_path: Path) -> None:
+    _, spool = _written(tmp_path, frames=2)
+    swapped = np.frombuffer(spool, FRAME, count=1).byteswap().tobytes() + spool[FRAME.itemsize :]
+    with pytest.raises(QjouleError, match="of another byte order: convert it there"):
+        list(SpoolReader(io.BytesIO(swapped)))
+
+
+def test_no_field_of_a_spool_depends_on_the_machine() -> None:
+    """Every number has a size and a byte order: x86-64 and ARM read each other's spools."""
+    for dtype in (FRAME, BLOCK, *contract.RECORDS.values()):
+        numbers = [dtype[name].base for name in dtype.names or ()]
+        assert all(one.byteorder in "<|" or one.isnative for one in numbers)
+        assert all(one.kind in "uiSVf" for one in numbers)
+
+
+def test_a_frame_that_repeats_a_number_is_left_out(tmp_path: Path) -> None:
+    _, spool = _written(tmp_path, frames=1)
+    first = spool[: _ends(spool)[0]]
+    reader = SpoolReader(io.BytesIO(first + spool))
+    assert [frame.number for frame in reader] == [1, 2]
+    assert reader.damage.bytes == len(first)
+
+
+@pytest.mark.parametrize("field", ["bytes", "stored_bytes"])
+def test_a_frame_that_claims_gigabytes_is_damage(tmp_path: Path, field: str) -> None:
+    _, spool = _written(tmp_path, frames=1, compress=True)
+    head = np.frombuffer(spool, FRAME, count=1).copy()
+    payload = spool[FRAME.itemsize : FRAME.itemsize + int(head["stored_bytes"][0])]
+    head[field] = 0xFFFF_FFF0
+    assert not list(SpoolReader(io.BytesIO(_sealed(head, payload))))
+
+
+def test_a_payload_longer_than_it_says_is_damage(tmp_path: Path) -> None:
+    """It would otherwise take memory that nobody bounded."""
+    _, spool = _written(tmp_path, frames=1, compress=True)
+    head = np.frombuffer(spool, FRAME, count=1).copy()
+    payload = spool[FRAME.itemsize : FRAME.itemsize + int(head["stored_bytes"][0])]
+    head["bytes"] //= 2
+    assert not list(SpoolReader(io.BytesIO(_sealed(head, payload))))
+
+
+def _sealed(head: np.ndarray, payload: bytes) -> bytes:
+    from xxhash import xxh3_64_intdigest  # noqa: PLC0415 - only these tests forge frames
+
+    head["checksum"] = 0
+    head["checksum"] = xxh3_64_intdigest(head.tobytes() + payload)
+    return head.tobytes() + payload
+
+
+def test_a_spool_ends_at_its_limit_and_says_so(tmp_path: Path) -> None:
+    pipe, spool = tmp_path / "pipe", tmp_path / "spool"
+    with tracer_stream(pipe, spool, limit=1000) as stream:
+        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
+        stream.write(1)
+        stream.add(Block.SEGMENT, records(Block.SEGMENT, [{"t0_ns": 1}] * 30))
+        with pytest.raises(OSError) as refused:
+            stream.write(2)
+        assert refused.value.errno == errno.EFBIG
+        stream.add(Block.END, records(Block.END, [{"t_ns": 3, "reason": errno.EFBIG}]))
+        with pytest.raises(OSError):
+            stream.write(3, last=True)
+    assert spool.stat().st_size <= 1000
+    assert len(list(SpoolReader(io.BytesIO(spool.read_bytes())))) == 1
+    last = _blocks(pipe.read_bytes())[-1]
+    assert (last.kind, int(last.records["reason"][0])) == (Block.END, errno.EFBIG)
+
+
+def test_a_full_disk_is_an_error_and_the_stream_goes_on(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    with tracer_stream(pipe, Path("/dev/full")) as stream:
+        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
+        with pytest.raises(OSError) as refused:
+            stream.write(1, last=True)
+    assert refused.value.errno == errno.ENOSPC
+    assert Block.HELLO in [block.kind for block in _blocks(pipe.read_bytes())]
+
+
+def test_a_frame_is_the_blocks_of_one_write(tmp_path: Path) -> None:
+    """Nothing but headers and records: what clients wrote has no way in."""
+    _, spool = _written(tmp_path, frames=1)
+    frame = next(iter(SpoolReader(io.BytesIO(spool))))
+    blocks = _blocks(frame.payload)
+    again = b"".join(
+        encode_block(b.kind, b.records if b.kind is not Block.FLUSH else None, t_ns=b.t_ns)
+        for b in blocks
+    )
+    assert again == frame.payload
+    assert len(frame.payload) == sum(
+        BLOCK.itemsize + b.records.size * contract.RECORDS[b.kind].itemsize
+        for b in blocks
+        if b.kind is not Block.FLUSH
+    )
+
+
+def test_records_of_a_closed_reader_are_still_spooled(tmp_path: Path) -> None:
+    """The reader may have died: the spool then has all that was collected until the tracer ends."""
+    spool = tmp_path / "spool"
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    os.close(write_end)
+    with tracer_stream(tmp_path / "pipe", spool) as stream:
+        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
+        stream.write(1)
+    assert len(list(SpoolReader(io.BytesIO(spool.read_bytes())))) == 1

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet's sums: exact for any division of time and parts, and with the intervals of the rule.
+
+The reference adds the same rows up in Python, from the Parquet files alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fleet_dataset as made
+from fleet_dataset import Fleet, Host
+from fleet_dying import Dying
+from qjoule.errors import UsageError
+from qjoule.fleet.asked import Engine, InProcess, Question, Reader
+from qjoule.fleet.dask_engine import DaskEngine
+from qjoule.fleet.files import dataset
+from qjoule.fleet.layout import HOUR_S
+from qjoule.fleet.questions import By, cells, groups, parse_by
+from qjoule.fleet.relations import Limits, Session
+from qjoule.fleet.schema import ERRORS
+from qjoule.fleet.times import Range
+from qjoule.fleet.top import Top, top
+from qjoule.model.interval import Z95, EnergyErrors
+
+distributed: Any = pytest.importorskip("distributed")
+dask: Any = pytest.importorskip("dask")
+
+BEGIN_S = made.begin_s()
+HOSTS = [
+    Host("db1", servers=("mariadb", "redis")),
+    Host("db2", grade="estimated"),
+    Host("db3", grade="estimated", policy="even"),
+    Host("db4"),
+    Host("db4", "4" * 16, hours=(1,)),
+    Host("old", schema="1", hours=(0, 2)),
+]
+FLEET = Fleet(HOSTS, shapes=3, minutes=(0, 7, 31, 59), tags=("alpha", "beta"))
+LIMITS = Limits(200, 1)
+BYS = ("shape", "host", "host,server", "grade", "release,shape", "tag:tenant", "database")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.write(tmp_path_factory.mktemp("fleet"), FLEET)
+
+
+@pytest.fixture(scope="module")
+def rows(root: Path) -> list[dict[str, Any]]:
+    """All rows by minute, with the parts' host ids."""
+    found = []
+    for path in sorted(root.glob("rollups/*/*/*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        host = path.parent.name.removeprefix("host=")
+        known = "host_id" in table.schema.names
+        for row in table.to_pylist():
+            base = row if known else {**row, "host_id": f"={host}", "policy": ""}
+            found.append({**base, "host": host, "minute_s": int(row["minute"].timestamp())})
+    return found
+
+
+def asked(
+    root: Path, by: str, begin_s: int, end_s: int, engine: Engine | None = None, **other: Any
+) -> Top:
+    reader = Reader(dataset(str(root)), LIMITS, engine or InProcess())
+    question = Question(parse_by(by), limit=other.get("limit"), latency=other.get("latency", False))
+    return top(reader, Range(begin_s, end_s), question)
+
+
+def sums(found: Top) -> dict[tuple[str, ...], tuple[int, int, int]]:
+    return {
+        (*row.keys.values(), row.grade, row.policy): (row.energy_nj, row.calls, row.cpu_ns)
+        for row in found.rows
+    }
+
+
+def add(*parts: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
+    found: dict[Any, tuple[int, ...]] = {}
+    for part in parts:
+        for key, values in part.items():
+            old = found.get(key, (0,) * len(values))
+            found[key] = tuple(a + b for a, b in zip(old, values, strict=True))
+    return found
+
+
+def totals(found: Top) -> dict[tuple[str, str], tuple[int, ...]]:
+    return {
+        (one.grade, one.policy): (one.node_nj, one.calls, one.cpu_ns, one.lost_records)
+        for one in found.totals
+    }
+
+
+@settings(max_examples=5)
+@given(
+    st.lists(st.integers(-60, 4 * 3600), min_size=2, max_size=4, unique=True).map(sorted),
+    st.sampled_from([one for one in BYS if "tag" not in one]),
+)
+def test_any_division_of_the_time_adds_up(root: Path, cuts: list[int], by: str) -> None:
+    times = [BEGIN_S + cut for cut in cuts]
+    try:
+        whole = asked(root, by, times[0], times[-1])
+    except UsageError:  # it is within ten minutes of a past hour
+        return
+    pieces = []
+    for begin_s, end_s in pairwise(times):
+        with suppress(UsageError):
+            pieces.append(asked(root, by, begin_s, end_s))
+    assert sums(whole) == add(*map(sums, pieces))
+    assert totals(whole) == add(*map(totals, pieces))
+    assert all(total.unaccounted_nj == 0 for one in pieces for total in one.totals)
+
+
+@pytest.mark.parametrize("limit", [1, None])
+@pytest.mark.parametrize("by", BYS)
+def test_rows_and_everything_else_are_what_was_measured(
+    root: Path, rows: list[dict[str, Any]], by: str, limit: int | None
+) -> None:
+    found = asked(root, by, BEGIN_S + 5, BEGIN_S + 3 * HOUR_S, limit=limit)
+    measured: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        if (
+            row["kind"] == "node"
+            and row["name"] == made.MAIN
+            and row["minute_s"] >= found.range.begin_s
+        ):
+            measured[row["grade"], row["policy"]] += row["energy_nj"]
+    assert {(one.grade, one.policy): one.node_nj for one in found.totals} == measured
+    for total in found.totals:
+        assert total.unaccounted_nj == 0 and total.others_nj >= 0
+        own = [row for row in found.rows if (row.grade, row.policy) == (total.grade, total.policy)]
+        assert total.rows_nj == sum(row.energy_nj for row in own)
+        parts = [total.rows_nj, total.others_nj, *total.parts_nj.values()]
+        assert sum(parts) == total.node_nj
+
+
+def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[str, Any]]) -> None:
+    """Of minutes alone, so that the agents' rounding of hours is not in it."""
+    begin_s, end_s = BEGIN_S + 600, BEGIN_S + HOUR_S - 600
+    kept = [row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s]
+    for by, keys in (("shape", ("fingerprint",)), ("server", ("server",)), ("grade", ("grade",))):
+        found = asked(root, by, begin_s, end_s)
+        wanted: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+        for row in kept:
+            key = tuple(row[name] for name in keys)
+            wanted[(*key, row["grade"], row["policy"])].append(row)
+        assert len(found.rows) == len(wanted)
+        for its in found.rows:
+            group = wanted[(*its.keys.values(), its.grade, its.policy)]
+            assert its.energy_nj == sum(one["energy_nj"] for one in group)
+            assert its.calls == sum(one["calls"] for one in group)
+            assert its.hosts == len({one["host_id"] for one in group})
+            assert its.energy_nj_ci95 == pytest.approx(by_the_rule(group), rel=1e-9, abs=1)
+
+
+def by_the_rule(group: list[dict[str, Any]]) -> tuple[float, float]:
+    shapes: dict[str, float] = defaultdict(float)
+    hosts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in group:
+        shapes[row["fingerprint"]] += row["model_nj"]
+        for name in ERRORS:
+            hosts[row["host_id"]][name] += row[name]
+
+    def over_hosts(name: str) -> float:
+        each = [host[name] for host in hosts.values()]
+        return math.hypot(*each) if group[0]["grade"] == "measured" else sum(each)
+
+    def whole(name: str) -> float:
+        return math.fsum(row[name] for row in group)
+
+    variance = whole("random_nj2") + math.hypot(*shapes.values()) ** 2
+    widths = (Z95 * math.sqrt(variance), *map(over_hosts, ("scaled_nj", "total_nj", "loss_nj")))
+    half, middle = math.hypot(*widths), whole("energy_nj") + whole("loss_nj")
+    low = middle - half - over_hosts("unnamed_nj") - whole("down_nj")
+    return max(0.0, low), middle + half + over_hosts("unnamed_nj") + whole("up_nj")
+
+
+def test_of_one_row_the_interval_is_the_models(root: Path) -> None:
+    """Also where errors are 0, and far larger or smaller than the energy."""
+    random = np.random.default_rng(3)
+    count = 500
+    errors = 10.0 ** random.uniform(-3, 15, (count, len(ERRORS))) * random.integers(
+        0, 2, (count, 1)
+    )
+    rows: list[dict[str, Any]] = [
+        {
+            **{"key0": str(i), "grade": ("measured", "estimated")[i % 2], "policy": ""},
+            **{"host_id": "h", "fingerprint": str(i), "calls": 1, "cpu_ns": 1, "latency_ns": 1},
+            **{"energy_nj": int(10 ** random.uniform(0, 15)), "without_error": 0},
+            **dict(zip(ERRORS, map(float, errors[i]), strict=True)),
+        }
+        for i in range(count)
+    ]
+    with Session(dataset(str(root)), LIMITS) as session:
+        session.put("cells", pa.Table.from_pylist(rows))
+        found = {
+            row["key0"]: row for row in session.table(groups(By(("fingerprint",)))).to_pylist()
+        }
+    for row in rows:
+        wanted = EnergyErrors(*(row[name] for name in ERRORS)).ends(float(row["energy_nj"]))
+        ends = found[row["key0"]]["low_nj"], found[row["key0"]]["high_nj"]
+        assert ends == pytest.approx(wanted, rel=1e-12, abs=1)
+
+
+SPAN = (BEGIN_S + 5, BEGIN_S + 3 * HOUR_S - 30)
+
+
+def assert_same(one: Top, other: Top) -> None:
+    """Integers are equal, intervals to the rounding of sums."""
+    assert totals(one) == totals(other) and one.count == other.count
+    for a, b in zip(one.rows, other.rows, strict=True):
+        exact = ("keys", "grade", "policy", "energy_nj", "calls", "cpu_ns", "hosts", "shapes")
+        for name in (*exact, "text", "texts", "ids", "latency_ns_p95"):
+            assert getattr(a, name) == getattr(b, name)
+        assert b.energy_nj_ci95 == pytest.approx(a.energy_nj_ci95, rel=1e-9)
+
+
+@pytest.mark.parametrize("by", ["shape", "tag:tenant"])
+def test_dask_says_the_same(root: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qjoule.fleet.dask_engine._LEAST_PARTS", 2)
+    found = asked(root, by, *SPAN, DaskEngine(threads=2), latency=True)
+    assert_same(asked(root, by, *SPAN, latency=True), found)
+
+
+def test_workers_may_die_in_every_task_once(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that are processes of their own: what a dead one had counts once."""
+    monkeypatch.setattr("qjoule.fleet.dask_engine._LEAST_PARTS", 6)
+    marks, directory = tmp_path / "marks", tmp_path / "workers"
+    marks.mkdir()
+    # What a worker that dies had there stays.
+    with (
+        dask.config.set({"temporary-directory": str(directory)}),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            scheduler_port=0,
+            env={"TMPDIR": str(tmp_path)},
+        ) as cluster,
+    ):
+        engine = Dying(str(cluster.scheduler_address), marks)
+        found = asked(root, "release,shape", *SPAN, engine)
+    assert_same(asked(root, "release,shape", *SPAN), found)
+    assert len(list(marks.iterdir())) >= 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+def test_divisions_have_every_part_once(root: Path, count: int) -> None:
+    from qjoule.fleet.asked import select  # noqa: PLC0415
+    from qjoule.fleet.catalog import Catalog  # noqa: PLC0415
+
+    asked_range = Range(BEGIN_S, BEGIN_S + 3 * HOUR_S)
+    parts = select(Catalog(dataset(str(root))), asked_range, parse_by("tag:tenant"))
+    divisions = parts.divided(count)
+    assert len(divisions) <= count
+    for whole, each in (
+        (parts.sums.parts, [one.sums.parts for one in divisions]),
+        (parts.tags.whole, [one.tags.whole for one in divisions if one.tags]),  # type: ignore[union-attr]
+    ):
+        assert sorted(one.path for part in each for one in part) == sorted(
+            one.path for one in whole
+        )
+
+
+def test_questions_are_text_that_does_not_depend_on_values() -> None:
+    """A tag's key is the only word of a user in them, as a literal."""
+    hostile = "k' or '1'='1"
+    assert cells(parse_by(f"tag:{hostile}")).count("'k'' or ''1''=''1'") == 1

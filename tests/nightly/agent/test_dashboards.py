@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every expression of the dashboards and rules, asked of Debian's Prometheus beside a real agent.
+
+The agent runs for seconds, and some expressions compare with last week. So Prometheus is given
+what the rules would have recorded then.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from packaged import MONITORING, dashboards
+from servers.process import DatabaseServer
+from tracing.agent import Agent, fingerprint_of
+from tracing.prometheus import Prometheus, backfill, prometheus
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
+
+RULES = MONITORING / "rules.yml"
+WEEK_S = 7 * 24 * 3600
+#: The past is known around the time a week before the test, one value a minute.
+AROUND_S, STEP_S = 1200, 60
+TENANTS = ("gold", "silver")
+#: Alerts whose expression is true only while something is wrong: their left side has data.
+COMPARISON = re.compile(r"^(.*?)\s*(?:==|>)\s*\S.*$", re.DOTALL)
+
+
+def texts(server: DatabaseServer, ends: threading.Event) -> None:
+    """Statements without pause. Each opens its own connection at times, as applications do."""
+    while not ends.is_set():
+        with server.connect() as connection, connection.cursor() as cursor:
+            for number in range(200):
+                tenant = TENANTS[number % 2]
+                watched = f"select {number} as watched, benchmark(1000, md5('a'))"
+                cursor.execute(f"{watched} /*tenant='{tenant}'*/")
+
+
+@contextmanager
+def load(server: DatabaseServer) -> Iterator[None]:
+    ends = threading.Event()
+    worker = threading.Thread(target=texts, args=(server, ends))
+    worker.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        worker.join()
+
+
+@pytest.fixture(scope="module")
+def agent(mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    budget = '[budget]\ncpu = "50%"\n'  # so much is never used up
+    directory = tmp_path_factory.mktemp("agent")
+    running = Agent(directory, mariadb.pid, more=budget, tag="tenant")
+    try:
+        with load(mariadb):
+            running.until(lambda found: bool(fingerprint_of(found, "select ? as")), "no statement")
+            yield running
+    finally:
+        running.close()
+
+
+def past(agent: Agent) -> Iterator[str]:
+    """What the rules would have recorded a week ago, had this load run then."""
+    now = time.time()
+    shapes = [
+        one.labels
+        for family in text_string_to_metric_families(agent.page().decode())
+        for one in family.samples
+        if one.name == "qjoule_query_calls_total"
+    ]
+    values = {"qjoule:query_joules_per_call:1h": 0.01, "qjoule:query_calls:increase1h": 3600}
+    for name, value in values.items():
+        yield f"# TYPE {name} gauge"
+        for labels in shapes:
+            whole = {**labels, "instance": agent.target}
+            inside = ",".join(f'{key}="{text}"' for key, text in whole.items())
+            for at in range(-AROUND_S, AROUND_S, STEP_S):
+                yield f"{name}{{{inside}}} {value} {now - WEEK_S + at:.0f}"
+
+
+@pytest.fixture(scope="module")
+def watched(agent: Agent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    directory = tmp_path_factory.mktemp("prometheus")
+    backfill(directory, past(agent))
+    with prometheus(directory, agent.target, RULES) as running:
+        running.wait_for('rate(qjoule_query_calls_total{fingerprint!="other"}[30s])')
+        running.wait_for("qjoule:query_joules_per_call:1h")
+        yield running
+
+
+def chosen(expression: str, prometheus: Prometheus) -> str:
+    """An expression with Grafana's variables filled in, as it fills them."""
+    statement = prometheus.wait_for('qjoule_query_info{text=~".*as `?watched.*"}')[0]["metric"]
+    variables = {
+        "$__rate_interval": "30s",
+        "$__range": "1m",
+        "$instance": ".*",
+        "$server": ".*",
+        "$fingerprint": statement["fingerprint"],
+    }
+    for name, value in variables.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(expression, id=f"{board.name}:{panel.title}:{number}")
+        for board in dashboards.DASHBOARDS
+        for panel in board.panels
+        for number, (expression, _) in enumerate(panel.expressions)
+    ],
+)
+def test_panel_has_data(expression: str, watched: Prometheus) -> None:
+    filled = chosen(expression, watched)
+    assert "$" not in filled
+    assert watched.wait_for(filled)
+
+
+@pytest.mark.parametrize(
+    "variable", sorted({v for d in dashboards.DASHBOARDS for v in d.variables})
+)
+def test_variable_has_values(variable: tuple[str, str], watched: Prometheus) -> None:
+    name, metric = variable
+    found = watched.ask(f"label/{name}/values", **{"match[]": metric})
+    assert found
+
+
+def rules() -> Iterator[tuple[str, str]]:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule.get("record") or rule["alert"], rule["expr"]
+
+
+@pytest.mark.parametrize(("name", "expression"), list(rules()))
+def test_rule_has_data(name: str, expression: str, watched: Prometheus) -> None:
+    if name.startswith("Qjoule"):
+        found = COMPARISON.match(expression)
+        assert found is not None
+        expression = found[1]
+    assert watched.wait_for(expression)
+
+
+def test_owners_add_up_to_the_node(watched: Prometheus) -> None:
+    difference = watched.wait_for(
+        "abs(sum by (domain) (qjoule_owner_joules_total)"
+        " - sum by (domain) (qjoule_node_joules_total))"
+    )
+    for one in difference:
+        assert float(one["value"][1]) < 1e-6 + 1e-12 * float(
+            watched.wait_for("max(qjoule_node_joules_total)")[0]["value"][1]
+        )
+
+
+@pytest.mark.parametrize("tenant", TENANTS)
+def test_a_tenant_has_joules(tenant: str, watched: Prometheus) -> None:
+    assert watched.wait_for(f'sum(rate(qjoule_tag_joules_total{{value="{tenant}"}}[30s])) > 0')
+    assert watched.wait_for(f'sum(qjoule_tag_calls_total{{key="tenant", value="{tenant}"}}) > 100')

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent that sends its metrics to Debian's Prometheus and to an OTLP receiver."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+
+from http_receiver import Receiver, receiver
+from metrics_pages import Key
+from tracing.agent import Agent, value
+from tracing.prometheus import prometheus
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+
+def joules(its: Receiver) -> float:
+    """The energy of the package in the last request."""
+    found = ExportMetricsServiceRequest()
+    found.ParseFromString(its.got[-1][1])
+    (scope,) = found.resource_metrics[0].scope_metrics
+    (energy,) = (one for one in scope.metrics if one.name == "hw.energy")
+    total = 0.0
+    for point in energy.sum.data_points:
+        if any(one.value.string_value == "package" for one in point.attributes):
+            total += point.as_double
+    return total
+
+
+def test_both_have_the_pages_joules(tmp_path: Path) -> None:
+    rules = tmp_path / "none.yml"
+    rules.write_text("groups: []\n")
+    with (
+        prometheus(tmp_path, "127.0.0.1:9", rules) as server,
+        receiver() as its,
+        _sending(tmp_path, f"{server.address}/api/v1/write", its.url) as agent,
+    ):
+        agent.until(lambda page: (_pages(page, "sent") or 0) > 2, "not sent")
+        series = f'qjoule_%s_joules_total{{instance="{os.uname().nodename}",domain="package"}}'
+        found = server.wait_for(f"sum({series % 'owner'}) - sum({series % 'node'})")
+        assert abs(float(found[0]["value"][1])) < 1e-6
+        while not its.got:
+            time.sleep(0.1)
+        assert joules(its) > 0
+        for one in agent.processes()[1:]:
+            status = Path(f"/proc/{one.pid}/status").read_text()
+            fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 0
+            assert fields["Seccomp"].strip() == "2", one.name()
+            assert "0" not in fields["Uid"].split()
+
+
+def test_without_its_receiver_the_agent_goes_on_and_says_so(tmp_path: Path) -> None:
+    with _sending(tmp_path, "http://127.0.0.1:9/") as agent:
+        page = agent.until(lambda page: bool(_pages(page, "failed")), "no failure is said")
+        last = "qjoule_push_last_success_timestamp_seconds"
+        assert value(page, last, to="remote_write") == 0
+        assert not _pages(page, "sent")
+        agent.stop()
+
+
+def test_a_file_of_headers_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    headers = tmp_path / "headers"
+    headers.write_text("Authorization: x\n")
+    headers.chmod(0o644)
+    push = (
+        f'[push]\nremote_write_url = "https://127.0.0.1:9/"\nremote_write_header_file = "{headers}"'
+    )
+    agent = Agent(tmp_path, os.getpid(), more=push)
+    try:
+        assert agent.process.wait(60) == 1
+        assert "others may read it: chmod 600" in agent.words()
+    finally:
+        agent.close()
+
+
+@contextmanager
+def _sending(directory: Path, remote_write: str, otlp: str = "") -> Iterator[Agent]:
+    urls = f'remote_write_url = "{remote_write}"\notlp_endpoint = "{otlp}"\n'
+    agent = Agent(directory, os.getpid(), more=f"[push]\nevery_s = 1.0\n{urls}")
+    try:
+        yield agent
+    finally:
+        agent.close()
+
+
+def _pages(page: Mapping[Key, float], result: str) -> float | None:
+    return value(page, "qjoule_push_pages_total", to="remote_write", result=result)

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that loads the agent: its rights, and fake or malicious JVMs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from qjoule.servers.cassandra import agent
+from qjoule.servers.cassandra.agent import agent_files
+from qjoule.servers.direct_access import processes
+from qjoule.servers.jvm.agent_loader import LIBRARY
+from qjoule.servers.jvm.attach import CannotAttach
+from qjoule.servers.jvm.process import identity_of, status_of
+from qjoule.servers.procfs import Process
+from servers.process import server_directory
+from tracing import fake_jvm
+from tracing.agents import AgentsByRootPart, StartLoader, agents_by_root_part
+from tracing.root_part import PYTHON
+
+pytestmark = [pytest.mark.beside, pytest.mark.root]
+
+UID, GID = 54321, 54322
+TIMEOUT_S = 60.0
+
+
+@dataclass
+class FakeJvm:
+    root: Path
+    process: Process
+    child: subprocess.Popen[str]
+    agents: AgentsByRootPart
+
+    def line(self) -> str:
+        assert self.child.stdout is not None
+        return self.child.stdout.readline().rstrip("\n")
+
+    @property
+    def left_behind(self) -> list[str]:
+        return [path.name for path in (self.root / "tmp").iterdir() if "java_pid" not in path.name]
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "tmp" / f".java_pid{self.process.pid}"
+
+
+def process_of(child: subprocess.Popen[Any]) -> Process:
+    (found,) = (one for one in processes(Path("/proc")) if one.pid == child.pid)
+    return found
+
+
+@contextmanager
+def fake(
+    root: Path, behaviour: str, uid: int = UID, python: Path | None = None
+) -> Iterator[FakeJvm]:
+    """`python`: the interpreter for the loader, instead of this one."""
+    command = [sys.executable, fake_jvm.__file__, str(root), str(uid), str(GID), behaviour]
+    pipe = subprocess.PIPE
+    with (
+        agents_by_root_part(python) as agents,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child,
+    ):
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            yield FakeJvm(root, process_of(child), child, agents)
+            assert child.poll() is None
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A root directory with a /tmp, and a directory of the JVM's user that must not change."""
+    with server_directory() as parent:
+        root = parent / "root"
+        (root / "tmp").mkdir(parents=True)
+        (root / "victim").mkdir()
+        for name in fake_jvm.FILES:
+            (root / "victim" / name).write_text("ok")
+        for path in (root / "victim", *(root / "victim").iterdir()):
+            os.chown(path, UID, GID)
+        root.chmod(0o755)
+        (root / "tmp").chmod(0o1777)
+        yield root
+
+
+def refused(jvm: FakeJvm, words: str, start_loader: StartLoader | None = None) -> str:
+    with pytest.raises(CannotAttach) as told:
+        jvm.agents.put(jvm.process, start_loader=start_loader)
+    said = str(told.value)
+    assert words in said
+    assert said.isprintable()
+    assert len(said) < 1200
+    assert jvm.child.poll() is None
+    victim = jvm.root / "victim"
+    assert {path.name: path.read_text() for path in victim.iterdir()} == dict.fromkeys(
+        fake_jvm.FILES, "ok"
+    )
+    no_loader_is_left(jvm.agents)
+    return said
+
+
+def no_loader_is_left(agents: AgentsByRootPart) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while agents.loaders():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def proc_status(pid: int) -> dict[str, list[str]]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: values.split() for name, _, values in (line.partition(":") for line in lines)}
+
+
+@contextmanager
+def loading(jvm: FakeJvm, seconds: float = 30.0) -> Iterator[None]:
+    """While a loader is working."""
+    with jvm.agents.reached(jvm.process) as reached:
+        identity = identity_of(reached.pid, status_of(reached))
+        with reached.loader(identity, client_tags=False, may_signal=True, seconds=seconds):
+            yield
+
+
+@pytest.mark.parametrize("client_tags", [False, True])
+def test_an_agent_is_put_and_taken_out(root: Path, client_tags: bool) -> None:
+    with fake(root, "good") as jvm:
+        put = jvm.agents.put(jvm.process, client_tags=client_tags)
+        try:
+            assert put.handle
+            assert jvm.agents.library(put).read_bytes() == agent_files()[-1].read_bytes()
+            assert jvm.left_behind == []
+            no_loader_is_left(jvm.agents)
+            assert jvm.line() == "asked"
+        finally:
+            put.close()
+        assert jvm.line() == ("released, tags" if client_tags else "released")
+
+
+def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    with secret.open("rb") as stream, fake(root, "silent") as jvm:
+        os.set_inheritable(stream.fileno(), True)
+        with loading(jvm):
+            assert jvm.line() == "asked"
+            (loader,) = jvm.agents.loaders()
+            status = proc_status(loader.pid)
+            links = [path.readlink() for path in Path(f"/proc/{loader.pid}/fd").iterdir()]
+            environment = Path(f"/proc/{loader.pid}/environ").read_bytes()
+            standard = [Path(f"/proc/{loader.pid}/fd/{number}").readlink() for number in range(3)]
+            assert os.getsid(loader.pid) == loader.pid
+            assert Path(f"/proc/{loader.pid}/cwd").readlink() == Path("/")
+        assert status["Uid"] == [str(UID)] * 4
+        assert status["Gid"] == [str(GID)] * 4
+        assert status["Groups"] == []
+        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(status[name][0], 16) == 0
+        assert status["NoNewPrivs"] == ["1"]
+        assert status["Umask"] == ["0077"]
+        assert status["SigBlk"] == ["0" * 16]
+        assert standard == [Path(os.devnull)] * 3
+        assert secret not in links
+        assert environment == b""
+        # Nobody waits for its answer any more: it has ended and removed its files.
+        no_loader_is_left(jvm.agents)
+        assert jvm.left_behind == []
+
+
+def test_other_processes_of_the_user_may_not_look_into_the_loader(root: Path) -> None:
+    peep = [sys.executable, "-c", "import os, sys; os.listdir(sys.argv[1])"]
+    with fake(root, "silent") as jvm, loading(jvm):
+        assert jvm.line() == "asked"
+        (loader,) = jvm.agents.loaders()
+        peeped = subprocess.run(
+            [*peep, f"/proc/{loader.pid}/fd"],
+            user=UID,
+            group=GID,
+            extra_groups=[],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert "PermissionError" in peeped.stderr
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("garbage", "could not load the agent: "),
+        ("flood", "could not load the agent: 000"),
+        ("closing", "could not load the agent: nothing"),
+        ("refusing", "could not load the agent: 0 102"),
+        ("status-none", "cannot work in process"),
+        ("status-fifo", "its status is no regular file"),
+        ("status-link", "it did not say why"),
+        ("status-long", "xxxxxxxx"),
+    ],
+)
+def test_answers_that_no_jvm_with_the_agent_gives(root: Path, behaviour: str, words: str) -> None:
+    with fake(root, behaviour) as jvm:
+        refused(jvm, words)
+        assert jvm.left_behind == []
+
+
+def test_no_answer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "ATTACH_SECONDS", 1.0)
+    with fake(root, "silent") as jvm:
+        refused(jvm, "does not answer within 1 s")
+        assert jvm.left_behind == []
+
+
+def test_a_directory_that_is_replaced_by_a_link(root: Path) -> None:
+    with fake(root, "moved") as jvm:
+        refused(jvm, "it did not say why")
+        assert list((root / "tmp" / "moved").iterdir()) == []
+
+
+def test_files_that_are_replaced_by_directories(root: Path) -> None:
+    with fake(root, "directories") as jvm:
+        refused(jvm, "its status is no regular file")
+
+
+def test_a_library_with_other_content_is_not_probed(root: Path) -> None:
+    with fake(root, "changed") as jvm:
+        refused(jvm, "is not qjoule's")
+        assert (jvm.line(), jvm.line()) == ("asked", "released")
+
+
+def test_a_tmp_that_leads_out_of_the_root(root: Path) -> None:
+    outside = root.parent / "outside"
+    outside.mkdir()
+    outside.chmod(0o1777)
+    with fake(root, "good") as jvm:
+        (root / "tmp").rmdir()
+        (root / "tmp").symlink_to("../outside")
+        refused(jvm, "no directory to load the agent from")
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "file", "another's"])
+def test_what_is_no_socket_of_the_jvm(root: Path, kind: str) -> None:
+    with fake(root, "good") as jvm, socket.socket(socket.AF_UNIX) as listening:
+        place = root / "elsewhere" if kind == "link" else jvm.socket
+        words = "is no socket: remove it"
+        if kind == "fifo":
+            os.mkfifo(place)
+        elif kind == "file":
+            place.touch()
+        else:
+            listening.bind(str(place))
+            listening.listen()
+            listening.setblocking(False)
+        if kind == "link":
+            jvm.socket.symlink_to(place)
+            os.chown(place, UID, GID)
+        if kind == "another's":
+            words = "belongs to user 0, not the JVM's"
+        refused(jvm, words)
+        if kind in ("link", "another's"):
+            with pytest.raises(BlockingIOError):
+                listening.accept()  # nobody has come
+
+
+def test_a_jvm_that_a_signal_would_end(root: Path) -> None:
+    with fake(root, "deaf") as jvm:
+        refused(jvm, "does not handle SIGQUIT")
+
+
+def test_a_jvm_of_root(root: Path) -> None:
+    with fake(root, "good", uid=0) as jvm:
+        refused(jvm, "runs as root")
+        assert list((root / "tmp").iterdir()) == []
+
+
+def test_a_process_that_executes_another_program_by_now(root: Path) -> None:
+    with fake(root, "good") as jvm:
+        other = replace(jvm.process, exe_id=(1, 2))
+        with pytest.raises(CannotAttach, match="executes another program"):
+            jvm.agents.put(other)
+        assert list((root / "tmp").iterdir()) == []
+
+
+def test_a_number_that_another_process_has_got() -> None:
+    """The process that was reached has ended; another running process now has its number."""
+    with sleeping() as first, sleeping() as other, agents_by_root_part() as agents:
+        with agents.reached(process_of(first)) as reached:
+            identity = identity_of(reached.pid, status_of(reached))
+            first.kill()
+            first.wait()
+            for late in (reached, replace(cast(Any, reached), pid=other.pid)):
+                with pytest.raises(CannotAttach, match="has ended"):
+                    status_of(late)
+                with pytest.raises(CannotAttach, match="has ended"):
+                    late.examine(lambda _access: b"yes")
+                with pytest.raises(CannotAttach, match="has ended"):
+                    late.loader(identity, client_tags=False, may_signal=False, seconds=1)
+        no_loader_is_left(agents)
+        assert other.poll() is None
+
+
+@contextmanager
+def sleeping() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"], user=UID, group=GID, extra_groups=[]) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def installed(root: Path) -> Path:
+    """A program's directory with the agent's files beside it, as in an installed qjoule."""
+    place = root.parent / "installed"
+    (place / "bin").mkdir(parents=True)
+    (place / "lib").mkdir()
+    (place / "lib" / "qjoule").symlink_to(agent_files()[0].parent)
+    return place / "bin"
+
+
+def test_a_python_that_the_user_may_not_execute(root: Path, installed: Path) -> None:
+    python = installed / "python"
+    python.symlink_to(sys.executable)
+    nobody = pwd.getpwnam("nobody")
+    os.chown(installed, nobody.pw_uid, nobody.pw_gid)  # the user that runs the root part's command
+    installed.chmod(0o700)
+    with fake(root, "good", python=python) as jvm:
+        said = refused(jvm, f"cannot run {sys.executable} as user {UID}: ")
+        assert said.endswith("Permission denied")
+
+
+def test_code_that_the_user_may_not_read(root: Path, installed: Path) -> None:
+    python = installed / "python"
+    python.write_text(f'#!/bin/sh\n[ "$2" = -m ] || exec {PYTHON} "$@"\nexit 1\n')
+    python.chmod(0o755)
+    with fake(root, "good", python=python) as jvm:
+        refused(jvm, f"ended without a word: can its user ({UID}) read {sys.prefix}?")
+
+
+Answer = Callable[[socket.socket, Path], None]
+
+
+def _says(*words: bytes, descriptor: str | None = None) -> Answer:
+    def answer(loader: socket.socket, _library: Path) -> None:
+        for word in words:
+            if descriptor is None:
+                loader.send(word)
+            else:
+                with Path(descriptor).open("rb") as stream:
+                    socket.send_fds(loader, [word], [stream.fileno()])
+
+    return answer
+
+
+def _claims_a_file_of_root(loader: socket.socket, library: Path) -> None:
+    status = library.stat()
+    read, write = os.pipe()
+    said = f"ok {status.st_dev} {status.st_ino}".encode()
+    socket.send_fds(loader, [said], [write])
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (_says(), "ended without a word"),
+        (_says(b"ok 1 2"), "no lease"),
+        (_says(b"ok 1 2", descriptor=os.devnull), "no lease"),
+        (_says(b"ok 1 2\n", descriptor=os.devnull), "ok 1 2"),
+        (_says(b"ok " + b"9" * 500 + b" 1"), "ok 999"),
+        (_says(b"\xff\x1b[31m\n" * 1000), "[31m"),
+        (_claims_a_file_of_root, "is not qjoule's"),
+    ],
+)
+def test_a_loader_that_is_not_to_be_believed(root: Path, answer: Answer, words: str) -> None:
+    library = root / LIBRARY
+    library.write_bytes(agent_files()[-1].read_bytes())
+    library.chmod(0o644)
+
+    def start_loader() -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            answer(theirs, library)
+        return ours
+
+    with fake(root, "mapping") as jvm:
+        before = open_descriptors()
+        refused(jvm, words, start_loader)
+        assert open_descriptors() == before
+
+
+def open_descriptors() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule run`: programs that do not know qjoule, their children, and possible failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from servers.process import DatabaseServer
+from tag_listener import Listener, listening
+
+pytestmark = [pytest.mark.beside, pytest.mark.server]
+QJOULE = str(Path(sys.executable).with_name("qjoule"))
+TIMEOUT_S = 120
+
+
+@pytest.fixture
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    with listening(tmp_path / "tags.sock") as found:
+        monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(found.path))
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+        yield found
+
+
+@pytest.fixture
+def program(tmp_path: Path, mariadb: DatabaseServer) -> Path:
+    """Connects twice and queries; does not know qjoule."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        textwrap.dedent(f"""
+            import sys
+            import pymysql
+
+            for number in range(2):
+                connection = pymysql.connect(unix_socket={str(mariadb.socket)!r}, user="root")
+                with connection.cursor() as cursor:
+                    cursor.execute("select 1")
+                    assert cursor.fetchall() == ((1,),)
+                connection.close()
+            print("done", *sys.argv[1:])
+            """)
+    )
+    return path
+
+
+def _run(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [QJOULE, "run", *argv],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def test_an_unmodified_program(program: Path, listener: Listener) -> None:
+    ran = _run("--tag", "release=1.4", "--", sys.executable, str(program), "--tag", "own")
+    assert (ran.returncode, ran.stdout) == (0, "done --tag own\n"), ran.stderr
+    assert "pymysql" in ran.stderr
+    assert "wrapped" in ran.stderr
+    process = listener.only()
+    assert process.begins
+    assert all(begin.tags == {"release": "1.4"} for begin in process.begins)
+    assert len({begin.connection["client.inode"] for begin in process.begins}) == 2
+    assert process.errors == 0
+
+
+def test_keys_that_travel_otherwise(listener: Listener) -> None:
+    code = """
+        from qjoule_drivers import comments, connections, context
+        print(*comments.keys_in_statements, *connections._keys, *context.baggage_keys)
+        """
+    named = ("--in-statements", "a", "--in-connections", "b", "--from-baggage", "c,d")
+    ran = _run(*named, "--", sys.executable, "-c", textwrap.dedent(code))
+    assert (ran.returncode, ran.stdout) == (0, "a b c d\n"), ran.stderr
+    assert not listener.processes
+
+
+def test_children_are_instrumented_too(program: Path, listener: Listener, tmp_path: Path) -> None:
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        textwrap.dedent(f"""
+            import os, subprocess, sys
+            import pymysql
+            subprocess.run([sys.executable, {str(program)!r}], check=True)
+            for _ in range(3):
+                if not os.fork():
+                    exec(open({str(program)!r}).read())
+                    os._exit(0)
+            while True:
+                try:
+                    os.wait()
+                except ChildProcessError:
+                    break
+            """)
+    )
+    ran = _run("--", sys.executable, str(parent))
+    assert ran.returncode == 0, ran.stderr
+    assert "in 2 processes" in ran.stderr
+    assert len(listener.wait_for(4)) == 4
+    assert all(process.begins for process in listener.processes)
+
+
+def test_an_existing_sitecustomize_runs(program: Path, listener: Listener, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins\nbuiltins.print('customized')\n")
+    ran = _run("--", sys.executable, str(program), PYTHONPATH=str(own))
+    assert ran.stdout.endswith("customized\ndone\n"), ran.stderr
+    assert listener.only().begins
+
+
+def test_a_broken_sitecustomize_is_python_s_matter(
+    program: Path, listener: Listener, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("raise RuntimeError('broken by its owner')\n")
+    ran = _run("--", sys.executable, str(program), PYTHONPATH=str(own))
+    assert (ran.returncode, ran.stdout) == (0, "done\n")
+    assert "broken by its owner" in ran.stderr
+    assert listener.only().begins
+
+
+def test_nothing_else_comes_onto_the_path(listener: Listener, tmp_path: Path) -> None:
+    """The program's own environment has no numpy, and must not find qjoule's."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    code = "import sys, qjoule_drivers; sys.stdout.write(repr(sys.path)); import numpy"
+    ran = _run("-q", "--", str(venv / "bin" / "python"), "-c", code)
+    assert "No module named 'numpy'" in ran.stderr
+    assert "inject" not in ran.stdout
+    del listener
+
+
+def test_drivers_imported_before(listener: Listener, mariadb: DatabaseServer) -> None:
+    code = f"""
+        import pymysql, qjoule_drivers
+        connection = pymysql.connect(unix_socket={str(mariadb.socket)!r}, user="root")
+        qjoule_drivers.instrument()
+        with qjoule_drivers.tag(m="x"):
+            connection.query("select 1")
+        """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], timeout=TIMEOUT_S, check=False
+    )
+    assert ran.returncode == 0
+    (begin,) = listener.only().begins
+    assert begin.tags == {"m": "x"}
+
+
+def test_interpreter_shutdown(listener: Listener, mariadb: DatabaseServer) -> None:
+    """Queries from atexit handlers and from __del__ while modules go away."""
+    code = f"""
+        import atexit, pymysql, qjoule_drivers
+        qjoule_drivers.instrument()
+        connection = pymysql.connect(unix_socket={str(mariadb.socket)!r}, user="root")
+
+        class Late:
+            def __del__(self, connection=connection):
+                try:
+                    connection.query("select 2")
+                except Exception as error:  # the driver's own: its connection is closed by now
+                    assert type(error).__module__ == "pymysql.err"
+
+        late = Late()
+        atexit.register(connection.query, "select 1")
+        """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert len(listener.only().begins) >= 3
+
+
+def test_exit_codes_and_signals(listener: Listener, tmp_path: Path) -> None:
+    assert _run("--", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
+    killed = _run("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    assert killed.returncode == 128 + signal.SIGKILL
+    ready = tmp_path / "ready"
+    code = f"""
+        import signal, sys, time, pathlib
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+        pathlib.Path({str(ready)!r}).touch()
+        time.sleep(600)
+        """
+    running = subprocess.Popen(
+        [QJOULE, "run", "-q", "--", sys.executable, "-c", textwrap.dedent(code)]
+    )
+    deadline = time.monotonic() + TIMEOUT_S
+    while not ready.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    running.terminate()
+    assert running.wait(TIMEOUT_S) == 3
+    del listener
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ((), 2, "Missing argument"),
+        (("--tag", "novalue", "--", "true"), 2, "expected KEY=VALUE"),
+        (("--", "/nonexistent/program"), 1, "cannot start /nonexistent/program"),
+    ],
+)
+def test_wrong_arguments(argv: tuple[str, ...], code: int, words: str) -> None:
+    ran = _run(*argv)
+    assert ran.returncode == code
+    assert words in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+
+
+def test_no_driver_is_said(listener: Listener) -> None:
+    ran = _run("--", "true")
+    assert ran.returncode == 0
+    assert "no driver was wrapped" in ran.stderr
+    assert not listener.processes

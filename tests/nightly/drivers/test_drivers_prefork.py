@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real preforking servers and event loops: each request's queries carry its tags, end to end.
+
+Tested are gunicorn's workers, with and without gevent, and a pool of processes as in Celery.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from servers.process import DatabaseServer
+from tracing.recording import QJOULE, Run, recording
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+BIN = Path(sys.executable).parent
+REQUESTS = 24
+CLIENTS = 6
+WORKERS = 2
+TIMEOUT_S = 120
+
+#: One connection per process, lent to one request at a time: a minimal connection pool. The
+#: framework's part is `work`. Nothing here uses qjoule except the tag.
+WORK = """
+    import os
+    import time
+    from queue import Queue
+    import pymysql
+    from qjoule_drivers import tag
+
+    pools = {{}}
+
+    def work(name):
+        if os.getpid() not in pools:
+            pools[os.getpid()] = pool = Queue()
+            for _ in range(2):
+                pool.put(pymysql.connect(unix_socket={socket!r}, user="root"))
+        pool = pools[os.getpid()]
+        with tag(m=name):
+            connection = pool.get()
+            for turn in range(3):
+                connection.query(f"select sleep(0.001), {{turn}} as m_tag_{{name}}")
+            pool.put(connection)
+        return os.getpid()
+    """
+APP = """
+    def app(environ, start_response):
+        pid = work(environ["PATH_INFO"].strip("/"))
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [str(pid).encode()]
+    """
+POOL = """
+    import multiprocessing
+    import sys
+
+    if __name__ == "__main__":
+        work("parent")  # the parent has met the recorder when it forks
+        fork = multiprocessing.get_context("fork")
+        with fork.Pool({workers}, maxtasksperchild=4) as processes:
+            print(*processes.map(work, [f"k{{n}}" for n in range({requests})], chunksize=1))
+        work("again")
+    """
+
+
+@contextmanager
+def gunicorn(kind: str, folder: Path) -> Iterator[Path]:
+    """`qjoule run -- gunicorn`, listening at the socket it yields."""
+    place = folder / "g.sock"
+    argv = [QJOULE, "run", "--", str(BIN / "gunicorn"), "--preload", "-k", kind]
+    argv += ["-w", str(WORKERS), "-b", f"unix:{place}", "--worker-tmp-dir", str(folder)]
+    log = folder / "log"
+    with log.open("w") as words:
+        home = {**os.environ, "HOME": str(folder)}  # gunicorn keeps a directory there
+        server = subprocess.Popen(
+            [*argv, "app:app"], cwd=folder, stdout=words, stderr=words, env=home
+        )
+    try:
+        deadline = time.monotonic() + TIMEOUT_S
+        while log.read_text().count("Booting worker") < WORKERS:
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        yield place
+        server.send_signal(signal.SIGTERM)
+        server.wait(TIMEOUT_S)
+    finally:
+        server.kill()
+        server.wait()
+    assert "pymysql" in log.read_text()
+    assert "Error" not in log.read_text(), log.read_text()
+
+
+def _get(place: Path, name: str) -> int:
+    """Sends a request; returns the process that answered it."""
+    with closing(http.client.HTTPConnection("localhost", timeout=TIMEOUT_S)) as client:
+        client.sock = socket.socket(socket.AF_UNIX)
+        client.sock.settimeout(TIMEOUT_S)
+        client.sock.connect(str(place))
+        client.request("GET", f"/{name}")
+        answer = client.getresponse()
+        assert answer.status == 200
+        return int(answer.read())
+
+
+def _program(folder: Path, name: str, rest: str, mariadb: DatabaseServer) -> Path:
+    text = textwrap.dedent(WORK).format(socket=str(mariadb.socket)) + textwrap.dedent(rest)
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def _check(run: Run, names: set[str]) -> None:
+    queries = run.having("m_tag_")
+    found = queries["text"].str.extract("m_tag_([a-z0-9]+)")[0]
+    tags = [dict(of).get("m") if isinstance(of, list) else None for of in queries["tags"]]
+    assert tags == list(found)
+    assert len(queries) + run.loss.get("query", 0) == 3 * len(names)
+    assert set(found) == names
+
+
+@pytest.mark.usefixtures("recorder_socket")
+def test_requests_of_preforking_servers(
+    mariadb: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    _program(tmp_path, "app.py", APP, mariadb)
+    rest = POOL.format(workers=WORKERS, requests=REQUESTS)
+    pool = _program(tmp_path, "pool.py", rest, mariadb)
+    names = {"parent", "again", *(f"k{n}" for n in range(REQUESTS))}
+    with recording(tmp_path / "t", "--pid", str(mariadb.pid)), ThreadPoolExecutor(CLIENTS) as ask:
+        for kind in ("sync", "gevent"):
+            mine = [f"{kind}{n}" for n in range(REQUESTS)]
+            with gunicorn(kind, tmp_path) as place:
+                pids = list(ask.map(lambda name, at=place: _get(at, name), mine))
+            assert 1 <= len(set(pids)) <= WORKERS
+            names |= set(mine)
+        ran = subprocess.run(
+            [QJOULE, "run", "--", sys.executable, str(pool)],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        assert len(set(ran.stdout.split())) > WORKERS  # workers were replaced
+    _check(Run(tmp_path / "t"), names)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A root part whose command is this test, and processes of ordinary users to examine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from qjoule.root_part.access import SocketAccess
+from qjoule.root_part.protocol import Kind, ask
+from qjoule.servers.access import Opened, ProcFile
+from tracing.root_part import PYTHON, RootPart, root_part
+
+USER, OTHER_USER = 64001, 64002
+WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Running:
+    """A running root part."""
+
+    def __init__(self, root: RootPart) -> None:
+        self.pid = root.pid
+        self.connection = root.connection
+
+    @property
+    def descriptors(self) -> int:
+        """The number of its descriptors, once it has finished all earlier requests."""
+        ask(self.connection, Kind.EXE, pid=os.getpid())
+        return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208
+
+    @property
+    def children(self) -> list[str]:
+        return Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+
+    @contextmanager
+    def bound(
+        self, pid: int, uid: int = USER, gid: int = USER, groups: tuple[int, ...] = ()
+    ) -> Iterator[socket.socket]:
+        """What an examiner of this process would hold."""
+        packed = struct.pack(f"={len(groups)}I", *groups)
+        reply = ask(
+            self.connection,
+            Kind.BIND,
+            pid=pid,
+            number=uid,
+            flags=gid,
+            size=len(packed),
+            text=packed,
+        )
+        with socket.socket(fileno=reply.fd) as connection:
+            yield connection
+
+
+@contextmanager
+def running_root_part() -> Iterator[Running]:
+    with root_part() as root:
+        yield Running(root)
+
+
+@contextmanager
+def process_of(
+    program: str, *, user: int = USER, arguments: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python program of an ordinary user. It has started: it printed one line."""
+    process = subprocess.Popen(
+        [PYTHON, "-I", "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        user=user,
+        group=user,
+        extra_groups=[],
+        cwd="/",
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        assert process.stdout.readline(), "the process of the test did not start"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+@contextmanager
+def silent_file_system(directory: Path) -> Iterator[None]:
+    """A FUSE mount whose program never answers."""
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id={USER},group_id={USER},allow_other"
+    assert not _libc.mount(b"test", bytes(directory), b"fuse", 0, options.encode()), os.strerror(
+        ctypes.get_errno()
+    )
+    try:
+        yield
+    finally:
+        os.close(device)
+        _libc.umount2(bytes(directory), 2)
+
+
+@contextmanager
+def candidate(root: Running, program: str = WAIT, *arguments: str) -> Iterator[SocketAccess]:
+    with process_of(program, arguments=arguments) as process, root.bound(process.pid) as bound:
+        yield SocketAccess(bound)
+
+
+def written(path: Path, content: bytes = b"port 1\n", mode: int = 0o644, user: int = 0) -> str:
+    path.write_bytes(content)
+    path.chmod(mode)
+    os.chown(path, user, user)
+    return str(path)
+
+
+def mapping_of(access: SocketAccess, path: str) -> Opened:
+    maps = access.proc(ProcFile.MAPS).decode()
+    start, end = next(line for line in maps.splitlines() if path in line).split()[0].split("-")
+    return access.mapped(int(start, 16), int(end, 16))

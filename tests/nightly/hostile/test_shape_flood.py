@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SQL user who always sends new shapes: `qjoule top` stays small, and its figures add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qjoule.live.recent import REMEMBERED, SPARE
+from qjoule.model.labels import FORGOTTEN_SHAPES
+from servers.process import DatabaseServer
+from tracing.live_top import live_top
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+FLOOD = 12_000
+STEADY = 200
+#: Maximum rows of one interval: what is remembered, and some that stand for several shapes.
+MOST_ROWS = REMEMBERED + SPARE + 8
+
+
+def test_ever_new_shapes_leave_top_small(mariadb: DatabaseServer) -> None:
+    with (
+        mariadb.connect() as connection,
+        live_top("--energy", "none", "--pid", str(mariadb.pid)) as top,
+    ):
+        cursor = connection.cursor()
+        for number in range(FLOOD):
+            cursor.execute(f"select 1 as column_{word(number)}")
+            if number % (FLOOD // STEADY) == 0:
+                cursor.execute("select 'steady' as steady")
+        top.wait_for(2)
+        cursor.execute("select 2 as the_end")
+        snapshots = top.finish(lambda row: "the_end" in row["shape"])
+    rows = [row for one in snapshots for row in one["interval"]["rows"]]
+    assert max(len(one["interval"]["rows"]) for one in snapshots) <= MOST_ROWS
+    assert calls(rows, "select ? as steady") == STEADY
+    assert calls(rows, FORGOTTEN_SHAPES) > 0
+    # Some texts may be lost: those calls are in rows that are marked so.
+    assert sum(row["calls"] for row in rows) == FLOOD + STEADY + 1, "each call once"
+    last = snapshots[-1]["interval"]["rows"]
+    assert len(last) <= 8, "what is idle costs nothing"
+
+
+def calls(rows: list[dict[str, Any]], shape: str) -> int:
+    return sum(row["calls"] for row in rows if row["shape"].lower() == shape)
+
+
+def word(number: int) -> str:
+    """A separate name without digits, which might be taken for literals."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Helm chart, rendered by Helm itself, and read as Kubernetes reads it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from servers.fetched import helm
+from servers.process import Unavailable
+
+PACKAGING = Path(__file__).parents[3] / "packaging"
+pytestmark = pytest.mark.packages
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    try:
+        return helm.installation()
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def _text(programs: Path, *options: str) -> str:
+    words = [str(programs / "helm"), "template", "qjoule", str(PACKAGING / "helm/qjoule"), *options]
+    words += ["--kube-version", "1.29.0"]  # a helm built from source takes an old one
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:
+    shown = yaml.safe_load_all(_text(programs, *options))
+    return sorted(filter(None, shown), key=lambda one: str(one["kind"]))
+
+
+def _read_strictly(programs: Path, text: str) -> subprocess.CompletedProcess[str]:
+    reader = programs / "strict-manifests"
+    return subprocess.run(reader, input=text, capture_output=True, text=True, check=False)
+
+
+def test_the_chart_is_well_formed(programs: Path) -> None:
+    subprocess.run([programs / "helm", "lint", "--strict", PACKAGING / "helm/qjoule"], check=True)
+
+
+def test_kubernetes_knows_every_field(programs: Path) -> None:
+    for text in (_text(programs), (PACKAGING / "kubernetes/daemonset.yaml").read_text()):
+        read = _read_strictly(programs, text)
+        assert read.stderr == ""
+        assert sorted(read.stdout.split()) == ["ConfigMap", "DaemonSet"]
+        wrong = _read_strictly(programs, text.replace("hostPID:", "hostPid:"))
+        assert wrong.returncode == 1
+        assert "hostPid" in wrong.stderr
+
+
+def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
+    plain = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
+    listed = sorted(yaml.safe_load_all(plain), key=lambda one: str(one["kind"]))
+    assert _rendered(programs) == listed
+
+
+def test_only_those_named_may_scrape(programs: Path) -> None:
+    chosen = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
+    read = _read_strictly(programs, _text(programs, "--set", chosen))
+    assert sorted(read.stdout.split()) == ["ConfigMap", "DaemonSet", "NetworkPolicy"]
+    policy = next(one for one in _rendered(programs, "--set", chosen) if "Network" in one["kind"])
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    assert rule["ports"] == [{"port": "metrics"}]
+
+
+def test_values_reach_the_pod(programs: Path) -> None:
+    filtered = "seccompProfile.type=Localhost,seccompProfile.localhostProfile=qjoule.json"
+    values = "metrics.port=9000,state.hostPath=,image.tag=x,capabilities={BPF}"
+    options = ("--set", values, "--set", filtered)
+    config, daemonset = _rendered(programs, *options)
+    assert 'listen = "0.0.0.0:9000"' in config["data"]["agent.toml"]
+    pod = daemonset["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "qjoule:x"
+    assert pod["containers"][0]["securityContext"]["capabilities"]["add"] == ["BPF"]
+    profile = {"type": "Localhost", "localhostProfile": "qjoule.json"}
+    assert pod["containers"][0]["securityContext"]["seccompProfile"] == profile
+    assert {"name": "state", "emptyDir": {}} in pod["volumes"]

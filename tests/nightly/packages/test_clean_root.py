@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both packages on a machine without compiler, bpftool and headers: they trace a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import qjoule
+from nightly.packages.clean_root import CleanRoot
+from qjoule.cli import COMMANDS
+from qjoule.contract import CONTRACT_VERSION
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages]
+WHERE = {"with_wheel": "/opt/qjoule/bin/qjoule", "with_deb": "/usr/bin/qjoule"}
+CALLS = 137
+
+
+@pytest.fixture(params=WHERE)
+def installed(request: pytest.FixtureRequest) -> tuple[CleanRoot, str]:
+    """A clean root and the command in it."""
+    return request.getfixturevalue(request.param), WHERE[request.param]
+
+
+def test_versions_are_of_one_build(installed: tuple[CleanRoot, str]) -> None:
+    root, command = installed
+    lines = root.ran(command, "--version").splitlines()
+    assert lines[0] == f"qjoule {qjoule.__version__}"
+    assert re.fullmatch(rf"tracer {qjoule.__version__} \(.*/programs/qjoule-tracer\)", lines[1])
+    assert lines[2:] == [f"event contract {CONTRACT_VERSION}"]
+
+
+def test_doctor_finds_what_it_needs(
+    installed: tuple[CleanRoot, str], mariadb: DatabaseServer
+) -> None:
+    root, command = installed
+    done = root.run(command, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    checks = {check["name"]: check["ok"] for check in said["checks"]}
+    assert checks["privileges"] and checks["btf"]
+    assert mariadb.pid in [pid for server in said["servers"] for pid in server.get("pids", [])] or (
+        str(mariadb.port) in done.stdout
+    )
+
+
+def test_a_recording_counts_every_call(
+    installed: tuple[CleanRoot, str], mariadb: DatabaseServer
+) -> None:
+    root, command = installed
+    trace = "/tmp/shop.qjoule"
+    words = [command, "record", "-o", trace, "--pid", str(mariadb.pid), "-d", "6"]
+    with subprocess.Popen(
+        root.script(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(3)  # it has attached, or the count below is short
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            for number in range(CALLS):
+                cursor.execute(f"select {number} as packaged")
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    result = json.loads(root.ran(command, "attribute", trace, "--format", "json"))
+    (row,) = (row for row in result["rows"] if "packaged" in (row["shape"] or ""))
+    assert row["calls"] == CALLS
+    subprocess.run(["rm", "-r", root.tree / trace[1:]], check=True)
+
+
+def test_what_root_executes_is_root_s(installed: tuple[CleanRoot, str]) -> None:
+    """Nobody else may change a file of the installation or a directory that leads to it."""
+    root, command = installed
+    home = {"/opt/qjoule/bin/qjoule": "opt/qjoule", "/usr/bin/qjoule": "usr/lib/qjoule"}[command]
+    loose = [
+        path
+        for path in [root.tree / home, *(root.tree / home).rglob("*")]
+        if not path.is_symlink() and (path.stat().st_uid != 0 or path.stat().st_mode & 0o022)
+    ]
+    assert not loose
+    programs = next((root.tree / home).rglob("qjoule/programs"))
+    for name in ("qjoule-root", "qjoule-tracer", "qjoule-load"):
+        assert (programs / name).stat().st_mode & 0o777 == 0o755
+    for name in ("qjoule-agent.jar", "hooks.jar", "libqjoule_agent.so"):
+        assert (programs / name).stat().st_mode & 0o777 == 0o644
+
+
+def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) -> None:
+    """As pip makes it where root's umask is 077."""
+    package = next((with_wheel.tree / "opt/qjoule").rglob("site-packages/qjoule"))
+    package.chmod(0o700)
+    try:
+        done = with_wheel.run("/opt/qjoule/bin/qjoule", "doctor")
+    finally:
+        package.chmod(0o755)
+    assert done.returncode == 1
+    assert "install qjoule where every user can read it" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_completions_and_man_pages(with_deb: CleanRoot) -> None:
+    tree = with_deb.tree
+    page = tree / "usr/share/man/man1/qjoule-record.1.gz"
+    shown = subprocess.run(
+        ["man", "-l", str(page)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+    ).stdout
+    assert "--window-ms" in shown
+    assert "SYNOPSIS" in shown
+    checked = f"zcat {page} | groff -K utf8 -man -Tutf8 -ww >/dev/null"
+    warned = subprocess.run(["bash", "-c", checked], capture_output=True, text=True, check=True)
+    assert not warned.stderr
+    asked = (
+        "source /usr/share/bash-completion/completions/qjoule; "
+        "COMP_WORDS=(qjoule rec); COMP_CWORD=1; "
+        '_qjoule_completion qjoule; echo "${COMPREPLY[*]}"'
+    )
+    assert with_deb.ran("bash", "-c", asked).split() == ["record"]
+    for name in ("zsh/vendor-completions/_qjoule", "fish/vendor_completions.d/qjoule.fish"):
+        assert "_QJOULE_COMPLETE" in (tree / "usr/share" / name).read_text()
+
+
+def test_every_command_has_a_page(with_deb: CleanRoot) -> None:
+    pages = Path(with_deb.tree / "usr/share/man/man1")
+    assert all((pages / f"qjoule-{name}.1.gz").exists() for name in COMMANDS)
+
+
+def test_the_package_is_removed_whole(with_deb: CleanRoot) -> None:
+    """Runs last: what Python compiled goes with it."""
+    with_deb.ran("dpkg", "--remove", "qjoule")
+    left = list((with_deb.tree / "usr").rglob("*qjoule*"))
+    assert not left

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The image: built as its recipe says, and run with the capabilities of the chart alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metrics_pages import samples
+from nightly.packages.conftest import built
+from nightly.packages.image import Image, capabilities, image
+from qjoule.studies.servers.process import free_port
+from servers.process import DatabaseServer, Unavailable
+from tracing.live_top import QJOULE
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages]
+CALLS = 173
+EPOCH = "1750000000"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    built("qjoule_*.deb")
+    try:
+        with image(tmp_path_factory.mktemp("image")) as found:
+            found.build(EPOCH)
+            yield found
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_what_the_readme_lists_is_what_the_chart_gives() -> None:
+    readme = (Path(__file__).parents[3] / "packaging/oci/README.md").read_text()
+    recipe = (Path(__file__).parents[3] / "packaging/oci/Containerfile").read_text()
+    assert f"--cap-add={','.join(capabilities())}" in recipe
+    for capability in capabilities():
+        assert f"`{capability}`" in readme
+
+
+def test_it_finds_servers_with_the_chart_s_capabilities(
+    made: Image, mariadb: DatabaseServer
+) -> None:
+    # Exit code 1 if there is a server that it cannot trace, as another test's may be.
+    done = subprocess.run(
+        made.script(["doctor", "--json"]), capture_output=True, timeout=120, check=False
+    )
+    assert done.stdout, done.stderr
+    said = json.loads(done.stdout)
+    checks = {check["name"]: check["ok"] for check in said["checks"]}
+    assert checks["privileges"] and checks["seccomp"] and checks["btf"]
+    assert not checks["uprobes"], "a kernel before 2025 would have been enough"
+    assert mariadb.pid in [pid for server in said["servers"] for pid in server.get("pids", [])] or (
+        str(mariadb.port) in json.dumps(said["servers"])
+    )
+
+
+def test_a_recording_counts_every_call(
+    made: Image, mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    volume = f"--volume={tmp_path}:/traces"
+    words = ["record", "-o", "/traces/shop.qjoule", "--pid", str(mariadb.pid), "-d", "8"]
+    with subprocess.Popen(
+        made.script(words, more=[volume]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        while "qjoule: tracing" not in (line := process.stderr.readline()):
+            assert line, "it ended before it attached"
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            for number in range(CALLS):
+                cursor.execute(f"select {number} as contained")
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    # It is the image's user's alone, and a container's root has no right to override that.
+    trace = str(tmp_path / "shop.qjoule")
+    told = subprocess.run(
+        [QJOULE, "attribute", trace, "--format", "json"], capture_output=True, check=True
+    )
+    (row,) = (row for row in json.loads(told.stdout)["rows"] if "contained" in (row["shape"] or ""))
+    assert row["calls"] == CALLS
+
+
+def test_the_agent_serves_metrics_and_stops_in_order(
+    made: Image, mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    port = free_port()
+    (tmp_path / "agent.toml").write_text(
+        f'[metrics]\nlisten = "127.0.0.1:{port}"\n[tracing]\ninterval_s = 1.0\n'
+    )
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)  # root's
+    made.own(state)
+    volumes = (
+        f"--volume={tmp_path / 'agent.toml'}:/etc/qjoule/agent.toml:ro",
+        f"--volume={state}:/var/lib/qjoule",
+    )
+    words = ["agent", "--config", "/etc/qjoule/agent.toml"]
+    with subprocess.Popen(
+        made.script(words, more=volumes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            calls = 0.0
+            for _ in range(60):
+                time.sleep(1)
+                with mariadb.connect() as connection, connection.cursor() as cursor:
+                    cursor.execute("select 1 as metered")
+                calls = counted(port)
+                if calls > 3 or process.poll() is not None:
+                    break
+        finally:
+            process.terminate()  # podman passes it on
+            _, said = process.communicate(timeout=60)
+    assert calls > 3, said
+    assert process.returncode == 0, said
+    assert list((state / "rollups").rglob("*.parquet"))
+
+
+def counted(port: int) -> float:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            page = samples(answer.read())
+    except OSError:
+        return 0.0
+    return sum(value for key, value in page.items() if key[0] == "qjoule_query_calls_total")

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PostgreSQL of Debian's newer suites: `make test-versions`.
+
+Half of the sessions are open and half of the statements prepared before tracing begins. The
+executables are stripped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from qjoule.contract import Rung
+from servers.newer import Release
+from servers.postgres import offer_tls
+from servers.process import DatabaseServer
+from tracing.mysql_story import marker_counts
+from tracing.recording import Run, both_rungs
+from tracing.releases import (
+    CLIENTS,
+    DATABASE,
+    STATEMENTS,
+    USER,
+    Told,
+    check_documented_and_stripped,
+    check_names,
+    check_restart,
+    check_sockets,
+    planned,
+    releases,
+    running,
+)
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
+
+
+@pytest.fixture(scope="module", params=releases("postgres"))
+def release(request: pytest.FixtureRequest) -> Release:
+    found: Release = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(release: Release) -> Iterator[DatabaseServer]:
+    with running(release) as started:
+        assert planned(started).choice.rung is Rung.SOCKET, "in plain text"
+        with started.connect() as connection:
+            connection.execute(f"create database {DATABASE}")
+            connection.execute(f"create user {USER}")
+            connection.execute("create user m_scram password 'secret'")
+            offer_tls(started, connection)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def told(
+    release: Release, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> Told:
+    directory, sent = tmp_path_factory.mktemp("versions"), Counter[str]()
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
+        for connection in opened:
+            connection.execute("select %s::int as m_before", [1], prepare=True)
+        with both_rungs(directory, server.pid):
+            for connection in opened:
+                for value in range(STATEMENTS):
+                    connection.execute("select %s::int as m_before", [value], prepare=True)
+            later = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
+            for connection in [*opened, *later]:
+                for value in range(STATEMENTS):
+                    connection.execute(f"select {value} as m_text")
+                    connection.execute("select %s::int as m_prepared", [value], prepare=True)
+                sent.update(m_text=STATEMENTS, m_prepared=STATEMENTS)
+            with _session(server, sslmode="require") as secure:
+                for value in range(STATEMENTS):
+                    secure.execute(f"select {value} as m_tls")
+            sent["m_tls"] = STATEMENTS
+    symbol, socket = (Run(directory / rung) for rung in ("symbol", "socket"))
+    return Told(release, server, symbol, socket, sent=sent)
+
+
+def _session(server: DatabaseServer, sslmode: str = "disable") -> psycopg.Connection:
+    options = {"user": USER, "dbname": DATABASE, "sslmode": sslmode}
+    connection: psycopg.Connection = server.connect(tcp=True, **options)
+    return connection
+
+
+def test_the_version_is_documented_and_stripped(told: Told) -> None:
+    check_documented_and_stripped(told)
+    assert planned(told.server).server.version == told.release.version
+
+
+def test_its_plan_is_exact_with_tls(told: Told) -> None:
+    assert (planned(told.server).choice.rung, planned(told.server).choice.exact) == (
+        Rung.SYMBOL,
+        True,
+    )
+
+
+def test_every_statement_counts_on_the_symbols(told: Told) -> None:
+    assert told.symbol.loss == {}
+    expected = told.sent + Counter(m_before=CLIENTS * STATEMENTS)
+    assert marker_counts(told.symbol.queries) == expected
+
+
+def test_every_plain_statement_counts_on_the_sockets(told: Told) -> None:
+    check_sockets(told)
+    early = marker_counts(told.socket.queries)["m_before"]
+    unnamed = told.socket.queries[told.socket.queries["text"].isna()]["executions"].sum()
+    assert early + unnamed == CLIENTS * STATEMENTS
+
+
+@pytest.mark.parametrize("rung", ["symbol", "socket"])
+def test_users_and_databases(told: Told, rung: str) -> None:
+    check_names(getattr(told, rung), "m_text")
+
+
+def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
+    def send(marker: str) -> None:
+        with _session(told.server) as connection:
+            for value in range(STATEMENTS):
+                connection.execute(f"select {value} as {marker}")
+
+    check_restart(told, tmp_path / "t", send)

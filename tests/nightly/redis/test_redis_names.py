@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names (perhaps tags) that Redis clients give their connections, compared with the server's
+view.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from servers.process import DatabaseServer, Unavailable
+from servers.redis import redis_server
+from tracing.recording import Run, attribute, recording
+from tracing.redis_client import RedisClient, RedisError, redis_client, resp
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+
+def named(name: bytes) -> bytes:
+    return resp(b"CLIENT", b"SETNAME", name)
+
+
+MULTI, EXEC, DISCARD, RESET = (resp(word) for word in (b"MULTI", b"EXEC", b"DISCARD", b"RESET"))
+FIRST, OTHER = named(b"release=1"), named(b"release=2")
+NAMES_ITSELF = b"return redis.call('client', 'setname', 'release=2')"
+
+#: What a client sends, each at once, and how many commands that is: it waits for that many replies.
+SENT: dict[str, list[tuple[bytes, int]]] = {
+    "nothing": [],
+    "plain": [(FIRST, 1)],
+    "in_any_case": [(resp(b"cLiEnT", b"setName", b"Release=1"), 1)],
+    "renamed": [(FIRST, 1), (OTHER, 1)],
+    "by_hello": [(resp(b"HELLO", b"3", b"SETNAME", b"release=1"), 1)],
+    "by_hello_of_the_old": [(resp(b"hello", b"2", b"setname", b"release=1"), 1)],
+    "hello_keeps": [(FIRST, 1), (resp(b"HELLO", b"3"), 1), (resp(b"HELLO"), 1)],
+    "password_is_no_option": [
+        (resp(b"HELLO", b"3", b"AUTH", b"default", b"SETNAME", b"SETNAME", b"release=1"), 1)
+    ],
+    "user_is_no_option": [(resp(b"HELLO", b"3", b"AUTH", b"setname", b"release=1"), 1)],
+    "no_such_protocol": [(FIRST, 1), (resp(b"HELLO", b"9", b"SETNAME", b"release=2"), 1)],
+    "no_such_user": [
+        (FIRST, 1),
+        (resp(b"HELLO", b"3", b"AUTH", b"nobody", b"x", b"SETNAME", b"release=2"), 1),
+    ],
+    "in_a_pipeline": [(FIRST + resp(b"GET", b"x:1") + OTHER + resp(b"GET", b"x:1"), 4)],
+    "refused": [(FIRST, 1), (named(b"release=2 beta"), 1)],
+    "refused_in_a_pipeline": [(FIRST + named(b"release=2\n"), 2)],
+    "control_characters": [(FIRST, 1), (named(b"\x00\x1b[31m\x7f\xff"), 1)],
+    "too_many_words": [(FIRST, 1), (resp(b"CLIENT", b"SETNAME", b"release=2", b"x"), 1)],
+    "another_subcommand": [(FIRST, 1), (resp(b"CLIENT", b"GETNAME", b"release=2"), 1)],
+    "another_command": [(FIRST, 1), (resp(b"SET", b"SETNAME", b"release=2"), 1)],
+    "quotes": [(named(b"""release="1'"""), 1)],
+    "as_long_as_read": [(named(b"release=" + b"x" * 248), 1)],
+    "taken_back": [(FIRST, 1), (named(b""), 1)],
+    "reset": [(FIRST, 1), (RESET, 1)],
+    "reset_and_named": [(FIRST, 1), (RESET + OTHER, 2)],
+    "reset_in_a_transaction": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (RESET, 1), (FIRST, 1)],
+    "transaction": [(MULTI, 1), (FIRST, 1), (EXEC, 1)],
+    "transaction_at_once": [(MULTI + FIRST + resp(b"GET", b"x:1") + EXEC, 4)],
+    "discarded": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (DISCARD, 1)],
+    "discarded_at_once": [(FIRST, 1), (MULTI + OTHER + DISCARD, 3)],
+    "nested": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (MULTI, 1), (EXEC, 1)],
+    "no_transaction": [(FIRST, 1), (EXEC, 1), (OTHER, 1), (DISCARD, 1)],
+    "aborted": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (resp(b"NOSUCH"), 1), (EXEC, 1)],
+    "watched": [
+        (FIRST, 1),
+        (resp(b"WATCH", b"w:1"), 1),
+        (resp(b"INCR", b"w:1"), 1),
+        (MULTI, 1),
+        (OTHER, 1),
+        (EXEC, 1),
+    ],
+    "by_a_script": [(FIRST, 1), (resp(b"EVAL", NAMES_ITSELF, b"0"), 1)],
+    "line": [(b"CLIENT SETNAME release=1\r\n", 1)],
+    "line_of_hello": [(b"  hello 3\tAuth default x  setname release=1 \n", 1)],
+    "line_in_quotes": [(b"client 'SETNAME' \"release=1\"\r\n", 1)],
+    "line_with_a_blank": [(FIRST, 1), (b"client setname 'release= 2'\r\n", 1)],
+    "line_of_another": [(FIRST, 1), (b"set setname release=2\r\nmulti\r\ndiscard\r\n", 3)],
+}
+#: These are not parsed: whatever name the server has, none is known to the tracer.
+UNREAD: dict[str, list[tuple[bytes, int]]] = {
+    "too_long": [(FIRST, 1), (named(b"release=" + b"x" * 249), 1)],
+    "far_too_long": [(FIRST, 1), (named(b"release=" + b"x" * 10_000), 1)],
+    "escaped": [(b'CLIENT SETNAME "release=\\x31"\r\n', 1)],
+}
+
+
+@pytest.fixture(params=["1", "2"])
+def any_redis(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    """A Redis with one thread, and one with a second thread for reading and writing."""
+    if request.param == "1":
+        yield request.getfixturevalue("redis")
+        return
+    try:
+        with redis_server("--io-threads", "2", "--io-threads-do-reads", "yes") as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str | None:
+    """Sends it, and then asks for a key of this name; returns the server's name for this client."""
+    for sent, replies in story:
+        client.ask(sent, replies)
+    (name,) = client.ask(resp(b"CLIENT", b"GETNAME"))
+    client.ask(resp(b"GET", b"%s:1" % mark.encode()))
+    assert not isinstance(name, RedisError), name
+    return name.decode() if name else None
+
+
+def _names(run: Run) -> dict[str, str | None]:
+    """The name of the client that asked for each key."""
+    asked = run.queries[run.queries["text"].str.fullmatch("GET .*:[?]")]
+    pairs = zip(asked["text"].str[4:-2], asked["application"], strict=True)
+    return {mark: None if pd.isna(name) else str(name) for mark, name in pairs}
+
+
+def _release(run: Run, mark: str) -> str | None:
+    (tags,) = run.having(f"GET {mark}:")["tags"]
+    return dict(tags).get("release") if isinstance(tags, list) else None
+
+
+def _descriptor(client: RedisClient) -> str:
+    """The number of the server's descriptor for this connection."""
+    (listed,) = client.ask(resp(b"CLIENT", b"INFO"))
+    words: dict[str, str] = dict(word.partition("=")[::2] for word in listed.decode().split())
+    return words["fd"]
+
+
+def _clients_with_one_descriptor(server: DatabaseServer) -> None:
+    with redis_client(server.port) as client:
+        _say(client, "former", [(FIRST, 1)])
+        former = _descriptor(client)
+    deadline = time.monotonic() + 60
+    while True:  # the server closes its end when it gets to it
+        with redis_client(server.port) as client:
+            if _descriptor(client) == former:
+                assert _say(client, "later", []) is None
+                return
+        assert time.monotonic() < deadline
+
+
+def _client_without_replies(server: DatabaseServer) -> None:
+    with redis_client(server.port) as client:
+        client.ask(resp(b"CLIENT", b"REPLY", b"OFF") + FIRST, 0)
+        client.ask(resp(b"CLIENT", b"REPLY", b"ON"))
+        assert _say(client, "silent", []) == "release=1"
+
+
+def test_every_way_to_a_name(any_redis: DatabaseServer, tmp_path: Path) -> None:
+    server = any_redis
+    expected: dict[str, str | None] = {}
+    with redis_client(server.port) as before:
+        before.ask(FIRST)
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--client-tags"):
+            assert _say(before, "from_before", []) == "release=1"
+            _say(before, "from_now", [(OTHER, 1)])
+            for mark, story in {**SENT, **UNREAD}.items():
+                with redis_client(server.port) as client:
+                    expected[mark] = _say(client, mark, story)
+            _clients_with_one_descriptor(server)
+            _client_without_replies(server)
+    assert len(set(expected.values()) - {None}) > 4
+    assert all(expected[mark] for mark in UNREAD)
+    expected |= dict.fromkeys((*UNREAD, "from_before", "later"))
+    expected |= {"from_now": "release=2", "former": "release=1", "silent": "release=1"}
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert _names(run) == expected
+    releases = {mark: _release(run, mark) for mark in ("plain", "renamed", "quotes")}
+    assert releases == {"plain": "1", "renamed": "2", "quotes": None}
+    assert _release(run, "as_long_as_read") == "x" * 248
+    _is_attributed(run, tmp_path / "t")
+
+
+def _is_attributed(run: Run, trace: Path) -> None:
+    rows = attribute(trace, "--by", "application,tag:release")["rows"]
+    calls = {(row["application"], row["tag:release"]): row["calls"] for row in rows}
+    queries = run.queries[run.queries["application"] == "release=2"]
+    assert calls["release=2", "2"] == queries["executions"].sum() > 10
+    assert calls["release=\"1'", "(none)"] >= 2

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server unknown to qjoule, traced for real: CPU time and joules of its threads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from qjoule.trace.reader import Trace
+from servers.process import free_port, with_parent
+from tracing.recording import attribute, qjoule, recording
+from tracing.tolerance import tolerance
+
+pytestmark = pytest.mark.root
+
+PROGRAM = Path(__file__).parents[2] / "support/servers/named_threads.py"
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+START_TIMEOUT_S = 60.0
+
+
+class Unknown:
+    """A running instance of `servers/named_threads.py`, and one connection to it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        argv = [*with_parent(), sys.executable, str(PROGRAM), str(port), "x" * 5000]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                self._client = socket.create_connection(("127.0.0.1", port))
+                break
+            except ConnectionRefusedError:
+                assert self.process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        self._stream = self._client.makefile("rw")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def label(self) -> str:
+        return f"{self.comm}:{self.port}"
+
+    @property
+    def comm(self) -> str:
+        return Path(f"/proc/{self.pid}/comm").read_text().strip()
+
+    def ask(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+        assert self._stream.readline() == "done\n"
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU time of its live threads by name, with a tick's precision (proc(5))."""
+        found: dict[str, float] = {}
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            name = (task / "comm").read_text().strip()
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            found[name] = found.get(name, 0.0) + sum(map(int, fields[11:13])) * TICK_S
+        return found
+
+    def end(self) -> None:
+        self._stream.close()
+        self._client.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def unknown(port: int | None = None) -> Iterator[Unknown]:
+    server = Unknown(port or free_port())
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def role_s(directory: Path, server: str) -> dict[str, float]:
+    """CPU seconds by role of one server, from the trace's tables only."""
+    trace = Trace(directory)
+    (number,) = (one.id for one in trace.meta.servers if one.name == server)
+    owners = trace.pandas("owners")
+    mine = owners[(owners["server"] == number) & (owners["kind"] == "server")]
+    segments = trace.pandas("segments").merge(mine[["owner", "role"]], on="owner")
+    seconds: pd.Series[float] = (segments["t1_ns"] - segments["t0_ns"]) * 1e-9
+    return {str(role): float(s) for role, s in seconds.groupby(segments["role"]).sum().items()}
+
+
+def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
+    """Matches /proc per thread, for threads that compute and for those that hardly do."""
+    trace = tmp_path / "t"
+    with unknown() as server:
+        options = ("--pid", str(server.pid), "--energy", "estimated:10,20,30,40")
+        with recording(trace, *options) as recorder:
+            before = server.cpu_s()
+            for number, milliseconds in ((0, 600), (1, 300), (2, 300)):
+                server.ask(f"work {number} {milliseconds}")
+            after = server.cpu_s()
+            label, main = server.label, server.comm
+            assert f"tracing {label} (by thread)" in recorder.words
+    used = {name: after[name] - before[name] for name in after}
+    workers_s = sum(used[f"worker-{number}"] for number in range(3))
+    roles = role_s(trace, label)
+    assert set(roles) == {"worker-?", main}
+    # /proc rounds each reading of each of the three threads to a tick.
+    assert roles["worker-?"] == pytest.approx(workers_s, rel=tolerance(), abs=6 * TICK_S)
+    assert roles["worker-?"] == pytest.approx(1.2, rel=tolerance(0.05))
+    assert roles[main] == pytest.approx(used[main], abs=4 * TICK_S)
+
+    document = attribute(trace)
+    rows = {row["role"]: row for row in document["fixed"] if row.get("server") == label}
+    assert set(rows) == set(roles)
+    assert rows["worker-?"]["rung"] == "none"
+    assert document["rows"] == []
+    assert document["totals_j"]["background"] == pytest.approx(
+        sum(row["energy_j"] for row in rows.values())
+    )
+    # A busy CPU draws more than an idle one, so its share of energy exceeds its share of all CPUs'
+    # time. That share is the smaller, the busier the rest of the machine is.
+    time_share = roles["worker-?"] / (document["trace"]["duration_s"] * (os.cpu_count() or 1))
+    energy_share = rows["worker-?"]["energy_j"] / document["totals_j"]["measured"]
+    assert 0.6 * time_share < energy_share < 1
+
+
+def test_cpu_time_stays_with_the_name_that_a_thread_bore(tmp_path: Path) -> None:
+    trace = tmp_path / "t"
+    with unknown() as server, recording(trace, "--pid", str(server.pid)):
+        for line in ("work 0 300", "name 0 compactor", "work 0 600", "name 0 worker-0"):
+            server.ask(line)
+        server.ask("work 0 100")
+        label = server.label
+    roles = role_s(trace, label)
+    assert roles["worker-?"] == pytest.approx(0.4, rel=0.25)
+    assert roles["compactor"] == pytest.approx(0.6, rel=0.25)
+
+
+def test_children_are_its_own_as_long_as_they_run_its_executable(tmp_path: Path) -> None:
+    trace = tmp_path / "t"
+    with unknown() as server:
+        with recording(trace, "--pid", str(server.pid)):
+            server.ask("fork 400")
+            server.ask("exec 400")
+        label, main = server.label, server.comm
+    assert role_s(trace, label) == {main: pytest.approx(0.4, rel=0.25)}
+    owners = Trace(trace).pandas("owners")
+    assert "process" in set(owners[owners["comm"].isin(["awk", "mawk", "gawk"])]["kind"])
+
+
+def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> None:
+    """All three are Python: the kernel side tells them apart by arguments, when they start.
+
+    The arguments are as long as a JVM's often are.
+    """
+    trace = tmp_path / "t"
+    port = free_port()
+    with unknown(port) as server:
+        label = server.label
+        server.ask("work 0 300")  # those with the most CPU time are traced first
+        with recording(trace, "--generic") as recorder:
+            (said,) = (line for line in recorder.words.splitlines() if label in line)
+            if "left out: " in said:
+                pytest.skip(f"more servers run here than are traced at a time: {said}")
+            server.end()
+            with unknown(port) as again, unknown() as stranger:
+                again.ask("work 0 400")
+                stranger.ask("work 1 400")
+                strangers = stranger.pid
+                theirs = again.pid
+    owners = Trace(trace).pandas("owners")
+    workers = owners[owners["comm"].astype(str).str.startswith("worker-")]
+    assert set(workers[workers["tgid"] == theirs]["kind"]) == {"server"}
+    assert set(workers[workers["tgid"] == strangers]["kind"]) == {"process"}
+    # Not 0.7 or 0.8 s: neither what it did before, nor what the stranger did, counts.
+    assert role_s(trace, label)["worker-?"] == pytest.approx(0.4, rel=0.25)
+
+
+def test_the_live_view_shows_its_threads() -> None:
+    with unknown() as server:
+        top = subprocess.Popen(
+            [
+                *(str(Path(sys.executable).parent / "qjoule"), "top", "-b", "-n", "2", "-d", "1"),
+                *("--pid", str(server.pid), "--energy", "estimated:10,20,30,40"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            while top.poll() is None:
+                server.ask("work 0 50")
+            assert top.stdout is not None
+            shown = top.stdout.read()
+        finally:
+            top.kill()
+            top.wait()
+        label = server.label
+    assert "server background: worker-?" in shown
+    assert f"{label} none (by thread)" in shown
+    assert "no server with queries" in shown
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    with unknown() as server:
+        done = qjoule(
+            "record", "-o", str(tmp_path / "t"), "--pid", str(server.pid), "--rung", "symbol"
+        )
+    assert done.returncode == 1
+    assert f"{server.port} has no symbol rung: where its queries begin is not known" in done.stderr
+    done = qjoule("record", "-o", str(tmp_path / "t"), "--pid", "2")
+    assert done.returncode == 1
+    assert "there is no process 2 to trace" in done.stderr

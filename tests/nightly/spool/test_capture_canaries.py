@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No value that a client sent is on the disk, in whichever position it was sent."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from qjoule.spool.files import is_captured
+from servers.process import DatabaseServer
+from tracing.canaries import (
+    Canaries,
+    in_files,
+    in_tables,
+    plant_in_mariadb,
+    plant_in_postgres,
+    plant_in_redis,
+)
+from tracing.recording import Recorder, Run, qjoule
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+PLANTS = {"mariadb": plant_in_mariadb, "postgres": plant_in_postgres, "redis": plant_in_redis}
+
+
+@pytest.fixture
+def servers(
+    mariadb: DatabaseServer, postgres: DatabaseServer, redis: DatabaseServer
+) -> dict[str, DatabaseServer]:
+    return {"mariadb": mariadb, "postgres": postgres, "redis": redis}
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--rung", "symbol", "--children", "--ids"), ("--keep", "30s")]
+)
+def test_no_canary_is_on_the_disk(
+    servers: dict[str, DatabaseServer], tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    traced = {n: s for n, s in servers.items() if "symbol" not in options or n != "redis"}
+    pids = [f"--pid={server.pid}" for server in traced.values()]
+    later = () if "--keep" in options else ("--convert", "later")
+    recorder = Recorder(tmp_path / "t", "--energy", "none", *pids, *later, *options)
+    canaries = Canaries()
+    try:
+        recorder.attached()
+        for name, server in traced.items():
+            PLANTS[name](server, canaries)
+        assert len(canaries) > 50
+        time.sleep(1)
+        assert in_files(canaries, tmp_path) == [], "while it is recorded"
+        assert recorder.stop() == 0, recorder.words
+    finally:
+        recorder.end()
+    assert canaries.found_in(recorder.said.encode()) == []
+    trace = tmp_path / "t"
+    if "--keep" in options:
+        dumped = qjoule("dump", str(trace))
+        assert dumped.returncode == 0, dumped.stderr
+        trace = Path(dumped.stdout.strip())
+    assert is_captured(trace)
+    assert in_files(canaries, tmp_path) == []
+    done = qjoule("convert", str(trace))
+    assert done.returncode == 0, done.stderr
+    assert in_files(canaries, tmp_path) == []
+    assert in_tables(canaries, trace) == []
+    run = Run(trace)
+    for marker in ("m_single", "m_comment", "m_line"):
+        assert len(run.having(marker)), f"{marker} was not recorded"
+
+
+def test_a_canary_is_found_in_any_form(tmp_path: Path) -> None:
+    """The search itself: text, hexadecimal, base64 at each offset, and binary numbers."""
+    import base64  # noqa: PLC0415 - here alone
+
+    canaries = Canaries()
+    text, number = canaries.text("text"), canaries.number("number")
+    for content in (text, text.upper(), text.hex().encode(), b"%d" % number, b"0x%X" % number):
+        assert len(canaries.found_in(b"a" + content + b"z")) == 1
+    for before in range(6):
+        assert canaries.found_in(base64.b64encode(bytes(before) + text + b"more")) == ["text"]
+    assert canaries.found_in(b"\1" + number.to_bytes(8, "little")) == ["number"]
+    assert canaries.found_in(b"nothing") == []
+    (tmp_path / "file").write_bytes(text)
+    assert in_files(canaries, tmp_path) == [("file", "text")]

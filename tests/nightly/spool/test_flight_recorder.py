@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule record --keep` beside a real server: what its parts hold, and what makes it save."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from other_user import SOMEBODY, other_user
+from qjoule.trace.reader import Trace
+from servers.process import DatabaseServer
+from tracing.recording import QJOULE, Recorder, Run, qjoule
+from tracing.recording import attribute as attribute_tables
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+ENERGY = ("--energy", "estimated:5,20,30,40")
+KEEP_S = 10
+CANARY = "canary-4711"
+
+
+@contextmanager
+def _holding(server: DatabaseServer, directory: Path, *options: str) -> Iterator[Recorder]:
+    """A flight recorder of this server, while the block runs."""
+    keep = ("--keep", f"{KEEP_S}s", "--pid", str(server.pid), *ENERGY)
+    recorder = Recorder(directory, *keep, *options)
+    try:
+        recorder.attached()
+        yield recorder
+    finally:
+        recorder.end()
+
+
+def _work(server: DatabaseServer, seconds: float) -> list[tuple[int, int]]:
+    """Works at some hundred statements a second; returns (t_ns, the server's own count)."""
+    counts: list[tuple[int, int]] = []
+    end = time.monotonic() + seconds
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        number = 0
+        while time.monotonic() < end:
+            if number % 20 == 0:
+                cursor.execute("show global status like 'Com_select'")
+                ((_, count),) = cursor.fetchall()
+                counts.append((time.monotonic_ns(), int(count)))
+            cursor.execute(f"select {number} as m_work, '{CANARY}'")
+            cursor.fetchall()
+            number += 1
+            time.sleep(0.001)
+    return counts
+
+
+def _at(counts: list[tuple[int, int]], t_ns: int) -> int:
+    """The server's count at a time: the last one before."""
+    return max(count for then_ns, count in counts if then_ns <= t_ns)
+
+
+def attribute(part: Path, *options: str) -> dict[str, Any]:
+    """The document of a part. It is converted first: root reads no other user's captures."""
+    assert part.stat().st_uid, "its recorder has no rights"
+    done = qjoule("convert", str(part))
+    assert done.returncode == 0, done.stderr
+    return attribute_tables(part, *options)
+
+
+def _parts(directory: Path, why: str = "*") -> list[Path]:
+    return sorted(directory.glob(f"kept-*-{why}"))
+
+
+def _wait_for(found: Path, why: str, seconds: float = 30.0) -> Path:
+    end = time.monotonic() + seconds
+    while not (parts := _parts(found, why)):
+        assert time.monotonic() < end, f"nothing was saved: {why}"
+        time.sleep(0.1)
+    return parts[0]
+
+
+def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """Its calls are those that the server counted in the time that the part says it covers."""
+    with _holding(mariadb, tmp_path / "t") as recorder:
+        counts = _work(mariadb, 3 * KEEP_S)
+        dumped = qjoule("dump", str(tmp_path / "t"))
+        assert dumped.returncode == 0, dumped.stderr
+        again = _work(mariadb, 1)
+        assert recorder.stop() == 0, recorder.words
+    part = Path(dumped.stdout.strip())
+    assert part == _parts(tmp_path / "t", "dump")[0]
+    result = attribute(part)
+    assert result["trace"]["complete"]
+    run = Run(part)
+    meta = run.trace.meta
+    begin, end = meta.begin_ns or 0, meta.end_ns or 0
+    assert KEEP_S <= (end - begin) * 1e-9 <= 1.5 * KEEP_S
+    assert meta.part is not None and meta.part.why == "dump"
+    assert (meta.part.recorder_begin_ns or 0) < begin - KEEP_S * 1_000_000_000
+    assert counts[0][0] < begin < end <= again[0][0]
+    counted = _at([*counts, *again], end) - _at(counts, begin)
+    assert len(run.having("m_work")) == pytest.approx(counted, abs=60)
+    assert counted > 1000
+    totals = result["totals_j"]
+    measured = totals.pop("measured")
+    assert sum(totals.values()) == pytest.approx(measured, rel=1e-9)
+    assert measured > 0
+    played = qjoule("top", "--replay", str(part), "-b", "-n", "1", "-d", "60", "--json")
+    assert played.returncode == 0, played.stderr
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and CANARY.encode() in p.read_bytes()]
+    assert "still holds what was recorded last" in recorder.said
+
+
+def test_what_is_left_when_it_ends_can_be_saved(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    with _holding(mariadb, tmp_path / "t") as recorder:
+        _work(mariadb, 3)
+        assert recorder.stop() == 0, recorder.words
+    refused = qjoule("attribute", str(tmp_path / "t"))
+    assert refused.returncode == 1
+    assert "run `qjoule dump" in refused.stderr
+    dumped = qjoule("dump", str(tmp_path / "t"))
+    assert dumped.returncode == 0, dumped.stderr
+    assert attribute(Path(dumped.stdout.strip()))["trace"]["complete"]
+
+
+def test_a_recorder_that_was_killed_leaves_what_it_held(
+    mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    with _holding(mariadb, tmp_path / "t") as recorder:
+        _work(mariadb, 3)
+        os.kill(recorder.command_pid, signal.SIGKILL)
+        recorder.wait()
+    dumped = qjoule("dump", str(tmp_path / "t"))
+    assert dumped.returncode == 0, dumped.stderr
+    part = Path(dumped.stdout.strip())
+    attribute(part)
+    assert len(Run(part).having("m_work")) > 500
+
+
+def test_a_signal_saves(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    with _holding(mariadb, tmp_path / "t") as recorder:
+        _work(mariadb, 2)
+        found = re.search(r"kill -USR1 (\d+)", recorder.words)
+        assert found and int(found[1]) == recorder.command_pid
+        os.kill(int(found[1]), signal.SIGUSR1)
+        part = _wait_for(tmp_path / "t", "signal")
+        _work(mariadb, 1)
+        recorder.process.send_signal(signal.SIGUSR1)  # the root part passes it on
+        end = time.monotonic() + 30
+        while len(_parts(tmp_path / "t", "signal*")) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert recorder.stop() == 0, recorder.words
+    attribute(part)
+    assert "(signal USR1)" in recorder.said
+
+
+def test_whom_dump_asks(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """By process: only one that proves to be a recorder."""
+    for who, words in (("999999999", "there is no process"), (str(os.getpid()), "no flight")):
+        refused = qjoule("dump", who)
+        assert refused.returncode == 1
+        assert words in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert qjoule("dump", cwd=tmp_path).returncode == 2
+    assert "there is no directory" in qjoule("dump", str(tmp_path / "none")).stderr
+    with _holding(mariadb, tmp_path / "t") as recorder:
+        _work(mariadb, 2)
+        for pid in (recorder.command_pid, recorder.process.pid):
+            dumped = qjoule("dump", str(pid))
+            assert dumped.returncode == 0, dumped.stderr
+            assert Path(dumped.stdout.strip()).parent == tmp_path / "t"
+        tracer = qjoule("dump", str(recorder.tracer_pid))  # it has the same working directory
+        assert tracer.returncode == 1
+        listening = tmp_path / "t" / "ring" / "socket"
+        assert listening.stat().st_mode & 0o777 == 0o600
+        assert recorder.stop() == 0, recorder.words
+        assert not listening.exists()
+
+
+def test_another_user_may_not_ask(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """Not even if the modes of the directory and the socket were opened."""
+    with _holding(mariadb, tmp_path / "t") as recorder:
+        _work(mariadb, 2)
+        ring = tmp_path / "t" / "ring"
+
+        def ask() -> tuple[object, object]:
+            with socket.socket(socket.AF_UNIX) as asking:
+                try:
+                    asking.connect(str(ring / "socket"))
+                    asking.sendall(b"save\n")
+                    return json.loads(asking.recv(4096))["error"], None
+                except PermissionError:
+                    return "not permitted", None
+
+        with other_user(SOMEBODY, ask) as answer:
+            assert answer == "not permitted"
+        for path, mode in ((tmp_path / "t", 0o755), (ring, 0o755), (ring / "socket", 0o666)):
+            path.chmod(mode)
+        for path in tmp_path.parents:
+            if path.stat().st_uid == 0 and "pytest" in path.name:
+                path.chmod(0o755)
+        tmp_path.chmod(0o755)
+        with other_user(SOMEBODY, ask) as answer:
+            assert answer == "not saved: only the recorder's user and root may ask"
+        assert not _parts(tmp_path / "t")
+        assert recorder.stop() == 0, recorder.words
+
+
+def test_a_slow_query_saves_by_itself(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    options = ("--trigger", "query>2J", "--pause", "60s")
+    with _holding(mariadb, tmp_path / "t", *options) as recorder:
+        _work(mariadb, 3)
+        assert not _parts(tmp_path / "t")
+        with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("select benchmark(2000000, md5('x')) as m_slow")
+            cursor.fetchall()
+        _work(mariadb, 3)
+        part = _wait_for(tmp_path / "t", "query")
+        assert recorder.stop() == 0, recorder.words
+    assert "J, more than 2 J" in recorder.said
+    meta = Trace(part).meta
+    assert meta.part is not None and "more than 2 J" in meta.part.what
+    result = attribute(part, "--by", "query")
+    assert max(row["energy_j"] for row in result["rows"]) > 2
+    (slow,) = Run(part).having("m_slow").to_dict("records")
+    assert slow["end_ns"] > slow["begin_ns"]
+
+
+def test_the_key_s_saves(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """On a terminal; q ends the recording, and the terminal is as it was."""
+    ours, theirs = pty.openpty()
+    keep = ("--keep", f"{KEEP_S}s", "--pid", str(mariadb.pid), *ENERGY)
+    command = [QJOULE, "record", "-o", str(tmp_path / "t"), *keep]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    words = b""
+    try:
+        while b"or the key s saves them" not in words:
+            words += os.read(ours, 4096)
+        _work(mariadb, 2)
+        os.write(ours, b"s")
+        part = _wait_for(tmp_path / "t", "key")
+        os.write(ours, b"q")
+        assert process.wait(60) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(ours)
+    attribute(part)

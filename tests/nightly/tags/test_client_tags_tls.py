@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client tags within TLS: the symbol rung reads them as without TLS, sockets cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from servers.certificates import self_signed
+from servers.mariadb import mariadb_server
+from servers.process import DatabaseServer, Unavailable
+from tracing import long_runs
+from tracing import mysql_client as wire
+from tracing.at_once import at_once
+from tracing.mysql_client import mysql_client
+from tracing.mysql_values import parameters, string
+from tracing.recording import Run, recording
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+CLIENTS = 64 if long_runs.ASKED else 4
+CALLS = long_runs.statements(600) // CLIENTS  #: for each client
+ENDPOINTS = 5
+
+
+@pytest.fixture
+def mariadb_tls(tmp_path: Path) -> Iterator[DatabaseServer]:
+    """A separate server: if a server has TLS, drivers use it unasked."""
+    key, certificate = self_signed(tmp_path)
+    try:
+        with mariadb_server(f"--ssl-key={key}", f"--ssl-cert={certificate}") as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _expected() -> Counter[str]:
+    return Counter(
+        f"{client}/{(client + turn) % ENDPOINTS}"
+        for client in range(CLIENTS)
+        for turn in range(CALLS)
+    )
+
+
+def _comments(server: DatabaseServer, client: int) -> None:
+    with closing(server.connect(tcp=True, ssl={})) as connection, connection.cursor() as cursor:
+        cursor.execute("show status like 'Ssl_cipher'")
+        assert cursor.fetchone()[1], "it is encrypted"
+        for turn in range(CALLS):
+            endpoint = f"{client}/{(client + turn) % ENDPOINTS}"
+            cursor.execute(f"select {turn} as m_said /*endpoint='{endpoint}'*/")
+            cursor.fetchall()
+
+
+def _attributes(server: DatabaseServer, client: int) -> None:
+    flags = wire.QUERY_ATTRIBUTES | wire.TLS
+    with mysql_client(port=server.port, flags=flags) as connection:
+        for turn in range(CALLS):
+            endpoint = b"%d/%d" % (client, (client + turn) % ENDPOINTS)
+            block = parameters([string(b"qjoule.endpoint", endpoint)])
+            connection.query(b"\1\1" + block + b"select %d as m_said" % turn)
+
+
+@pytest.mark.parametrize(
+    ("name", "send"),
+    [
+        ("mariadb_tls", _comments),
+        ("mysql80", _comments),
+        ("mysql8033", _comments),
+        ("mysql8033", _attributes),
+    ],
+)
+def test_what_clients_say_within_tls(
+    name: str,
+    send: Callable[[DatabaseServer, int], None],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    with recording(tmp_path / "t", "--pid", str(server.pid), "--client-tags", "--ring-mb", "64"):
+        at_once(partial(send, server), range(CLIENTS))
+    run = Run(tmp_path / "t")
+    found: Counter[str] = Counter()
+    queries = run.having("m_said")
+    for tags, n in zip(queries["tags"], queries["executions"], strict=True):
+        found[dict(tags)["endpoint"]] += n
+    assert found == _expected()
+    assert set(queries["rung"]) == {"symbol"}
+    assert run.loss == {}

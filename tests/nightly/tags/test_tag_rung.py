@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that no probe fits, and its wrapped client: joules per endpoint from the
+client's calls.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule.trace.reader import Trace
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import tag
+from servers.certificates import self_signed
+from servers.process import DatabaseServer, Unavailable, free_port
+from servers.redis import command_stats
+from servers.unknown_redis import NAME, unknown_redis
+from tracing.recording import attribute, qjoule, recording
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+#: 20 spans of 250 ms, and three for each endpoint and the base, is the minimum for a regression.
+SECONDS = 9.0
+LEAST_CALLS = 200
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DatabaseServer]:
+    try:
+        with unknown_redis() as found:
+            yield found
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _ran_ns(pid: int) -> int:
+    """CPU time of all threads of a process, by the scheduler."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
+def _load(client: Any, pid: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Two endpoints alternate, with pauses, each for some spans, until both had enough calls.  What
+    never runs alone, or never pauses, cannot be separated from the rest.
+
+    Returns the calls of each, and the CPU time that the server used meanwhile.
+    """
+    chance = random.Random(20261121)
+    calls, used_ns = {"get": 0, "sort": 0}, {"get": 0, "sort": 0}
+    end_s = time.monotonic() + SECONDS
+    while time.monotonic() < end_s or min(calls.values()) < LEAST_CALLS:
+        for endpoint in calls:
+            turn_s = time.monotonic() + 0.3 + chance.random() * 0.5
+            before_ns = _ran_ns(pid)
+            with tag(endpoint=endpoint):
+                while time.monotonic() < turn_s:
+                    if endpoint == "get":
+                        client.get("one")
+                    else:
+                        client.sort("list", desc=True, start=0, num=1)
+                    calls[endpoint] += 1
+                    time.sleep(0.0005)
+            used_ns[endpoint] += _ran_ns(pid) - before_ns
+            time.sleep(chance.random() * 0.6)
+    return calls, used_ns
+
+
+def test_two_endpoints_of_a_server_that_nobody_knows(
+    server: DatabaseServer, tags_socket: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "t"
+    with closing(server.connect(tcp=True)) as client:
+        client.rpush("list", *range(3000))
+        client.set("one", "x")
+        channel_module.channel.abandon()  # otherwise it looks for the recorder only in a second
+        energy = ("--energy", "estimated:5,10,20,30")
+        with recording(directory, "--pid", str(server.pid), *energy) as recorder:
+            assert "(by thread)" in recorder.words
+            client.config_resetstat()
+            calls, used_ns = _load(client, server.pid)
+            stats = command_stats(client)
+    assert {name: stats[name]["calls"] for name in calls} == calls
+    found = attribute(directory, "--by", "tag:endpoint")
+    rows = {row["tag:endpoint"]: row for row in found["rows"]}
+    lost = Trace(directory).loss.get("tags", 0)
+    server_ns = sum(
+        row["cpu_ns"]
+        for row in (*found["rows"], *found["fixed"])
+        if row["server"].startswith(f"{NAME}:")
+    )
+    server_j = sum(
+        row["energy_j"]
+        for row in (*found["rows"], *found["fixed"])
+        if row["server"].startswith(f"{NAME}:")
+    )
+    for name, called in calls.items():
+        row = rows[name]
+        assert row["calls"] <= called <= row["calls"] + lost
+        assert (row["rung"], row["exact"]) == ("tag", False)
+        assert row["latency_ns_p50"] > 0
+        # Nothing else sent requests, so the CPU time in an endpoint's turns belongs to that
+        # endpoint. The endpoint's own account is of elapsed time, part of which others use on a
+        # busy machine.
+        used_j = used_ns[name] / server_ns * server_j
+        low_j, high_j = row["energy_j_ci95"]
+        assert low_j <= used_j <= high_j
+    assert stats["sort"]["usec"] > 5 * stats["get"]["usec"]
+    assert rows["sort"]["energy_j"] > rows["get"]["energy_j"]
+    assert rows["sort"]["energy_j_ci95"][0] > 0
+    by_shape = {row["shape"]: row["calls"] for row in attribute(directory)["rows"]}
+    assert by_shape["redis call  endpoint=sort"] == rows["sort"]["calls"]
+    replayed = qjoule("top", "--replay", str(directory), "--by", "tag:endpoint", "-b", "-d", "600")
+    assert replayed.returncode == 0, replayed.stderr
+    assert "sort" in replayed.stdout
+    del tags_socket
+
+
+def test_calls_over_tls(server: DatabaseServer, tags_socket: Path, tmp_path: Path) -> None:
+    """Nothing between client and server is readable; the client's reports are the only source."""
+    key, certificate = self_signed(tmp_path)
+    port = free_port()
+    with closing(server.connect(tcp=True)) as client:
+        client.config_set("tls-ca-cert-file", str(certificate))
+        client.config_set("tls-cert-file", str(certificate), "tls-key-file", str(key))
+        client.config_set("tls-auth-clients", "no", "tls-port", port)
+    channel_module.channel.abandon()  # otherwise it looks for the recorder only in a second
+    options = {"ssl": True, "ssl_cert_reqs": "required", "ssl_ca_certs": str(certificate)}
+    with (
+        recording(tmp_path / "t", "--pid", str(server.pid)),
+        closing(server.connect(tcp=True, port=port, ssl_check_hostname=False, **options)) as client,
+    ):
+        for number in range(120):
+            with tag(endpoint="get" if number % 3 else "set"):
+                client.get("one") if number % 3 else client.set("one", "x")
+    assert not Trace(tmp_path / "t").loss.get("tags", 0)
+    rows = attribute(tmp_path / "t", "--by", "tag:endpoint")["rows"]
+    told = {row["tag:endpoint"]: row for row in rows if row["rung"] == "tag"}
+    assert {name: told[name]["calls"] for name in ("get", "set")} == {"get": 80, "set": 40}
+    assert all(told[name]["latency_ns_p50"] > 0 for name in ("get", "set"))
+    del tags_socket

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests in virtual machines: `make test-vm`, or `pytest tests/nightly/vm`.
+
+They need the packages of packaging/debian-packages-vm.txt. Every machine runs once; the tests
+examine the files it left behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nightly.vm.support import machine
+from nightly.vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
+from nightly.vm.support.mariadb import (
+    GETS,
+    OVER_TCP,
+    REDIS,
+    copy_programs,
+    copy_server,
+    plan_arguments,
+    statements_text,
+)
+from nightly.vm.support.plans import AGENT, agent_arguments, plans
+from nightly.vm.support.replayed import COMPETITORS, replay_text
+from qjoule.contract import MORE_COUNTERS, Rung
+
+HERE = Path(__file__).parent
+AGENT_TIMES = (300, 40)  #: requests of each statement that `guest/marked.c` serves
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
+    """Machines are emulated only on request."""
+    asked = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
+    if any(path.resolve().is_relative_to(HERE) for path in asked):
+        return None
+    return True
+
+
+@pytest.fixture(scope="session")
+def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """Two packages with SMT and energy counters of constant power, after `guest/amd64.sh`."""
+    machine.build("amd64")
+    directory = tmp_path_factory.mktemp("amd64")
+    variables = {"RAPL": module_parameters(POWER_MW, {}), "REST_S": str(REST_S)}
+    return machine.run("amd64", HERE / "guest" / "amd64.sh", directory, variables)
+
+
+@pytest.fixture(scope="session")
+def mariadb_vm(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """The same machine with a MariaDB and power that depends on the CPUs, after
+    `guest/mariadb.sh`.
+    """
+    machine.build("amd64")
+    directory = tmp_path_factory.mktemp("mariadb_vm")
+    executable = copy_server(directory / "server")
+    (directory / "statements").write_text(statements_text())
+    rapl = module_parameters(IDLE_MW, CPU_MW)
+    variables = {"RAPL": rapl, "PLAN": plan_arguments(executable, Rung.SYMBOL)}
+    return machine.run("amd64", HERE / "guest" / "mariadb.sh", directory, variables)
+
+
+@pytest.fixture(scope="session", params=machine.SUITES)
+def kernel_vm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> machine.Run:
+    """A machine with another release's kernel, and the MariaDB in it after `guest/kernels.sh`."""
+    machine.build(request.param)
+    directory = tmp_path_factory.mktemp(request.param)
+    executable = copy_server(directory / "server")
+    (directory / "statements").write_text(statements_text())
+    reads = request.param not in machine.WITHOUT_READS
+    copy_programs(directory / "server", *REDIS)
+    variables = {
+        "SYMBOL": plan_arguments(executable, Rung.SYMBOL),
+        "SOCKET": plan_arguments(executable, Rung.SOCKET, reads=True) if reads else "",
+        "ENDED": plan_arguments(executable, Rung.SYMBOL, reads=True) if reads else "",
+        "OVER_TCP": "\n".join(" ".join(map(str, one)) for one in OVER_TCP),
+        "REDIS": "--server 1:redis:socket:DEVICE:INODE",
+        "GETS": str(GETS),
+    }
+    return machine.run(request.param, HERE / "guest" / "kernels.sh", directory, variables)
+
+
+@pytest.fixture(scope="session", params=machine.SUITES)
+def loads_vm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> machine.Run:
+    """The same machines after `guest/loads.sh`."""
+    machine.build(request.param)
+    directory = tmp_path_factory.mktemp(request.param)
+    program = machine.BUILT / request.param / "root" / "bin" / "busybox"
+    reads = request.param not in machine.WITHOUT_READS
+    listed = plans(reads=reads, early=request.param in machine.EARLY)
+    lines = (f"{plan.name} {plan.arguments(program)}\n" for plan in listed)
+    (directory / "plans").write_text("".join(lines))
+    (directory / "agent").mkdir()
+    for file in (AGENT, machine.BUILT / "amd64" / "marked"):
+        shutil.copy(file, directory / "agent")
+    variables = {"AGENT": agent_arguments(), "TIMES": " ".join(map(str, AGENT_TIMES))}
+    return machine.run(request.param, HERE / "guest" / "loads.sh", directory, variables)
+
+
+@pytest.fixture(scope="session")
+def arm64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """A machine with hardware counters, after `guest/arm64.sh`."""
+    machine.build("arm64")
+    directory = tmp_path_factory.mktemp("arm64")
+    (directory / "replay").write_text(replay_text())
+    many = " ".join(["--counter more=4:8"] * MORE_COUNTERS)
+    variables = {"REPLAY": "/share/replay", "COMPETITORS": str(COMPETITORS), "MANY": many}
+    return machine.run("arm64", HERE / "guest" / "arm64.sh", directory, variables)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan of each server and rung, with every program and fact that it may have.
+
+All probes are at one place of a program that never runs: a kernel has to load and attach them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from nightly.vm.support.machine import TREE
+from qjoule.servers import registry
+from qjoule.servers.registered import support_of
+
+AGENT = TREE / "build" / "agent" / "libqjoule_agent.so"
+MARKERS = "cassandra"
+CODE_BYTES = 4
+READS = ("socket", "statistical")  #: rungs whose programs are on reads of sockets (Linux 5.19)
+NEXT_READ = "next-read"  #: a fact whose program does too; thread pools have none
+PROBED = ("symbol", "agent")
+
+
+@dataclass(frozen=True)
+class Plan:
+    server: str
+    rung: str
+    next_read: bool = False  #: reads of sockets end its queries: the fact, and other probes
+
+    @property
+    def name(self) -> str:
+        return f"{self.server}-{self.rung}" + (f"-{NEXT_READ}" if self.next_read else "")
+
+    def arguments(self, program: Path) -> str:
+        """DEVICE:INODE stands for the copy of `program`."""
+        known = registry.server_of(self.server)
+        words = [f"--server 1:{self.server}:{self.rung}:DEVICE:INODE"]
+        for fact, most in known.facts.items():
+            if self.next_read or fact != NEXT_READ:
+                words.append(f"--fact 1:{fact}:{min(most, 64)}")
+        if self.rung in PROBED:
+            offset, code = _entry(program)
+            words += [f"--probe 1:{role}:1:{offset}:{code}" for role in self._roles()]
+        return " ".join(words)
+
+    def _roles(self) -> list[str]:
+        """Without those that a plan has only if reads end queries, or only if none do."""
+        known = registry.server_of(self.server)
+        support = support_of(known.flavours[0])
+        out = support.replaced_by_reads if self.next_read else support.beside_reads
+        return [role for role in known.roles if role not in out]
+
+
+def plans(*, reads: bool, early: bool = False) -> list[Plan]:
+    """Those that a kernel with or without reads of sockets may load.
+
+    Args:
+        early: it gets the programs for early kernels, where no symbol rung needs loops.
+    """
+    return [
+        Plan(server.name, rung, next_read)
+        for server in registry.servers().values()
+        if not server.of
+        for rung in server.rungs
+        if reads or rung not in READS
+        if not (early and rung == "symbol" and support_of(server.flavours[0]).symbol_loops)
+        for next_read in (False, True)
+        if not next_read or (reads and rung == "symbol" and NEXT_READ in server.facts)
+    ]
+
+
+def agent_arguments() -> str:
+    """The plan of a program that calls the markers of the agent's library."""
+    words = [f"--server 1:{MARKERS}:agent:DEVICE:INODE"]
+    for role in registry.server_of(MARKERS).roles:
+        marker = role.removeprefix(f"{MARKERS}-").replace("-", "_")
+        offset, code = _function(AGENT, f"qjoule_{marker}")
+        words.append(f"--probe 1:{role}:1:{offset}:{code}")
+    return " ".join(words)
+
+
+def _entry(program: Path) -> tuple[int, str]:
+    """File offset of its entry point, and the code there."""
+    with program.open("rb") as file:
+        elf = ELFFile(file)
+        return _code(elf, elf["e_entry"])
+
+
+def _function(library: Path, name: str) -> tuple[int, str]:
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        section = elf.get_section_by_name(".dynsym")
+        assert isinstance(section, SymbolTableSection)
+        symbols = section.get_symbol_by_name(name)
+        assert symbols
+        symbol = symbols[0]
+        return _code(elf, symbol["st_value"])
+
+
+def _code(elf: ELFFile, address: int) -> tuple[int, str]:
+    (offset,) = elf.address_offsets(address)
+    elf.stream.seek(offset)
+    return offset, elf.stream.read(CODE_BYTES).hex()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams that tracers recorded in a virtual machine, as arrays and as traces."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nightly.vm.support.machine import Run
+from qjoule.contract import RECORDS, Block
+from qjoule.servers.shapes import fingerprint
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.recording import record
+from qjoule.trace import Meta, Trace
+from qjoule.trace.writer import TraceWriter
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A complete stream."""
+
+    data: bytes
+    frames: tuple[Frame, ...]
+
+    def records(self, kind: Block) -> np.ndarray:
+        """All records of a kind."""
+        parts = [frame.records for frame in self.frames if frame.kind is kind]
+        return np.concatenate(parts) if parts else np.empty(0, RECORDS[kind])
+
+    @property
+    def loss(self) -> dict[int, int]:
+        """Loss by cause, over all CPUs."""
+        greatest: dict[tuple[int, int], int] = {}
+        for one in self.records(Block.LOSS):
+            greatest[int(one["cause"]), int(one["cpu"])] = int(one["count"])
+        sums: dict[int, int] = {}
+        for (cause, _), count in greatest.items():
+            sums[cause] = sums.get(cause, 0) + count
+        return sums
+
+    def trace(self, directory: Path, more_counters: tuple[str, ...] = ()) -> Trace:
+        """The trace that `qjoule record` would have made of it."""
+        meta = Meta(host="vm", more_counters=more_counters)
+        record(Stream(io.BytesIO(self.data)), TraceWriter(directory), fingerprint, meta)
+        return Trace(directory)
+
+
+@dataclass(frozen=True)
+class Load:
+    """The measurements that `guest/counted_load.c` printed about itself."""
+
+    pid: int
+    cpu: int
+    t0_ns: int
+    t1_ns: int
+    cpu_ns: int
+    cycles: int | None
+    instructions: int | None
+
+
+def recorded(run: Run, name: str) -> Recorded:
+    """The stream that a script's `start NAME` and `stop NAME` made."""
+    data = (run.out / f"{name}.stream").read_bytes()
+    stream = Stream(io.BytesIO(data))
+    frames = tuple(stream)
+    assert stream.complete, stream.ended_early
+    assert stream.stop_errno == 0
+    return Recorded(data, frames)
+
+
+def load(run: Run, name: str) -> Load:
+    fields: dict[str, Any] = json.loads(run.text(f"{name}.json"))
+    return Load(**fields)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other kernels than this machine's: those of Debian's supported releases and its newest.
+
+Everything loads and attaches, and counts are exact, on every rung that the kernel has.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nightly.vm.support.machine import Run
+from nightly.vm.support.mariadb import GETS, OVER_TCP, STATEMENTS
+from nightly.vm.support.streams import recorded
+from qjoule.contract import Block, Loss
+from qjoule.live.source import StreamSource
+from qjoule.model.result import Attribution
+from qjoule.servers.shapes import fingerprint
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.trace.meta import Meta, Server
+from tracing.recording import Run as Queries
+
+pytestmark = pytest.mark.timeout(1800)
+
+#: What a kernel may do: see docs/tracing.md, "Known limits".
+HIDDEN = {Loss.SWITCH}
+TICKS_NS = 25_000_000  #: by which a slice may reach beyond the first and last window
+
+
+def _of(kernel_vm: Run, name: str, rung: str, directory: Path) -> Queries:
+    recorded(kernel_vm, name).trace(directory / "trace")
+    queries = Queries(directory / "trace")
+    assert not queries.loss
+    assert set(queries.queries["rung"]) == {rung}
+    for marker, _, times in STATEMENTS:
+        assert int(queries.having(marker)["executions"].sum()) == times
+    return queries
+
+
+def test_counts_are_exact_by_symbols(kernel_vm: Run, tmp_path: Path) -> None:
+    queries = _of(kernel_vm, "recorded", "symbol", tmp_path)
+    selects = int(kernel_vm.text("selects").split()[-1])
+    assert int(queries.having("select")["executions"].sum()) == selects
+
+
+def test_counts_are_exact_by_sockets(kernel_vm: Run, tmp_path: Path) -> None:
+    if not (kernel_vm.out / "socket.stream").exists():
+        release = kernel_vm.text("release")
+        assert release.startswith("5.10."), "only this one is without this rung"
+        return
+    queries = _of(kernel_vm, "socket", "socket", tmp_path)
+    for marker, _, times in OVER_TCP:
+        assert int(queries.having(marker)["executions"].sum()) == times
+
+
+def test_counts_are_exact_where_reads_end_the_queries_of_symbols(
+    kernel_vm: Run, tmp_path: Path
+) -> None:
+    if (kernel_vm.out / "socket.stream").exists():
+        _of(kernel_vm, "ended", "symbol", tmp_path)
+
+
+def test_commands_of_redis_are_counted(kernel_vm: Run, tmp_path: Path) -> None:
+    """Its commands end with its writes."""
+    if not (kernel_vm.out / "redis.stream").exists():
+        assert kernel_vm.text("release").startswith("5.10."), "only this one is without this rung"
+        return
+    recorded(kernel_vm, "redis").trace(tmp_path / "trace")
+    queries = Queries(tmp_path / "trace")
+    assert not queries.loss
+    assert int(queries.having("GET")["executions"].sum()) == GETS
+
+
+def _total(snapshots: Iterator[Snapshot]) -> Attribution:
+    *_, last = snapshots
+    return last.total
+
+
+def test_top_shows_every_call(kernel_vm: Run) -> None:
+    live = recorded(kernel_vm, "live")
+    assert set(live.loss) <= HIDDEN
+    meta = Meta(host="vm", servers=(Server(1, "mariadb", rung="symbol"),))
+    source = StreamSource(Stream(io.BytesIO(live.data)), fingerprint, meta)
+    rows = _total(source.snapshots(Controls(0.5))).rows
+    for marker, _, times in STATEMENTS:
+        (row,) = (row for row in rows if marker in row.shape)
+        assert row.calls == times
+        assert row.cpu_ns > 0
+
+
+def test_time_is_conserved_in_the_live_view(kernel_vm: Run) -> None:
+    """An emulated CPU stalls for longer than a window, so this holds for the whole view."""
+    live = recorded(kernel_vm, "live")
+    sums = live.records(Block.AGGREGATE)
+    (end,) = live.records(Block.END)
+    (hello,) = live.records(Block.HELLO)
+    whole_ns = len(live.records(Block.CPU)) * int(end["t_ns"] - hello["t_ns"])
+    busy_ns = int(sums["cpu_ns"].sum())
+    assert whole_ns / 100 < busy_ns <= whole_ns + len(live.records(Block.CPU)) * TICKS_NS

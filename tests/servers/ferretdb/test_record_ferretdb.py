@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MongoDB's protocol on a FerretDB: the driver's count of requests equals the trace's."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo import monitoring
+from pymongo.errors import OperationFailure
+
+from qjoule.contract import QueryFlag
+from servers.process import DatabaseServer
+from tracing.at_once import at_once
+from tracing.mongodb_client import clients_gone
+from tracing.recording import Run, recording
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+CLIENTS = 64
+EACH = 20
+
+
+class Asked(monitoring.CommandListener):
+    """Counts the driver's requests and failures, by command and collection."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.documents: Counter[str] = Counter()  #: of replies that have any
+        self._words: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        name = event.command_name
+        target = event.command.get("collection" if name == "getMore" else name)
+        words = (
+            f"shop.{target} {name}" if isinstance(target, str) else f"{event.database_name} {name}"
+        )
+        with self._lock:
+            self.counts[words] += 1
+            self._words[event.request_id] = words
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        reply: Any = event.reply
+        cursor = reply.get("cursor", {})
+        documents = len(cursor.get("firstBatch", cursor.get("nextBatch", ())))
+        if event.command_name in ("insert", "update", "delete"):
+            documents = reply["n"]
+        with self._lock:
+            self.documents[self._words[event.request_id]] += documents
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        with self._lock:
+            self.failures[self._words[event.request_id]] += 1
+
+
+@pytest.fixture(scope="module")
+def told(ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Run]:
+    """(requests by the driver's count, requests by the trace)."""
+    directory = tmp_path_factory.mktemp("ferretdb") / "trace"
+    asked = Asked()
+    with recording(directory, "--pid", str(ferretdb.pid), "--ring-mb", "64"):
+        options: dict[str, Any] = {"event_listeners": [asked], "maxPoolSize": CLIENTS}
+        with ferretdb.connect(appname="till", **options) as client:
+            _all_commands(client)
+            _load(client)
+        clients_gone(ferretdb)
+    return asked, Run(directory)
+
+
+def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
+    orders = client.shop.orders
+    orders.insert_many([{"a": n, "secret": "secret"} for n in range(300)])
+    assert len(list(orders.find({"a": {"$gte": 100}}, batch_size=50, sort=[("a", 1)]))) == 200
+    assert orders.count_documents({"a": {"$lt": 10}}) == 10
+    assert orders.estimated_document_count() == 300
+    assert len(orders.distinct("a", {"a": {"$in": [1, 2, 3]}})) == 3
+    orders.update_many({"a": {"$lt": 5}}, {"$set": {"b": "secret"}})
+    orders.find_one_and_update({"a": 7}, {"$inc": {"n": 1}})
+    orders.create_index([("a", 1)])
+    orders.bulk_write(
+        [
+            pymongo.InsertOne({"a": 1000}),
+            pymongo.UpdateOne({"a": 1000}, {"$set": {"c": 1}}),
+            pymongo.DeleteOne({"a": 1000}),
+        ]
+    )
+    list(orders.aggregate([{"$match": {"a": {"$gt": 5}}}, {"$sort": {"a": 1}}, {"$limit": 2}]))
+    list(client.shop.list_collections())
+    orders.delete_many({"a": {"$gt": 250}})
+    client.shop.command("ping", comment="secret")
+    with pytest.raises(OperationFailure):
+        client.shop.command("no_such_command")
+
+
+def _load(client: pymongo.MongoClient[dict[str, Any]]) -> None:
+    """Each thread has its own key."""
+
+    def work(number: int) -> None:
+        name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+        for count in range(EACH):
+            client.shop.orders.find_one({name: count})
+
+    at_once(work, range(CLIENTS))
+
+
+def test_ferretdb_counts_are_the_drivers_own(told: tuple[Asked, Run]) -> None:
+    asked, run = told
+    assert run.loss == {}
+    counted: Counter[str] = Counter()
+    for text, n in run.executions().items():
+        counted[" ".join(text.split(" ")[:2])] += n
+    for watching in ("admin hello", "admin ismaster"):  # the driver does not show this to listeners
+        counted.pop(watching, None)
+    assert counted == asked.counts
+
+
+def test_ferretdb_no_text_is_anothers(told: tuple[Asked, Run]) -> None:
+    _, run = told
+    marked = {text: n for text, n in run.executions().items() if "marker" in text}
+    assert len(marked) == CLIENTS
+    assert set(marked.values()) == {EACH}
+
+
+def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Asked, Run]) -> None:
+    _, run = told
+    texts = set(run.executions())
+    assert "shop.orders find {a: {$gte: ?}} sort {a: ?}" in texts
+    assert "shop.orders distinct a {a: {$in: [?]}}" in texts
+    assert "shop.orders aggregate [{$match: {a: {$gt: ?}}}, {$sort: {a: ?}}, {$limit: ?}]" in texts
+    assert "shop.orders insert" in texts
+    assert not [text for text in texts if "secret" in text]
+    assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}
+
+
+def test_ferretdb_getmores_are_of_their_query(told: tuple[Asked, Run]) -> None:
+    asked, run = told
+    counted = {text: n for text, n in run.executions().items() if " getMore " in text}
+    find = "shop.orders find {a: {$gte: ?}} sort {a: ?}"
+    assert counted == {f"shop.orders getMore of {find}": asked.counts["shop.orders getMore"]}
+
+
+def test_ferretdb_replies_say_what_became_of_requests(told: tuple[Asked, Run]) -> None:
+    asked, run = told
+    failed = run.flagged(QueryFlag.ERROR)
+    assert Counter(" ".join(text.split(" ")[:2]) for text in failed["text"]) == asked.failures
+    assert asked.failures["shop no_such_command"] == 1
+    done = run.flagged(QueryFlag.OK)
+    unknown = run.queries[~run.queries["query"].isin({*failed["query"], *done["query"]})]
+    assert set(unknown["text"]) <= {"admin ismaster", "admin isMaster"}  # before OP_MSG
+
+
+def test_ferretdb_documents_are_the_drivers_own(told: tuple[Asked, Run]) -> None:
+    asked, run = told
+    known = run.queries[~run.queries["rows"].isna()]
+    counted: Counter[str] = Counter()
+    for text, rows in zip(known["text"], known["rows"], strict=True):
+        counted[" ".join(text.split(" ")[:2])] += int(rows)
+    assert +counted == +asked.documents
+    assert asked.documents["shop.orders insert"] > 300
+
+
+def test_ferretdb_requests_own_no_time(told: tuple[Asked, Run]) -> None:
+    """Goroutines move between threads, so the rung charges no request; it reports that."""
+    _, run = told
+    assert set(run.queries["rung"]) == {"statistical"}
+    assert (run.queries["end_ns"] > run.queries["begin_ns"]).all()
+    segments = run.trace.pandas("segments")
+    assert not segments["query"].isin(run.queries["query"]).any()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sources' printed numbers, recomputed: which are consistent, and which are misprints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from published import counters, factorial, gps_up, operators, proportionality
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_every_pair_of_the_thesis_saves_energy_by_its_own_watts_and_seconds() -> None:
+    found = gps_up.recomputed()
+    pairs = found[~found["table"].str.startswith("8") & found["speedup_here"].notna()]
+    assert len(pairs) == 15
+    for name in gps_up.RATIOS:
+        assert (pairs[f"{name}_here"] / pairs[name]).between(0.999, 1.001).all()
+    assert (pairs["greenup_here"] > 1).all()
+    more_power = pairs[pairs["powerup_here"] > 1]
+    assert list(more_power["table"]) == ["6-6"], "two servers draw more than one"
+
+
+def test_between_servers_the_thesis_prints_the_inverse_of_powerup() -> None:
+    found = gps_up.recomputed()
+    between = found[found["table"].str.startswith("8") & found["speedup_here"].notna()]
+    usual = between[between["table"] != "8-6"]
+    assert (usual["powerup_here"] * usual["powerup"]).between(0.999, 1.001).all()
+    shifted = between[between["table"] == "8-6"]
+    assert (shifted["speedup_here"] / shifted["powerup"]).between(0.999, 1.001).all()
+    assert (shifted["powerup_here"] * shifted["speedup"]).between(0.999, 1.001).all()
+
+
+def test_the_joules_that_are_no_product_of_watts_and_seconds_are_named() -> None:
+    wrong = [one for one in gps_up.misprints() if one.what == "energy_j"]
+    assert [(one.place, one.printed) for one in wrong] == [("Table 8-2, MongoDB", "775.93")]
+
+
+def test_the_watts_of_the_ycsb_table_are_joules() -> None:
+    found = gps_up.ycsb()
+    assert found["power_w"].between(85, 96).all(), "about the idle power that Table 4-1 names"
+    saved = found.groupby("server")["mongodb_saves_percent"].mean()
+    assert saved["Cassandra"] == pytest.approx(61, abs=1)
+    assert saved["MySQL"] == pytest.approx(70, abs=1)
+
+
+def test_f_values_imply_more_replications_than_the_text_says() -> None:
+    found = factorial.recomputed().set_index(["response", "operations"])["replications"]
+    assert found.round().to_dict() == {
+        ("time", 1000): 83,
+        ("time", 10000): 77,
+        ("time", 100000): 75,
+        ("energy", 1000): 84,
+        ("energy", 10000): 75,
+        ("energy", 100000): 75,
+    }
+    assert len(list(factorial.misprints())) == 3
+
+
+def test_the_power_breakdown_adds_up() -> None:
+    assert list(operators.misprints()) == []
+    assert len(operators.recomputed()) == 6
+
+
+def test_partial_load_as_power() -> None:
+    power = proportionality.recomputed().set_index("load_percent")["power_percent"]
+    assert power.is_monotonic_decreasing
+    assert proportionality.idle_percent() == pytest.approx(70.3, abs=0.1)
+    assert [one.place for one in proportionality.misprints()] == ["load 90.0 %"]
+
+
+def test_the_shares_of_the_kernel_contradict_the_printed_ipc() -> None:
+    assert counters.kernel_share_percent() == pytest.approx(8.4, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*/published*.csv")), ids=lambda path: path.stem
+)
+def test_each_data_file_names_its_source_and_table(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("# ")
+    header = next(line for line in lines if not line.startswith("#"))
+    assert {"table", "place", "server", "component", "load_percent"} & set(header.split(","))
+    assert not pd.read_csv(path, comment="#").empty
+
+
+def test_it_is_printed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "published", "factorial-nosql", "none"],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "no study 'none'" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "published"],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Table 8-2, MongoDB: energy_j: printed 775.93, is 8974.5" in done.stdout

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule import perf`: from output of `perf script`, real and handmade, to traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf_text import BEGIN_NS, CLIENT, SERVER, THREAD, PerfText, imported, one_query, query_ns
+from qjoule.contract import QueryFlag
+from qjoule.engine.attribute import attribute
+from qjoule.trace.reader import Trace
+
+GOLDEN = Path(__file__).parents[2] / "fast/golden/perf"
+MS = 1_000_000
+MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"
+POSTGRES = "1=postgres,800,15.4,postgres:5432"
+
+
+def texts(trace: Trace) -> list[str]:
+    """Of the queries, in order."""
+    of = trace.pandas("shapes").set_index("shape")["text"].to_dict()
+    queries = trace.pandas("queries").sort_values("begin_ns")
+    return [of.get(shape, "?") for shape in queries["shape"]]
+
+
+def ns_by_kind(trace: Trace) -> dict[str, int]:
+    kinds = trace.pandas("owners").set_index("owner")["kind"].astype(str)
+    segments = trace.pandas("segments")
+    spent = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["owner"].map(kinds)).sum()
+    return {str(kind): int(ns) for kind, ns in spent.items()}
+
+
+# ---- real texts -------------------------------------------------------------------------------
+
+
+def test_a_mariadb_that_perf_has_recorded(tmp_path: Path) -> None:
+    trace, done = imported(GOLDEN / "mariadb.txt", tmp_path, energy="estimated:5,10,20,40")
+    short, long = "select ? as m_short, ? as text", "select benchmark(?, sha2(?, ?)) as m_long"
+    assert texts(trace) == ["set names utf8mb4", *[short, long] * 3, short]
+    meta = trace.meta
+    assert meta.complete and meta.host == "db1.example" and meta.cpu == "AMD EPYC"
+    assert meta.imported is not None and meta.imported.version == "6.1.192"
+    assert [(one.kind, one.rung) for one in meta.servers] == [("mariadb", "symbol")]
+    assert trace.pandas("queries")["status"].dropna().tolist() == ["unfinished"]
+    assert any("text" in note for note in done.notes)
+    found = attribute(trace)
+    assert {row.shape for row in found.rows if row.calls} == {"set names utf8mb4", short, long}
+
+
+def test_a_postgres_that_perf_has_recorded(tmp_path: Path) -> None:
+    trace, _ = imported(GOLDEN / "postgres.txt", tmp_path)
+    assert "select ? as m_short" in texts(trace)
+    assert any("generate_series" in text for text in texts(trace))
+    (server,) = trace.meta.servers
+    assert (server.kind, server.rung) == ("postgres", "symbol")
+    owners = trace.pandas("owners")
+    assert set(owners[owners["server"] == 1]["comm"]) == {"postgres"}
+
+
+@pytest.mark.parametrize("name", ["mariadb.txt", "postgres.txt"])
+def test_no_cpu_does_two_things_at_once(name: str, tmp_path: Path) -> None:
+    trace, _ = imported(GOLDEN / name, tmp_path)
+    for _cpu, segments in trace.pandas("segments").groupby("cpu"):
+        ordered = segments.sort_values("t0_ns")
+        assert (ordered["t0_ns"].to_numpy()[1:] >= ordered["t1_ns"].to_numpy()[:-1]).all()
+        assert (ordered["t1_ns"] > ordered["t0_ns"]).all()
+        assert ordered["t0_ns"].min() >= trace.meta.begin_ns
+        assert ordered["t1_ns"].max() <= trace.meta.end_ns
+
+
+# ---- whose time it is ---------------------------------------------------------------------------
+
+
+def test_time_is_the_querys_from_its_begin_until_its_thread_sleeps(tmp_path: Path) -> None:
+    trace, _ = imported(one_query().write(tmp_path), tmp_path, servers=[MARIADB])
+    (query,) = trace.pandas("queries").to_dict("records")
+    assert (query["begin_ns"], query["end_ns"]) == (BEGIN_NS + 3 * MS, BEGIN_NS + 8 * MS)
+    assert (query["pid"], query["tgid"], query["rung"]) == (THREAD, SERVER, "symbol")
+    assert query_ns(trace) == 7 * MS
+    spent = ns_by_kind(trace)
+    # As far as is known, CPU 1 runs its client to the end.
+    assert spent == {"process": (2 + 39) * MS, "server": 1 * MS, "query": 7 * MS}
+    assert trace.meta.servers[0].name == "mariadb:3306"
+
+
+def test_a_thread_that_wakes_up_works_for_its_next_query(tmp_path: Path) -> None:
+    made = one_query()
+    made.switch(41 * MS, CLIENT, THREAD)
+    made.begin(42 * MS, b"select 2")
+    made.end(43 * MS)
+    made.switch(44 * MS, THREAD, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    segments = trace.pandas("segments")
+    second = trace.pandas("queries").sort_values("begin_ns")["query"].iloc[1]
+    mine = segments[segments["query"] == second]
+    assert (mine["t1_ns"] - mine["t0_ns"]).sum() == 3 * MS
+
+
+def test_records_that_were_lost_leave_a_gap_that_is_nobodys(tmp_path: Path) -> None:
+    made = one_query()
+    made.switch(50 * MS, CLIENT, THREAD)
+    made.side(b"PERF_RECORD_LOST lost 12", 90 * MS, tid=CLIENT)
+    made.switch(95 * MS, CLIENT, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    assert trace.loss["segment"] == 12 and trace.lost_cpu_ns == 40 * MS
+    segments = trace.pandas("segments")
+    here = segments[segments["cpu"] == 0]
+    within = here[(here["t1_ns"] > BEGIN_NS + 50 * MS) & (here["t0_ns"] < BEGIN_NS + 90 * MS)]
+    assert within.empty
+    assert here["t1_ns"].max() == BEGIN_NS + 95 * MS
+
+
+def test_a_cpu_that_was_never_heard_of_is_not_idle(tmp_path: Path) -> None:
+    made = one_query()
+    made.lines = [line for line in made.lines if b"[001]" not in line]
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    assert trace.lost_cpu_ns == 40 * MS
+
+
+def test_a_switch_that_was_not_shown_is_counted(tmp_path: Path) -> None:
+    made = one_query()
+    made.switch(41 * MS, THREAD, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    assert trace.loss == {"switch": 1}
+
+
+def test_perf_itself_is_the_tracer_and_kernel_threads_the_kernel(tmp_path: Path) -> None:
+    made = PerfText()
+    for pid, parent, comm in ((700, 1, b"perf"), (701, 700, b"perf-exec")):
+        made.side(b"PERF_RECORD_FORK(%d:%d):(%d:%d)" % (pid, pid, parent, parent))
+        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, pid, pid))
+    made.switch(-1 * MS, 0, 701)
+    made.side(b"PERF_RECORD_COMM exec: sleep:701/701", 0, tid=701)
+    made.switch(1 * MS, 701, 700)
+    made.switch(3 * MS, 700, 15)
+    made.switch(6 * MS, 15, 701)
+    made.side(b"PERF_RECORD_EXIT(701:701):(700:700)", 7 * MS, tid=701)
+    made.switch(9 * MS, 701, 700)
+    made.switch(30 * MS, 700, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    assert (trace.meta.begin_ns, trace.meta.end_ns) == (BEGIN_NS, BEGIN_NS + 7 * MS)
+    spent = ns_by_kind(trace)
+    assert spent == {"process": 2 * MS, "tracer": 2 * MS, "kernel": 3 * MS}
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+def test_literals_stay_home(tmp_path: Path) -> None:
+    path = one_query().write(tmp_path)
+    imported(path, tmp_path)
+    for file in (tmp_path / "t").rglob("*"):
+        assert file.is_dir() or b"secret" not in file.read_bytes()
+    kept = tmp_path / "kept"
+    trace, _ = imported(path, kept, literals=True)
+    assert trace.meta.literals
+    assert b"secret" in trace.pandas("statements")["text"].iloc[0]
+
+
+def test_a_text_that_could_not_be_read_is_none(tmp_path: Path) -> None:
+    """Perf then prints what comes after the record. It also does so if the text is too long."""
+    made = one_query()
+    made.switch(41 * MS, CLIENT, THREAD)
+    made.begin(42 * MS, b"select 1", printed=b"\t")
+    made.end(43 * MS)
+    made.begin(44 * MS, b"select 2 -- long", size=9000)
+    made.end(45 * MS)
+    made.switch(50 * MS, THREAD, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    assert trace.loss["text"] == 2
+    queries = trace.pandas("queries").sort_values("begin_ns")
+    assert queries["fingerprint"].isna().tolist() == [False, True, True]
+    assert [bool(f & QueryFlag.NO_TEXT) for f in queries["flags"]] == [False, True, True]
+
+
+def test_executions_of_prepared_statements_are_counted_without_text(tmp_path: Path) -> None:
+    made = one_query()
+    made.switch(41 * MS, CLIENT, THREAD)
+    made.begin(42 * MS, b"select ? from t", command=22)
+    made.end(43 * MS)
+    made.begin(44 * MS, b"\1", command=23)
+    made.end(45 * MS)
+    made.begin(46 * MS, b"", command=1)
+    made.end(47 * MS)
+    made.switch(50 * MS, THREAD, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    queries = trace.pandas("queries").sort_values("begin_ns")
+    assert queries["command"].tolist() == ["query", "prepare", "execute", "other"]
+    assert queries["executions"].tolist() == [1, 0, 1, 0]
+    assert trace.loss["prepared"] == 1
+
+
+def test_a_query_whose_end_was_lost_ends_with_the_next_one(tmp_path: Path) -> None:
+    made = one_query()
+    made.switch(41 * MS, CLIENT, THREAD)
+    made.begin(42 * MS, b"select 1 as a")
+    made.begin(44 * MS, b"select 1 as b")
+    trace, _ = imported(made.write(tmp_path), tmp_path)
+    queries = trace.pandas("queries").sort_values("begin_ns")
+    assert bool(queries["flags"].iloc[1] & QueryFlag.NO_END)
+    assert queries["status"].iloc[2] == "unfinished"
+    assert trace.loss["query"] == 1
+
+
+def test_a_pool_of_threads_takes_a_query_up_again(tmp_path: Path) -> None:
+    made = one_query()
+    made.switch(41 * MS, CLIENT, THREAD)
+    made.begin(42 * MS, b"select sleep(1)", thd=0x8800)
+    made.end(43 * MS, result=2)
+    made.begin(45 * MS, b"select other", thd=0x9900)
+    made.end(46 * MS)
+    made.begin(48 * MS, b"select sleep(1)", thd=0x8800)
+    made.end(49 * MS)
+    made.switch(50 * MS, THREAD, 0)
+    pool = MARIADB.replace("mariadb,", "mariadb+pool,", 1)
+    trace, _ = imported(made.write(tmp_path), tmp_path, servers=[pool])
+    queries = trace.pandas("queries").sort_values("begin_ns")
+    assert queries["end_ns"].tolist() == [BEGIN_NS + at * MS for at in (8, 49, 46)]
+    assert bool(queries["flags"].iloc[1] & QueryFlag.RESUMED)
+
+
+def test_a_probe_is_in_every_process_of_its_file(tmp_path: Path) -> None:
+    """Each process is a separate server. If one is named, the others are not probed."""
+    made = one_query()
+    made.side(b"PERF_RECORD_FORK(850:850):(1:1)", 41 * MS)
+    made.side(b"PERF_RECORD_COMM: mariadbd:850/850", 41 * MS)
+    made.switch(42 * MS, CLIENT, 850)
+    hit = b'(55aa) command=3 thd=0x1 bytes=1 first=0x78 text="x"'
+    made.probe(43 * MS, b"qjoule_800:mysql_begin_1:", hit, pid=850, tid=850)
+    made.switch(44 * MS, 850, 0)
+    path = made.write(tmp_path)
+    trace, _ = imported(path, tmp_path / "all")
+    assert [(one.id, one.name) for one in trace.meta.servers] == [
+        (1, "mariadb:pid-800"),
+        (2, "mariadb:pid-850"),
+    ]
+    assert trace.pandas("queries")["server"].tolist() == [1, 2]
+    trace, _ = imported(path, tmp_path / "one", servers=[MARIADB])
+    assert trace.pandas("queries")["server"].tolist() == [1]
+
+
+def _postgres(made: PerfText, at_ns: int, state: int, text: bytes = b"", address: int = 0) -> None:
+    first = int.from_bytes(text[:8].ljust(8, b"\0"), "little")
+    payload = b'(55aa) state=%d address=%#x first=%#x text="%s"' % (state, address, first, text)
+    made.probe(at_ns, b"qjoule_800:pg_activity_1:", payload)
+
+
+def test_postgres_is_told_by_what_its_backends_report(tmp_path: Path) -> None:
+    made = PerfText()
+    made.switch(0, 0, THREAD)
+    made.switch(1 * MS, 0, CLIENT, cpu=1)
+    _postgres(made, 2 * MS, 2, b"select 1 as a", 0x10)
+    _postgres(made, 3 * MS, 2, b"select 1 as a", 0x10)  # bound
+    made.probe(4 * MS, b"qjoule_800:pg_run_1:", b"(55ab) top=1 start=1")
+    _postgres(made, 5 * MS, 2, b"select 1 as b", 0x20)  # a pipeline goes on
+    made.probe(6 * MS, b"qjoule_800:pg_run_1:", b"(55ab) top=1 start=1")
+    made.probe(7 * MS, b"qjoule_800:pg_failed_1:", b"(55ac)")
+    _postgres(made, 8 * MS, 1)
+    _postgres(made, 9 * MS, 2, b"parsed only", 0x30)
+    _postgres(made, 10 * MS, 3)
+    made.switch(20 * MS, THREAD, 0)
+    trace, _ = imported(made.write(tmp_path), tmp_path, servers=[POSTGRES])
+    queries = trace.pandas("queries").sort_values("begin_ns")
+    assert texts(trace) == ["select ? as a", "select ? as b", "parsed only"]
+    assert queries["executions"].tolist() == [1, 1, 0]
+    assert queries["command"].tolist() == ["query", "query", "prepare"]
+    assert queries["status"].fillna("").tolist() == ["", "error", ""]
+    assert queries["end_ns"].tolist() == [BEGIN_NS + at * MS for at in (5, 8, 10)]

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Laws of `qjoule import perf` for arbitrary names, statements and damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from perf_text import BEGIN_NS, CLIENT, THREAD, PerfText
+from qjoule.contract import Block
+from qjoule.errors import QjouleError
+from qjoule.imports.perf.energy import counted_by
+from qjoule.imports.perf.header import parse_header
+from qjoule.imports.perf.lines import Record, in_step, open_recording
+from qjoule.imports.perf.scan import scan
+from qjoule.imports.perf.servers import servers_of
+from qjoule.imports.perf.stream import PerfStream, Sources
+
+GOLDEN = Path(__file__).parents[2] / "fast/golden/perf"
+MS = 1_000_000
+WORDS = st.sampled_from(
+    [
+        *(b"\n", b'"', b" ", b"#", b"select 1", b"[000]", b"text=", b"\\", b"\xff", b"\r"),
+        *(b" 1/1 [000] 100.004000000: ", b"sched:sched_switch: prev_comm=x prev_pid=801 "),
+        b"PERF_RECORD_LOST lost 9",
+    ]
+)
+STATEMENTS = st.lists(WORDS | st.binary(max_size=6), max_size=12).map(b"".join)
+NAMES = st.binary(max_size=15).map(lambda name: name.replace(b"\0", b""))
+
+
+def _records(made: PerfText) -> list[Record]:
+    lines = _split(b"".join(made.lines))
+    return list(in_step(iter(made.heads), iter(enumerate(lines, 1)), Path("perf.data")))
+
+
+def _split(text: bytes) -> list[bytes]:
+    """Splits at line feeds only, as files are read."""
+    return [line + b"\n" for line in text.split(b"\n")[:-1]]
+
+
+@given(statement=STATEMENTS, comm=NAMES)
+@example(statement=b"", comm=b"\n")
+def test_every_record_of_a_perf_data_is_found_as_it_was(statement: bytes, comm: bytes) -> None:
+    """No name and no statement can forge a record, hide one, or lose a byte."""
+    made = PerfText()
+    made.switch(1 * MS, 0, THREAD, comm=comm)
+    made.begin(2 * MS, statement)
+    made.end(3 * MS)
+    made.switch(4 * MS, THREAD, 0, comm=comm)
+    records = _records(made)
+    assert len(records) == len(made.lines)
+    times = [record.t_ns - BEGIN_NS for record in records if record.t_ns]
+    assert times == [1 * MS, 2 * MS, 3 * MS, 4 * MS]
+    hit = next(record for record in records if record.event.endswith(b"begin_1"))
+    assert hit.payload.endswith(b'text="' + statement + b'"')
+
+
+def _blocks(text: bytes) -> list[np.ndarray]:
+    """The segments of an import of this text. Raises `QjouleError`."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "perf.txt"
+        path.write_bytes(text)
+        recording = open_recording(path)
+        header = parse_header(recording.header(), recording.name)
+        found = scan(recording.heads(), recording.name)
+        stream = PerfStream(Sources(recording, header, found, servers_of((), found), None))
+        return [frame.records for frame in stream if frame.kind is Block.SEGMENT]
+
+
+DAMAGE = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(["cut", "flip", "drop", "double", "insert", "swap"]),
+        WORDS | st.binary(min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _damaged(text: bytes, damage: list[tuple[float, str, bytes]]) -> bytes:
+    for where, how, what in damage:
+        at = int(where * len(text))
+        lines = text.split(b"\n")
+        line = int(where * len(lines))
+        if how == "cut":
+            text = text[:at]
+        elif how == "flip":
+            text = text[:at] + what[:1] + text[at + 1 :]
+        elif how == "insert":
+            text = text[:at] + what + text[at:]
+        elif how == "drop":
+            text = b"\n".join(lines[:line] + lines[line + 1 :])
+        elif how == "double":
+            text = b"\n".join(lines[: line + 1] + lines[line:])
+        else:
+            text = b"\n".join(lines[:line] + lines[line:][::-1][:3] + lines[line + 3 :])
+    return text
+
+
+@given(
+    name=st.sampled_from(["mariadb.txt", "postgres.txt"]),
+    damage=DAMAGE,
+)
+def test_damage_is_refused_or_leaves_a_trace_that_adds_up(
+    name: str, damage: list[tuple[float, str, bytes]]
+) -> None:
+    """No CPU does two things at once, and nothing ends before it begins."""
+    try:
+        blocks = _blocks(_damaged((GOLDEN / name).read_bytes(), damage))
+    except QjouleError as error:
+        assert "\n" not in str(error)
+        return
+    segments = np.concatenate(blocks)
+    assert (segments["t1_ns"] > segments["t0_ns"]).all()
+    for cpu in np.unique(segments["cpu"]):
+        mine = np.sort(segments[segments["cpu"] == cpu], order="t0_ns")
+        assert (mine["t0_ns"][1:] >= mine["t1_ns"][:-1]).all()
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 5 * MS), st.integers(0, 1), st.sampled_from([0, CLIENT, THREAD])),
+        min_size=2,
+        max_size=40,
+    )
+)
+def test_busy_and_idle_are_all_of_the_time(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    """Law 1: on each CPU, reported and unreported time cover everything from first to last
+    record.
+    """
+    made, at_ns = PerfText(), 0
+    runs = [0, 0]
+    expected = [0, 0]
+    since = [0, 0]
+    for wait_ns, cpu, after in steps:
+        at_ns += wait_ns
+        if runs[cpu]:
+            expected[cpu] += at_ns - since[cpu]
+        made.switch(at_ns, runs[cpu], after, cpu=cpu)
+        runs[cpu], since[cpu] = after, at_ns
+    for cpu in (0, 1):
+        expected[cpu] += at_ns - since[cpu] if runs[cpu] else 0
+    segments = np.concatenate(_blocks(made.text))
+    for cpu in (0, 1):
+        mine = segments[segments["cpu"] == cpu]
+        assert (mine["t1_ns"] - mine["t0_ns"]).sum() == expected[cpu]
+
+
+CSV_WORDS = st.sampled_from(
+    [
+        *("0.100000000", ",", "S0", "Joules", "power/energy-pkg/", "<not counted>", "\n", "-", "9"),
+        "     0.020084191,S0,1,1.25,Joules,power/energy-pkg/,20084191,100.00,,\n",
+    ]
+)
+
+
+@given(text=st.lists(CSV_WORDS | st.text(max_size=5), max_size=30).map("".join))
+def test_any_file_of_perf_stat_is_read_or_refused(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "energy.csv"
+        path.write_bytes(text.encode("utf-8", "replace"))
+        try:
+            counted = counted_by(path, 0)
+        except QjouleError as error:
+            assert "\n" not in str(error)
+            return
+        raws = [one.raw for one in counted.readings() if not one.status]
+        assert all(raw >= 0 for raw in raws)

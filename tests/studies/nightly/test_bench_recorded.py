@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study that records a real Redis, is killed, and is continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from qjoule.studies.runs import read_runs
+from servers.process import DatabaseServer
+from servers.redis import redis_server
+from small_workload import NAME
+from tracing.recording import QJOULE, Run
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+TESTS = Path(__file__).resolve().parents[2] / "support"
+OPERATIONS = 3000
+PLAN = """\
+workload: {workload}
+target: {{pid: {pid}}}
+options: {{operations: {operations}}}
+factors: {{command: [set, get]}}
+replications: 2
+control: {{last: 2, tries: 2, pause_s: 0}}
+record: {{energy: 'estimated:10,15,30,40'}}
+"""
+
+
+@dataclass
+class Study:
+    directory: Path
+    plan: Path
+    words: str = ""
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [QJOULE, "bench", str(self.plan), "-o", str(self.directory), *more],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        table = self.directory / "runs.jsonl"
+        text = table.read_text() if table.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def study_of(server: DatabaseServer, directory: Path) -> Study:
+    directory.mkdir(mode=0o755, exist_ok=True)
+    plan = directory / "plan.yaml"
+    plan.write_text(PLAN.format(workload=NAME, pid=server.pid, operations=OPERATIONS))
+    return Study(directory / "study", plan)
+
+
+def clients_and_recorders(directory: Path) -> list[psutil.Process]:
+    """A study's clients and recorders: recorders name its traces, and what they run are
+    descendants.
+    """
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(str(directory) in word for word in process.cmdline()[2:]):
+                found += [process, *process.children(recursive=True)]
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def killed(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study of four runs that was killed during the second one's recording, and then
+    continued.
+    """
+    study = study_of(redis, tmp_path_factory.mktemp("bench"))
+    process = study.start()
+    trace = study.directory / "runs" / "0002.qjoule"
+    deadline = time.monotonic() + 60
+    while not trace.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    left = clients_and_recorders(study.directory)
+    process.kill()
+    process.communicate()
+    assert left
+    _, alive = psutil.wait_procs(left, timeout=30)
+    assert not alive
+    assert len(study.lines()) == 1
+    (trace / "of-the-first-try").touch()
+    process = study.start()
+    _, study.words = process.communicate(timeout=120)
+    assert process.returncode == 0, study.words
+    return study
+
+
+@pytest.fixture(scope="module")
+def table(killed: Study) -> pd.DataFrame:
+    return read_runs(killed.directory)
+
+
+def test_every_combination_is_there_twice(killed: Study, table: pd.DataFrame) -> None:
+    assert "1 runs are made already" in killed.words
+    assert list(table["status"]) == ["done"] * 4
+    made = sorted(zip(table["factor:command"], table["replication"], strict=True))
+    assert made == [("get", 1), ("get", 2), ("set", 1), ("set", 2)]
+    assert not (killed.directory / "runs" / "0002.qjoule" / "of-the-first-try").exists()
+
+
+def test_each_run_is_a_trace_of_its_own(killed: Study, table: pd.DataFrame) -> None:
+    for trace, command in zip(table["trace"], table["factor:command"], strict=True):
+        run = Run(killed.directory / trace)
+        assert run.trace.complete
+        assert run.executions()[f"{command.upper()} key:?"] == OPERATIONS
+        assert Path(killed.directory / trace).with_suffix(".json").exists()
+
+
+def test_joules_are_those_of_the_workloads_time(killed: Study, table: pd.DataFrame) -> None:
+    """The power of the estimate's curve is known: 10 W at rest, 40 W with every CPU busy."""
+    assert set(table["grade"]) == {"estimated"}
+    assert table["power_w"].between(10, 40).all()
+    seconds = table["energy_j"] / table["power_w"]
+    assert (seconds >= table["wall_s"]).all()
+    # The trace, but not the workload's time, includes the start of the client: some tenths of a
+    # second of Python.
+    traces = [Run(killed.directory / trace).trace for trace in table["trace"]]
+    assert (seconds < [(one.end_ns - one.begin_ns) / 1e9 - 0.1 for one in traces]).all()
+    served = table["queries_j"] + table["background_j"]
+    assert (served > 0).all()
+    assert (served < table["energy_j"] - table["idle_j"]).all()
+    assert (table["j_per_operation"] * OPERATIONS).to_list() == pytest.approx(served.to_list())
+    assert (table["j_per_operation_low"] < table["j_per_operation"]).all()
+    assert (table["j_per_operation_high"] > table["j_per_operation"]).all()
+    assert (table["server_cpu_s"] > 0).all()
+    assert (table["server_cpu_s"] < seconds).all()
+
+
+def test_a_study_that_is_done_runs_nothing(killed: Study) -> None:
+    process = killed.start()
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "4 runs are made already" in words
+    assert len(killed.lines()) == 4
+
+
+def test_a_server_that_dies_fails_its_run_and_ends_the_study(tmp_path: Path) -> None:
+    """The study did not start the server, so it cannot restart it."""
+    with redis_server() as server:
+        study = study_of(server, tmp_path)
+        process = study.start()
+        deadline = time.monotonic() + 60
+        while not study.lines():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        server.kill()
+        _, words = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert [line["status"] for line in study.lines()] == ["done", "failed", "failed", "failed"]
+    assert "no running server is process" in study.lines()[-1]["problem"]
+    assert "3 runs in a row failed" in words
+
+
+def test_what_cannot_be_recorded_is_refused_at_once(redis: DatabaseServer, tmp_path: Path) -> None:
+    study = study_of(redis, tmp_path)
+    process = study.start("--energy", "replay:/nonexistent")
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "recording does not begin: " in words.splitlines()[-1]
+    assert "--without-energy" in words.splitlines()[-1]
+    assert study.lines() == []
+
+
+@contextmanager
+def small_disk(directory: Path, kilobytes: int) -> Iterator[Path]:
+    directory.mkdir()
+    options = f"size={kilobytes}k,mode=755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", directory], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+def test_a_full_disk_ends_it_in_one_line_and_it_goes_on(
+    redis: DatabaseServer, tmp_path: Path
+) -> None:
+    study = study_of(redis, tmp_path / "of")
+    with small_disk(tmp_path / "disk", 4096) as disk:
+        study.directory = disk / "study"
+        room = os.statvfs(disk)
+        (disk / "else").write_bytes(bytes(room.f_bavail * room.f_frsize - (120 << 10)))
+        process = study.start()
+        _, words = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert words.splitlines()[-1].endswith("give the same command again: it goes on")
+        assert "no space left on device" in words
+        assert study.lines() == []
+        (disk / "else").unlink()
+        process = study.start()
+        _, words = process.communicate(timeout=60)
+        assert process.returncode == 0, words
+        assert [line["status"] for line in study.lines()] == ["done"] * 4

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workloads of studies on real servers, which `qjoule.studies.servers` starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pymysql
+import pytest
+import redis as redis_driver
+
+from qjoule.errors import QjouleError
+from qjoule.studies.servers import start
+from qjoule.studies.servers.unavailable import Unavailable
+from qjoule.studies.twitter.data import Sizes
+from qjoule.studies.twitter.pair import FORMS, Rows
+from qjoule.studies.twitter.servers import open_server
+from qjoule.studies.workload import Target, Value
+from qjoule.studies.workloads.twitter import Twitter
+from qjoule.studies.workloads.ycsb import Ycsb
+from qjoule.studies.ycsb import goycsb
+from qjoule.studies.ycsb.records import keys
+from qjoule.studies.ycsb.stores import open_store
+
+pytestmark = [pytest.mark.beside, pytest.mark.server]
+
+SETTINGS: dict[str, dict[str, Value]] = {
+    "mariadb": {"innodb_buffer_pool_size": "48M"},
+    "mysql": {"innodb_buffer_pool_size": "48M"},
+    "postgres": {"work_mem": "7MB", "jit": False},
+    "redis": {"maxmemory": "123mb"},
+    "cassandra": {"row_cache_size": "16MiB"},
+}
+SERVERS = ("mariadb", "mysql", "postgres", "redis", "mongodb", "cassandra", "voltdb")
+RECORDS, OPERATIONS = 150, 120
+#: FerretDB scans all documents for each query; the number does not matter for other servers.
+FEW = {"mongodb": 24}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def target(
+    request: pytest.FixtureRequest,
+    no_server_is_left: None,  # noqa: ARG001
+) -> Iterator[Target]:
+    name = request.param
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(start(name, SETTINGS.get(name, {})))
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        yield server
+
+
+def ycsb_options(target: Target, **changed: Value) -> dict[str, Value]:
+    operations = FEW.get(target.flavour, OPERATIONS)
+    few: dict[str, Value] = {"record_count": RECORDS, "operations": operations}
+    few |= {"threads": 4, "client": "own"}
+    return {**Ycsb.defaults, **few, **changed}
+
+
+def test_no_server_runs_as_root(target: Target) -> None:
+    if os.geteuid() == 0:
+        assert psutil.Process(target.pid).uids().real != 0
+    assert target.password not in psutil.Process(target.pid).cmdline() or not target.password
+
+
+@pytest.mark.parametrize("workload", ["D", "E", "F"])
+def test_ycsb_by_the_own_client(target: Target, workload: str) -> None:
+    """Together they use every command."""
+    options = ycsb_options(target, workload=workload)
+    Ycsb().prepare(target, options)
+    done = Ycsb().run(target, options)
+    assert (done.operations, done.errors, done.client) == (options["operations"], 0, "qjoule")
+    store = open_store(target)
+    try:
+        inserted = done.commands["insert"].operations if "insert" in done.commands else 0
+        assert store.count() == RECORDS + inserted
+        Ycsb().prepare(target, options)
+        assert store.count() == RECORDS
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("workload", ["B", "insert"])
+def test_ycsb_by_go_ycsb(target: Target, workload: str) -> None:
+    if goycsb.installed() is None:
+        pytest.skip('go-ycsb is not installed: make servers SERVERS="go-ycsb"')
+    if target.flavour == "voltdb":
+        pytest.skip("go-ycsb has no driver for VoltDB")
+    # SQLite allows one writer at a time, and FerretDB fails those that have waited too long.
+    threads = 1 if target.flavour == "mongodb" else 4
+    options = ycsb_options(target, workload=workload, client="auto", threads=threads)
+    Ycsb().prepare(target, options)
+    done = Ycsb().run(target, options)
+    assert done.operations + done.errors == options["operations"]
+    assert done.client.startswith("go-ycsb")
+    # It also asks for one record past the last one; only MongoDB's driver treats that as an error.
+    assert done.errors == 0 or (target.flavour == "mongodb" and done.errors < 10)
+    store = open_store(target)
+    try:  # its inserts have known keys
+        inserted = done.commands["insert"].operations if "insert" in done.commands else 0
+        store.remove(keys(RECORDS, RECORDS + max(inserted, 1)))
+        assert store.count() == RECORDS
+    finally:
+        store.close()
+
+
+def pairs_of(flavour: str) -> list[str]:
+    sql = ["count", "delete", "most_tweeted", "select_star", "in_exists"]
+    sql += ["in_join", "covered", "range"]
+    known = {
+        "redis": ["count", "most_tweeted", "pipeline"],
+        "mongodb": ["covered", "delete", "insert", "bulk", "most_tweeted"],
+        "cassandra": ["update", "search", "insert", "most_tweeted", "secondary_index"],
+        "voltdb": [],
+    }
+    return known.get(flavour, sql)
+
+
+def twitter_options(pair: str, form: str) -> dict[str, Value]:
+    few: dict[str, Value] = {"rows": 1_000, "operations": 2}
+    return {**Twitter.defaults, **few, "pair": pair, "form": form}
+
+
+def test_both_forms_of_a_pair_give_the_same(target: Target) -> None:
+    if target.flavour == "voltdb":
+        pytest.skip("VoltDB has no pairs")
+    server = open_server(target, Sizes(1_000))
+    try:
+        assert list(server.pairs) == pairs_of(target.flavour)
+        for name, pair in server.pairs.items():
+            rows: list[list[Rows]] = []
+            for form in FORMS:
+                Twitter().prepare(target, twitter_options(name, form))
+                server.open(name, form, 1)
+                rows.append([sorted(map(comparable, server.call(number))) for number in (0, 1)])
+            worse, better = rows
+            assert [len(found) for found in worse] == [len(found) for found in better], name
+            if pair.same_rows:
+                assert worse == better, name
+    finally:
+        server.close()
+
+
+def comparable(row: Any) -> str:
+    """A row as text, whatever kind of sequence the driver returned."""
+    if isinstance(row, dict):
+        return repr(sorted(row.items()))
+    return repr(tuple(row)) if isinstance(row, (list, tuple)) else repr(row)
+
+
+def test_every_pair_runs_again(target: Target) -> None:
+    """Also those that delete or insert, because preparing restores the data."""
+    names = pairs_of(target.flavour)
+    if target.flavour in ("mongodb", "cassandra"):  # slow, and called by the test above
+        names = [name for name in names if name in ("delete", "insert")]
+    for name in names:
+        for form in FORMS * (2 if name in ("delete", "insert") else 1):
+            options = twitter_options(name, form)
+            Twitter().prepare(target, options)
+            done = Twitter().run(target, options)
+            assert (done.operations, done.errors) == (2, 0), (name, form, done)
+
+
+def test_the_settings_are_the_server_s(target: Target) -> None:
+    if target.flavour in ("mariadb", "mysql"):
+        with connected(target) as cursor:
+            cursor.execute("SELECT @@innodb_buffer_pool_size")
+            assert cursor.fetchone()[0] >= 48 << 20
+    elif target.flavour == "redis":
+        client: Any = redis_driver.Redis(port=target.port, password=target.password)
+        assert client.config_get("maxmemory") == {"maxmemory": str(123 << 20)}
+    elif target.flavour == "postgres":
+        psycopg = pytest.importorskip("psycopg")
+        with psycopg.connect(
+            host=target.host, port=target.port, user=target.user, password=target.password
+        ) as connection:
+            shown = [
+                connection.execute(f"SHOW {name}").fetchone()[0] for name in ("work_mem", "jit")
+            ]
+        assert shown == ["7MB", "off"]
+    else:
+        pytest.skip("nothing to ask it")
+
+
+def test_a_password_is_asked_for(target: Target) -> None:
+    if not target.password:
+        pytest.skip("it has no password")
+    for wrong in (replace(target, password=""), replace(target, password="guessed")):
+        with pytest.raises(QjouleError, match="does not answer"):
+            Ycsb().prepare(wrong, ycsb_options(target))
+
+
+def connected(target: Target) -> Any:
+    return pymysql.connect(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        autocommit=True,
+    ).cursor()
+
+
+def test_somebody_s_tables_are_not_dropped(target: Target) -> None:
+    if target.flavour != "mariadb":
+        pytest.skip("one server is enough")
+    with connected(target) as cursor:
+        cursor.execute("CREATE DATABASE `their``s`")
+        cursor.execute("CREATE TABLE `their``s`.users (id INT)")
+        theirs = replace(target, database="their`s")
+        with pytest.raises(QjouleError, match="table users that qjoule did not make"):
+            Twitter().prepare(theirs, twitter_options("count", "worse"))
+        cursor.execute("SELECT COUNT(*) FROM `their``s`.users")
+        assert cursor.fetchone() == (0,)
+
+
+def test_a_signal_leaves_nothing_behind() -> None:
+    script = (
+        "import sys, time\nfrom qjoule.studies.servers import start\n"
+        "with start('redis', {}) as target:\n"
+        "    print(target.pid, target.socket, flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        pid, socket = one.stdout.readline().split()
+        assert Path(socket).exists()
+        one.terminate()
+        assert one.wait(30) == 128 + signal.SIGTERM
+    assert not psutil.pid_exists(int(pid))
+    assert not Path(socket).parent.exists()
+
+
+def test_a_closed_umask_and_tmpdir_are_no_hindrance(tmp_path: Path) -> None:
+    """The server's user can neither read our files nor enter our temporary directory."""
+    script = (
+        "import os\nos.umask(0o077)\nfrom qjoule.studies.servers import start\n"
+        "for name in ('mariadb', 'postgres', 'redis'):\n"
+        "    with start(name, {}) as target:\n        print(target.flavour, flush=True)\n"
+    )
+    tmp_path.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "TMPDIR": str(tmp_path), "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["mariadb", "postgres", "redis"], done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_setting_that_the_server_refuses_is_an_error_that_quotes_it() -> None:
+    before = set(Path("/tmp").glob("qjoule-server-*"))
+    for name, setting in (("redis", "no-such-directive"), ("postgres", "no_such_parameter")):
+        with pytest.raises(QjouleError, match=setting), start(name, {setting: 1}):
+            pytest.fail("it was started")
+    assert set(Path("/tmp").glob("qjoule-server-*")) <= before

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutated statements, and whether the C and the referee in Python find the same in them.
+
+    PYTHONPATH=tests/support .venv/bin/python tests/support/fuzz/shape_mutations.py HOW_MANY SEED
+
+Prints how many statements were compared, and ends with the first difference, if there is one.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import shape_referee
+from qjoule.shapes.lexers import lexer
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.reduction import reduce_statement
+from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.tokens import Kind, closed_early, known_part, strip_ellipsis, tokens
+
+CORPUS = Path(__file__).parents[2] / "fast/golden" / "shape_statements.txt"
+#: Pieces that change the lexer's state, and words that mean something to the later steps.
+PIECES = [
+    *(b"'", b"''", b"\\'", b"\\", b'"', b'""', b"`", b"``", b"--", b"-- ", b"#", b"\n", b"\r"),
+    *(b"/*", b"*/", b"/*!", b"/*M!5", b"/*+", b"*/*", b"*/*+", b"/", b"*", b"$", b"$$", b"$a$"),
+    *(b"$1", b"E'", b"e", b"x'", b"0x", b"0b", b"0", b"7", b"1e-", b"1e+5", b".", b"-", b"+"),
+    *(b" ", b"\t", b"\0", b"\x01", b"\x1b[2J", b"\xff", "é…".encode(), b"\xe2\x80", b"@", b"?"),
+    *(b"select ", b" in (", b"values (", b"),(", b",", b"(", b")", b"[", b"]", b";", b" null"),
+    *(b"t1", b"a.b", b" row(", b" limit ", b"array[", b"::", b":=", b"<=", b"=", b"->>", b"#>"),
+    *(b"cast(", b" as ", b" default", b"_utf8mb4'x'", b"interval ", b"convert(", b" using ", b"!"),
+    *(b"savepoint ", b"set @v1", b"execute ", b"drop prepare ", b"fetch ", b"create temporary"),
+    *(b" table ", b" tmp_9f_x1", b" t_temp_12ab3z", b"2020_s", b"\x81\x5c", b"\x81`", b"u&'", b"|"),
+    *(
+        b"(?+)",
+        b"?+",
+        b"not ",
+        b"is ",
+        b"true",
+        b"timestamp with time zone '",
+        b" from ",
+        b"&",
+        b"~",
+    ),
+]
+
+
+class Case(NamedTuple):
+    text: bytes
+    lexis: Lexis
+    rules: int
+    truncated: bool
+
+
+def corpus() -> list[bytes]:
+    """The statements of the golden file."""
+    lines = CORPUS.read_text("utf-8").splitlines()
+    return [line.partition(" => ")[0].encode() for line in lines if " => " in line]
+
+
+def _mutated(statements: list[bytes], chance: random.Random) -> bytes:
+    text = bytearray(chance.choice(statements))
+    for _ in range(chance.randrange(8)):
+        at, to = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        match chance.randrange(6):
+            case 0:
+                text[at:at] = chance.choice(PIECES)
+            case 1:
+                text[at : min(to, at + 8)] = chance.choice(PIECES)
+            case 2:
+                text[at:at] = text[at:to]
+            case 3:
+                del text[at : min(to, at + 9)]
+            case 4:
+                text[at : at + 1] = bytes([chance.randrange(256)])
+            case 5:
+                text[at:at] = chance.choice(statements)[: chance.randrange(60)]
+    return bytes(text[:4096])
+
+
+def cases(number: int, seed: int) -> Iterator[Case]:
+    """Mutations of the golden statements, half of them under settings that are the default."""
+    chance = random.Random(seed)
+    statements = corpus()
+    for _ in range(number):
+        lexis = chance.choice(list(Lexis))
+        rules = COUNTS[lexis].default if chance.random() < 0.5 else chance.randrange(
+            COUNTS[lexis].rules
+        )  # fmt: skip
+        yield Case(_mutated(statements, chance), lexis, rules, chance.random() < 0.3)
+
+
+def difference(case: Case) -> str:
+    """How the C differs from the referee for a statement; empty: it does not."""
+    text, lexis, rules, truncated = case
+    ours = reduce_statement(text, lexis, rules)
+    theirs = shape_referee.reduce_statement(text, lexis, rules)
+    if ours != theirs:
+        return f"{case}: reduced to {ours!r}, not {theirs!r}"
+    reduced, truncated = closed_early(strip_ellipsis(ours[0])[0], truncated)
+    if lexis is Lexis.BACKTICK:
+        reduced = known_part(reduced)
+    if (split := tokens(reduced, lexis)) != (expected := shape_referee.tokens(reduced, lexis)):
+        return f"{case}: tokens {split}, not {expected}"
+    for token in split:
+        if token.kind is Kind.NAME:
+            name = lexer(lexis).quoted(token.text)
+            if name != shape_referee.quoted(token, lexis):
+                return f"{case}: the name {name}"
+    shape = lexer(lexis).shape(reduced, truncated)
+    if shape != (expected_shape := shape_referee.shape(reduced, truncated, lexis)):
+        return f"{case}: shape {shape!r}, not {expected_shape!r}"
+    return ""
+
+
+def main() -> None:
+    """Compares as many statements as the first argument says."""
+    number, seed = int(sys.argv[1]), int(sys.argv[2])
+    for case in cases(number, seed):
+        if found := difference(case):
+            sys.exit(found)
+    print(f"{number} statements, no difference")
+
+
+if __name__ == "__main__":
+    main()

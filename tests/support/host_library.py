@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles C of bpf/ and tracer/ for the host, as a library that tests call."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+from registry_library import registry_include
+
+ROOT = Path(__file__).resolve().parents[2]
+_FLAGS = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+
+
+def compiled(
+    *sources: str,
+    compiler: str = "cc",
+    flags: tuple[str, ...] = ("-O1",),
+    libraries: tuple[str, ...] = (),
+) -> ctypes.CDLL:
+    """The library of these sources. Their paths, and those in `flags`, are relative to the
+    repository.
+
+    Raises:
+        subprocess.CalledProcessError: they do not compile; the compiler's messages come before it.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "library.so"
+        registry = registry_include(Path(directory))
+        command = [compiler, *_FLAGS, registry, *flags, "-Ibpf", *sources, *libraries, "-o"]
+        subprocess.run([*command, str(library)], cwd=ROOT, check=True)
+        return ctypes.CDLL(str(library))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The releases that the tests of versions run, and what holds for each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.elf import open_executable
+from qjoule.servers.plan import PlannedServer, build_plan
+from qjoule.servers.supported import documented
+from servers.newer import RELEASES, Release
+from servers.process import DatabaseServer, Unavailable
+from tracing.mysql_story import marker_counts
+from tracing.recording import Run, recording
+
+CLIENTS, STATEMENTS = 4, 50
+USER, DATABASE = "m_app", "m_shop"
+
+
+@dataclass
+class Told:
+    """What clients sent to a release, by marker, and both traces of it.
+
+    Each of `CLIENTS` had prepared `m_before` before, and executed it `STATEMENTS` times.
+    """
+
+    release: Release
+    server: DatabaseServer
+    symbol: Run
+    socket: Run
+    selects: int = 0  #: by the server's own count, less the test's
+    sent: Counter[str] = field(default_factory=Counter)
+
+
+def check_documented_and_stripped(told: Told) -> None:
+    assert is_documented(told.release), told.release.version
+    executable = open_executable(Path(f"/proc/{told.server.pid}/exe"))
+    assert executable.tables == (".dynsym",)
+
+
+def check_sockets(told: Told) -> None:
+    """Everything that was sent in plain text counts; the encrypted session is named."""
+    counted = marker_counts(told.socket.queries)
+    counted.pop("m_before", 0)  # where its text is known
+    plain = told.sent.copy()
+    del plain["m_tls"]
+    assert counted == plain
+    assert {**told.socket.loss, "prepared": 0} == {"opaque_session": 1, "prepared": 0}
+
+
+def check_names(run: Run, marker: str) -> None:
+    """Users and databases of these queries."""
+    named = run.having(marker)
+    assert set(zip(named["user"], named["database"], strict=True)) == {(USER, DATABASE)}
+
+
+def check_restart(told: Told, directory: Path, send: Callable[[str], None]) -> None:
+    """`send` executes `STATEMENTS` statements with a marker, in a new session."""
+    marker = "m_restart_" + told.release.name.replace("-", "_")
+    with recording(directory):
+        send(marker + "_first")
+        told.server.stop()
+        told.server.start()
+        send(marker + "_second")
+    counted = marker_counts(Run(directory).having(marker))
+    assert counted == {marker + "_first": STATEMENTS, marker + "_second": STATEMENTS}
+
+
+def releases(*servers: str) -> list[Any]:
+    """Parameters of a fixture: the releases of these servers."""
+    return [pytest.param(one, id=one.name) for one in RELEASES if one.server in servers]
+
+
+@contextmanager
+def running(release: Release, *options: str) -> Iterator[DatabaseServer]:
+    """The server of a release; the test is skipped if it cannot be fetched."""
+    try:
+        started = release.running(*options)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with started as server:
+        yield server
+
+
+def planned(server: DatabaseServer) -> PlannedServer:
+    """How it would be traced."""
+    found = [one for one in find_servers() if server.pid in one.tgids]
+    (only,) = build_plan(found, read_kernel_facts()).servers
+    return only
+
+
+def is_documented(release: Release) -> bool:
+    """Whether docs/servers.md names its version."""
+    tested = [v for one in documented() if one.flavour == release.server for v in one.tested]
+    return any(f"{release.version}.".startswith(f"{version}.") for version in tested)
