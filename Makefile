@@ -288,6 +288,10 @@ bench-convert: $(VENV)/installed ## How fast captured recordings become tables
 bench-accuracy: $(VENV)/installed ## How true the joules are beside other methods, where the truth is known
 	$(VENV)/bin/python bench/bench_accuracy.py $(BENCH_ARGS)
 
+.PHONY: bench-faults
+bench-faults: build ## How many planted faults the tests find
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_faults.py $(BENCH_ARGS)
+
 .PHONY: bench-estimates
 bench-estimates: $(VENV)/installed ## How wrong the estimated power is (BENCH_ARGS=--save after a change of its tables)
 	$(VENV)/bin/python bench/bench_estimates.py $(BENCH_ARGS)
