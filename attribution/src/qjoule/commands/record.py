@@ -6,7 +6,6 @@ from __future__ import annotations
 import grp
 import os
 import shutil
-import signal
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -30,7 +29,7 @@ from qjoule.session.apart import apart
 from qjoule.session.directory import inside
 from qjoule.session.meter import start_meter
 from qjoule.session.program import Running, start
-from qjoule.session.signals import stopping
+from qjoule.session.signals import outlive_the_root_part, stopping
 from qjoule.session.targets import Targets, find_targets
 from qjoule.session.tracer import Settings, Spool, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
@@ -287,9 +286,9 @@ def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = 
                 child.cancel()
             failed = _closed(running.tracer)
             if failed is not None:
-                # The root part may have ended. The kernel tells us so by SIGTERM, once it has
+                # The root part may have ended, and its SIGTERM comes only once the kernel has
                 # removed the probes: what was captured is still to be converted.
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+                outlive_the_root_part()
             stopped_by.close()
             applications = 0 if running.tags is None else running.tags.applications
             written = _ended(written, job, kept, meanwhile, applications)

@@ -9,6 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+def outlive_the_root_part() -> None:
+    """Ignores the SIGTERM by which the kernel says that the root part has ended (prctl(2),
+    PR_SET_PDEATHSIG). To block it would not do: another thread of the process would get it.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 @contextmanager
 def stopping(stop: Callable[[], object], duration: float | None) -> Iterator[None]:
     """Calls `stop` on Ctrl-C, termination, a closed terminal (unless nohup) or after `duration`
@@ -31,4 +38,5 @@ def stopping(stop: Callable[[], object], duration: float | None) -> Iterator[Non
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+            if signal.getsignal(number) is asked:  # the block may have decided otherwise
+                signal.signal(number, handler)
