@@ -50,23 +50,39 @@ EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attr
 PY_SOURCES := attribution/src drivers/src tests bench examples packaging/tools packaging/monitoring
 C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
 
+# What most people want, in this order.
+FIRST := demo build test test-all lint
+LIST   = grep -hE '^[a-z-]+:.*\#\#' $(MAKEFILE_LIST) | sed -E 's/:.*\#\# /\t/' | expand -t 18
+
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@for target in $(FIRST); do $(LIST) | grep -E "^$$target "; done
+	@echo
+	@$(LIST) | grep -vE "^($(subst $() $(),|,$(FIRST))) "
 
 # ---- what a fresh machine needs ----------------------------------------------------------------
 
 .PHONY: install
-install: $(BUILD)/installed ## Debian packages (build, servers for demo and tests)
+install: $(BUILD)/installed-test ## Debian packages (build, servers for demo and tests)
 $(BUILD)/installed: packaging/debian-packages.txt packaging/install
 	packaging/install $<
 	@mkdir -p $(@D) && touch $@
 
-# The parts of the package that are C are built by pip: see attribution/setup.py.
+$(BUILD)/installed-test: packaging/debian-packages-test.txt packaging/install | $(BUILD)/installed
+	packaging/install $<
+	@touch $@
+
+PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+
+# What the demo needs. The parts of the package that are C are built by pip: attribution/setup.py.
 $(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(EXTENSION_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]' -e 'drivers[test]'
+	$(PIP) -e 'attribution[demo]' -e drivers
 	$(VENV)/bin/python -m compileall -q attribution/src drivers/src
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed | $(BUILD)/installed-test
+	$(PIP) -e 'attribution[test]' -e 'drivers[test]'
 	@touch $@
 
 include agent/agent.mk
@@ -76,12 +92,18 @@ include packaging/packages.mk
 
 # Most of it runs as another user than root, whatever root's umask was when this was checked out.
 PROGRAMS := $(VENV) $(BUILD) agent attribution drivers tests examples
+READABLE = [ "$$(id -u)" != 0 ] || { chmod go+rX . && chmod -R go+rX $(wildcard $(PROGRAMS)); }
 # For what traces, where the directories above are closed to others.
 AS_REACHABLE := packaging/reachable
 
 .PHONY: build
-build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
-	@[ "$$(id -u)" != 0 ] || { chmod go+rX . && chmod -R go+rX $(PROGRAMS); }
+build: tracing $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed-test ## The command in .venv/bin/qjoule, its tracer beside it
+	@$(READABLE)
+
+# What records and attributes, without the parts for studies, fleets and JVMs.
+.PHONY: tracing
+tracing: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/installed
+	@$(READABLE)
 
 # The servers of the registry, as C.
 $(REGISTRY_HEADERS) &: $(REGISTRY)
@@ -135,11 +157,17 @@ $(VENV)/bin/qjoule-%: $(BUILD)/qjoule-% $(VENV)/installed
 # ---- use ---------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: build ## Joules per query of a MariaDB that it starts itself
+demo: tracing ## Joules per query of a MariaDB that it starts itself
 	$(AS_REACHABLE) $(VENV)/bin/python examples/demo/demo.py
 
+.PHONY: pictures
+pictures: build ## docs/pictures of the README: the live view and the report page, of a demo
+	rm -rf $(BUILD)/pictures && mkdir -p $(BUILD)/pictures
+	$(AS_REACHABLE) $(VENV)/bin/python examples/demo/demo.py --keep $(BUILD)/pictures/demo.qjoule
+	$(AS_REACHABLE) $(VENV)/bin/python examples/demo/pictures.py $(BUILD)/pictures/demo.qjoule docs/pictures
+
 .PHONY: servers
-servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks (SERVERS="NAME..." for some)
+servers: $(VENV)/installed-test ## Fetch the servers that tests need and Debian lacks (SERVERS="NAME..." for some)
 	PYTHONPATH=tests/support $(VENV)/bin/python -m servers.fetched $(SERVERS)
 
 # ---- test --------------------------------------------------------------------------------------
@@ -223,14 +251,14 @@ $(BUILD)/vm/installed: packaging/debian-packages-vm.txt packaging/install
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: lint
-lint: $(VENV)/installed $(SKELETON) ## Style and types, warnings as errors
+lint: $(VENV)/installed-test $(SKELETON) ## Style and types, warnings as errors
 	$(VENV)/bin/ruff check $(PY_SOURCES)
 	$(VENV)/bin/ruff format --check $(PY_SOURCES)
 	$(VENV)/bin/mypy $(PY_SOURCES)
 	clang-format --dry-run --Werror $(C_SOURCES)
 
 .PHONY: docs
-docs: $(VENV)/installed ## Pages that are made from code and measurements: docs/servers.md, docs/cost.md
+docs: $(VENV)/installed-test ## Pages that are made from code and measurements: docs/servers.md, docs/cost.md
 	$(VENV)/bin/python -m qjoule.servers.support_table >docs/servers.md.new
 	mv docs/servers.md.new docs/servers.md
 	$(VENV)/bin/python -m qjoule.servers.cost_page >docs/cost.md.new
@@ -265,7 +293,7 @@ bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--s
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
 
 .PHONY: bench-probes
-bench-probes: $(VENV)/installed ## What one uprobe costs, by the way it is attached (as root)
+bench-probes: $(VENV)/installed-test ## What one uprobe costs, by the way it is attached (as root)
 	$(VENV)/bin/python bench/bench_probes.py $(BENCH_ARGS)
 
 .PHONY: bench-ycsb
@@ -273,19 +301,19 @@ bench-ycsb: build ## What tracing takes of each server's throughput under YCSB's
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_ycsb.py $(BENCH_ARGS)
 
 .PHONY: bench-engine
-bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
+bench-engine: $(VENV)/installed-test ## How fast and in how much memory traces are attributed
 	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)
 
 .PHONY: bench-agent
-bench-agent: $(VENV)/installed ## What the agent takes: CPU, memory, page, disk, a simulated day
+bench-agent: $(VENV)/installed-test ## What the agent takes: CPU, memory, page, disk, a simulated day
 	$(VENV)/bin/python bench/bench_agent.py $(BENCH_ARGS)
 
 .PHONY: bench-convert
-bench-convert: $(VENV)/installed ## How fast captured recordings become tables
+bench-convert: $(VENV)/installed-test ## How fast captured recordings become tables
 	$(VENV)/bin/python bench/bench_convert.py $(BENCH_ARGS)
 
 .PHONY: bench-accuracy
-bench-accuracy: $(VENV)/installed ## How true the joules are beside other methods, where the truth is known
+bench-accuracy: $(VENV)/installed-test ## How true the joules are beside other methods, where the truth is known
 	$(VENV)/bin/python bench/bench_accuracy.py $(BENCH_ARGS)
 
 .PHONY: bench-faults
@@ -293,19 +321,19 @@ bench-faults: build ## How many planted faults the tests find
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_faults.py $(BENCH_ARGS)
 
 .PHONY: bench-estimates
-bench-estimates: $(VENV)/installed ## How wrong the estimated power is (BENCH_ARGS=--save after a change of its tables)
+bench-estimates: $(VENV)/installed-test ## How wrong the estimated power is (BENCH_ARGS=--save after a change of its tables)
 	$(VENV)/bin/python bench/bench_estimates.py $(BENCH_ARGS)
 
 .PHONY: bench-memory
-bench-memory: $(VENV)/installed ## What a machine's memory is worth, simulated
+bench-memory: $(VENV)/installed-test ## What a machine's memory is worth, simulated
 	$(VENV)/bin/python bench/bench_memory.py $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: $(VENV)/installed ## What a quick calibration is worth, simulated
+bench-quick: $(VENV)/installed-test ## What a quick calibration is worth, simulated
 	$(VENV)/bin/python bench/bench_quick.py $(BENCH_ARGS)
 
 .PHONY: bench-fleet
-bench-fleet: $(VENV)/installed ## What questions about a fleet cost, and 1,000 kills (BENCH_ARGS=--save for the docs)
+bench-fleet: $(VENV)/installed-test ## What questions about a fleet cost, and 1,000 kills (BENCH_ARGS=--save for the docs)
 	$(VENV)/bin/python bench/bench_fleet.py $(BENCH_ARGS)
 
 .PHONY: clean

@@ -12,7 +12,7 @@ CLASSES       := find . -type f -name '*.class' | LC_ALL=C sort
 JNI_FLAGS     := -std=gnu11 -O2 -fPIC -shared -nostdlib -ffreestanding -fno-tree-loop-distribute-patterns -fcf-protection=none -fomit-frame-pointer -fno-stack-protector \
                  -fvisibility=hidden -Wall -Wextra -Werror -Wl,-z,relro,-z,now,-Bsymbolic
 
-$(AGENT)/qjoule-agent.jar: $(wildcard agent/entry/qjoule/agent/*.java) agent/MANIFEST.MF | $(BUILD)/installed
+$(AGENT)/qjoule-agent.jar: $(wildcard agent/entry/qjoule/agent/*.java) agent/MANIFEST.MF | $(BUILD)/installed-test
 	rm -rf $(AGENT)/entry && mkdir -p $(AGENT)/entry
 	$(JAVAC) $(JAVAC_FLAGS) -d $(AGENT)/entry $(filter %.java,$^)
 	cd $(AGENT)/entry && $(JAR) --file $(abspath $@) --manifest $(abspath agent/MANIFEST.MF) $$($(CLASSES))
@@ -24,7 +24,7 @@ $(AGENT)/hooks.jar: $(wildcard agent/cassandra/qjoule/agent/cassandra/*.java) $(
 	    -cp $(AGENT)/entry:$(AGENT)/stubs -d $(AGENT)/cassandra $(filter agent/cassandra/%,$^)
 	cd $(AGENT)/cassandra && $(JAR) --file $(abspath $@) $$($(CLASSES))
 
-$(AGENT)/libqjoule_agent.so: agent/jni/marker.c | $(BUILD)/installed
+$(AGENT)/libqjoule_agent.so: agent/jni/marker.c | $(BUILD)/installed-test
 	@mkdir -p $(@D)
 	$(CC) $(JNI_FLAGS) -I$(JAVA_INCLUDES) -I$(JAVA_INCLUDES)/linux $< -o $@
 
