@@ -31,56 +31,49 @@ def test_only_the_root_part_has_rights(
         root_part = psutil.Process(recorder.process.pid)
         assert root_part.exe().endswith("qjoule-root")
         others = root_part.children(recursive=True)
-        assert sorted(one.name().startswith("qjoule-tracer") for one in others) == [
+        assert sorted(each.name().startswith("qjoule-tracer") for each in others) == [
             *(False, False),  # the command and its keeper
             True,
         ]
-        for one in others:
-            holds_nothing(one.pid)
+        for process in others:
+            holds_nothing(process.pid)
         command = Path(f"/proc/{recorder.command_pid}")
-        threads = [thread.name for thread in (command / "task").iterdir()]
-        assert len(threads) > 1, "of which each was looked at"
+        assert len(list((command / "task").iterdir())) > 1, "each thread was looked at"
         assert recorder_socket.exists()
+        _is_closed_to_its_user(command)
+        _holds_no_directory_but(command, tmp_path / "t")
     assert not recorder_socket.exists(), "the root part removes it"
 
 
-def test_nobody_of_its_user_may_look_into_the_command(
-    redis: DatabaseServer, tmp_path: Path
-) -> None:
-    with recording(tmp_path / "t", "--pid", str(redis.pid)) as recorder:
-        command = recorder.command_pid
-        status = Path(f"/proc/{command}/status").read_text()
-        assert "Uid:\t65534\t" in status
-        assert Path(f"/proc/{command}/mem").stat().st_uid == 0
-        child = os.fork()
-        if not child:
-            os.setgroups([])
-            os.setresgid(65534, 65534, 65534)
-            os.setresuid(65534, 65534, 65534)
-            try:
-                os.listdir(f"/proc/{command}/fd")  # noqa: PTH208
-            except PermissionError:
-                os._exit(0)
-            os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
+def _is_closed_to_its_user(command: Path) -> None:
+    """No other process of the same user may look into it: it is not dumpable (prctl(2))."""
+    assert "Uid:\t65534\t" in (command / "status").read_text()
+    assert (command / "mem").stat().st_uid == 0
+    child = os.fork()
+    if not child:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        try:
+            os.listdir(command / "fd")  # noqa: PTH208
+        except PermissionError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
-def test_no_directory_of_roots_stays_open(redis: DatabaseServer, tmp_path: Path) -> None:
-    with recording(tmp_path / "t", "--pid", str(redis.pid)) as recorder:
-        process = Path(f"/proc/{recorder.command_pid}")
-        assert (process / "cwd").readlink() == (tmp_path / "t")
-        links = []
-        for entry in (process / "fd").iterdir():
-            with suppress(FileNotFoundError):  # one that it has closed since
-                links.append(os.readlink(entry))  # noqa: PTH115
-        directories = [link for link in links if Path(link).is_dir()]
-        assert set(directories) <= {str(tmp_path / "t")}
+def _holds_no_directory_but(command: Path, trace: Path) -> None:
+    assert (command / "cwd").readlink() == trace
+    links = []
+    for entry in (command / "fd").iterdir():
+        with suppress(FileNotFoundError):  # one that it has closed since
+            links.append(os.readlink(entry))  # noqa: PTH115
+    assert {link for link in links if Path(link).is_dir()} <= {str(trace)}
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_a_trace_is_its_owners_alone(redis: DatabaseServer, tmp_path: Path, umask: int) -> None:
+def test_a_trace_is_its_owners_alone(redis: DatabaseServer, tmp_path: Path) -> None:
     user = pwd.getpwnam("daemon")
-    before = os.umask(umask)
+    before = os.umask(0o000)
     try:
         sudo = {"SUDO_UID": str(user.pw_uid), "SUDO_GID": str(user.pw_gid)}
         recorder = Recorder(
@@ -160,10 +153,12 @@ def test_the_live_view_has_no_rights_either(redis: DatabaseServer) -> None:
         top.close()
 
 
-def test_doctor_tells_what_each_process_may_do() -> None:
-    done = qjoule("doctor", "--json")
-    document = json.loads(done.stdout)
-    rights = {one["process"]: one for one in document["rights"]}
+def test_doctor_tells_what_each_process_may_do(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    tree = tmp_path / "closed" / "tree"
+    tree.mkdir()
+    document = json.loads(qjoule("doctor", "--host-root", str(tree), "--json").stdout)
+    rights = {entry["process"]: entry for entry in document["rights"]}
     assert list(rights) == ["root part", "command", "examiners", "tracer"]
     assert rights["root part"]["user"] == "root"
     assert rights["root part"]["capabilities"] > 1
@@ -171,24 +166,27 @@ def test_doctor_tells_what_each_process_may_do() -> None:
         assert rights[name]["user"] == "nobody"
         assert rights[name]["capabilities"] == 0
         assert rights[name]["no_new_privs"] is True
-    checks = {one["name"]: one for one in document["checks"]}
+    checks = {check["name"]: check for check in document["checks"]}
     assert checks["privileges"]["ok"] is True
+    assert checks["host energy"]["detail"] == f"user nobody cannot read {tree}"
 
 
-def test_a_file_that_its_user_may_not_read_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--calibration", "{}"), "user nobody cannot read {}"),
+        (("--energy", "replay:{}"), "{}: Permission denied"),
+    ],
+)
+def test_a_file_that_its_user_may_not_read_is_told(
+    tmp_path: Path, option: tuple[str, str], words: str
+) -> None:
     """Root could read it, but the command is not root's."""
-    secret = tmp_path / "secret"
-    secret.mkdir(mode=0o700)
-    (secret / "c.json").write_text("{}")
+    (tmp_path / "secret").mkdir(mode=0o700)
+    secret = tmp_path / "secret" / "c.json"
+    secret.write_text("{}")
     target = ("-o", str(tmp_path / "t"), "-d", "1")
-    done = qjoule("record", *target, "--calibration", str(secret / "c.json"))
+    done = qjoule("record", *target, option[0], option[1].format(secret))
     assert done.returncode == 1
-    assert f"user nobody cannot read {secret / 'c.json'}" in done.stderr.splitlines()[-1]
-    done = qjoule("record", *target, "--energy", f"replay:{secret / 'c.json'}")
-    assert done.returncode == 1
-    assert f"{secret / 'c.json'}: Permission denied" in done.stderr.splitlines()[-1]
-    (secret / "tree").mkdir()
-    done = qjoule("doctor", "--host-root", str(secret / "tree"), "--json")
-    (check,) = [c for c in json.loads(done.stdout)["checks"] if c["name"] == "host energy"]
-    assert check["detail"] == f"user nobody cannot read {secret / 'tree'}"
+    assert words.format(secret) in done.stderr.splitlines()[-1]
     assert not (tmp_path / "t").exists()

@@ -93,9 +93,8 @@ def nothing_is_attached(ids: dict[str, set[str]]) -> None:
     while alive(ids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive(ids) == []
-    for events in (Path("/sys/kernel/tracing/uprobe_events"),):
-        if events.exists():
-            assert "qjoule" not in events.read_text()
+    events = Path("/sys/kernel/tracing/uprobe_events")
+    assert not events.exists() or "qjoule" not in events.read_text()
 
 
 def test_tracer_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
@@ -149,7 +148,7 @@ def test_root_part_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
 def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.Signals) -> None:
     work(mariadb)
     tracer = recorder.tracer_pid
@@ -161,14 +160,11 @@ def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_commands_exit_code_is_passed_on(
-    mariadb: DatabaseServer, tmp_path: Path, code: int
-) -> None:
-    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 1 as m_command'; exit {code}"
+def test_a_commands_exit_code_is_passed_on(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 1 as m_command'; exit 3"
     options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
     done = qjoule("record", *options, "--", "/bin/sh", "-c", client)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "m_command" in done.stdout, "it has our standard output"
     assert Trace(tmp_path / "t").complete
     assert len(Run(tmp_path / "t").having("m_command")) == 1
@@ -298,8 +294,9 @@ def _last_line(words: str) -> str:
     return words.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["top", "record"])
+@pytest.mark.parametrize(
+    ("command", "number"), [("top", signal.SIGINT), ("record", signal.SIGTERM)]
+)
 def test_a_signal_ends_what_a_script_started_in_the_background(
     command: str, number: signal.Signals, mariadb: DatabaseServer, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from servers.mariadb import mariadb_server
 from servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
 from tracing.mysql_story import marker_counts, prepare_server, sysbench
-from tracing.recording import Recorder, Run, attribute, qjoule, recording
+from tracing.recording import Recorder, Run, attribute, qjoule
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 ENERGY = ("--energy", "estimated:5,10,20,40")
-SHAPES = 100_000  #: more than a trace distinguishes (stream/statements.py, MAX_SHAPES)
 
 
 def relative_width(document: dict[str, Any]) -> float:
@@ -70,41 +68,6 @@ def test_a_tracer_that_stalls(mariadb: DatabaseServer, tmp_path: Path) -> None:
     assert relative_width(stalled) > relative_width(calm)
 
 
-def test_very_many_shapes(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    with recording(tmp_path / "t", "--pid", str(mariadb.pid)) as recorder:
-        with mysql_client(mariadb.socket) as client:
-            for number in range(SHAPES):
-                client.query(b"select 1 as m_shape_%d" % number)
-        tracer_kb = _peak_kb(recorder.tracer_pid)
-        reader_kb = _peak_kb(recorder.command_pid)
-    run = Run(tmp_path / "t")
-    lost = run.loss.get("query", 0)  # a new text takes 4 KB of the ring: a burst may fill it
-    assert run.queries["executions"].sum() + lost == SHAPES
-    assert run.trace.rows("shapes") < SHAPES
-    assert "other" in set(run.queries["fingerprint"].dropna())
-    # Rings, and a few MB waiting for the reader. The texts, at 4 KB per record, took 400 MB of
-    # them.
-    assert tracer_kb < 64 << 10
-    assert reader_kb < 1 << 20
-    document = attribute(tmp_path / "t")
-    assert sum(row["calls"] for row in document["rows"]) == SHAPES - lost
-
-
-def test_two_servers_of_one_kind(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    with mariadb_server() as other:
-        both = ("--pid", str(mariadb.pid), "--pid", str(other.pid))
-        with recording(tmp_path / "t", *both):
-            for server, count in ((mariadb, 30), (other, 70)):
-                with closing(server.connect()) as connection, connection.cursor() as cursor:
-                    for _ in range(count):
-                        cursor.execute("select 1 as m_twin")
-    by_server = Run(tmp_path / "t").having("m_twin").groupby("server")["executions"].sum()
-    assert sorted(by_server) == [30, 70]
-    rows = attribute(tmp_path / "t", "--by", "fingerprint,server")["rows"]
-    twins = [row for row in rows if "m_twin" in row["shape"]]
-    assert sorted(row["calls"] for row in twins) == [30, 70]
-
-
 def test_servers_that_die_restart_and_appear(tmp_path: Path) -> None:
     with mariadb_server() as server:
         recorder = Recorder(tmp_path / "t", "--energy", "none")
@@ -126,10 +89,3 @@ def test_servers_that_die_restart_and_appear(tmp_path: Path) -> None:
     counts = marker_counts(Run(tmp_path / "t").queries)
     sent = {"m_turn_0": 100, "m_turn_1": 100, "m_turn_2": 100, "m_late": 50}
     assert {marker: counts[marker] for marker in sent} == sent  # other servers may be traced too
-
-
-def _peak_kb(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1])
-    raise AssertionError(f"process {pid} has no memory")

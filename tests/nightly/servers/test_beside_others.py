@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from exclusive.test_faults_end import bpf_ids, nothing_is_attached
 from servers.process import DatabaseServer
-from tracing.live_top import Top, live_top
+from tracing.live_top import live_top
 from tracing.recording import Recorder, Run
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
@@ -40,8 +40,13 @@ def seen(rows: Iterator[dict[str, Any]]) -> dict[str, int]:
     return calls
 
 
-def of_top(top: Top) -> dict[str, int]:
-    return seen(row for one in top.snapshots for row in one["interval"]["rows"])
+def of_top(snapshots: list[dict[str, Any]]) -> dict[str, int]:
+    return seen(row for snapshot in snapshots for row in snapshot["interval"]["rows"])
+
+
+def has_all(word: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """True once a view shows all statements of a round. It must show no more later."""
+    return lambda snapshots: of_top(snapshots)[word] >= STATEMENTS
 
 
 def ended(process: Any) -> None:
@@ -65,15 +70,15 @@ def test_top_beside_record_and_a_second_top(
         recorder.attached()
         second = stack.enter_context(live_top(*options))
         work(mariadb, "all")
-        second.wait_for(3)  # the kernel's sums of the last window come after the next
+        second.until(has_all("all"))
         ended(second.process)
         work(mariadb, "without_second")
         ended(recorder.process)
         work(mariadb, "without_record")
-        first.wait_for(3)
+        first.until(has_all("without_record"))
         ended(first.process)
-    assert of_top(first) == dict.fromkeys(ROUNDS, STATEMENTS)
-    assert of_top(second) == {"all": STATEMENTS, "without_second": 0, "without_record": 0}
+    assert of_top(first.snapshots) == dict.fromkeys(ROUNDS, STATEMENTS)
+    assert of_top(second.snapshots) == {"all": STATEMENTS, "without_second": 0, "without_record": 0}
     run = Run(tmp_path / "t")
     assert run.loss == {}
     counted = {word: run.executions()[f"select ? as beside_{word}"] for word in ROUNDS}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exclusive.test_all_servers import LOADS, Load
+from nightly.servers.test_all_servers import LOADS, Load
 from servers.process import DatabaseServer
 from tracing.recording import Run, attribute, recording
 

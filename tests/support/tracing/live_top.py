@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+PATIENCE_S = 60.0
 QJOULE = str(Path(sys.executable).parent / "qjoule")
 
 
@@ -40,27 +41,30 @@ class Top:
 
     def wait_for(self, further: int) -> None:
         """Waits for this many snapshots more than there are now."""
+        wanted = len(self.snapshots) + further
+        self.until(lambda snapshots: len(snapshots) >= wanted)
+
+    def until(self, true: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Waits until the snapshots are as they should be. How far the view lags behind depends
+        on how busy the machine is.
+        """
         with self._more:
-            wanted = len(self.snapshots) + further
             assert self._more.wait_for(
-                lambda: len(self.snapshots) >= wanted or self.process.poll() is not None, 60
-            )
+                lambda: true(self.snapshots) or self.process.poll() is not None, PATIENCE_S
+            ), "the snapshots never were as they should be"
         assert self.process.poll() is None, self.words()
 
     def finish(self, last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         """All snapshots up to one with a row of what ran last: the view may lag behind."""
-        with self._more:
-            assert self._more.wait_for(
-                lambda: self._has(last) or self.process.poll() is not None, 60
+        self.until(
+            lambda snapshots: any(
+                last(row) for each in snapshots for row in each["interval"]["rows"]
             )
-        assert self.process.poll() is None, self.words()
+        )
         self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(60) == 0, self.words()
-        self._reader.join(60)
+        assert self.process.wait(PATIENCE_S) == 0, self.words()
+        self._reader.join(PATIENCE_S)
         return self.snapshots
-
-    def _has(self, last: Callable[[dict[str, Any]], bool]) -> bool:
-        return any(last(row) for one in self.snapshots for row in one["interval"]["rows"])
 
     def words(self) -> str:
         assert self.process.stderr is not None

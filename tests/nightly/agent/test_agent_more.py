@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent beside real servers: tags, reloading, a second agent, starting again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from exclusive.test_agent import CALLS, execute, running, settled, warmed
+from qjoule.root_part.protocol import START_AGAIN
+from servers.mariadb import mariadb_server
+from tracing.agent import Agent, value
+from tracing.live_top import QJOULE, live_top
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
+
+
+def test_hours_are_summed_by_tags_that_clients_send(tmp_path: Path) -> None:
+    statement = "select {n} + 41 /*tenant='%s',endpoint='x'*/"
+    with mariadb_server() as server, server.connect() as connection:
+        agent = Agent(tmp_path, server.pid, more='tags = ["tenant"]\n')
+        try:
+            agent.started()
+            fingerprint = warmed(agent, connection, statement % "first", "select ? + ?")
+            for tenant, times in (("a", CALLS), ("b", 2 * CALLS)):
+                execute(connection, statement % tenant, times)
+            settled(agent, ("calls", fingerprint))
+            agent.stop()
+        finally:
+            agent.close()
+    found = ds.dataset(agent.store / "tags", partitioning="hive").to_table().to_pylist()
+    ours = [row for row in found if row["fingerprint"] == fingerprint]
+    assert {row["tag"] for row in found} == {"tenant"}
+    counted = {row["value"]: row["calls"] for row in ours}
+    assert (counted["a"], counted["b"]) == (CALLS, 2 * CALLS)
+    assert all(row["energy_nj"] > 0 and row["server"] for row in ours if row["value"] in "ab")
+
+
+def test_reload_second_agent_and_top_beside_it(tmp_path: Path) -> None:
+    with mariadb_server() as server, running(tmp_path, server.pid) as agent:
+        windows = value(agent.samples(), "qjoule_windows_total") or 0
+        with live_top("--pid", str(server.pid)) as top:
+            top.wait_for(2)
+        again = subprocess.run(
+            [QJOULE, "agent", "--config", str(agent.config), "--pid", str(server.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert again.returncode == 1
+        assert again.stderr.splitlines()[-1].endswith("Address already in use")
+        agent.configure(shapes=7)
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(2)
+        agent.config.write_text("[metrics]\nshape = 7\n")
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(2)
+        found = agent.until(
+            lambda one: (value(one, "qjoule_windows_total") or 0) > windows + 30, "windows go on"
+        )
+        assert value(found, "qjoule_unattributed_windows_total") == 0
+        words = agent.stop()
+    assert "the configuration was read again" in words
+    assert "the configuration stays as it was" in words and "metrics.shape" in words
+    assert len([line for line in words.splitlines() if "Traceback" in line]) == 0
+
+
+SCRIPT = """
+import os, sys
+path = sys.argv[-1]
+with open(path, "a") as file:
+    file.write(f"{os.getppid()} {os.geteuid()}\\n")
+with open(path) as file:
+    sys.exit(%d if len(file.readlines()) < 3 else 7)
+"""
+
+
+@pytest.mark.parametrize(("command", "starts"), [("agent", 3), ("top", 1)])
+def test_the_root_part_starts_the_agent_again(tmp_path: Path, command: str, starts: int) -> None:
+    script, log = tmp_path / "script.py", tmp_path / "log"
+    script.write_text(SCRIPT % START_AGAIN)
+    log.touch()
+    log.chmod(0o666)
+    root = str(Path(sys.executable).parent / "qjoule-root")
+    words = [root, sys.executable, "-I", str(script), command, str(log)]
+    code = subprocess.run(words, timeout=60, check=False).returncode
+    lines = log.read_text().splitlines()
+    assert len(lines) == starts and code == (7 if starts == 3 else START_AGAIN)
+    assert len(set(lines)) == 1, "the same process, and each time without rights"
+    assert "0" not in lines[0].split()
