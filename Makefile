@@ -258,11 +258,10 @@ lint: $(VENV)/installed-test $(SKELETON) ## Style and types, warnings as errors
 	clang-format --dry-run --Werror $(C_SOURCES)
 
 .PHONY: docs
-docs: $(VENV)/installed-test ## Pages that are made from code and measurements: docs/servers.md, docs/cost.md
-	$(VENV)/bin/python -m qjoule.servers.support_table >docs/servers.md.new
-	mv docs/servers.md.new docs/servers.md
-	$(VENV)/bin/python -m qjoule.servers.cost_page >docs/cost.md.new
-	mv docs/cost.md.new docs/cost.md
+docs: $(VENV)/installed-test ## Pages of docs/ that are made from code and measurements
+	@for page in servers.support_table=servers servers.cost_page=cost commands.page=commands; do \
+		$(VENV)/bin/python -m qjoule.$${page%=*} >docs/page.new && mv docs/page.new docs/$${page#*=}.md; \
+	done
 
 .PHONY: bench-overhead
 bench-overhead: build ## What tracing costs a server, paired and interleaved (BENCH_ARGS=--save for the docs)

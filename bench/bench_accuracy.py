@@ -4,7 +4,7 @@
     python bench/bench_accuracy.py [--seeds N] [--families A,B] [--scenarios A,B] [--methods A,B]
                                    [--jobs N] [--history N] [--trace DIR | --record SECONDS]
                                    [--json FILE]
-    python bench/bench_accuracy.py --from FILE [--readme]
+    python bench/bench_accuracy.py --from FILE [--page]
 
 Machines, servers and their clients are drawn by seed. A simulated machine runs them by the physics
 of `accuracy/PHYSICS.md` and shows what a real one would: energy counters, segments, hardware
@@ -12,7 +12,7 @@ counters. Every method attributes that energy, and the result is compared with w
 caused. A family is a kind of machine; each runs all scenarios. `--history` adds recordings of one
 machine on several days. The scenario `recorded` takes the schedule of a real server, recorded now
 or by `--trace`. Another part fits a power model to published recordings of a real machine. `--from`
-prints the tables of a file that `--json` wrote, with `--readme` the block for README. Nothing
+prints the tables of a file that `--json` wrote, with `--page` docs/accuracy.md. Nothing
 passes or fails here.
 """
 
@@ -75,7 +75,7 @@ def arguments() -> argparse.Namespace:
         "--record", type=float, default=10, metavar="SECONDS", help="of a server; 0: none [10]"
     )
     source.add_argument("--from", type=Path, metavar="FILE", dest="stored", help="run nothing")
-    parser.add_argument("--readme", action="store_true", help="print the block for README alone")
+    parser.add_argument("--page", action="store_true", help="print docs/accuracy.md alone")
     chosen = parser.parse_args()
     known = {"families": FAMILIES, "scenarios": [*SCENARIOS, SCENARIO], "methods": METHODS}
     for kind, names in known.items():
@@ -136,7 +136,7 @@ def main() -> int:
     chosen = arguments()
     if chosen.stored is not None:
         try:
-            show(stored.load(chosen.stored), chosen.readme)
+            show(stored.load(chosen.stored), chosen.page)
         except stored.NotResults as error:
             print(f"bench_accuracy: {error}", file=sys.stderr)
             return 2
@@ -144,23 +144,23 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         real = power_fit.compare(power_fit.load()) if chosen.real_power else []
-        if real and not chosen.readme:
+        if real and not chosen.page:
             print("\n".join(power_fit.render(real)), end="\n\n", flush=True)
         summary = report.Summary(simulated(chosen))
     except KeyboardInterrupt:
         print("\nbench_accuracy: interrupted", file=sys.stderr)
         return 130
-    show(summary.results, chosen.readme)
+    show(summary.results, chosen.page)
     if chosen.json:
         other = {"real_power": [asdict(one) for one in real], **report.document(summary)}
         stored.save(chosen.json, summary.results, other)
     return 0
 
 
-def show(results: Sequence[CaseResult], readme: bool) -> None:
-    """Prints the tables, or the block for README alone."""
-    if readme:
-        print(goals.readme_block(results))
+def show(results: Sequence[CaseResult], page: bool) -> None:
+    """Prints the tables, or docs/accuracy.md alone."""
+    if page:
+        print(goals.page(results))
         return
     width = shutil.get_terminal_size((100, 24)).columns
     friendly = report.Summary(family_report.plain_of(results))

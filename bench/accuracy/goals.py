@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures of each family should be, and the block of README that shows both."""
+"""What the figures of each family should be, and docs/accuracy.md, which shows both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,23 @@ from bench.accuracy.family_report import (
 from bench.accuracy.figures import Figures, figures
 from bench.accuracy.outcomes import MEMORY, CaseResult
 
-BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
+_HEAD = """# Accuracy
+
+Made by `bench_accuracy.py --page` from what `make bench-accuracy` measured. All figures are of
+simulated machines, where the truth is known. Their physics is written from published measurements
+([PHYSICS.md](../bench/accuracy/PHYSICS.md)), not from the model, and those who develop the model do
+not read the machines of the family *unseen*. No figure here comes from a real energy counter.
+
+- **mean error**, **worst**: of a statement's joules, over all statements and cases.
+- **held**: how many 95 % intervals contain the truth; **half width**: of these intervals.
+- **worse than time**: cases in which the best division by CPU time would have been better. It is
+  given the power at rest that a calibration found.
+- **than time alone**: the same where it is not given that, as with Kepler, Scaphandre, or CPU time
+  above the least power seen.
+- **after a minute at rest**: the machine idled for a minute before the load.
+
+A figure in bold misses its goal, which stands in brackets.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,14 +118,14 @@ def verdicts(results: Sequence[CaseResult]) -> list[str]:
     return lines
 
 
-def readme_block(results: Sequence[CaseResult]) -> str:
-    """Markdown for README, between `BEGIN` and `END`. A figure in bold misses its goal."""
-    lines = [BEGIN, ""]
+def page(results: Sequence[CaseResult]) -> str:
+    """docs/accuracy.md, in Markdown."""
+    lines = [_HEAD]
     for method in GOALS:
         rows = [row for family in families_of(results) if (row := _row(results, method, family))]
         if not rows:
             continue
-        lines += [f"**{_TITLES[method].capitalize()}**", ""]
+        lines += [f"## {_TITLES[method].capitalize()}", ""]
         titles = "machines|cases|mean error|worst|held|half width|worse than time|than time alone"
         lines += [
             f"| {titles.replace('|', ' | ')} |",
@@ -123,8 +139,7 @@ def readme_block(results: Sequence[CaseResult]) -> str:
             times.append(f"{family} {percent(best[1].case_mean)} % ({best[0]})")
     if times:
         lines += [f"Mean error of the best time-based method: {', '.join(times)}.", ""]
-    lines += [_seeds(results), "A figure in bold misses its goal, which stands in brackets.", ""]
-    return "\n".join([*lines, END])
+    return "\n".join([*lines, _seeds(results)])
 
 
 def _rows(results: Sequence[CaseResult], family: str, method: str) -> list[CaseResult]:

@@ -12,7 +12,6 @@ from itertools import groupby
 from qjoule.servers.overhead import Key, MeasuredOverhead, known_overheads
 from qjoule.servers.supported import documented
 
-NOT_MEASURED = "not measured on this tree"
 MODES = ("record", "top")
 #: What an option of `record` adds is shown for each of these.
 OPTIONS = (
@@ -24,8 +23,8 @@ _MINUS = "\N{MINUS SIGN}"
 _HEAD = """# What tracing costs
 
 Made by `make docs` from what `make bench-overhead BENCH_ARGS=--save` measured; a test compares.
-All figures are of runs on the machines named [below](#measured-on). A cell that no run of this
-tree has filled says so.
+All figures are of runs on the machines and trees named [below](#measured-on); what was not
+measured is not shown.
 
 One load runs all the time. Tracing is switched on and off, and each interval with it is compared
 with the intervals just before and after it, without it. A figure is the median over these pairs,
@@ -74,10 +73,10 @@ By the same accounts, to `record` without it, in ns per query. A statement that 
 option looks for can cost more: these loads send no tags and call no procedures. Each is one look
 of four seconds. Differences below zero show how far apart two looks at the same can be.
 """
-_RUNGS = """## What a rung costs the server
+_RUNGS = """## What an attach mode costs the server
 
 `make bench-rungs` measures the smallest query that a server can be sent, alone on its connection,
-on each server and rung: [servers.md](servers.md#cost-per-query) has these figures.
+on each server and attach mode: [servers.md](servers.md#cost-per-query) has these figures.
 """
 
 
@@ -93,17 +92,14 @@ def document() -> str:
 
 
 def _saturated(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
-    titles = [title for mode in MODES for title in (f"`{mode}` takes", "by CPU time")]
-    yield from _head("load", "rung", *titles, "pairs")
+    yield from _head("load", "attach mode", "mode", "takes", "by CPU time", "pairs")
     for load, rung in _loads(known, "saturated"):
-        cells, pairs = [], ""
         for mode in MODES:
-            for figure in ("throughput_lost_ppm", "cpu_lost_ppm"):
-                one = known.get((*load, mode, rung, "", "saturated", figure))
-                cells.append(_spoken(one, 1e4, " %"))
-                pairs = pairs if one is None else str(one.rounds)
-        yield _row(_named(load), rung, *cells, pairs)
-    yield from _unmeasured(known, "saturated", 7)
+            key = *load, mode, rung, "", "saturated"
+            figures = [known.get((*key, each)) for each in ("throughput_lost_ppm", "cpu_lost_ppm")]
+            if first := next(filter(None, figures), None):
+                cells = [_interval(each, 1e4, " %") for each in figures]
+                yield _row(_named(load), rung, f"`{mode}`", *cells, str(first.rounds))
 
 
 def _fixed(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
@@ -135,17 +131,17 @@ def _fixed(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
             }
             runs = known.get((*load, mode, rung, "", "fixed", "tracer_runs_per_s"))
             if (first := found["machine"]) is None:
-                yield _row("", f"`{mode}`, {rung}", NOT_MEASURED, *[""] * 9)
                 continue
-            cells = [_spoken(one, 1e3) for one in found.values()]
+            cells = [_interval(one, 1e3) for one in found.values()]
             runs_per_s = "" if runs is None else str(runs.median)
             rate = f"{first.queries_per_s:,}"
             yield _row("", f"`{mode}`, {rung}", *cells, runs_per_s, rate, str(first.rounds))
-    yield from _unmeasured(known, "fixed", 12)
 
 
 def _places(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
-    yield from _head("load", "mode", "rung", "programs", "tracer", "reader", "outside the kernel")
+    yield from _head(
+        "load", "mode", "attach mode", "programs", "tracer", "reader", "outside the kernel"
+    )
     for key, _ in groupby(known, key=lambda key: key[:5]):
         server, workload, mode, rung, options = key
         if options:
@@ -158,28 +154,23 @@ def _places(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         shown = [str(one.median) for one in cells.values()]
         target = f"{outside} (≤ {OUTSIDE_TARGET_NS}: {met})"
         yield _row(_named((server, workload)), f"`{mode}`", rung, *shown, target)
-    yield from _unmeasured(known, "inside", 7)
 
 
 def _added(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head("option", "load", "programs", "tracer", "reader")
     for option in OPTIONS:
-        seen = False
         for (load, rung), _ in groupby(_loads(known, "inside")):
             without = _inside(known, load, "record", rung, "")
             with_it = _inside(known, load, "record", rung, option)
             if without is None or with_it is None:
                 continue
-            seen = True
             more = [f"{one.median - without[name].median:+d}" for name, one in with_it.items()]
             yield _row(f"`{option}`", f"{_named(load)}, {rung}", *more)
-        if not seen:
-            yield _row(f"`{option}`", NOT_MEASURED, "", "", "")
 
 
 def _machines(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     if not known:
-        yield f"Nothing: {NOT_MEASURED}."
+        yield "Nothing was measured."
         return
     yield from _head("load", "part", "version", "machine", "tree", "date", "load average")
     by_part: dict[tuple[str, str, str], list[MeasuredOverhead]] = {}
@@ -202,17 +193,6 @@ def _loads(known: Mapping[Key, MeasuredOverhead], part: str) -> list[tuple[tuple
     return sorted(found)
 
 
-def _unmeasured(known: Mapping[Key, MeasuredOverhead], part: str, width: int) -> Iterator[str]:
-    """Rows for the loads that only other parts were run with, and for servers without any."""
-    here = {load for load, _ in _loads(known, part)}
-    every = {(one.server, one.workload) for one in known.values()}
-    for load in sorted(every - here):
-        yield _row(_named(load), NOT_MEASURED, *[""] * (width - 2))
-    seen = {server for server, _ in every}
-    names = (server.name for server in documented() if server.flavour not in seen)
-    yield _row(", ".join(names), NOT_MEASURED, *[""] * (width - 2))
-
-
 def _inside(
     known: Mapping[Key, MeasuredOverhead], load: tuple[str, str], mode: str, rung: str, options: str
 ) -> dict[str, MeasuredOverhead] | None:
@@ -229,17 +209,17 @@ def _named(load: tuple[str, str]) -> str:
     return f"{workload}, {name}"
 
 
-def _spoken(one: MeasuredOverhead | None, unit: float, sign: str = "") -> str:
-    """The median and its interval."""
+def _interval(one: MeasuredOverhead | None, unit: float, sign: str = "") -> str:
+    """The median and its interval; empty if it was not measured."""
     if one is None:
-        return NOT_MEASURED
+        return ""
     digits = 1 if sign else 2
     low, high = (f"{value / unit:.{digits}f}" for value in (one.low, one.high))
     return f"{one.median / unit:.{digits}f}{sign} [{low}, {high}]".replace("-", _MINUS)
 
 
 def _short(one: MeasuredOverhead | None) -> str:
-    return NOT_MEASURED if one is None else f"{one.median / 1e3:.2f}"
+    return "" if one is None else f"{one.median / 1e3:.2f}"
 
 
 def _head(*titles: str) -> Iterator[str]:
