@@ -7,7 +7,8 @@ Parts: `day` (bytes of a host's day), `top` (the 20 most expensive statements of
 and 500 statements, as a whole process), `slopes` (time and memory over hosts and days), `dask` (4
 workers beside one process), `coverage` (how often intervals have the truth inside), `kills` (of
 shippers, workers and schedulers), `attribute` (attribution by Dask's workers). Prints figures
-beside targets. Nothing passes or fails here. `--save` writes the plan's tables in docs/fleet.md.
+beside targets. Nothing passes or fails here. `--save` writes the plan's
+tables in qjoule/fleet/README.md.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--dataset", type=Path, help="made by bench.fleet.parts; made if missing")
-    parser.add_argument("--save", action="store_true", help="the plan's tables in docs/fleet.md")
+    parser.add_argument("--save", action="store_true", help="the tables of fleet/README.md")
     options = parser.parse_args()
     plan = Plan()
     if options.quick:

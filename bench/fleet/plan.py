@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the plan to internet scale in docs/fleet.md, from a bench's figures."""
+"""The tables of the plan to internet scale in qjoule/fleet/README.md, from a bench's figures."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
 
-``tests/fast/tracer/test_contract_*.py`` compares every size and offset with a C compiler's. Kinds of servers and dialects
-are numbers of the registry: ``qjoule.servers.registry``.
+``test_contract_sizes.py`` compares every size and offset with a C compiler's. Kinds of servers and
+dialects are numbers of the registry: ``qjoule.servers.registry``.
 """
 
 from __future__ import annotations

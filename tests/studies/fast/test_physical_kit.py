@@ -227,6 +227,7 @@ def test_json_has_the_documented_form(whole: Document) -> None:
         "others_w",
         "parts",
     }
-    documented = (Path(__file__).parents[3] / "docs/physical-kit.md").read_text("utf-8")
+    page = Path(__file__).parents[3] / "attribution/src/qjoule/physical/README.md"
+    documented = page.read_text("utf-8")
     for name in {*found, *found["machine"], *found["runs"][-1], *found["runs"][-1]["parts"][0]}:
         assert f"`{name}`" in documented, name

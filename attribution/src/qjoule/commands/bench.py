@@ -64,7 +64,7 @@ Examples:
   sudo qjoule bench twitter --pid 812 --factor form=worse,better -o study
   qjoule bench ycsb --help
 
-The plan's file is described in docs/bench.md. A study that was interrupted
+The plan's file is described in qjoule/studies/README.md. A study that was interrupted
 goes on when the same command is given again.
 """,
 )

@@ -34,7 +34,7 @@ Examples:
   qjoule fleet query /srv/fleet 'select count(*) from queries'
   qjoule fleet requests db1.qjoule db2.qjoule cache.qjoule
 
-A dataset is what `qjoule ship` fills, or one agent's store (docs/fleet.md).
+A dataset is what `qjoule ship` fills, or one agent's store (qjoule/fleet/README.md).
 """,
 )
 def command() -> None:

@@ -31,7 +31,7 @@ Examples:
   qjoule fleet query /srv/fleet --print-views duckdb > views.sql
 
 \b
-Views (docs/fleet.md): spans, minutes, hours, queries, owners, nodes, shapes,
+Views (qjoule/fleet/README.md): spans, minutes, hours, queries, owners, nodes, shapes,
 servers, tags. Only rows of the time range are in them.
 """,
 )

@@ -107,7 +107,7 @@ def perf(
     """Make a trace of a perf.data, or of the text that `perf script` made of one.
 
     Queries are seen by uprobes on the server's functions. What is lost against `qjoule record`:
-    interrupts, hardware counters, users, databases, tags and outcomes (docs/import-perf.md).
+    interrupts, hardware counters, users, databases, tags and outcomes (qjoule/imports/README.md).
     """
     if print_commands:
         if recording is not None:

@@ -32,7 +32,7 @@ memory = click.option(
     "--memory",
     metavar="FILE|none",
     help="What earlier traces showed of this machine's power. It is used and extended "
-    "(docs/memory.md). [default: the machine's; of a trace, its own]",
+    "(docs/calibration.md). [default: the machine's; of a trace, its own]",
 )
 
 idle = click.option(

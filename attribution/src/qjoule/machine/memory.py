@@ -3,7 +3,7 @@
 
 Memories of one machine are merged by union of their cells, so two agents that extend one file lose
 nothing and count nothing twice. Writers take a lock, merge with what is there, and replace the file
-as a whole. `docs/memory.md` describes what is kept and how it ages.
+as a whole. `docs/calibration.md` describes what is kept and how it ages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a study: what is run, with which levels of which factors, how often, in what order.
 
-`plan_file` reads it from YAML (docs/bench.md describes it), and writes it into the study's
+`plan_file` reads it from YAML (qjoule/studies/README.md describes it), and writes it into the study's
 directory.
 """
 

@@ -78,7 +78,7 @@ def read_section(text: str, file: str) -> Section:
     except (RecursionError, ValueError) as error:
         raise UsageError(f"{file} is no YAML that can be read: {error}") from None
     if node is None:
-        raise UsageError(f"{file} is empty: see docs/bench.md for a plan")
+        raise UsageError(f"{file} is empty: see qjoule/studies/README.md for a plan")
     return Section(Item(node, "", file))
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of a kit, schema `qjoule.physical-kit/1`: what was measured, and nothing derived.
 
-It holds no host name, user, path, serial number or statement. `docs/physical-kit.md` describes it.
+It holds no host name, user, path, serial number or statement. qjoule/physical/README.md has its
+fields.
 A file may come from anybody: `parse` bounds its size and checks every field.
 """
 

@@ -11,7 +11,7 @@ ROWS = (
         "mongodb",
         "MongoDB",
         THREAD_MODES,
-        ("stand-in",),  # tests/support/servers/mongod_like: it reads, and is called, as a mongod does
+        ("stand-in",),  # mongod_like of the tests: it reads, and is called, as a mongod does
         tuple(Functions(versions, (name,)) for versions, name in SIGNATURES),
     ),
 )

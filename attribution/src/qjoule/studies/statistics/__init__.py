@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of a study: pure functions on tables of runs (see docs/statistics.md)."""
+"""Statistics of a study: pure functions on tables of runs (see qjoule/studies/README.md)."""
