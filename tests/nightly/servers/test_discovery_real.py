@@ -20,9 +20,7 @@ from qjoule.servers.probe_site import SINGLE_STEPPED
 from qjoule.servers.types import Server
 from servers.certificates import self_signed
 from servers.mariadb import mariadb_server
-from servers.mysql import mysql_server
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer
 from servers.toy_elf import MARIADB_10_11, toy_server
 from servers.uprobe import open_uprobe
 
@@ -76,20 +74,6 @@ def test_mariadb(mariadb: DatabaseServer) -> None:
     assert roles(planned(mariadb, Rung.SYMBOL)) == commands + names
 
 
-def test_redis(redis: DatabaseServer) -> None:
-    server = found(redis)
-    assert server.flavour == "redis"
-    with redis.connect() as client:
-        assert server.version == client.info("server")["redis_version"]
-    assert server.ports == (redis.port,)
-    assert server.sockets == (str(redis.socket),)
-    assert server.thread_pool.value is False
-    plan = planned(redis)
-    assert plan.choice.rung is Rung.SOCKET
-    assert plan.choice.exact is (server.encryption.value is False), plan.choice
-    assert plan.probes == ()
-
-
 def test_mariadb_with_a_pool(mariadb_pool: DatabaseServer) -> None:
     plan = planned(mariadb_pool)
     assert plan.choice.rung is Rung.SYMBOL
@@ -115,15 +99,6 @@ def test_mysql(mysql80: DatabaseServer) -> None:
     assert "TLS is on by default" in plan.choice.why
     names = ["mysql-client", "mysql-log-logger-first", "mysql-database", "mysql-database-end"]
     assert roles(plan) == ["mysql-begin-thd-first", *names]
-
-
-def test_mysql_without_tls_agrees_with_the_server() -> None:
-    try:
-        with mysql_server("--skip-ssl") as server:
-            assert asked(server, "SELECT @@have_ssl") == "DISABLED"
-            assert planned(server).choice.rung is Rung.SOCKET
-    except Unavailable as reason:
-        pytest.skip(str(reason))
 
 
 def test_postgres_with_its_children(postgres: DatabaseServer) -> None:
@@ -241,18 +216,3 @@ def test_a_server_in_another_mount_namespace(tmp_path: Path) -> None:
         assert os.stat(server.exe_path).st_ino == server.exe_id[1]  # noqa: PTH116
         assert server.thread_pool.value is True
         assert server.thread_pool.source.endswith(conf)
-
-
-def test_postgres_survives_a_scan_while_backends_come_and_go(postgres: DatabaseServer) -> None:
-    for _ in range(10):
-        with postgres.connect():
-            server = found(postgres)
-        assert server.tgids[0] == postgres.pid
-
-
-def test_a_second_cluster_is_a_second_server(postgres: DatabaseServer) -> None:
-    with postgres_server() as other:
-        first, second = found(postgres), found(other)
-        assert first.id != second.id
-        assert not set(first.tgids) & set(second.tgids)
-        assert first.exe_id == second.exe_id

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from servers.process import DatabaseServer
-from tracing import redis_story as day
 from tracing.recording import qjoule
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -49,16 +48,3 @@ def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
     assert seen["requests"] > 0
     assert seen["rungs"] == ["socket"]
     assert seen["proven_exact"] is (found["traffic"]["alarm"] == "")
-
-
-def test_a_silent_server_proves_nothing(redis: DatabaseServer) -> None:
-    found = _asked("--traffic", "0.2")
-    assert found["traffic"]["problem"] == ""
-    assert _of(found, redis)["traffic"]["proven_exact"] is False
-
-
-def test_it_can_be_left_out(redis: DatabaseServer) -> None:
-    day.benchmark(redis, "-n", "10", "get", "x:1")
-    found = _asked("--traffic", "0")
-    assert "traffic" not in found
-    assert "traffic" not in _of(found, redis)

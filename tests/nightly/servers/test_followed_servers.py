@@ -108,24 +108,6 @@ def test_an_upgrade_in_place_is_followed(program: Path, tmp_path: Path, ending: 
     assert server.name == f"redis:{first.port}"
 
 
-def test_a_server_is_followed_twice(program: Path, tmp_path: Path, ending: ExitStack) -> None:
-    trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as first:
-        ending.enter_context(recorded(trace, first.pid))
-    for number in range(2):
-        upgrade(program)
-        with serving(program, tmp_path / f"b{number}") as server:
-            deadline = time.monotonic() + FOLLOWED_S
-            while (trace / "meta.json").read_text().count('"followed"') <= number:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            work(server, f"round{'ab'[number]}")
-            if number:
-                ending.close()
-    counts = Run(trace).executions()
-    assert (counts["SET rounda:?"], counts["SET roundb:?"]) == (COMMANDS, COMMANDS)
-
-
 def test_top_follows(program: Path, tmp_path: Path) -> None:
     with serving(program, tmp_path / "a") as first:
         top = Top("--energy", "none", "--pid", str(first.pid))
@@ -221,24 +203,6 @@ def test_a_server_in_another_root_with_other_libraries(
         ending.close()
     counts = Run(trace).executions()
     assert (counts["SET before:?"], counts["SET after:?"]) == (COMMANDS, COMMANDS)
-
-
-def test_a_server_that_moves_into_another_root(
-    program: Path, root: Path, tmp_path: Path, ending: ExitStack
-) -> None:
-    """As after `docker restart`: another root and device, the same port and user."""
-    trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as first:
-        ending.enter_context(recorded(trace, first.pid))
-        port = first.port
-    with in_root(root, port):
-        until_followed(trace, "the server in its new root")
-        client = connected(port)
-        for number in range(COMMANDS):
-            client.set(f"after:{number}", number)
-        client.close()
-        ending.close()
-    assert Run(trace).executions()["SET after:?"] == COMMANDS
 
 
 # ---- the symbol rung -----------------------------------------------------------------------------

@@ -134,18 +134,6 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
     assert 0.6 * time_share < energy_share < 1
 
 
-def test_cpu_time_stays_with_the_name_that_a_thread_bore(tmp_path: Path) -> None:
-    trace = tmp_path / "t"
-    with unknown() as server, recording(trace, "--pid", str(server.pid)):
-        for line in ("work 0 300", "name 0 compactor", "work 0 600", "name 0 worker-0"):
-            server.ask(line)
-        server.ask("work 0 100")
-        label = server.label
-    roles = role_s(trace, label)
-    assert roles["worker-?"] == pytest.approx(0.4, rel=0.25)
-    assert roles["compactor"] == pytest.approx(0.6, rel=0.25)
-
-
 def test_children_are_its_own_as_long_as_they_run_its_executable(tmp_path: Path) -> None:
     trace = tmp_path / "t"
     with unknown() as server:

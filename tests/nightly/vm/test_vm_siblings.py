@@ -51,7 +51,7 @@ def test_the_live_views_overlap_is_that_of_the_segments(
     """CPU time agrees within 2 % and 10 ms, and the part with a busy sibling within 10 %.
 
     An emulated CPU stalls for milliseconds between reading the time and reading its sibling's
-    clock. tests/nightly/live/test_overlap_live tests the precision on a real machine.
+    clock.
     """
     one = load(amd64, name)
     sums = live.records(Block.AGGREGATE)
