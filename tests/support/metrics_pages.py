@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +18,7 @@ from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, tex
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.source import StreamSource
-from qjoule.metrics.families import EDGES_S
+from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server
 
@@ -48,6 +49,40 @@ def exact(page: bytes, name: str) -> dict[str, Fraction]:
             labels, _, value = line.removeprefix(name).rpartition(" ")
             found[labels] = Fraction(value)
     return found
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and values of a protobuf message's fields; nested messages are bytes.
+
+    https://protobuf.dev/programming-guides/encoding
+    """
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        elif key & 7 == 1:
+            yield key >> 3, struct.unpack_from("<d", message, at)[0]
+            at += 8
+        else:
+            size = varint()
+            yield key >> 3, message[at : at + size]
+            at += size
+
+
+def field(message: bytes, number: int) -> list[Any]:
+    """All values of a message's field."""
+    return [value for its, value in fields(message) if its == number]
 
 
 def total(found: Mapping[Key, float], name: str, **labels: str) -> float:
@@ -99,6 +134,14 @@ def source(windows: Sequence[bytes], shapes: Iterable[int]) -> StreamSource:
     return StreamSource(stream, fake_tracer.fingerprint, META, groups=(PER_SERVER,))
 
 
+def snapshots(windows: int = 30, shapes: int = 3) -> list[Snapshot]:
+    """Of half a second each; in each window, shape n is called n times."""
+    rows = [query(shape, 1000, calls=shape) for shape in range(1, shapes + 1)]
+    pieces = [window(n, rows, (n + 1) * 1000, n + 1) for n in range(windows)]
+    live = source(pieces, range(1, shapes + 1))
+    return list(live.snapshots(Controls(0.5, totals=False)))
+
+
 def is_monotone(before: Mapping[Key, float], after: Mapping[Key, float]) -> bool:
     """Whether no counter that is on both pages fell. Those of processes begin with each process."""
     endings = ("_total", "_bucket", "_count", "_sum")
@@ -108,6 +151,3 @@ def is_monotone(before: Mapping[Key, float], after: Mapping[Key, float]) -> bool
         for key, value in before.items()
         if key in after and key[0].endswith(endings) and not key[0].startswith(of_processes)
     )
-
-
-assert EDGES_S[0] == "1.6e-05"

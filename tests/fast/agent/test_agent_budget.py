@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The budget's controller over simulated loads: it holds the budget, recovers, and hardly flaps."""
+"""The cost of tracing is measured as shares of the machine, and held within its budget."""
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.agent.budget import HOLD_S, LEVELS, MOST_HOLD_S, Controller, Shed
+from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, Ran
+from qjoule.errors import QjouleError
+from qjoule.metrics.families import Family
 
 LIMIT = 0.01
 DAY_S = 86_400.0
@@ -20,12 +27,13 @@ START_S = 5.0
 RATIOS = st.tuples(*[st.floats(0.1, 1.0)] * (len(LEVELS) - 1))
 
 
-class Run:
+class SimulatedAgent:
     """Days of an agent whose measurements have an error of some percent."""
 
     def __init__(
         self, full: Callable[[float], float], ratios: tuple[float, ...], days: float, seed: int
     ) -> None:
+        """`full`: the share of the CPU that level 0 costs, by seconds since the beginning."""
         self.times: list[float] = []
         self.levels: list[int] = []
         self.shares: list[float] = []
@@ -37,33 +45,31 @@ class Run:
             share = full(wall_s - begin_s)
             for ratio in ratios[: controller.shed.level]:
                 share *= ratio
-            found = controller.take(share * chance.uniform(0.95, 1.05), wall_s)
+            change = controller.take(share * chance.uniform(0.95, 1.05), wall_s)
             self.times.append(wall_s - begin_s)
             self.levels.append(controller.shed.level)
             self.shares.append(share)
-            if found is not None:
-                assert abs(found.level - controller.shed.level) == 1 and found.valid()
-                controller = Controller(LIMIT, found)
+            if change is not None:
+                assert abs(change.level - controller.shed.level) == 1 and change.valid()
+                controller = Controller(LIMIT, change)
                 wall_s += START_S
 
     @property
     def changes(self) -> int:
-        return sum(a != b for a, b in zip(self.levels, self.levels[1:], strict=False))
-
-
-def at_most(ratios: tuple[float, ...], share: float) -> float:
-    """The cost at the last level."""
-    for ratio in ratios:
-        share *= ratio
-    return share
+        return sum(a != b for a, b in pairwise(self.levels))
 
 
 @given(st.floats(0.0, 0.05), RATIOS, st.integers(0, 2**32))
-def test_a_steady_load(load: float, ratios: tuple[float, ...], seed: int) -> None:
-    run = Run(lambda _: load, ratios, 3, seed)
+def test_a_steady_load_stays_within_the_budget(
+    load: float, ratios: tuple[float, ...], seed: int
+) -> None:
+    run = SimulatedAgent(lambda _: load, ratios, 3, seed)
     # Shedding, and recoveries that were taken back, each twice as long after the last.
     assert run.changes <= len(LEVELS) - 1 + 10
-    if at_most(ratios, load) <= 0.94 * LIMIT:
+    at_last_level = load
+    for ratio in ratios:
+        at_last_level *= ratio
+    if at_last_level <= 0.94 * LIMIT:
         assert fmean(run.shares) <= 1.03 * LIMIT
     else:
         half = len(run.levels) // 2
@@ -74,14 +80,13 @@ def test_a_steady_load(load: float, ratios: tuple[float, ...], seed: int) -> Non
 
 @given(st.floats(0.012, 0.05), RATIOS, st.integers(0, 2**32))
 def test_it_recovers_when_the_load_falls(load: float, ratios: tuple[float, ...], seed: int) -> None:
-    run = Run(lambda s: load if s < DAY_S else 0.0005, ratios, 4, seed)
+    run = SimulatedAgent(lambda s: load if s < DAY_S else 0.0005, ratios, 4, seed)
     assert any(run.levels), "it was left out first"
     assert run.levels[-1] == 0
     # At the latest once every hold, the longest one included, has passed.
-    back = next(
-        s for s, level in zip(run.times, run.levels, strict=True) if s > DAY_S and not level
-    )
-    assert back <= DAY_S + MOST_HOLD_S + len(LEVELS) * HOLD_S
+    steps = zip(run.times, run.levels, strict=True)
+    back_s = next(s for s, level in steps if s > DAY_S and not level)
+    assert back_s <= DAY_S + MOST_HOLD_S + len(LEVELS) * HOLD_S
 
 
 @given(
@@ -90,16 +95,18 @@ def test_it_recovers_when_the_load_falls(load: float, ratios: tuple[float, ...],
 def test_loads_that_come_and_go_do_not_make_it_flap(
     low: float, more: float, period_s: float, ratios: tuple[float, ...], seed: int
 ) -> None:
-    run = Run(lambda s: low + more * (s % period_s < period_s / 2), ratios, 3, seed)
+    run = SimulatedAgent(lambda s: low + more * (s % period_s < period_s / 2), ratios, 3, seed)
     assert run.changes <= 3 * 24, "not more than about once per hour"
 
 
-def test_a_clock_that_was_set_back_and_what_a_file_may_say() -> None:
-    controller = Controller(LIMIT, Shed(level=1, since_s=2e9))
-    found = None
-    for step in range(200):
-        found = found or controller.take(0.001, 1.9e9 + 30.0 * step)
-    assert found is not None and found.level == 0
+def test_it_recovers_after_the_clock_was_set_back_and_at_no_cost() -> None:
+    for share, since_s in ((0.001, 2e9), (0.0, 0.0), (1e-12, 0.0)):
+        controller = Controller(LIMIT, Shed(level=1, since_s=since_s))
+        changes = [controller.take(share, 1.9e9 + 30.0 * step) for step in range(200)]
+        assert next(change.level for change in changes if change) == 0
+
+
+def test_levels_that_a_damaged_file_holds_are_invalid() -> None:
     assert Shed().valid()
     for wrong in (
         Shed(level=len(LEVELS)),
@@ -113,7 +120,100 @@ def test_a_clock_that_was_set_back_and_what_a_file_may_say() -> None:
         assert not wrong.valid()
 
 
-@pytest.mark.parametrize("share", [0.0, 1e-12])
-def test_without_any_cost(share: float) -> None:
-    controller = Controller(LIMIT, Shed(level=len(LEVELS) - 1))
-    assert [controller.take(share, 1.8e9 + 60 * n) for n in range(100)].count(None) < 100
+CPUS, QUERIES_PER_S = 4, 10_000
+
+
+class Kernel:
+    """A clock, and programs that run for each query: 0.2 us in a uprobe, 1 us in another."""
+
+    def __init__(self, uprobes: bool = True, error: Exception | None = None) -> None:
+        self.now_s, self.queries, self.uprobes, self.error = 100.0, 0.0, uprobes, error
+        self.open: list[int] = []
+        self.asked = 0
+
+    def ask(self) -> tuple[Ran, int]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        n = int(self.queries)
+        ran = Ran(n, 1200 * n) if self.uprobes else Ran(0, 1000 * n)
+        self.open.append(os.open("/dev/null", os.O_RDONLY))
+        return ran, self.open[-1]
+
+    def closed(self) -> bool:
+        return not any(Path(f"/proc/self/fd/{fd}").exists() for fd in self.open)
+
+
+def meter_of(kernel: Kernel, said: list[str], trap_ns: float = 0.0) -> CostMeter:
+    processes = {"engine": os.getpid(), "gone": 2**22 + 1}
+    return CostMeter(processes, kernel.ask, trap_ns, said.append, CPUS, clock=lambda: kernel.now_s)
+
+
+def measured(kernel: Kernel, meter: CostMeter, seconds: float) -> list[Cost]:
+    costs = []
+    for _ in range(int(seconds / 0.2)):
+        kernel.now_s += 0.2
+        kernel.queries += 0.2 * QUERIES_PER_S
+        if (cost := meter.tick()) is not None:
+            costs.append(cost)
+    return costs
+
+
+def by_part(families: Sequence[Family], name: str) -> dict[str, float]:
+    samples: Any = next((one.samples for one in families if one.name == name), ())
+    return {sample.labels[0][1]: float(sample.value) for sample in samples}
+
+
+def test_programs_and_traps_are_shares_of_all_cpus() -> None:
+    kernel, said = Kernel(), list[str]()
+    meter = meter_of(kernel, said, trap_ns=3000.0)
+    assert meter.cost is None and not by_part(list(meter.families()), "qjoule_budget_used_ratio")
+    costs = measured(kernel, meter, 600)
+    assert 600 / 45 - 1 <= len(costs) <= 600 / 15 + 1
+    for cost in costs:
+        assert cost.programs == pytest.approx(1.2e-6 * QUERIES_PER_S / CPUS, rel=1e-3)
+        assert cost.traps == pytest.approx(3e-6 * QUERIES_PER_S / CPUS, rel=1e-3)
+        parts = cost.processes + (cost.programs or 0.0) + (cost.traps or 0.0)
+        assert cost.known == pytest.approx(parts)
+    families = list(meter.families())
+    hooks = by_part(families, "qjoule_hook_cpu_seconds")
+    assert hooks["traps"] / hooks["programs"] == pytest.approx(2.5)
+    # Extrapolated to all of the time but the last, unfinished stretch.
+    assert 600 - 50 <= hooks["programs"] / (1.2e-6 * QUERIES_PER_S) <= 600
+    assert set(by_part(families, "qjoule_budget_used_ratio")) == {"processes", "programs", "traps"}
+    meter.close()
+    assert kernel.closed() and not said
+
+
+def test_the_kernel_keeps_accounts_only_during_samples() -> None:
+    kernel = Kernel()
+    meter = meter_of(kernel, [])
+    accounted_s = 0.0
+    for _ in range(3000):
+        measured(kernel, meter, 0.2)
+        if kernel.closed():
+            kernel.open.clear()
+        else:
+            accounted_s += 0.2
+    assert 0 < accounted_s / 600 <= (SAMPLE_S + 0.4) / 15
+
+
+def test_traps_of_unknown_cost_are_no_zero() -> None:
+    kernel, said = Kernel(), list[str]()
+    meter = meter_of(kernel, said)
+    assert {cost.traps for cost in measured(kernel, meter, 120)} == {None}
+    assert len(said) == 1 and "budget.trap_ns" in said[0] and "uprobes ran 10000" in said[0]
+    assert "traps" not in by_part(list(meter.families()), "qjoule_budget_used_ratio")
+    without = Kernel(uprobes=False)
+    assert {cost.traps for cost in measured(without, meter_of(without, said), 60)} == {0.0}
+    assert len(said) == 1
+
+
+def test_without_accounts_the_cost_of_hooks_is_unknown() -> None:
+    kernel, said = Kernel(error=QjouleError("not permitted")), list[str]()
+    meter = meter_of(kernel, said)
+    costs = measured(kernel, meter, 200)
+    assert costs and {(cost.programs, cost.traps) for cost in costs} == {(None, None)}
+    assert kernel.asked == 1 and said == ["what hooks cost the servers is unknown: not permitted"]
+    assert not by_part(list(meter.families()), "qjoule_hook_cpu_seconds")
+    assert set(by_part(list(meter.families()), "qjoule_budget_used_ratio")) == {"processes"}

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 import pytest
 
-from metrics_pages import query, samples, source, total, window
+from metrics_pages import field, fields, samples, snapshots, total
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.collected import label_name, of_counters
 from qjoule.metrics.counters import Counters, Limits
@@ -20,21 +18,8 @@ from qjoule.metrics.families import EDGES, EDGES_S, Family, Sample
 from qjoule.metrics.interval import Interval, interval_of, safe
 from qjoule.metrics.protobuf import PROTOBUF
 from qjoule.shapes.other_id import OtherId
-from qjoule.snapshots import Controls
 
-HOSTILE = (
-    'a"b',
-    "a\nb",
-    "a\\nb",
-    "a\0b",
-    "x" * 10_000,
-    "\u202eabc",
-    "\\",
-    '"',
-    "{}",
-    "é\ud800",
-    "#",
-)
+HOSTILE = ('a"b', "a\nb", "a\\nb", "a\0b", "x" * 10_000, "\u202eabc", "\\", "{}", "é\ud800", "#")
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -50,8 +35,8 @@ def test_any_value_of_a_label_can_be_read_again(value: str, openmetrics: bool) -
 @pytest.mark.parametrize("value", ['a"b', "a\nb", "a\\nb", "\\", "a\\"])
 def test_values_that_are_not_made_safe_are_escaped(value: str) -> None:
     family = Family("qjoule_test", "gauge", "", samples=[Sample((("a", value),), "1")])
-    (found,) = samples(page([family], openmetrics=True), openmetrics=True)
-    assert dict(found[1]) == {"a": value}
+    ((_, labels),) = samples(page([family], openmetrics=True), openmetrics=True)
+    assert dict(labels) == {"a": value}
 
 
 def test_the_format_is_the_one_that_is_preferred() -> None:
@@ -65,165 +50,108 @@ def test_the_format_is_the_one_that_is_preferred() -> None:
     assert wanted("application/openmetrics-text;q=rubbish") == TEXT
 
 
-def fields(content: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """The fields of a protobuf message (https://protobuf.dev/programming-guides/encoding)."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = content[at]
-            at, value = at + 1, value | (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    while at < len(content):
-        key = varint()
-        match key & 7:
-            case 0:
-                yield key >> 3, varint()
-            case 1:
-                yield key >> 3, struct.unpack_from("<d", content, at)[0]
-                at += 8
-            case _:
-                size = varint()
-                yield key >> 3, content[at : at + size]
-                at += size
+def intervals() -> list[tuple[Interval, float]]:
+    return [(interval_of(one.interval), one.elapsed_s) for one in snapshots(20)]
 
 
-def of(content: bytes, field: int) -> list[Any]:
-    return [value for number, value in fields(content) if number == field]
-
-
-def test_native_histograms_have_every_call() -> None:
-    families = list(of_counters(counted(Limits(), intervals(20))))
-    text = samples(page(families, openmetrics=False))
-    # Each message is preceded by its length, as a field is.
-    delimited = b"".join(b"\x0a" + one for one in _split(content(families, PROTOBUF)))
-    found = {of(one, 1)[0].decode(): one for one in of(delimited, 1)}
-    assert {"qjoule_node_joules_total", "qjoule_query_info"} <= found.keys()
-    calls = 0
-    for metric in of(found["qjoule_query_latency_seconds"], 4):
-        (histogram,) = of(metric, 7)
-        deltas = [
-            value >> 1 if value % 2 == 0 else -(value + 1 >> 1) for value in of(histogram, 13)
-        ]
-        counts = list(accumulate(deltas))
-        (count,) = of(histogram, 1)
-        assert sum(counts) == count and of(histogram, 5) == [0]
-        if count:
-            (span,) = of(histogram, 12)
-            # Bucket 20 begins at 1024 us, near 2**-10 s: the bucket that ends at 2**-9 s.
-            assert of(span, 1) == [2 * 9 - 1] and of(span, 2) == [1]
-        calls += count
-    assert calls == total(text, "qjoule_query_latency_seconds_count") == 120
-    joules = of(found["qjoule_node_joules_total"], 4)
-    values = sorted(of(of(one, 3)[0], 1)[0] for one in joules)
-    assert values == sorted(
-        v for (name, _), v in text.items() if name == "qjoule_node_joules_total"
-    )
-
-
-def _split(content: bytes) -> Iterator[bytes]:
-    """The messages of a page with their lengths."""
-    at = 0
-    while at < len(content):
-        size, shift, begin = 0, 0, at
-        while True:
-            byte = content[at]
-            at, size, shift = at + 1, size | (byte & 0x7F) << shift, shift + 7
-            if byte < 0x80:
-                break
-        at += size
-        yield content[begin:at]
-
-
-def intervals(windows: int, shapes: int = 3) -> list[tuple[Interval, float]]:
-    rows = [query(shape, 1000, calls=shape) for shape in range(1, shapes + 1)]
-    pieces = [window(n, rows, (n + 1) * 1000) for n in range(windows)]
-    found = source(pieces, range(1, shapes + 1)).snapshots(Controls(0.5, totals=False))
-    return [(interval_of(one.interval), one.elapsed_s) for one in found]
-
-
-def counted(limits: Limits, found: list[tuple[Interval, float]]) -> Counters:
+def counted(limits: Limits = Limits()) -> Counters:  # noqa: B008 (it cannot change)
     counters = Counters(limits, 1e9)
-    for one, now_s in found:
-        counters.take(one, now_s, 1e9 + now_s)
+    for interval, now_s in intervals():
+        counters.take(interval, now_s, 1e9 + now_s)
     return counters
 
 
-def test_histograms_are_cumulative_and_agree_with_their_counts() -> None:
-    found = samples(page(of_counters(counted(Limits(), intervals(20))), openmetrics=False))
-    name = "qjoule_query_latency_seconds"
-    buckets = sorted(
-        (float(dict(labels)["le"]), value)
-        for (of, labels), value in found.items()
-        if of == f"{name}_bucket" and dict(labels).get("fingerprint", "") != "other"
+def delimited(messages: bytes) -> Iterator[bytes]:
+    """The messages of a page, each of which follows its length."""
+    while messages:
+        _, message = next(fields(b"\x0a" + messages))
+        yield message
+        length = max(1, -(-len(message).bit_length() // 7))
+        messages = messages[length + len(message) :]
+
+
+def test_native_histograms_have_every_call() -> None:
+    families = list(of_counters(counted()))
+    text = samples(page(families, openmetrics=False))
+    messages = {field(one, 1)[0].decode(): one for one in delimited(content(families, PROTOBUF))}
+    assert {"qjoule_node_joules_total", "qjoule_query_info"} <= messages.keys()
+    calls = 0
+    for metric in field(messages["qjoule_query_latency_seconds"], 4):
+        (histogram,) = field(metric, 7)
+        zigzag = field(histogram, 13)
+        deltas = [one >> 1 if one % 2 == 0 else -(one + 1 >> 1) for one in zigzag]
+        (count,) = field(histogram, 1)
+        assert sum(accumulate(deltas)) == count and field(histogram, 5) == [0]
+        if count:
+            (span,) = field(histogram, 12)
+            # Bucket 20 begins at 1024 us, near 2**-10 s: the bucket that ends at 2**-9 s.
+            assert field(span, 1) == [2 * 9 - 1] and field(span, 2) == [1]
+        calls += count
+    assert calls == total(text, "qjoule_query_latency_seconds_count") == 120
+    joules = field(messages["qjoule_node_joules_total"], 4)
+    assert sorted(field(field(one, 3)[0], 1)[0] for one in joules) == sorted(
+        value for (name, _), value in text.items() if name == "qjoule_node_joules_total"
     )
+
+
+def test_histograms_are_cumulative_and_agree_with_their_counts() -> None:
+    metrics = samples(page(of_counters(counted()), openmetrics=False))
+    name = "qjoule_query_latency_seconds"
+    buckets = [
+        (float(dict(labels)["le"]), value)
+        for (of, labels), value in metrics.items()
+        if of == f"{name}_bucket" and dict(labels).get("fingerprint", "") != "other"
+    ]
     # Bucket 20 begins at 1024 us.
-    assert all(value == 0 for edge, value in buckets if edge <= 1024e-6)
-    assert all(value > 0 for edge, value in buckets if edge > 1024e-6)
-    calls = total(found, "qjoule_query_calls_total")
-    assert total(found, f"{name}_count") == calls == 20 * (1 + 2 + 3)
-    assert total(found, f"{name}_bucket", le="+Inf") == calls
-    assert total(found, f"{name}_sum") == pytest.approx(calls * 1.2e-3)
-
-
-def test_edges_are_edges_of_the_kernels_buckets() -> None:
+    assert all((value > 0) == (edge > 1024e-6) for edge, value in buckets)
+    calls = total(metrics, "qjoule_query_calls_total")
+    assert total(metrics, f"{name}_count") == calls == 20 * (1 + 2 + 3)
+    assert total(metrics, f"{name}_bucket", le="+Inf") == calls
+    assert total(metrics, f"{name}_sum") == pytest.approx(calls * 1.2e-3)
     assert max(EDGES) < LATENCY_BUCKETS
     assert [float(edge) for edge in EDGES_S] == [1e-6 * 2 ** (at / 2) for at in EDGES]
 
 
 def test_ten_thousand_random_shapes_add_no_series() -> None:
-    regular = counted(Limits(), intervals(20))
-    before = len(samples(page(of_counters(regular), openmetrics=False)))
-    one, now_s = intervals(20)[-1]
-    shape, random = next((s, q) for s, q in one.queries.items() if q.named)
+    counters = counted()
+    before = len(samples(page(of_counters(counters), openmetrics=False)))
+    interval, now_s = intervals()[-1]
+    shape, query = next((s, q) for s, q in interval.queries.items() if q.named)
     for step in range(100):
         flood = {
-            shape._replace(fingerprint=f"{step:08x}{n:08x}"): replace(random) for n in range(100)
+            shape._replace(fingerprint=f"{step:08x}{n:08x}"): replace(query) for n in range(100)
         }
-        regular.take(replace(one, queries={**one.queries, **flood}), now_s + step, 2e9)
-    found = samples(page(of_counters(regular), openmetrics=False))
-    assert len(found) <= before + 1, "only the counter of what was folded is new"
-    assert total(found, "qjoule_folded_shapes_total") >= 10_000
+        counters.take(replace(interval, queries={**interval.queries, **flood}), now_s + step, 2e9)
+    metrics = samples(page(of_counters(counters), openmetrics=False))
+    assert len(metrics) <= before + 1, "only the counter of what was folded is new"
+    assert total(metrics, "qjoule_folded_shapes_total") >= 10_000
 
 
-def test_what_leaves_is_kept_in_the_sum() -> None:
-    found = intervals(20)
-    counters = counted(Limits(1, 1.0), found)
-    one, now_s = found[-1]
+def test_sums_of_series_that_leave_are_kept() -> None:
+    counters = counted(Limits(1, 1.0))
+    interval, now_s = intervals()[-1]
     shape = next(s for s in counters.queries if s.fingerprint != "other")
     whole = sum(series.amounts.calls for series in counters.queries.values())
     calls = counters.queries[shape].amounts.calls
-    others = {s: q for s, q in one.queries.items() if s != shape}
+    others = {s: q for s, q in interval.queries.items() if s != shape}
     more = sum(q.amounts.calls for q in others.values())
     for step in (10, 20):
-        counters.take(replace(one, queries=others), now_s + step, 2e9)
-    retired = shape._replace(fingerprint="retired")
+        counters.take(replace(interval, queries=others), now_s + step, 2e9)
     assert shape not in counters.queries
-    assert counters.queries[retired].amounts.calls == calls
+    assert counters.queries[shape._replace(fingerprint="retired")].amounts.calls == calls
     assert sum(s.amounts.calls for s in counters.queries.values()) == whole + 2 * more
 
 
 def test_ids_of_other_tools_are_labels_of_the_info_alone() -> None:
-    found = intervals(20)
-    counters = counted(Limits(), found)
+    counters = counted()
     shape = next(s for s in counters.queries if s.fingerprint != "other")
     counters.queries[shape].ids = (
         OtherId("queryid", "-42", "pg_stat_statements"),
         OtherId("digest", None, "performance_schema", "not read"),
     )
-    page_found = samples(page(of_counters(counters), openmetrics=False))
-    with_ids = [key for key in page_found if "queryid" in dict(key[1])]
-    assert [(name, dict(labels)["queryid"]) for name, labels in with_ids] == [
-        ("qjoule_query_info", "-42")
-    ]
-    assert not any("digest" in dict(labels) for _, labels in page_found)
-
-
-def test_a_tools_name_cannot_take_a_label_of_ours() -> None:
+    metrics = samples(page(of_counters(counters), openmetrics=False))
+    ids = [(name, dict(labels).get("queryid")) for name, labels in metrics]
+    assert [one for one in ids if one[1]] == [("qjoule_query_info", "-42")]
+    assert not any("digest" in dict(labels) for _, labels in metrics)
     assert label_name("Query ID") == "query_id"
-    assert label_name("server") == "id"
+    assert label_name("server") == "id", "it cannot take a label of ours"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of the metrics: at every scrape the owners have the node's joules, and no counter falls."""
+"""Laws of the metrics: owners have the node's joules, no counter falls, and series are bounded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from metrics_pages import exact, is_monotone, query, samples, source, window
 from qjoule.contract import OwnerKind
+from qjoule.metrics.admission import MAX_CANDIDATES, Admission
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import page
@@ -68,13 +69,13 @@ def test_every_page_adds_up_and_no_counter_falls(
         node, owners = exact(content, "qjoule_node_joules_total"), _owners(content)
         assert {_domain(labels): joules for labels, joules in node.items()} == owners
         by_kind = exact(content, "qjoule_owner_joules_total")
-        of_queries = [
+        queries_j = sum(
             joules
             for labels, joules in by_kind.items()
             if 'kind="queries"' in labels and 'domain="package"' in labels
-        ]
-        assert sum(exact(content, "qjoule_query_joules_total").values()) == sum(of_queries)
-        assert sum(exact(content, "qjoule_tag_joules_total").values()) == sum(of_queries)
+        )
+        for name in ("qjoule_query_joules_total", "qjoule_tag_joules_total"):
+            assert sum(exact(content, name).values()) == queries_j
         found = samples(content)
         assert is_monotone(before, found)
         per_server = shapes + 2  # other, retired
@@ -111,3 +112,56 @@ def test_negatives_are_taken_from_the_others(values: list[int]) -> None:
     found = without_negatives(values)
     assert min(found, default=0) >= 0
     assert sum(found) == max(sum(values), 0)
+
+
+def settled(limit: int = 3, lifetime_s: float = 100.0) -> Admission[str]:
+    """Members a, b and c, last seen at 10 s."""
+    admission: Admission[str] = Admission(limit, lifetime_s)
+    for now_s in (0.0, 10.0):
+        assert admission.admit({"a": 3, "b": 2, "c": 1}, now_s) == []
+    return admission
+
+
+def test_keys_are_admitted_when_they_are_seen_again_those_of_most_weight_first() -> None:
+    admission: Admission[str] = Admission(2, 100.0)
+    admission.admit({"a": 1, "b": 3, "c": 2}, 0.0)
+    assert not len(admission)
+    admission.admit({"a": 1, "b": 3, "c": 2}, 10.0)
+    assert [key in admission for key in "abc"] == [False, True, True]
+
+
+def test_members_stay_while_they_are_seen_whatever_comes() -> None:
+    admission = settled()
+    for step in range(2, 50):
+        assert admission.admit({"a": 1, "b": 1, "c": 1, "d": 10**9}, step * 10.0) == []
+    assert "d" not in admission
+
+
+def test_a_member_unseen_for_a_lifetime_gives_way_to_one_that_needs_its_place() -> None:
+    admission = settled()
+    admission.admit({"a": 1, "b": 1, "d": 1}, 60.0)
+    assert admission.admit({"a": 1, "b": 1, "d": 1}, 100.0) == [], "c was seen 90 s ago"
+    assert admission.admit({"a": 1, "b": 1, "d": 1}, 120.0) == ["c"]
+    assert "d" in admission and "c" not in admission
+
+
+def test_without_need_nobody_leaves() -> None:
+    admission = settled(limit=4)
+    assert admission.admit({"a": 1}, 10_000.0) == []
+    assert "b" in admission
+
+
+def test_ten_thousand_keys_that_come_once_are_not_admitted() -> None:
+    admission = settled(limit=10)
+    for step in range(100):
+        admission.admit({f"{step}-{n}": 10**6 for n in range(100)}, 20.0 + step)
+    assert len(admission) == 3
+    assert len(admission._seen) <= MAX_CANDIDATES
+
+
+def test_a_smaller_limit_has_those_leave_that_were_seen_longest_ago() -> None:
+    admission = settled()
+    admission.admit({"c": 1}, 20.0)
+    admission.limit = 1
+    assert admission.admit({"c": 1}, 30.0) == ["a", "b"]
+    assert len(admission) == 1

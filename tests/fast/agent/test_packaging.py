@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packages say of themselves: rights, versions, pages, and what they consist of."""
+"""What packages and `qjoule agent --files` bring: rights, versions, units, dashboards and pages."""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import qjoule
-from qjoule.cli import COMMANDS
+from packaged import MONITORING, dashboards
+from qjoule.agent import files
+from qjoule.cli import COMMANDS, cli
+from qjoule.errors import QjouleError
 
-PACKAGING = Path(__file__).parents[3] / "packaging"
+PACKAGING = MONITORING.parent
 CHART = PACKAGING / "helm/qjoule"
 UNIT = (PACKAGING / "systemd/qjoule-agent.service").read_text()
+DAEMONSET = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
 #: In the image's README each has its reason.
 RIGHTS = ["BPF", "PERFMON", "SYS_PTRACE", "CHECKPOINT_RESTORE", "SETUID", "SETGID", "SETPCAP"]
+#: As `systemd-analyze security` rates services: 0 is closed, 10 is open.
+MOST_EXPOSURE = 2.5
 
 
 def _yaml(path: Path) -> Any:
@@ -34,30 +44,41 @@ def test_every_package_asks_for_the_same_rights() -> None:
     assert f"--cap-add={','.join(RIGHTS)}" in (PACKAGING / "oci/Containerfile").read_text()
 
 
-@pytest.mark.parametrize("right", RIGHTS)
-def test_every_right_has_a_reason(right: str) -> None:
-    row = rf"^\|[^|]*`{right}`[^|]*\|[^|]{{10,}}\|[^|]{{10,}}\|$"
-    assert re.search(row, (PACKAGING / "oci/README.md").read_text(), re.MULTILINE)
+def test_every_right_has_a_reason() -> None:
+    readme = (PACKAGING / "oci/README.md").read_text()
     comments = [line for line in UNIT.splitlines() if line.startswith("#   ")]
-    assert any(re.match(rf"#   .*\b{right}\b", line) for line in comments)
+    for right in RIGHTS:
+        row = rf"^\|[^|]*`{right}`[^|]*\|[^|]{{10,}}\|[^|]{{10,}}\|$"
+        assert re.search(row, readme, re.MULTILINE), right
+        assert any(re.match(rf"#   .*\b{right}\b", line) for line in comments), right
 
 
 def test_nothing_is_privileged() -> None:
     for path in [*PACKAGING.rglob("*.yaml"), PACKAGING / "oci/Containerfile"]:
         assert not re.search(r"privileged: *true|--privileged", path.read_text()), path
-    shown = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
-    daemonset = next(one for one in yaml.safe_load_all(shown) if one["kind"] == "DaemonSet")
+    daemonset = next(one for one in yaml.safe_load_all(DAEMONSET) if one["kind"] == "DaemonSet")
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     context = container["securityContext"]
     assert context["capabilities"] == {"drop": ["ALL"], "add": RIGHTS}
     assert (context["privileged"], context["allowPrivilegeEscalation"]) == (False, False)
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("name", ["qjoule-agent", "qjoule-ship"])
+def test_the_exposure_of_services_is_bounded(name: str) -> None:
+    unit = PACKAGING / f"systemd/{name}.service"
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
+    shown = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", shown)
+    assert exposure and float(exposure[1]) <= MOST_EXPOSURE
+    is_watched = {"Type=notify", "WatchdogSec=60"} <= set(unit.read_text().splitlines())
+    assert is_watched == (name == "qjoule-agent")
+
+
 def test_there_is_one_version() -> None:
     chart = _yaml(CHART / "Chart.yaml")
     assert {chart["version"], chart["appVersion"]} == {qjoule.__version__}
-    shown = (PACKAGING / "kubernetes/daemonset.yaml").read_text()
-    assert f'image: "qjoule:{qjoule.__version__}"' in shown
+    assert f'image: "qjoule:{qjoule.__version__}"' in DAEMONSET
 
 
 def test_every_command_has_a_man_page_and_every_shell_its_completion(tmp_path: Path) -> None:
@@ -70,32 +91,110 @@ def test_every_command_has_a_man_page_and_every_shell_its_completion(tmp_path: P
         assert page.startswith(f".TH QJOULE-{name.upper()} 1 ")
         for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"):
             assert f"\n.SH {section}\n" in page
-    assert {path.name for path in (tmp_path / "c").iterdir()} == {
-        *("qjoule.bash", "_qjoule", "qjoule.fish")
-    }
-    pages = {path.name: path.read_bytes() for path in (tmp_path / "man").iterdir()}
-    assert pages == {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
+    completions = {path.name for path in (tmp_path / "c").iterdir()}
+    assert completions == {"qjoule.bash", "_qjoule", "qjoule.fish"}
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / to).iterdir()}
+        for to in ("man", "again")
+    )
+    assert first == second
 
 
-def test_no_line_of_a_page_is_an_instruction_by_chance() -> None:
+def test_no_line_of_a_man_page_is_an_instruction_by_chance() -> None:
     import manual  # noqa: PLC0415 (a tool of packaging/)
 
     assert manual.escaped(".so /etc/passwd\n'x\\fB-a") == ("\\&.so /etc/passwd\n\\(aqx\\efB\\-a")
 
 
-def test_locked_versions_are_ones_that_the_project_allows() -> None:
-    """Every requirement is locked, with a checksum."""
-    import tomllib  # noqa: PLC0415
-
+def test_locked_versions_have_a_checksum_and_are_allowed_by_the_project() -> None:
     locked = {}
     for line in (PACKAGING / "locked.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name, version = re.fullmatch(
-                r"([a-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line
-            ).groups()  # type: ignore[union-attr]
-            locked[name] = version
+            match = re.fullmatch(r"([a-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line)
+            assert match, line
+            locked[match[1]] = match[2]
     project = tomllib.loads((PACKAGING.parent / "attribution/pyproject.toml").read_text())
     for requirement in project["project"]["dependencies"]:
-        name, lowest = re.match(r"([a-z]+)>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]
-        major = int(locked[name].split(".")[0])
-        assert major >= int(lowest.split(".")[0]), requirement
+        lowest = re.match(r"([a-z]+)>=([\d.]+)", requirement)
+        assert lowest, requirement
+        assert int(locked[lowest[1]].split(".")[0]) >= int(lowest[2].split(".")[0]), requirement
+
+
+@pytest.mark.parametrize(("path", "content"), list(dashboards.files()))
+def test_dashboards_are_as_their_module_generates_them(path: Path, content: str) -> None:
+    assert path.read_text() == content, "run packaging/monitoring/dashboards.py"
+
+
+@pytest.mark.parametrize("board", dashboards.DASHBOARDS, ids=lambda board: board.name)
+def test_panels_do_not_overlap(board: Any) -> None:
+    panels = dashboards.document(board)["panels"]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        columns = range(place["x"], place["x"] + place["w"])
+        rows = range(place["y"], place["y"] + place["h"])
+        cells = {(x, y) for x in columns for y in rows}
+        assert columns.stop <= 24 and not cells & taken
+        taken |= cells
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_files_are_those_of_the_tree(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["agent", "--files", str(tmp_path)])
+    assert done.exit_code == 0
+    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert {str(path) for path in written} == set(done.output.split())
+    rules = tmp_path / "prometheus/qjoule-rules.yml"
+    assert rules.read_text() == (MONITORING / "rules.yml").read_text()
+    boards = {path.name: path.read_text() for path in (tmp_path / "grafana").iterdir()}
+    assert boards == {path.name: path.read_text() for path in (MONITORING / "grafana").iterdir()}
+    assert all(json.loads(board)["panels"] for board in boards.values())
+    assert "store" in tomllib.loads((tmp_path / "qjoule/agent.toml").read_text())
+    assert all(path.stat().st_mode & 0o777 == 0o644 for path in written)
+
+
+def test_the_service_starts_this_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, command = tmp_path / "bin/python3", tmp_path / "bin/qjoule"
+    python.parent.mkdir()
+    command.touch()
+    monkeypatch.setattr(sys, "executable", str(python))
+    unit = tmp_path / "out/systemd/system/qjoule-agent.service"
+    files.write_files(tmp_path / "out")
+    assert f"exec {command} agent --config /etc/qjoule/agent.toml" in unit.read_text()
+    command.unlink()
+    files.write_files(tmp_path / "out")
+    assert unit.read_text() == UNIT
+
+
+def test_failures_to_write_files_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(QjouleError, match=r"taken.*: Not a directory"):
+        files.write_files(tmp_path / "taken")
+    monkeypatch.setattr(files, "PLACES", (tmp_path,))
+    with pytest.raises(QjouleError, match="install it again"):
+        files.write_files(tmp_path / "out")
+
+
+#: Settings only count if they are made before the libraries that they are for are loaded.
+_MULTIPLY = """
+import os, sys
+from qjoule.commands import agent
+assert "numpy" not in sys.modules and "pyarrow" not in sys.modules
+agent.keep_small()
+import numpy
+some = numpy.ones((700, 700))
+some @ some
+threads = len(os.listdir("/proc/self/task"))
+import pyarrow  # has threads of its own
+print(threads, pyarrow.default_memory_pool().backend_name)
+"""
+
+
+def test_the_engine_multiplies_with_one_thread_and_uses_the_systems_heap() -> None:
+    command = [sys.executable, "-c", _MULTIPLY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "system"]

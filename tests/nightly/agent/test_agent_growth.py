@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import fake_tracer as ft
 from qjoule.agent.config import Config, defaults
@@ -26,6 +27,8 @@ from qjoule.model.cells_of_time import BLOCK_WINDOWS
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.trace.meta import Meta, Server
+
+pytestmark = pytest.mark.beside
 
 SECOND_NS = 1_000_000_000
 SHAPES = 8
