@@ -15,13 +15,17 @@ def hidden(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def write_whole(path: Path, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+def write_whole(
+    path: Path, data: bytes | pa.Buffer, *, durable: bool = True, unfinished: Path | None = None
+) -> None:
     """Makes `path` hold `data`, and never just a part of it.
+
+    Where several processes may write the same `path`, each needs an `unfinished` name of its own.
 
     If not `durable`, the kernel starts writing it to disk, and a later `sync` of any file waits for
     the metadata of all. Each sync makes a database on the same disk wait for its own.
     """
-    unfinished = hidden(path)
+    unfinished = unfinished or hidden(path)
     try:
         with unfinished.open("wb", buffering=0) as file:
             left = memoryview(data)

@@ -3,14 +3,18 @@
 
 A reader of the destination finds each part whole or not at all. Where files can be renamed, a part
 is written under a name that begins with `.` first; object stores make an object visible at once.
-Nothing relies on a listing, which may be stale: all names are known.
+Each attempt has such a name of its own: another shipper, or an attempt that was given up, may be
+writing the same part. Nothing relies on a listing, which may be stale: all names are known.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
+from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -49,7 +53,9 @@ class Directory:
         target.parent.mkdir(parents=True, exist_ok=True)
         # A part is at most some MB, and traces consist of files of that size.
         data = content.read_bytes() if isinstance(content, Path) else content
-        write_whole(target, data)
+        write_whole(target, data, unfinished=target.with_name(_unfinished(target.name)))
+        for left in target.parent.glob(f".{escape(target.name)}.*.tmp"):
+            left.unlink(missing_ok=True)  # of a shipper that was killed, or else it tries again
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -74,14 +80,19 @@ class Remote:
             self._write(target, content)
             return
         at = PurePosixPath(target)
-        unfinished = str(at.with_name(f".{at.name}.tmp"))
+        unfinished = str(at.with_name(_unfinished(at.name)))
         self._files.makedirs(str(at.parent), exist_ok=True)
-        self._write(unfinished, content)
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
-        self._files.invalidate_cache()
-        if (there := self._files.info(unfinished)["size"]) != size:
-            raise OSError(errno.EIO, f"{there} of {size} bytes arrived")
-        self._files.mv(unfinished, target)
+        try:
+            self._write(unfinished, content)
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            self._files.invalidate_cache()
+            if (there := self._files.info(unfinished)["size"]) != size:
+                raise OSError(errno.EIO, f"{there} of {size} bytes arrived")
+            self._files.mv(unfinished, target)
+        except Exception:
+            with suppress(Exception):  # each filesystem has errors of its own
+                self._files.rm_file(unfinished)
+            raise
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -172,6 +183,10 @@ def _without_password(url: str) -> str:
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=""))
+
+
+def _unfinished(name: str) -> str:
+    return f".{name}.{secrets.token_hex(4)}.tmp"
 
 
 def _bounded(data: bytes) -> bytes:
