@@ -94,8 +94,10 @@ def _covered(shape: U64, end_ns: U64, value: F64, mine: F64) -> tuple[float, flo
     return inside / told, float(np.mean(errors)), float(np.std(errors)) / REPEATS**0.5
 
 
-@pytest.mark.parametrize("load", ["the same", "exponential", "lognormal", "two kinds"])
-@pytest.mark.parametrize("share", [1.0, 0.4])
+@pytest.mark.parametrize(
+    ("load", "share"),
+    [("the same", 0.4), ("exponential", 1.0), ("lognormal", 0.4), ("two kinds", 1.0)],
+)
 def test_estimates_are_unbiased_and_intervals_cover(load: str, share: float) -> None:
     """Of a user who sends this share of the queries of two shapes."""
     rng = np.random.default_rng(SEED)

@@ -5,25 +5,23 @@ whoever does the parts, in whichever order, and whoever dies."""
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from click.testing import CliRunner
 
 import attribute_trace
 import long_trace
+from qjoule.commands import attribute as command
 from qjoule.engine.attribute import Asked, attribute
-from qjoule.engine.blocks_held import HeldBlocks
-from qjoule.fleet import attribution
+from qjoule.errors import QjouleError
+from qjoule.fleet import attribution, cluster
 from qjoule.fleet.attribution import Order, attributed
-from qjoule.model import cells_of_time
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.meta import EnergyInfo
 from qjoule.trace.reader import Trace
@@ -54,11 +52,11 @@ class Later:
     def _do(self) -> Any:
         given = [one.result() if isinstance(one, Later) else one for one in self._given]
         given = pickle.loads(cloudpickle.dumps(given))
-        found = self._function(*given)
+        answer = self._function(*given)
         if self._workers.deadly and not self._died:
             self._died = True
             raise Died
-        return found
+        return answer
 
 
 class Fickle:
@@ -83,30 +81,17 @@ class Fickle:
         return mine
 
 
-@cache
-def _traces(directory: Path) -> dict[str, tuple[Path, str]]:
-    """Traces with the JSON of one process."""
-    measured = EnergyInfo("powercap", "measured", "a test")
-    found = {
-        "learned": long_trace.write(directory / "learned", 0),
-        "lossy": long_trace.write(directory / "lossy", 1),
-        "measured": long_trace.write(directory / "measured", 2, energy=measured),
-        "estimated": long_trace.write(
-            directory / "estimated",
-            4,
-            energy=replace(measured, source="estimated", grade="estimated"),
-        ),
-        "small": attribute_trace.write(directory / "small"),
-    }
-    return {name: (path, to_json(attribute(Trace(path)))) for name, path in found.items()}
-
-
-NAMES = ("learned", "lossy", "measured", "estimated", "small")
-
-
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
-    return _traces(tmp_path_factory.mktemp("traces"))
+def traces(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]:
+    """Traces with the JSON of one process."""
+    directory = tmp_path_factory.mktemp("traces")
+    measured = EnergyInfo("powercap", "measured", "a test")
+    paths = [
+        long_trace.write(directory / "lossy", 1, 65),
+        long_trace.write(directory / "measured", 2, 65, energy=measured),
+        attribute_trace.write(directory / "small"),
+    ]
+    return [(path, to_json(attribute(Trace(path)))) for path in paths]
 
 
 def by_dice(dice: Random) -> attribution.Partition:
@@ -117,54 +102,10 @@ def by_dice(dice: Random) -> attribution.Partition:
     return partition
 
 
-@given(st.integers(0, 2**32), st.booleans(), st.sampled_from([0.0, 0.1]))
-@settings(
-    deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_any_division_order_and_death_gives_the_same_bytes(
-    traces: dict[str, tuple[Path, str]], seed: int, deadly: bool, forgets: float
-) -> None:
-    dice = Random(seed)
-    names = dice.sample(NAMES, 2)
-    orders = [Order(Trace(traces[name][0]), Asked(), by_dice(Random(seed))) for name in names]
-    found = attributed(orders, Fickle(dice, deadly=deadly, forgets=forgets))
-    for name, (one, _) in zip(names, found, strict=True):
-        assert to_json(one) == traces[name][1], name
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_cell_apart(traces: dict[str, tuple[Path, str]], name: str) -> None:
-    path, expected = traces[name]
-    seen: list[Sequence[int]] = []
-
-    def each(cells: Sequence[int]) -> Sequence[int]:
-        seen.append(cells)
-        return cells
-
-    ((found, _),) = attributed([Order(Trace(path), Asked(), each)], Fickle(Random(1)))
-    assert to_json(found) == expected
-    if name != "small":
-        assert len(seen[0]) >= 4  # there was something to divide
-
-
-def test_large_blocks_end_early_and_wait_in_a_file(
-    traces: dict[str, tuple[Path, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cells_of_time, "BLOCK_ENTRIES", 400)
-    path, whole = traces["lossy"]
-    expected = to_json(attribute(Trace(path)))
-    assert expected != whole  # blocks are what is learned from
-    held: list[int] = []
-    size = HeldBlocks.__len__
-
-    def counted(one: HeldBlocks) -> int:
-        held.append(size(one))
-        return held[-1]
-
-    monkeypatch.setattr(HeldBlocks, "__len__", counted)
-    ((found, _),) = attributed([Order(Trace(path), Asked(), by_dice(Random(2)))], Fickle(Random(2)))
-    assert to_json(found) == expected
-    assert max(held) > 4
+def test_any_division_order_and_death_gives_the_same_bytes(traces: list[tuple[Path, str]]) -> None:
+    orders = [Order(Trace(path), Asked(), by_dice(Random(2))) for path, _ in traces]
+    answers = attributed(orders, Fickle(Random(2), deadly=True, forgets=0.1))
+    assert [to_json(answer) for answer, _ in answers] == [expected for _, expected in traces]
 
 
 def test_damage_is_told_as_one_process_tells_it(tmp_path: Path) -> None:
@@ -176,14 +117,36 @@ def test_damage_is_told_as_one_process_tells_it(tmp_path: Path) -> None:
     part.write_bytes(data)
     expected = attribute(Trace(path))
     assert not expected.trace.complete
-    ((found, _),) = attributed([Order(Trace(path), Asked(), by_dice(Random(3)))], Fickle(Random(3)))
-    assert to_json(found) == to_json(expected)
+    ((answer, _),) = attributed(
+        [Order(Trace(path), Asked(), by_dice(Random(3)))], Fickle(Random(3))
+    )
+    assert to_json(answer) == to_json(expected)
 
 
-def test_what_a_memory_learns_is_the_same(traces: dict[str, tuple[Path, str]]) -> None:
+def test_cells_that_are_learned_from_are_the_same(traces: list[tuple[Path, str]]) -> None:
     told: list[Any] = []
-    path, _ = traces["measured"]
+    path, _ = traces[1]
     attribute(Trace(path), learned=told.extend)
     ((_, cells),) = attributed([Order(Trace(path), Asked(), by_dice(Random(4)))], Fickle(Random(4)))
     assert told
     assert [pickle.dumps(one) for one in cells] == [pickle.dumps(one) for one in told]
+
+
+def test_without_dask_and_with_wrong_options_the_command_ends_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(attribute_trace.write(tmp_path / "t"))
+
+    def error(*words: str) -> str:
+        done = CliRunner().invoke(command.command, [path, *words])
+        assert isinstance(done.exception, QjouleError)
+        return str(done.exception)
+
+    assert "--workers" in error("--workers", "2")
+    assert "--scheduler" in error("--engine", "dask", "--workers", "2", "--scheduler", "x")
+    monkeypatch.setattr(cluster, "_CONNECT_S", 0.2)
+    unknown = "tcp://127.0.0.1:1"
+    words = ("--engine", "dask", "--scheduler", unknown)
+    assert error(*words) == f"no Dask scheduler answers at {unknown}"
+    monkeypatch.setitem(sys.modules, "dask", None)
+    assert "pip install 'qjoule[fleet]'" in error("--engine", "dask") == cluster.MISSING

@@ -22,24 +22,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fleet_dataset as made
+from fleet_asked import BEGIN_S, asked, totals
 from fleet_dataset import Fleet, Host
-from fleet_dying import Dying
 from qjoule.errors import UsageError
-from qjoule.fleet.asked import Engine, InProcess, Question, Reader
-from qjoule.fleet.dask_engine import DaskEngine
+from qjoule.fleet.asked import select
+from qjoule.fleet.catalog import Catalog
 from qjoule.fleet.files import dataset
 from qjoule.fleet.layout import HOUR_S
 from qjoule.fleet.questions import By, cells, groups, parse_by
 from qjoule.fleet.relations import Limits, Session
 from qjoule.fleet.schema import ERRORS
 from qjoule.fleet.times import Range
-from qjoule.fleet.top import Top, top
+from qjoule.fleet.top import Top
 from qjoule.model.interval import Z95, EnergyErrors
 
-distributed: Any = pytest.importorskip("distributed")
-dask: Any = pytest.importorskip("dask")
-
-BEGIN_S = made.begin_s()
 HOSTS = [
     Host("db1", servers=("mariadb", "redis")),
     Host("db2", grade="estimated"),
@@ -49,7 +45,6 @@ HOSTS = [
     Host("old", schema="1", hours=(0, 2)),
 ]
 FLEET = Fleet(HOSTS, shapes=3, minutes=(0, 7, 31, 59), tags=("alpha", "beta"))
-LIMITS = Limits(200, 1)
 BYS = ("shape", "host", "host,server", "grade", "release,shape", "tag:tenant", "database")
 
 
@@ -72,14 +67,6 @@ def rows(root: Path) -> list[dict[str, Any]]:
     return found
 
 
-def asked(
-    root: Path, by: str, begin_s: int, end_s: int, engine: Engine | None = None, **other: Any
-) -> Top:
-    reader = Reader(dataset(str(root)), LIMITS, engine or InProcess())
-    question = Question(parse_by(by), limit=other.get("limit"), latency=other.get("latency", False))
-    return top(reader, Range(begin_s, end_s), question)
-
-
 def sums(found: Top) -> dict[tuple[str, ...], tuple[int, int, int]]:
     return {
         (*row.keys.values(), row.grade, row.policy): (row.energy_nj, row.calls, row.cpu_ns)
@@ -96,13 +83,6 @@ def add(*parts: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
     return found
 
 
-def totals(found: Top) -> dict[tuple[str, str], tuple[int, ...]]:
-    return {
-        (one.grade, one.policy): (one.node_nj, one.calls, one.cpu_ns, one.lost_records)
-        for one in found.totals
-    }
-
-
 @settings(max_examples=5)
 @given(
     st.lists(st.integers(-60, 4 * 3600), min_size=2, max_size=4, unique=True).map(sorted),
@@ -111,31 +91,27 @@ def totals(found: Top) -> dict[tuple[str, str], tuple[int, ...]]:
 def test_any_division_of_the_time_adds_up(root: Path, cuts: list[int], by: str) -> None:
     times = [BEGIN_S + cut for cut in cuts]
     try:
-        whole = asked(root, by, times[0], times[-1])
+        whole = asked(root, by, Range(times[0], times[-1]), limit=None)
     except UsageError:  # it is within ten minutes of a past hour
         return
     pieces = []
     for begin_s, end_s in pairwise(times):
         with suppress(UsageError):
-            pieces.append(asked(root, by, begin_s, end_s))
+            pieces.append(asked(root, by, Range(begin_s, end_s), limit=None))
     assert sums(whole) == add(*map(sums, pieces))
     assert totals(whole) == add(*map(totals, pieces))
     assert all(total.unaccounted_nj == 0 for one in pieces for total in one.totals)
 
 
-@pytest.mark.parametrize("limit", [1, None])
-@pytest.mark.parametrize("by", BYS)
+@pytest.mark.parametrize(("by", "limit"), [*((by, None) for by in BYS), ("shape", 1)])
 def test_rows_and_everything_else_are_what_was_measured(
     root: Path, rows: list[dict[str, Any]], by: str, limit: int | None
 ) -> None:
-    found = asked(root, by, BEGIN_S + 5, BEGIN_S + 3 * HOUR_S, limit=limit)
+    found = asked(root, by, Range(BEGIN_S + 5, BEGIN_S + 3 * HOUR_S), limit=limit)
     measured: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
-        if (
-            row["kind"] == "node"
-            and row["name"] == made.MAIN
-            and row["minute_s"] >= found.range.begin_s
-        ):
+        of_node = (row["kind"], row["name"]) == ("node", made.MAIN)
+        if of_node and row["minute_s"] >= found.range.begin_s:
             measured[row["grade"], row["policy"]] += row["energy_nj"]
     assert {(one.grade, one.policy): one.node_nj for one in found.totals} == measured
     for total in found.totals:
@@ -151,7 +127,7 @@ def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[st
     begin_s, end_s = BEGIN_S + 600, BEGIN_S + HOUR_S - 600
     kept = [row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s]
     for by, keys in (("shape", ("fingerprint",)), ("server", ("server",)), ("grade", ("grade",))):
-        found = asked(root, by, begin_s, end_s)
+        found = asked(root, by, Range(begin_s, end_s), limit=None)
         wanted: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
         for row in kept:
             key = tuple(row[name] for name in keys)
@@ -191,9 +167,8 @@ def test_of_one_row_the_interval_is_the_models(root: Path) -> None:
     """Also where errors are 0, and far larger or smaller than the energy."""
     random = np.random.default_rng(3)
     count = 500
-    errors = 10.0 ** random.uniform(-3, 15, (count, len(ERRORS))) * random.integers(
-        0, 2, (count, 1)
-    )
+    errors = 10.0 ** random.uniform(-3, 15, (count, len(ERRORS)))
+    errors *= random.integers(0, 2, (count, 1))
     rows: list[dict[str, Any]] = [
         {
             **{"key0": str(i), "grade": ("measured", "estimated")[i % 2], "policy": ""},
@@ -203,77 +178,25 @@ def test_of_one_row_the_interval_is_the_models(root: Path) -> None:
         }
         for i in range(count)
     ]
-    with Session(dataset(str(root)), LIMITS) as session:
+    with Session(dataset(str(root)), Limits(200, 1)) as session:
         session.put("cells", pa.Table.from_pylist(rows))
-        found = {
-            row["key0"]: row for row in session.table(groups(By(("fingerprint",)))).to_pylist()
-        }
+        answer = session.table(groups(By(("fingerprint",)))).to_pylist()
+    ends = {row["key0"]: (row["low_nj"], row["high_nj"]) for row in answer}
     for row in rows:
         wanted = EnergyErrors(*(row[name] for name in ERRORS)).ends(float(row["energy_nj"]))
-        ends = found[row["key0"]]["low_nj"], found[row["key0"]]["high_nj"]
-        assert ends == pytest.approx(wanted, rel=1e-12, abs=1)
+        assert ends[row["key0"]] == pytest.approx(wanted, rel=1e-12, abs=1)
 
 
-SPAN = (BEGIN_S + 5, BEGIN_S + 3 * HOUR_S - 30)
-
-
-def assert_same(one: Top, other: Top) -> None:
-    """Integers are equal, intervals to the rounding of sums."""
-    assert totals(one) == totals(other) and one.count == other.count
-    for a, b in zip(one.rows, other.rows, strict=True):
-        exact = ("keys", "grade", "policy", "energy_nj", "calls", "cpu_ns", "hosts", "shapes")
-        for name in (*exact, "text", "texts", "ids", "latency_ns_p95"):
-            assert getattr(a, name) == getattr(b, name)
-        assert b.energy_nj_ci95 == pytest.approx(a.energy_nj_ci95, rel=1e-9)
-
-
-@pytest.mark.parametrize("by", ["shape", "tag:tenant"])
-def test_dask_says_the_same(root: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qjoule.fleet.dask_engine._LEAST_PARTS", 2)
-    found = asked(root, by, *SPAN, DaskEngine(threads=2), latency=True)
-    assert_same(asked(root, by, *SPAN, latency=True), found)
-
-
-def test_workers_may_die_in_every_task_once(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers that are processes of their own: what a dead one had counts once."""
-    monkeypatch.setattr("qjoule.fleet.dask_engine._LEAST_PARTS", 6)
-    marks, directory = tmp_path / "marks", tmp_path / "workers"
-    marks.mkdir()
-    # What a worker that dies had there stays.
-    with (
-        dask.config.set({"temporary-directory": str(directory)}),
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address=":0",
-            scheduler_port=0,
-            env={"TMPDIR": str(tmp_path)},
-        ) as cluster,
-    ):
-        engine = Dying(str(cluster.scheduler_address), marks)
-        found = asked(root, "release,shape", *SPAN, engine)
-    assert_same(asked(root, "release,shape", *SPAN), found)
-    assert len(list(marks.iterdir())) >= 2
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("count", [1, 2, 7, 100])
 def test_divisions_have_every_part_once(root: Path, count: int) -> None:
-    from qjoule.fleet.asked import select  # noqa: PLC0415
-    from qjoule.fleet.catalog import Catalog  # noqa: PLC0415
-
-    asked_range = Range(BEGIN_S, BEGIN_S + 3 * HOUR_S)
-    parts = select(Catalog(dataset(str(root))), asked_range, parse_by("tag:tenant"))
+    within = Range(BEGIN_S, BEGIN_S + 3 * HOUR_S)
+    parts = select(Catalog(dataset(str(root))), within, parse_by("tag:tenant"))
     divisions = parts.divided(count)
-    assert len(divisions) <= count
-    for whole, each in (
-        (parts.sums.parts, [one.sums.parts for one in divisions]),
-        (parts.tags.whole, [one.tags.whole for one in divisions if one.tags]),  # type: ignore[union-attr]
-    ):
-        assert sorted(one.path for part in each for one in part) == sorted(
-            one.path for one in whole
-        )
+    assert len(divisions) <= count and parts.tags is not None
+    sums = [one.path for each in divisions for one in each.sums.parts]
+    tags = [one.path for each in divisions if each.tags for one in each.tags.whole]
+    assert sorted(sums) == sorted(one.path for one in parts.sums.parts)
+    assert sorted(tags) == sorted(one.path for one in parts.tags.whole)
 
 
 def test_questions_are_text_that_does_not_depend_on_values() -> None:

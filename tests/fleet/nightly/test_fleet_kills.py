@@ -11,7 +11,7 @@ from bench.fleet.population import Plan
 
 from qjoule.fleet import dask_engine
 
-pytest.importorskip("distributed", reason="the extra `fleet` is not installed")
+pytestmark = pytest.mark.beside
 
 
 def test_killed_shippers_lose_nothing_and_ship_nothing_twice(tmp_path: Path) -> None:
@@ -25,6 +25,7 @@ def test_killed_shippers_lose_nothing_and_ship_nothing_twice(tmp_path: Path) -> 
 def test_killed_workers_and_schedulers_change_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("distributed", reason="the extra `fleet` is not installed")
     monkeypatch.setattr(dask_engine, "_CONNECT_S", 3.0)  # how long a lost scheduler is waited for
     plan = Plan(hosts=5, shapes=2, seed=6, calls_per_s=1.0)
     found = query_kills.kill(tmp_path, 9, plan, every=4)

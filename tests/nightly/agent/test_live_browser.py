@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from remote_agent import GROUPS, RemoteAgent, snapshot_bytes
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
+    pytest.mark.beside,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not here"),
     pytest.mark.xdist_group("browser"),
 ]
@@ -97,7 +97,11 @@ def open_with(browser: Any, agent: RemoteAgent, token: str) -> None:
     browser.find_element("css selector", "#login button").click()
 
 
-def test_a_wrong_token_shows_nothing(browser: Any, agent: RemoteAgent) -> None:
+def test_tokens_show_what_their_scopes_say(browser: Any, agent: RemoteAgent) -> None:
+    agent.show(snapshot_bytes())
+    open_with(browser, agent, "bare")
+    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
+    assert "SELECT" not in browser.page_source
     open_with(browser, agent, "old")
     until(lambda: "expired" in texts(browser, "#about")[0])
     assert browser.execute_script("return document.querySelector('main').hidden")
@@ -120,14 +124,7 @@ def test_statements_are_shown_live(browser: Any, agent: RemoteAgent) -> None:
     agent.show(snapshot_bytes(duration_s=25.0))
     until(lambda: "last 25 s" in texts(browser, "#about")[0])
     until(lambda: browser.execute_script("return points.length") == 2)
-    assert browser.execute_script("return document.querySelectorAll('#chart canvas').length") == 1
-
-
-def test_without_the_scope_there_is_no_text(browser: Any, agent: RemoteAgent) -> None:
-    agent.show(snapshot_bytes())
-    open_with(browser, agent, "bare")
-    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
-    assert "SELECT" not in browser.page_source
+    assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
 
 
 def test_hostile_texts_are_only_text(browser: Any, agent: RemoteAgent) -> None:
@@ -151,14 +148,3 @@ def test_hostile_texts_are_only_text(browser: Any, agent: RemoteAgent) -> None:
     assert browser.execute_script("return document.querySelectorAll('img, svg svg').length") == 0
     wide = "return document.documentElement.scrollWidth <= window.innerWidth"
     assert browser.execute_script(wide)
-
-
-def test_it_looks_as_it_should(browser: Any, agent: RemoteAgent, tmp_path: Path) -> None:
-    """A picture is drawn at all, on a narrow screen too."""
-    agent.show(snapshot_bytes())
-    browser.set_window_size(420, 800)
-    open_with(browser, agent, "full")
-    until(lambda: texts(browser, "#legend li"))
-    assert browser.save_screenshot(str(tmp_path / "narrow.png"))
-    assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
-    browser.set_window_size(1200, 900)
