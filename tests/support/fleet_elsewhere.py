@@ -56,15 +56,19 @@ class SftpServer:
     def url(self) -> str:
         return f"sftp://qjoule:secret@127.0.0.1:{self.port}/fleet"
 
-    @property
-    def known_host(self) -> str:
-        """Its line of a file of known hosts."""
-        key = self.key.export_public_key().decode().strip()
-        return f"[127.0.0.1]:{self.port} {' '.join(key.split()[:2])}\n"
+    @staticmethod
+    def new_key() -> Any:
+        asyncssh: Any = pytest.importorskip("asyncssh")
+        return asyncssh.generate_private_key("ssh-ed25519")
+
+    def line_of(self, key: Any) -> str:
+        """A line of a file of known hosts, if it had this key."""
+        words = key.export_public_key().decode().split()
+        return f"[127.0.0.1]:{self.port} {' '.join(words[:2])}\n"
 
     def start(self) -> None:
         asyncssh: Any = pytest.importorskip("asyncssh")
-        self.key = self.key or asyncssh.generate_private_key("ssh-ed25519")
+        self.key = self.key or self.new_key()
         connections, root = self._connections, str(self.root).encode()
 
         class Server(asyncssh.SSHServer):  # type: ignore[misc]

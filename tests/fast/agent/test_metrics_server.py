@@ -69,19 +69,13 @@ def serving() -> Iterator[Serving]:
     found.close()
 
 
-def test_a_page_is_served_in_both_formats(serving: Serving) -> None:
-    code, content = serving.get("/metrics")
-    assert code == 200
-    assert samples(content)["qjoule_test_total", (("a", "b"),)] == 3
+def test_pages_and_health_are_served_and_answers_counted(serving: Serving) -> None:
     code, content = serving.get("/metrics", "Accept: application/openmetrics-text; version=1.0.0")
     assert code == 200 and content.endswith(b"# EOF\n")
     assert samples(content, openmetrics=True)["qjoule_test_total", (("a", "b"),)] == 3
-
-
-def test_health_is_told_until_it_is_stale_and_answers_are_counted(serving: Serving) -> None:
     assert serving.get("/healthz") == (200, b"ok\n")
     serving.board.show([FAMILY], time.monotonic() - 100, 60.0)
-    assert serving.get("/healthz")[0] == 503
+    assert serving.get("/healthz")[0] == 503, "it is stale"
     content = serving.get("/metrics")[1]
     assert samples(content)["qjoule_http_responses_total", (("code", "503"),)] == 1
 

@@ -36,15 +36,12 @@ def _yaml(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
-def test_every_package_asks_for_the_same_rights() -> None:
+def test_every_package_asks_for_the_same_rights_and_each_has_a_reason() -> None:
     bounding = re.search(r"^CapabilityBoundingSet=(.*)$", UNIT, re.MULTILINE)
     assert bounding
     assert bounding[1].split() == [f"CAP_{name}" for name in RIGHTS]
     assert _yaml(CHART / "values.yaml")["capabilities"] == RIGHTS
     assert f"--cap-add={','.join(RIGHTS)}" in (PACKAGING / "oci/Containerfile").read_text()
-
-
-def test_every_right_has_a_reason() -> None:
     readme = (PACKAGING / "oci/README.md").read_text()
     comments = [line for line in UNIT.splitlines() if line.startswith("#   ")]
     for right in RIGHTS:
@@ -91,16 +88,9 @@ def test_every_command_has_a_man_page_and_every_shell_its_completion(tmp_path: P
         assert page.startswith(f".TH QJOULE-{name.upper()} 1 ")
         for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"):
             assert f"\n.SH {section}\n" in page
+        assert page.encode() == (tmp_path / "again" / f"qjoule-{name}.1").read_bytes()
     completions = {path.name for path in (tmp_path / "c").iterdir()}
     assert completions == {"qjoule.bash", "_qjoule", "qjoule.fish"}
-    first, second = (
-        {path.name: path.read_bytes() for path in (tmp_path / to).iterdir()}
-        for to in ("man", "again")
-    )
-    assert first == second
-
-
-def test_no_line_of_a_man_page_is_an_instruction_by_chance() -> None:
     import manual  # noqa: PLC0415 (a tool of packaging/)
 
     assert manual.escaped(".so /etc/passwd\n'x\\fB-a") == ("\\&.so /etc/passwd\n\\(aqx\\efB\\-a")
@@ -120,13 +110,10 @@ def test_locked_versions_have_a_checksum_and_are_allowed_by_the_project() -> Non
         assert int(locked[lowest[1]].split(".")[0]) >= int(lowest[2].split(".")[0]), requirement
 
 
-@pytest.mark.parametrize(("path", "content"), list(dashboards.files()))
-def test_dashboards_are_as_their_module_generates_them(path: Path, content: str) -> None:
-    assert path.read_text() == content, "run packaging/monitoring/dashboards.py"
-
-
 @pytest.mark.parametrize("board", dashboards.DASHBOARDS, ids=lambda board: board.name)
-def test_panels_do_not_overlap(board: Any) -> None:
+def test_dashboards_are_as_generated_and_panels_do_not_overlap(board: Any) -> None:
+    for path, content in dashboards.files():
+        assert path.read_text() == content, "run packaging/monitoring/dashboards.py"
     panels = dashboards.document(board)["panels"]
     taken: set[tuple[int, int]] = set()
     for panel in panels:

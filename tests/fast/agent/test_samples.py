@@ -205,16 +205,13 @@ def test_no_figure_is_cut_off(width: int) -> None:
     assert all(cell_len(line) <= max(width, 60) for line in table.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
+    for words, said in (
         (["--by", "users"], "group by user"),
         (["--by", "user,user"], "twice"),
         (["--format", "parquet"], "-o FILE"),
         (["--last", "1m"], "no drawn query"),
-    ],
-)
-def test_mistakes_are_said_in_a_line(tmp_path: Path, words: list[str], said: str) -> None:
-    with pytest.raises(QjouleError) as error:
-        CliRunner().invoke(command.command, [str(tmp_path), *words], catch_exceptions=False)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    ):
+        with pytest.raises(QjouleError) as error:
+            CliRunner().invoke(command.command, [str(tmp_path), *words], catch_exceptions=False)
+        assert said in str(error.value) and "\n" not in str(error.value)

@@ -27,49 +27,33 @@ from qjoule.trace.meta import EnergyInfo
 from qjoule.trace.reader import Trace
 
 
-class Died(Exception):
-    """A worker is gone, and what it held."""
-
-
 class Later:
     """A task of `Fickle`, done when it is needed, or when the dice say so."""
 
     def __init__(self, workers: Fickle, function: Callable[..., Any], given: Sequence[Any]) -> None:
         self._workers, self._function, self._given = workers, function, given
         self._done: bytes | None = None
-        self._died = False
 
     def result(self) -> Any:
         if self._done is not None and self._workers.dice.random() < self._workers.forgets:
             self._done = None  # its worker died after it was done
-        while self._done is None:
-            try:
-                self._done = cloudpickle.dumps(self._do())
-            except Died:
-                continue
+        if self._done is None:
+            given = [one.result() if isinstance(one, Later) else one for one in self._given]
+            copied = pickle.loads(cloudpickle.dumps(given))
+            self._done = cloudpickle.dumps(self._function(*copied))
         return pickle.loads(self._done)
-
-    def _do(self) -> Any:
-        given = [one.result() if isinstance(one, Later) else one for one in self._given]
-        given = pickle.loads(cloudpickle.dumps(given))
-        answer = self._function(*given)
-        if self._workers.deadly and not self._died:
-            self._died = True
-            raise Died
-        return answer
 
 
 class Fickle:
     """Workers that do tasks in any order, each on copies of what it is given.
 
-    `deadly`: a worker dies in every task once. `forgets`: how likely what was done is lost when it
-    is needed.
+    `forgets`: how likely a worker has died, and its result is lost, when that is needed.
     """
 
     count = 2
 
-    def __init__(self, dice: Random, *, deadly: bool = False, forgets: float = 0.0) -> None:
-        self.dice, self.deadly, self.forgets = dice, deadly, forgets
+    def __init__(self, dice: Random, forgets: float = 0.0) -> None:
+        self.dice, self.forgets = dice, forgets
         self.tasks: list[Later] = []
 
     def submit(self, function: Callable[..., Any], *given: object, soon: bool = False) -> Later:  # noqa: ARG002
@@ -104,23 +88,8 @@ def by_dice(dice: Random) -> attribution.Partition:
 
 def test_any_division_order_and_death_gives_the_same_bytes(traces: list[tuple[Path, str]]) -> None:
     orders = [Order(Trace(path), Asked(), by_dice(Random(2))) for path, _ in traces]
-    answers = attributed(orders, Fickle(Random(2), deadly=True, forgets=0.1))
+    answers = attributed(orders, Fickle(Random(2), forgets=0.1))
     assert [to_json(answer) for answer, _ in answers] == [expected for _, expected in traces]
-
-
-def test_damage_is_told_as_one_process_tells_it(tmp_path: Path) -> None:
-    path = long_trace.write(tmp_path / "t", 0)
-    (part,) = (path / "segments").glob("*.parquet")
-    data = bytearray(part.read_bytes())
-    middle = len(data) // 2
-    data[middle : middle + 60] = bytes(60)
-    part.write_bytes(data)
-    expected = attribute(Trace(path))
-    assert not expected.trace.complete
-    ((answer, _),) = attributed(
-        [Order(Trace(path), Asked(), by_dice(Random(3)))], Fickle(Random(3))
-    )
-    assert to_json(answer) == to_json(expected)
 
 
 def test_cells_that_are_learned_from_are_the_same(traces: list[tuple[Path, str]]) -> None:

@@ -26,7 +26,6 @@ from qjoule.fleet.ship.destination import destination
 from qjoule.fleet.ship.patience import Patience
 from qjoule.fleet.ship.shipper import Report, Shipper
 
-fs: Any = importlib.import_module("pyarrow.fs")  # not typed
 QUICK = Patience(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
 #: Settings that could lead elsewhere.
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -43,22 +42,13 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def s3fs(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The same server, for users of s3fs. The tests install it no more than they do Spark."""
-    library: Any = pytest.importorskip("s3fs", reason="needs pip install 'qjoule[s3]'")
-    library.S3FileSystem.clear_instance_cache()  # one may know an earlier server
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
-    return s3
-
-
-@pytest.fixture
 def sftp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SftpServer]:
     pytest.importorskip("paramiko")
     monkeypatch.setenv("HOME", str(tmp_path))  # known hosts and keys are looked for there
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     (tmp_path / ".ssh").mkdir()
     with sftp_server(tmp_path / "served") as server:
-        (tmp_path / ".ssh/known_hosts").write_text(server.known_host)
+        (tmp_path / ".ssh/known_hosts").write_text(server.line_of(server.key))
         yield server
 
 
@@ -84,31 +74,19 @@ def test_s3_by_pyarrow(
 ) -> None:
     monkeypatch.setattr("qjoule.fleet.ship.destination.filesystem", lacking(missing))
     scheme, at = s3.split("://")
-    settings = f"endpoint_override={at}&scheme={scheme}"
-    shipped_to_s3(tmp_path, f"s3://fleet/joules?{settings}")
-    there = fs.S3FileSystem(endpoint_override=at, scheme=scheme)
-    found = {
-        one.path.removeprefix("fleet/joules/"): there.open_input_stream(one.path).read()
-        for one in there.get_file_info(fs.FileSelector("fleet/joules", recursive=True))
-        if one.is_file
-    }
-    found = {path: data for path, data in found.items() if not path.startswith("manifests")}
-    assert found == closed_contents(tmp_path / "store", 4)
-
-
-def test_s3_by_s3fs(tmp_path: Path, s3fs: str) -> None:
-    shipped_to_s3(tmp_path, "s3://fleet/joules", endpoint_url=s3fs)
-    assert shipped("s3://fleet/joules") == closed_contents(tmp_path / "store", 4)
-
-
-def shipped_to_s3(tmp_path: Path, url: str, **options: str) -> None:
+    url = f"s3://fleet/joules?endpoint_override={at}&scheme={scheme}"
     store = make_store(tmp_path / "store")
-    first = ship(store, url, **options)
-    assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
-    again = ship(store, url, **options)
-    assert (again.shipped, again.there) == ([], 7)
-    write_hour(store, 3)
-    assert len(ship(store, url, **options).shipped) == 2
+    for shipped_now, there in ((7, 0), (0, 7)):
+        report = ship(store, url)
+        assert (len(report.shipped), report.there, report.failed) == (shipped_now, there, [])
+    fs: Any = importlib.import_module("pyarrow.fs")  # not typed
+    bucket = fs.S3FileSystem(endpoint_override=at, scheme=scheme)
+    contents = {
+        one.path.removeprefix("fleet/joules/"): bucket.open_input_stream(one.path).read()
+        for one in bucket.get_file_info(fs.FileSelector("fleet/joules", recursive=True))
+        if one.is_file and "/manifests/" not in one.path
+    }
+    assert contents == closed_contents(store)
 
 
 def lacking(missing: str) -> Callable[..., Any]:
@@ -128,66 +106,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         destination("sftp://db/x", {})
     with pytest.raises(QjouleError, match="s3:// with options: s3:// needs fsspec"):
         destination("s3://fleet/x", {"endpoint_url": "http://127.0.0.1:1"})
-
-
-def test_s3_that_refuses_is_named(tmp_path: Path, s3fs: str) -> None:
-    store = make_store(tmp_path / "store")
-    report = ship(store, "s3://nowhere/joules", endpoint_url=s3fs)
-    assert not report.well and not report.shipped
-    assert "bucket does not exist" in report.failed[0].why
-
-
-def test_sftp(tmp_path: Path, sftp: SftpServer) -> None:
-    store = make_store(tmp_path / "store")
-    first = ship(store, sftp.url)
-    assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
-    there = closed_contents(store)
-    assert shipped(sftp.url) == there
-    assert not list((sftp.root / "fleet").rglob(".*")), "nothing unfinished"
-    assert ship(store, sftp.url).there == 7
-    write_hour(store, 3)
-    write_hour(store, 0)  # written again: replaced there as a whole
-    assert ship(store, sftp.url).well and shipped(sftp.url) == closed_contents(store, 4)
-
-
-def test_a_connection_that_is_lost_is_made_again(tmp_path: Path, sftp: SftpServer) -> None:
-    store = make_store(tmp_path / "store")
-    shipper = Shipper(store, destination(sftp.url, {}), patience=QUICK, most_bytes=1 << 30)
-    assert shipper.ship().well
-    sftp.stop()
-    write_hour(store, 3)
-    assert not shipper.ship().well
-    sftp.start()
-    report = shipper.ship()
-    assert report.well and len(report.shipped) == 2
-    assert shipped(sftp.url) == closed_contents(store, 4)
-
-
-@pytest.mark.parametrize("known", ["", "other"])
-def test_hosts_that_are_not_known_get_nothing(tmp_path: Path, sftp: SftpServer, known: str) -> None:
-    hosts = tmp_path / ".ssh/known_hosts"
-    if known:
-        import asyncssh  # noqa: PLC0415 (optional)
-
-        own, sftp.key = sftp.key, asyncssh.generate_private_key("ssh-ed25519")
-        hosts.write_text(sftp.known_host)
-        sftp.key = own
-    else:
-        hosts.write_text("")
-    says = "not found in known_hosts" if not known else "does not match"
-    with pytest.raises(QjouleError, match=says) as found:
-        destination(sftp.url, {})
-    assert "secret" not in str(found.value)
-    assert not list((sftp.root / "fleet").iterdir())
-
-
-def test_a_wrong_password_is_one_line(sftp: SftpServer) -> None:
-    with pytest.raises(QjouleError, match="Authentication failed"):
-        destination(sftp.url.replace("secret", "wrong"), {})
-
-
-def test_the_library_that_is_missing_is_named() -> None:
-    """In a process of its own: here fsspec may know the class already."""
+    # In a process of its own: here fsspec may know the class already.
     code = (
         "import sys; sys.modules['paramiko'] = None\n"
         "from qjoule.fleet.filesystems import filesystem\n"
@@ -195,6 +114,57 @@ def test_the_library_that_is_missing_is_named() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: sftp:// needs paramiko: pip install 'qjoule[sftp]'" in done.stderr
+
+
+def test_shipping_and_questions_by_s3fs(
+    tmp_path: Path, s3: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests install s3fs no more than they do Spark."""
+    library: Any = pytest.importorskip("s3fs", reason="needs pip install 'qjoule[s3]'")
+    library.S3FileSystem.clear_instance_cache()  # one may know an earlier server
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    store = make_store(tmp_path / "store")
+    assert ship(store, "s3://fleet/joules", endpoint_url=s3).well
+    assert shipped("s3://fleet/joules") == closed_contents(store)
+    refused = ship(store, "s3://nowhere/joules", endpoint_url=s3)
+    assert "bucket does not exist" in refused.failed[0].why
+    elsewhere, _ = filesystem("s3://fleet/dataset")
+    elsewhere.put(f"{root}/", "fleet/dataset/", recursive=True)
+    assert top("s3://fleet/dataset") == top(str(root))
+
+
+def test_sftp_also_after_a_lost_connection(tmp_path: Path, sftp: SftpServer) -> None:
+    store = make_store(tmp_path / "store")
+    shipper = Shipper(store, destination(sftp.url, {}), patience=QUICK, most_bytes=1 << 30)
+    first = shipper.ship()
+    assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
+    assert shipped(sftp.url) == closed_contents(store)
+    assert ship(store, sftp.url).there == 7
+    sftp.stop()
+    write_hour(store, 3)
+    write_hour(store, 0)  # written again: replaced there as a whole
+    assert not shipper.ship().well
+    sftp.start()
+    report = shipper.ship()
+    assert report.well and len(report.shipped) == 2
+    assert shipped(sftp.url) == closed_contents(store, 4)
+    assert not list((sftp.root / "fleet").rglob(".*")), "nothing unfinished"
+
+
+@pytest.mark.parametrize("known", ["", "other"])
+def test_hosts_that_are_not_known_get_nothing(tmp_path: Path, sftp: SftpServer, known: str) -> None:
+    hosts = tmp_path / ".ssh/known_hosts"
+    hosts.write_text(sftp.line_of(sftp.new_key()) if known else "")
+    says = "does not match" if known else "not found in known_hosts"
+    with pytest.raises(QjouleError, match=says) as error:
+        destination(sftp.url, {})
+    assert "secret" not in str(error.value)
+    assert not list((sftp.root / "fleet").iterdir())
+
+
+def test_a_wrong_password_is_one_line(sftp: SftpServer) -> None:
+    with pytest.raises(QjouleError, match="Authentication failed"):
+        destination(sftp.url.replace("secret", "wrong"), {})
 
 
 DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", "200", "--json")
@@ -215,10 +185,3 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_questions_to_sftp(root: Path, sftp: SftpServer) -> None:
     shutil.copytree(root, sftp.root / "fleet/joules")
     assert top(f"{sftp.url}/joules") == top(str(root))
-
-
-@pytest.mark.usefixtures("s3fs")
-def test_questions_to_s3(root: Path) -> None:
-    elsewhere, _ = filesystem("s3://fleet/joules")
-    elsewhere.put(f"{root}/", "fleet/joules/", recursive=True)
-    assert top("s3://fleet/joules") == top(str(root))

@@ -75,12 +75,11 @@ def sums(found: Top) -> dict[tuple[str, ...], tuple[int, int, int]]:
 
 
 def add(*parts: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
-    found: dict[Any, tuple[int, ...]] = {}
-    for part in parts:
-        for key, values in part.items():
-            old = found.get(key, (0,) * len(values))
-            found[key] = tuple(a + b for a, b in zip(old, values, strict=True))
-    return found
+    keys = {key for part in parts for key in part}
+    return {
+        key: tuple(map(sum, zip(*(part[key] for part in parts if key in part), strict=True)))
+        for key in keys
+    }
 
 
 @settings(max_examples=5)

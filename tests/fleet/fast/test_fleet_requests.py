@@ -35,20 +35,24 @@ def two_hosts(tmp_path: Path, ahead_ms: float = 0.0) -> list[Path]:
     ]
 
 
-def by_id(found: Answer) -> dict[str, join.Request]:
-    assert len({one.id for one in found.rows}) == len(found.rows)
-    return {one.id: one for one in found.rows}
+def by_id(answer: Answer) -> dict[str, join.Request]:
+    assert len({one.id for one in answer.rows}) == len(answer.rows)
+    return {one.id: one for one in answer.rows}
 
 
-def test_a_request_is_the_sum_of_what_its_servers_used(tmp_path: Path) -> None:
+def test_a_request_is_the_sum_of_what_its_servers_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = two_hosts(tmp_path)
-    found = asked(paths)
+    answer = asked(paths)
+    monkeypatch.setattr("qjoule.fleet.requests.spill.BUCKET_ROWS", 2)
+    assert to_json(asked(paths)) == to_json(answer)
     expected = dict.fromkeys(IDS, 0)
     for path in paths:
         for row in attribute(Trace(path), ("tag:trace", "server")).rows:
             if row.keys["tag:trace"] in expected:
                 expected[row.keys["tag:trace"]] += row.energy_nj
-    rows = by_id(found)
+    rows = by_id(answer)
     assert {name: one.energy_nj for name, one in rows.items()} == expected
     for one in rows.values():
         assert one.hosts == ("db1", "db2")
@@ -58,23 +62,23 @@ def test_a_request_is_the_sum_of_what_its_servers_used(tmp_path: Path) -> None:
         assert sum(part.energy_nj for part in one.parts) == one.energy_nj
         assert (one.end_ns or 0) - (one.begin_ns or 0) == pytest.approx(55 * MS, abs=2e9)
         assert not one.flags
-    totals = found.totals["simulated", "separate"]
+    totals = answer.totals["simulated", "separate"]
     assert (totals.requests, totals.several_hosts) == (8, 8)
-    tagged = sum(one.tagged_nj or 0 for one in found.traces)
+    tagged = sum(one.tagged_nj or 0 for one in answer.traces)
     assert totals.energy_nj == tagged == sum(expected.values())
-    assert found.traces[0].untagged_nj
+    assert answer.traces[0].untagged_nj
 
 
-@pytest.mark.parametrize("ahead_ms", [0.0, 7 * HOUR_MS, -3 * HOUR_MS])
-def test_requests_tell_how_far_clocks_are_apart(tmp_path: Path, ahead_ms: float) -> None:
-    found = asked(two_hosts(tmp_path, ahead_ms))
-    assert found.reference == "db1"
-    clock = found.clocks["db2"]
+def test_requests_tell_how_far_clocks_are_apart(tmp_path: Path) -> None:
+    ahead_ms = -3 * HOUR_MS
+    answer = asked(two_hosts(tmp_path, ahead_ms))
+    assert answer.reference == "db1"
+    clock = answer.clocks["db2"]
     assert clock.told
     assert (clock.by, clock.shared, clock.agree) == ("requests", 8, 8)
     assert clock.low_ns <= ahead_ms * MS <= clock.high_ns
     assert clock.high_ns - clock.low_ns < 2 * request_traces.LONGEST_NS
-    assert all(not row.flags and len(row.hosts) == 2 for row in found.rows)
+    assert all(not row.flags and len(row.hosts) == 2 for row in answer.rows)
 
 
 def test_calls_of_a_client_tell_it_more_closely(tmp_path: Path) -> None:
@@ -86,27 +90,30 @@ def test_calls_of_a_client_tell_it_more_closely(tmp_path: Path) -> None:
         request_traces.write(tmp_path / "app", "app", calls),
         request_traces.write(tmp_path / "db", "db", queries, 5000.0),
     ]
-    found = asked(paths)
-    clock = found.clocks["db"]
+    answer = asked(paths)
+    clock = answer.clocks["db"]
     assert clock.by == "calls"
     assert (clock.low_ns, clock.high_ns) == (4990 * MS, 5010 * MS)
-    assert all(not row.flags for row in found.rows)
+    assert all(not row.flags for row in answer.rows)
 
 
-def test_a_third_host_is_known_through_the_second(tmp_path: Path) -> None:
-    paths = two_hosts(tmp_path, 1000.0)
-    third = [Call("x", 100, 110), *(Call(f"y{n}", 200 + 10 * n, 205 + 10 * n) for n in range(3))]
-    paths += [
-        request_traces.write(tmp_path / "c", "db3", third, -2000.0),
-        request_traces.write(tmp_path / "d", "db2", third[1:], 1000.0),
+def test_a_host_without_shared_requests_is_known_through_another_one(tmp_path: Path) -> None:
+    """The reference, which shares most requests, is between the two in order of name."""
+    others = [Call(f"y{n}", 200 + 10 * n, 205 + 10 * n) for n in range(3)]
+    more = [Call(f"z{n}", 300 + 10 * n, 305 + 10 * n) for n in range(2)]
+    paths = [
+        request_traces.write(tmp_path / "a", "db1", ONE, 500.0),
+        request_traces.write(tmp_path / "b", "db2", [*TWO, *others], 1000.0),
+        request_traces.write(tmp_path / "c", "db3", [*others, *more], -2000.0),
+        request_traces.write(tmp_path / "d", "db4", more, 9000.0),
     ]
-    found = asked(paths)
-    clock = found.clocks["db3"]
-    assert clock.told
-    assert clock.through == ("db2" if found.reference == "db1" else "")
-    low, high = clock.low_ns, clock.high_ns
-    if found.reference == "db1":
-        assert low <= -2000 * MS <= high
+    answer = asked(paths, longest_ns=100 * MS)
+    assert answer.reference == "db2"
+    ahead_ms = {"db1": -500, "db2": 0, "db3": -3000, "db4": 8000}
+    for host, ms in ahead_ms.items():
+        clock = answer.clocks[host]
+        assert clock.told and clock.low_ns <= ms * MS <= clock.high_ns
+    assert [answer.clocks[host].through for host in ahead_ms] == ["", "", "", "db3"]
 
 
 def test_the_same_ids_on_unrelated_hosts_are_not_one_request(tmp_path: Path) -> None:
@@ -116,38 +123,34 @@ def test_the_same_ids_on_unrelated_hosts_are_not_one_request(tmp_path: Path) -> 
         request_traces.write(tmp_path / "a", "db1", ONE),
         request_traces.write(tmp_path / "b", "db2", later),
     ]
-    found = asked(paths, longest_ns=500 * MS)
-    uses = [row for row in found.rows if row.id == "r0"]
+    answer = asked(paths, longest_ns=500 * MS)
+    uses = [row for row in answer.rows if row.id == "r0"]
     assert [row.hosts for row in sorted(uses, key=lambda row: row.hosts)] == [("db1",), ("db2",)]
     assert all(row.flags == (join.REUSED,) for row in uses)
-    assert all(not row.flags for row in found.rows if row.id != "r0")
-    assert found.clocks["db2"].agree == 7
+    assert all(not row.flags for row in answer.rows if row.id != "r0")
+    assert answer.clocks["db2"].agree == 7
 
 
-def test_clocks_of_hosts_whose_requests_disagree_are_unknown(tmp_path: Path) -> None:
-    """Counters as ids, for example: both hosts begin at 1, and nothing belongs together."""
-    other = [Call(one, 3500 - 450 * n, 3510 - 450 * n) for n, one in enumerate(IDS)]
+@pytest.mark.parametrize(
+    ("other", "shared"),
+    [
+        # Counters as ids: both hosts begin at 1, and nothing belongs together.
+        ([Call(one, 3500 - 450 * n, 3510 - 450 * n) for n, one in enumerate(IDS)], 8),
+        ([Call("z", 10, 20)], 0),
+    ],
+)
+def test_clocks_are_unknown_where_requests_disagree_or_none_is_shared(
+    tmp_path: Path, other: list[Call], shared: int
+) -> None:
     paths = [
         request_traces.write(tmp_path / "a", "db1", ONE),
         request_traces.write(tmp_path / "b", "db2", other),
     ]
-    found = asked(paths, longest_ns=100 * MS)
-    assert not found.clocks["db2"].told
-    assert all(join.CLOCK in row.flags for row in found.rows)
-    assert "unknown" in render(found)
-    assert json.loads(to_json(found))["clocks"]["db2"]["ahead_ns"] is None
-
-
-def test_hosts_without_shared_requests_are_listed(tmp_path: Path) -> None:
-    paths = [
-        request_traces.write(tmp_path / "a", "db1", ONE),
-        request_traces.write(tmp_path / "b", "db2", [Call("z", 10, 20)]),
-    ]
-    found = asked(paths)
-    assert not found.clocks["db2"].told
-    assert found.clocks["db2"].shared == 0
-    assert all(not row.flags for row in found.rows)
-    assert "no shared requests" in render(found)
+    answer = asked(paths, longest_ns=100 * MS)
+    assert not answer.clocks["db2"].told and answer.clocks["db2"].shared == shared
+    assert all((join.CLOCK in row.flags) == bool(shared) for row in answer.rows)
+    assert ("unknown" if shared else "no shared requests") in render(answer)
+    assert json.loads(to_json(answer))["clocks"]["db2"]["ahead_ns"] is None
 
 
 def test_grades_are_never_added(tmp_path: Path) -> None:
@@ -155,37 +158,31 @@ def test_grades_are_never_added(tmp_path: Path) -> None:
         request_traces.write(tmp_path / "a", "db1", ONE),
         request_traces.write(tmp_path / "b", "db2", TWO, energy=MEASURED),
     ]
-    found = asked(paths)
-    assert {grade for grade, _ in found.totals} == {"measured", "simulated"}
-    assert len(found.rows) == 16
-    assert all(row.flags == (join.GRADES,) and len(row.hosts) == 1 for row in found.rows)
-    assert "not added up" in render(found)
+    answer = asked(paths)
+    assert {grade for grade, _ in answer.totals} == {"measured", "simulated"}
+    assert len(answer.rows) == 16
+    assert all(row.flags == (join.GRADES,) and len(row.hosts) == 1 for row in answer.rows)
+    assert "not added up" in render(answer)
 
 
-def test_a_trace_without_tags_or_clock_is_named(tmp_path: Path) -> None:
+def test_traces_without_tags_or_clock_and_calls_without_a_server_are_named(tmp_path: Path) -> None:
+    untagged = request_traces.write(tmp_path / "c", "db3", [Call(None, 10, 20)])
     paths = [
         *two_hosts(tmp_path),
-        request_traces.write(tmp_path / "c", "db3", [Call(None, 10, 20)]),
+        untagged,
         request_traces.write(tmp_path / "d", "db4", [Call("r0", 10, 20)], realtime_offset_ns=None),
     ]
-    found = asked(paths)
-    notes = {one.name: one.notes for one in found.traces}
+    answer = asked(paths)
+    notes = {one.name: one.notes for one in answer.traces}
     assert notes["c"] == ("no query has the tag 'trace'",)
     assert notes["d"] == ("its clock's offset from 1970 is unknown",)
-    assert by_id(found)["r0"].flags == (join.CLOCK,)
-    assert "c: no query has the tag 'trace'" in render(found)
-
-
-def test_no_tags_at_all_is_an_error(tmp_path: Path) -> None:
-    path = request_traces.write(tmp_path / "c", "db3", [Call(None, 10, 20)])
+    assert by_id(answer)["r0"].flags == (join.CLOCK,)
+    assert "c: no query has the tag 'trace'" in render(answer)
     with pytest.raises(QjouleError, match="no query has the tag 'order'"):
-        asked([path], tag="order")
-
-
-def test_a_call_to_a_server_that_no_trace_has_is_flagged(tmp_path: Path) -> None:
+        asked([untagged], tag="order")
     calls = [*ONE, Call("r0", 101, 119, "s0", client=True)]
-    found = asked([request_traces.write(tmp_path / "a", "db1", calls)])
-    assert by_id(found)["r0"].flags == (join.MISSING,)
+    answer = asked([request_traces.write(tmp_path / "e", "db1", calls)])
+    assert by_id(answer)["r0"].flags == (join.MISSING,)
 
 
 def test_a_trace_that_is_given_twice_is_refused(tmp_path: Path) -> None:
@@ -205,17 +202,10 @@ def test_the_command_writes_a_table_json_and_all_requests(tmp_path: Path) -> Non
     file = tmp_path / "all.parquet"
     arguments = [*paths, "--format", "json", "-o", str(file), "--top", "3"]
     done = CliRunner().invoke(fleet_requests.command, arguments)
-    found = json.loads(done.stdout)
-    assert (found["schema"], len(found["rows"])) == ("qjoule.requests/1", 3)
-    assert found["totals"][0]["requests"] == 8
+    answer = json.loads(done.stdout)
+    assert (answer["schema"], len(answer["rows"])) == ("qjoule.requests/1", 3)
+    assert answer["totals"][0]["requests"] == 8
     rows = pq.read_table(file).to_pylist()
     assert sorted(row["id"] for row in rows) == IDS
-    assert sum(row["energy_nj"] for row in rows) * 1e-9 == found["totals"][0]["energy_j"]
+    assert sum(row["energy_nj"] for row in rows) * 1e-9 == answer["totals"][0]["energy_j"]
     assert not list(tmp_path.glob(".*"))
-
-
-def test_buckets_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = two_hosts(tmp_path)
-    whole = to_json(asked(paths))
-    monkeypatch.setattr("qjoule.fleet.requests.spill.BUCKET_ROWS", 2)
-    assert to_json(asked(paths)) == whole

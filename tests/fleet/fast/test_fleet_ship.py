@@ -19,14 +19,13 @@ from fsspec.implementations.memory import MemoryFileSystem
 from closed_hours import (
     ID,
     OTHER_ID,
-    START_S,
     closed_contents,
     contents,
     make_store,
     write_hour,
     write_servers,
 )
-from qjoule.fleet.layout import Part
+from qjoule.fleet.layout import Part, part_at
 from qjoule.fleet.ship import manifest
 from qjoule.fleet.ship.destination import Destination, Directory, Remote, destination
 from qjoule.fleet.ship.patience import GaveUp, Patience
@@ -81,32 +80,28 @@ def parts(root: Path) -> dict[str, bytes]:
 
 
 def test_closed_parts_arrive_once_and_open_ones_later(store: Path, to: Path) -> None:
+    closed = closed_contents(store)
+    (day,) = (store / "rollups").glob("date=*/host=*")
+    for path in (day / ".hour-11.parquet.tmp", day / "notes.parquet", store / "counters.json"):
+        path.write_bytes(b"no part")
     first = ship(store, to)
-    assert parts(to) == closed_contents(store) and len(first.shipped) == 7
+    assert parts(to) == closed and len(first.shipped) == 7
     assert (first.open, first.there, first.well) == (1, 0, True)
+    lines = [line for one in (to / "manifests").rglob("*.jsonl") for line in one.open()]
+    entries = {entry["path"]: (entry["sha256"], entry["size"]) for entry in map(json.loads, lines)}
+    assert entries == {
+        path: (hashlib.sha256(data).hexdigest(), len(data)) for path, data in closed.items()
+    }
     before = contents(to)
-    for path in store.rglob("*.parquet"):
+    for path in (store / "rollups").rglob("*.parquet"):
         os.utime(path, (0, 0))  # the clock does not matter
     again = ship(store, to)
     assert (again.shipped, again.there, contents(to)) == ([], 7, before)
     write_hour(store, 3)
-    assert len(ship(store, to).shipped) == 2
-
-
-def test_the_manifest_has_each_part_with_its_checksum(store: Path, to: Path) -> None:
-    ship(store, to)
-    lines = [line for one in (to / "manifests").rglob("*.jsonl") for line in one.open()]
-    entries = {entry["path"]: (entry["sha256"], entry["size"]) for entry in map(json.loads, lines)}
-    assert entries == {
-        path: (hashlib.sha256(data).hexdigest(), len(data)) for path, data in parts(to).items()
-    }
-
-
-def test_tables_that_change_are_shipped_again(store: Path, to: Path) -> None:
-    ship(store, to)
     write_servers(store, "11.8")
-    assert ship(store, to).shipped == [Part("servers", "db1", ID).path]
-    assert pq.read_table(to / Part("servers", "db1", ID).path)["version"].to_pylist() == ["11.8"]
+    assert ship(store, to).shipped[-1] == Part("servers", "db1", ID).path
+    there = closed_contents(store, 4)
+    assert parts(to) == {path: data for path, data in there.items() if part_at(path)}
 
 
 def test_a_part_that_changed_after_it_was_closed_is_named_and_not_shipped(
@@ -133,9 +128,11 @@ def test_a_part_that_changed_after_it_was_closed_is_named_and_not_shipped(
         lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:],
         lambda data: data[:-8] + b"\xff" * 8,
         lambda data: data.replace(b"qjoule.rollup\x18\x012", b"qjoule.rollup\x18\x019"),
+        lambda data: data.replace(b"2026-11-18T11", b"2026-11-18T10"),
+        lambda data: data.replace(ID.encode(), OTHER_ID.encode()),
     ],
 )
-def test_damaged_parts_are_named_and_not_shipped(
+def test_damaged_parts_and_those_that_lie_are_named_and_not_shipped(
     store: Path, to: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     path = next((store / "rollups").rglob("hour-11*.parquet"))
@@ -143,32 +140,6 @@ def test_damaged_parts_are_named_and_not_shipped(
     report = ship(store, to)
     assert [one.path for one in report.refused] == [name(path, store)]
     assert len(report.shipped) == 6 and not report.well
-
-
-def test_parts_that_lie_are_not_shipped(store: Path, to: Path) -> None:
-    mine = store / write_hour(store, 0).path
-    lying = set()
-    for part in (
-        Part("rollups", "db2", ID, START_S),
-        Part("rollups", "db1", OTHER_ID, START_S),
-        Part("rollups", "db1", ID, START_S - 3600),
-        Part("tags", "db1", ID, START_S),
-    ):
-        (store / part.path).parent.mkdir(parents=True, exist_ok=True)
-        (store / part.path).write_bytes(mine.read_bytes())
-        lying.add(part.path)
-    assert {one.path for one in ship(store, to).refused} == lying
-    assert not lying & parts(to).keys()
-
-
-def test_two_hosts_of_one_name_do_not_meet(tmp_path: Path) -> None:
-    to = tmp_path / "to"
-    for host_id in (ID, OTHER_ID):
-        store = tmp_path / host_id
-        write_hour(store, 0, host_id=host_id)
-        write_servers(store, "11.4", host_id=host_id)
-        assert ship(store, to).well
-    assert len(parts(to)) == 6 and ship(tmp_path / ID, to).there == 3
 
 
 @pytest.mark.parametrize(
@@ -208,6 +179,10 @@ def refusing(number: int) -> Callable[[str, str], None]:
     return before
 
 
+def unreachable(what: str, _path: str) -> None:
+    raise ConnectionError(f"{what}: no route to host")
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC])
 def test_a_destination_that_takes_nothing_is_named_and_parts_wait(
     store: Path, to: Path, number: int
@@ -216,27 +191,18 @@ def test_a_destination_that_takes_nothing_is_named_and_parts_wait(
     report = ship(store, troubled)
     assert {one.why for one in report.failed} == {os.strerror(number)} and len(report.failed) == 3
     assert len(report.waiting) == 7 and report.waiting_bytes > 0 and not report.well
+    troubled.before = unreachable
+    report = ship(store, troubled)
+    assert report.unknown == 8 and not report.waiting and not report.well
     troubled.before = lambda _what, _path: None
     assert len(ship(store, troubled).shipped) == 7
-
-
-def test_an_unreachable_destination_leaves_all_unknown(store: Path, to: Path) -> None:
-
-    def gone(what: str, _path: str) -> None:
-        raise ConnectionError(f"{what}: no route to host")
-
-    report = ship(store, Troubled(to, gone))
-    assert report.unknown == 8 and not report.waiting and not report.well
 
 
 def test_parts_that_the_store_removes_while_they_wait_are_counted(store: Path, to: Path) -> None:
     troubled = Troubled(to, refusing(errno.EACCES))
 
-    def gone(what: str, _path: str) -> None:
-        raise ConnectionError(what)
-
     assert not ship(store, troubled).lost
-    troubled.before = gone
+    troubled.before = unreachable
     oldest = next((store / "rollups").rglob("hour-11*.parquet"))
     oldest.unlink()
     assert not ship(store, troubled).lost, "it is not known whether it was shipped"
@@ -271,10 +237,14 @@ def test_a_shipper_that_is_killed_in_a_write_does_no_harm_to_one_beside_it(
 ) -> None:
     """The second one is killed between the first one's write of the same part and its rename."""
     publish, content = durable.publish, bytes(1000)
-    beside = iter([True, False])
+    writes: list[Path] = []
 
     def interrupted(unfinished: Path, path: Path) -> None:
-        if not next(beside):
+        if path.name != "part":  # of a pass that another test has given up
+            publish(unfinished, path)
+            return
+        writes.append(unfinished)
+        if len(writes) == 2:
             unfinished.write_bytes(content[:10])
             raise Killed
         with pytest.raises(Killed):
@@ -307,16 +277,6 @@ def test_a_shipper_may_end_at_any_step(tmp_path: Path) -> None:
             assert parts(to) == expected and step > 15
             return
     pytest.fail("a pass does not end")
-
-
-def test_files_that_are_no_parts_stay(store: Path, to: Path) -> None:
-    expected = closed_contents(store)
-    day = next((store / "rollups").glob("date=*/host=*"))
-    (day / ".hour-11.parquet.tmp").write_bytes(b"half")
-    (day / "notes.parquet").write_bytes(b"mine")
-    (store / "counters.json").write_text("{}")
-    (day / f"hour-20-{ID}.parquet").mkdir()
-    assert ship(store, to).well and parts(to) == expected
 
 
 def test_rubbish_in_the_list_of_waiting_parts_is_ignored(store: Path, to: Path) -> None:

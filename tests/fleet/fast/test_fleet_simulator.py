@@ -1,179 +1,132 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet simulator: rows obey the agent's laws; hosts and statements behave as planned."""
+"""A simulated fleet: rows obey the agent's laws, intervals hold the truth, and faults are named."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pytest
-from bench.fleet import faults, parts
-from bench.fleet.fits import line, slope
-from bench.fleet.hours import busy, simulate
-from bench.fleet.population import DAY_MINUTES, Fleet, Plan, draw
+from bench.fleet import coverage, faults, parts
+from bench.fleet.faults import OTHER_ID
+from bench.fleet.hours import simulate
+from bench.fleet.population import Fleet, Plan, draw
 
+from fleet_asked import asked
 from qjoule.fleet import layout
 from qjoule.fleet.layout import HOURS, ROLLUPS
 from qjoule.fleet.schema import AMOUNTS, ROWS
+from qjoule.fleet.times import Range
+from qjoule.fleet.top import Top
 from qjoule.trace.arrow import pc, pq
 
 HOURS_WRITTEN = 3
 PLAN = Plan(hosts=12, days=2, shapes=40, seed=3, churn_per_day=0.2)
 
 
-@pytest.fixture(scope="module")
-def fleet() -> Fleet:
-    return draw(PLAN)
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("fleet") / "dataset"
-    few = draw(Plan(hosts=3, days=1, shapes=5, seed=1))
-    parts.write(root, few, parts.Wanted(hours=HOURS_WRITTEN))
-    return root
-
-
-def test_rows_of_each_minute_add_up_to_the_node(fleet: Fleet) -> None:
-    rows = simulate(fleet, 2, 17).rows
+def test_rows_of_each_minute_add_up_and_are_the_same_whenever_they_are_made() -> None:
+    rows = simulate(draw(PLAN), 2, 17).rows
     assert rows.schema == ROWS
     node = pc.and_(pc.equal(rows["kind"], "node"), pc.equal(rows["name"], "package"))
     measured = rows.filter(node).sort_by("minute")
     others = rows.filter(pc.not_equal(rows["kind"], "node"))
     sums = others.group_by("minute").aggregate([("energy_nj", "sum")]).sort_by("minute")
     assert sums["energy_nj_sum"].to_pylist() == measured["energy_nj"].to_pylist()
-    assert sums["minute"].to_pylist() == measured["minute"].to_pylist()
-
-
-def test_an_hour_is_the_same_whenever_it_is_made(fleet: Fleet) -> None:
+    queries = rows.filter(pc.equal(rows["kind"], "queries"))
+    assert [sum(one) for one in queries["latency"].to_pylist()] == queries["calls"].to_pylist()
     again = draw(PLAN)
     simulate(again, 5, 3)
-    assert simulate(again, 2, 17).rows.equals(simulate(fleet, 2, 17).rows)
+    assert simulate(again, 2, 17).rows.equals(rows)
 
 
-def test_histograms_have_all_calls(fleet: Fleet) -> None:
-    rows = simulate(fleet, 1, 9).rows
-    queries = rows.filter(pc.equal(rows["kind"], "queries"))
-    sums = [sum(one) for one in queries["latency"].to_pylist()]
-    assert sums == queries["calls"].to_pylist()
-    assert all(one[-1] > 0 for one in queries["latency"].to_pylist())
-
-
-def test_places_in_the_order_are_always_taken(fleet: Fleet) -> None:
-    """Statements die and others take their places, at the rate of the plan."""
-    lives = fleet.lives
-    for minute in (0, 700, 1_441, PLAN.days * DAY_MINUTES - 1):
-        alive = (lives.born_minute <= minute) & (minute < lives.dead_minute)
-        assert sorted(lives.slot[alive]) == list(range(PLAN.shapes))
-    replaced = len(lives.slot) - PLAN.shapes
-    assert replaced == pytest.approx(PLAN.churn_per_day * PLAN.days * PLAN.shapes, abs=12)
-    assert len(set(lives.fingerprints)) == len(lives.fingerprints)
-
-
-def test_calls_follow_zipf() -> None:
-    """The logarithm of a place's calls falls with the logarithm of its number as planned."""
-    found = simulate(draw(Plan(hosts=1, shapes=40, churn_per_day=0.0)), 0, 12)
-    queries = found.rows.filter(pc.equal(found.rows["kind"], "queries"))
-    calls = queries.group_by("fingerprint").aggregate([("calls", "sum")])
-    by_calls = np.sort(calls["calls_sum"].to_numpy())[::-1]
-    found_slope = slope(np.arange(1, 41).tolist(), by_calls.tolist())
-    assert found_slope.value == pytest.approx(-PLAN.zipf, abs=0.05)
-
-
-def test_load_has_a_day_in_each_zone(fleet: Fleet) -> None:
-    minutes = np.arange(DAY_MINUTES)
-    peaks = np.array([int(busy(fleet, host, minutes).argmax()) / 60 for host in range(PLAN.hosts)])
-    for host in range(PLAN.hosts):
-        day = busy(fleet, host, minutes)
-        assert day.max() > 4 * day.min()
-    local = (peaks + fleet.hosts.phase_h) % 24
-    assert np.allclose(local, 14, atol=0.1)
-    assert np.ptp(peaks) > 5
-
-
-def test_a_release_changes_the_energy_of_some_statements() -> None:
-    fleet = draw(Plan(hosts=1, days=1, shapes=40, churn_per_day=0.0, load_spread=0.0))
-    before, after = simulate(fleet, 0, 11), simulate(fleet, 0, 14)
-    per_call = [_per_call(one.rows) for one in (before, after)]
-    changed = fleet.lives.release != 1.0
-    assert 0 < changed.sum() < 20
-    for at, name in enumerate(fleet.lives.fingerprints):
-        ratio = per_call[1][name] / per_call[0][name]
-        assert ratio == pytest.approx(fleet.lives.release[at], rel=0.1)
-
-
-def _per_call(rows: pa.Table) -> dict[str, float]:
-    queries = rows.filter(pc.equal(rows["kind"], "queries"))
-    sums = queries.group_by("fingerprint").aggregate([("energy_nj", "sum"), ("calls", "sum")])
-    per = np.divide(sums["energy_nj_sum"].to_numpy(), sums["calls_sum"].to_numpy())
-    return dict(zip(sums["fingerprint"].to_pylist(), per, strict=True))
-
-
-def test_parts_are_the_agents(written: Path) -> None:
-    found = sorted(written.rglob("*.parquet"))
-    assert len(found) == 3 * (2 * HOURS_WRITTEN + 2)
-    for path in found:
-        part = layout.part_at(path.relative_to(written).as_posix())
+def test_parts_are_the_agents_and_hours_are_sums_of_minutes(tmp_path: Path) -> None:
+    root = tmp_path / "dataset"
+    parts.write(root, draw(Plan(hosts=3, days=1, shapes=5, seed=1)), parts.Wanted(hours=3))
+    paths = sorted(root.rglob("*.parquet"))
+    assert len(paths) == 3 * (2 * 3 + 2)
+    for path in paths:
+        part = layout.part_at(path.relative_to(root).as_posix())
         metadata = layout.decoded(pq.read_schema(path).metadata)
-        assert part is not None
-        assert not part.contradicts(metadata)
+        assert part is not None and not part.contradicts(metadata)
         assert not layout.unreadable(metadata[layout.VERSION_KEY])
-
-
-def test_hours_and_truth_are_sums_of_minutes(written: Path) -> None:
     totals = []
     for table in (ROLLUPS, HOURS):
-        rows = pa.concat_tables(
-            pq.ParquetFile(p).read() for p in (written / table).rglob("*.parquet")
-        )
-        queries = rows.filter(pc.equal(rows["kind"], "queries"))
+        tables = [pq.ParquetFile(one).read() for one in (root / table).rglob("*.parquet")]
+        rows = pa.concat_tables(tables)
         totals.append([pc.sum(rows[name]).as_py() for name in AMOUNTS])
-    truth = pq.ParquetFile(parts.truth_path(written)).read()
     assert totals[0] == totals[1]
+    queries = rows.filter(pc.equal(rows["kind"], "queries"))
+    truth = pq.ParquetFile(parts.truth_path(root)).read()
     assert pc.sum(truth["energy_nj"]) == pc.sum(queries["energy_nj"])
     off = abs(pc.sum(truth["true_nj"]).as_py() / pc.sum(truth["energy_nj"]).as_py() - 1)
     assert 0 < off < 0.2
 
 
-def test_workers_write_the_same_parts(tmp_path: Path) -> None:
-    fleet = draw(Plan(hosts=2, days=1, shapes=2, calls_per_s=1.0))
-    wanted = parts.Wanted(minutes=False, latency=False, hours=3)
-    sizes = [parts.write(tmp_path / str(jobs), fleet, wanted, jobs) for jobs in (1, 2)]
-    assert sizes[0] == sizes[1]
-    for path in (tmp_path / "1").rglob("*.parquet"):
-        assert (tmp_path / "2" / path.relative_to(tmp_path / "1")).read_bytes() == path.read_bytes()
+def test_printed_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
+    """Sums of energies with all kinds of error but those of unknown sign, which only widen."""
+    plan = Plan(hosts=3, shapes=6, seed=100, calls_per_s=3.0, churn_per_day=0.0)
+    plan = replace(plan, estimated=0.3, one_sided=False)
+    truth = coverage.write(tmp_path, 300, plan)
+    printed = coverage.printed(tmp_path, plan)
+    assert printed.keys() == truth.keys()
+    held = coverage.held(printed, truth)
+    assert held.count > 700 and 0.93 <= held.share <= 0.97, held
+    half = {
+        group: (low + (high - low) / 4, high - (high - low) / 4)
+        for group, (low, high) in printed.items()
+    }
+    assert coverage.held(half, truth).share < 0.75, "half as wide, they would hold it in 67 %"
 
 
-def test_faults_leave_what_they_say(tmp_path: Path) -> None:
-    fleet = draw(Plan(hosts=len(faults.KINDS), days=1, shapes=2, calls_per_s=1.0))
+def energies(root: Path, fleet: Fleet) -> tuple[Top, dict[str, int]]:
+    """The answer by host, and its energies, whatever their grade."""
+    begin_s = fleet.plan.begin_s
+    answer = asked(root, within=Range(begin_s, begin_s + 3600 * HOURS_WRITTEN), limit=None)
+    sums: dict[str, int] = {}
+    for row in answer.rows:
+        sums[row.keys["host"]] = sums.get(row.keys["host"], 0) + row.energy_nj
+    return answer, sums
+
+
+def test_of_hosts_with_faults_all_that_is_sound_counts_once_and_the_rest_is_named(
+    tmp_path: Path,
+) -> None:
+    fleet = draw(Plan(hosts=len(faults.KINDS), shapes=3, seed=9, calls_per_s=1.0))
     root = tmp_path / "dataset"
     parts.write(root, fleet, parts.Wanted(hours=HOURS_WRITTEN))
     found = {one.kind: one for one in faults.apply(root, fleet.hosts.names)}
     assert set(found) == set(faults.KINDS)
-    for fault in found.values():
-        assert all((root / path).exists() for path in fault.refused)
-        assert not any((root / path).exists() for path in fault.late)
-    assert len(found["missing_parts"].lost) == 1
-    old = list((root / ROLLUPS).glob(f"*/host={found['old_schema'].host}/*.parquet"))
-    assert {layout.decoded(pq.read_schema(one).metadata)[layout.VERSION_KEY] for one in old} == {
-        "1"
-    }
-    faults.deliver(root, found["late"])
-    assert all((root / path).exists() for path in found["late"].late)
+    truth = pq.ParquetFile(parts.truth_path(root)).read().to_pylist()
 
+    def true_nj(host: str, left_out: tuple[int, ...] = ()) -> int:
+        rows = [row for row in truth if row["host"] == host]
+        first = min(row["hour_s"] for row in rows)
+        kept = [row for row in rows if (row["hour_s"] - first) // 3600 not in left_out]
+        return sum(row["energy_nj"] for row in kept)
 
-def test_fits_find_the_line_and_its_interval() -> None:
-    random = np.random.default_rng(1)
-    sizes = np.repeat([1.0, 10.0, 100.0, 1000.0], 5)
-    costs = (2.0 + 0.5 * sizes) * random.lognormal(0, 0.05, len(sizes))
-    found = line(sizes.tolist(), costs.tolist())
-    assert found.per_size.low < 0.5 < found.per_size.high
-    far = found.at(10_000.0)
-    assert far.low < 5_002 < far.high
-    until = found.until(5_002.0)
-    assert until.low < 10_000 < until.high
-    found_slope = slope(sizes.tolist(), (costs - 2.0).clip(0.3).tolist())
-    assert found_slope.low < 1.0 < found_slope.high
-    with pytest.raises(ValueError, match="three measurements"):
-        line([1.0, 2.0], [1.0, 2.0])
+    answer, by_host = energies(root, fleet)
+    left_out = {"missing_parts": (0,), "late": (1, 2)}
+    left_out |= dict.fromkeys(("newer_major", "truncated", "liar"), (HOURS_WRITTEN - 1,))
+    for kind, fault in found.items():
+        if kind != "same_name":
+            assert by_host[fault.host] == true_nj(fault.host, left_out.get(kind, ())), kind
+    refused = {one.path for one in answer.read.refused}
+    due = {path for fault in found.values() for path in fault.refused}
+    # A copy below another date is not of the asked time, so nobody looks at it.
+    assert {path for path in due if "date=2031" not in path} <= refused
+    assert not any(path.startswith("hours/") for path in refused - due)
+
+    name = found["same_name"].host
+    own = fleet.hosts.host_ids[fleet.hosts.names.index(name)]
+    same = {host.split("#")[1]: nj for host, nj in by_host.items() if host.startswith(f"{name}#")}
+    assert set(same.values()) == {true_nj(name)} and len(same) == 2
+    assert any(own.startswith(one) for one in same) and any(
+        OTHER_ID.startswith(one) for one in same
+    )
+    unknown = [row for row in answer.rows if row.keys["host"] == found["wrong_grade"].host]
+    assert len(unknown) == 2 and "perfect" in {row.grade for row in unknown}
+
+    late = found["late"]
+    assert [host for host, _ in answer.read.missing].count(late.host) == 2
+    faults.deliver(root, late)
+    assert energies(root, fleet)[1][late.host] == true_nj(late.host)

@@ -31,26 +31,19 @@ def store(tmp_path: Path) -> Path:
 
 def test_it_says_what_it_shipped(tmp_path: Path, store: Path) -> None:
     to = tmp_path / "to"
-    found = run(to, "--store", store)
-    assert found.return_value == 0
-    assert found.output == f"{to}: shipped 7 parts, 0.0 MB; there before: 0; hour not over: 1\n"
+    first = run(to, "--store", store)
+    assert first.return_value == 0
+    assert first.output == f"{to}: shipped 7 parts, 0.0 MB; there before: 0; hour not over: 1\n"
     assert "shipped 0 parts, 0.0 MB; there before: 7" in run(to, "--store", store).output
-
-
-def test_json_has_all_of_it(tmp_path: Path, store: Path) -> None:
-    part = write_hour(store, 0)
-    (store / part.path).write_bytes(b"PAR1")
-    found = run(f"file://{tmp_path / 'to'}", "--store", store, "--json")
-    said = json.loads(found.output)
-    assert found.return_value == 1 and said["schema"] == "qjoule.ship/1"
-    assert len(said["shipped"]) == 6 and said["open"] == 1 and said["bytes"] > 0
-    assert [one["path"] for one in said["refused"]] == [part.path]
-
-
-def test_troubles_are_named_on_standard_error(tmp_path: Path, store: Path) -> None:
-    (store / write_hour(store, 0).path).write_bytes(b"PAR1")
-    found = run(tmp_path / "to", "--store", store)
-    assert "qjoule: not shipped: rollups/date=2026-11-18/" in found.stderr
+    part = write_hour(store, 0).path
+    (store / part).write_bytes(b"PAR1")
+    other = f"file://{tmp_path / 'other'}"
+    report = run(other, "--store", store, "--json")
+    printed = json.loads(report.output)
+    assert report.return_value == 1 and printed["schema"] == "qjoule.ship/1"
+    assert len(printed["shipped"]) == 6 and printed["open"] == 1 and printed["bytes"] > 0
+    assert [one["path"] for one in printed["refused"]] == [part]
+    assert f"qjoule: not shipped: {part}" in run(other, "--store", store).stderr
 
 
 @pytest.mark.parametrize(
@@ -60,17 +53,15 @@ def test_troubles_are_named_on_standard_error(tmp_path: Path, store: Path) -> No
         (["file://other/x"], "a directory's URL is file:///PATH"),
         (["/x", "--option", "a=1"], "a directory has no options"),
         (["memory://x", "--option", "nonsense"], "write NAME=VALUE"),
+        (["nonsense://x"], "nonsense"),
+        (["memory://x", "--store", "/nowhere"], "/nowhere: no store"),
     ],
 )
-def test_what_is_wrong_with_the_command_line_is_said(words: list[str], says: str) -> None:
-    found = run(*words)
-    assert isinstance(found.exception, UsageError) and says in str(found.exception)
-
-
-def test_unknown_filesystems_and_missing_stores_are_one_line(tmp_path: Path) -> None:
-    for words in (["nonsense://x"], ["memory://x", "--store", str(tmp_path / "none")]):
-        found = run(*words)
-        assert isinstance(found.exception, QjouleError) and "\n" not in str(found.exception)
+def test_wrong_arguments_are_named_in_one_line(words: list[str], says: str) -> None:
+    error = run(*words).exception
+    assert isinstance(error, QjouleError) and says in str(error) and "\n" not in str(error)
+    is_usage = not {"nonsense://x", "/nowhere"} & set(words)
+    assert isinstance(error, UsageError) == is_usage
 
 
 def test_no_message_has_a_password() -> None:
@@ -81,36 +72,29 @@ def test_no_message_has_a_password() -> None:
     assert "secret" not in str(error.value)
 
 
-def trace(path: Path, **fields: object) -> Path:
+def trace(path: Path, *, complete: bool = True, literals: bool = False) -> Path:
     (path / "energy").mkdir(parents=True)
     (path / "energy" / "0.parquet").write_bytes(b"rows")
     (path / ".hidden").write_bytes(b"")
-    meta = Meta(host="db1", **{"complete": True, **fields})  # type: ignore[arg-type]
+    meta = Meta(host="db1", complete=complete, literals=literals)
     (path / "meta.json").write_text(meta.to_json())
     return path
 
 
-def test_traces_are_shipped_only_where_they_are_named(tmp_path: Path, store: Path) -> None:
-    to, one = tmp_path / "to", trace(store / "night")
+def test_traces_are_shipped_only_where_they_are_named_and_safe(tmp_path: Path, store: Path) -> None:
+    to, night = tmp_path / "to", trace(store / "night")
     assert run(to, "--store", store).return_value == 0
+    cut_off = trace(tmp_path / "cut", complete=False)
+    with_literals = trace(tmp_path / "with", literals=True)
+    for unsafe, says in ((cut_off, "not complete"), (with_literals, "literals")):
+        refused = run(to, "--store", store, "--traces", unsafe)
+        assert refused.return_value == 1 and says in refused.stderr
     assert not (to / "traces").exists()
     for shipped in (2, 0):
-        said = json.loads(run(to, "--store", store, "--traces", one, "--json").output)
-        assert len(said["shipped"]) == shipped
-    found = contents(to / "traces" / "host=db1" / "night")
-    assert found.keys() == {"energy/0.parquet", "meta.json"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"), [({"complete": False}, "not complete"), ({"literals": True}, "literals")]
-)
-def test_some_traces_stay_here(
-    tmp_path: Path, store: Path, fields: dict[str, object], says: str
-) -> None:
-    one = trace(tmp_path / "night", **fields)
-    found = run(tmp_path / "to", "--store", store, "--traces", one)
-    assert found.return_value == 1 and says in found.stderr
-    assert not (tmp_path / "to" / "traces").exists()
+        printed = json.loads(run(to, "--store", store, "--traces", night, "--json").output)
+        assert len(printed["shipped"]) == shipped
+    there = contents(to / "traces" / "host=db1" / "night")
+    assert there.keys() == {"energy/0.parquet", "meta.json"}
 
 
 def test_following_ships_until_it_is_ended(tmp_path: Path, store: Path) -> None:
@@ -123,6 +107,6 @@ def test_following_ships_until_it_is_ended(tmp_path: Path, store: Path) -> None:
         assert "shipped 2 parts" in running.stdout.readline()
         os.kill(running.pid, signal.SIGTERM)
         assert running.wait(60) == 0
-    found = {path: data for path, data in contents(to).items() if "manifests" not in path}
-    assert found == closed_contents(store, 4)
+    there = {path: data for path, data in contents(to).items() if "manifests" not in path}
+    assert there == closed_contents(store, 4)
     assert not any(one.stat().st_mode & 0o077 for one in to.rglob("*"))

@@ -67,21 +67,6 @@ def test_without_its_receiver_the_agent_goes_on_and_says_so(tmp_path: Path) -> N
         agent.stop()
 
 
-def test_a_file_of_headers_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    headers = tmp_path / "headers"
-    headers.write_text("Authorization: x\n")
-    headers.chmod(0o644)
-    push = (
-        f'[push]\nremote_write_url = "https://127.0.0.1:9/"\nremote_write_header_file = "{headers}"'
-    )
-    agent = Agent(tmp_path, os.getpid(), more=push)
-    try:
-        assert agent.process.wait(60) == 1
-        assert "others may read it: chmod 600" in agent.words()
-    finally:
-        agent.close()
-
-
 @contextmanager
 def _sending(directory: Path, remote_write: str, otlp: str = "") -> Iterator[Agent]:
     urls = f'remote_write_url = "{remote_write}"\notlp_endpoint = "{otlp}"\n'

@@ -16,8 +16,10 @@ from click.testing import CliRunner
 
 from qjoule.commands.record import command
 from qjoule.errors import QjouleError
+from qjoule.remote.source import RemoteSource
 from qjoule.remote.tls import client_context
 from qjoule.remote.wire import decode
+from qjoule.snapshots import Controls
 from recordings_engine import META, SEGMENTS
 from remote_agent import RemoteAgent, certificate, snapshot_bytes
 
@@ -90,6 +92,19 @@ def test_certificates_of_both_sides_are_checked(tmp_path: Path) -> None:
             agent.connection("full", unknown).snapshot()
     finally:
         agent.close()
+
+
+def test_a_source_has_each_snapshot_once_and_adds_up(agent: RemoteAgent) -> None:
+    source = RemoteSource(agent.connection("full"), "there")
+    snapshots = source.snapshots(Controls())
+    first = next(snapshots)
+    assert first.total == first.interval
+    agent.show(snapshot_bytes())
+    second = next(snapshots)
+    assert second.total.main.measured_nj == 2 * first.interval.main.measured_nj
+    assert second.total.rows[0].calls == 2 * first.interval.rows[0].calls
+    source.close()
+    assert list(snapshots) == []
 
 
 def test_the_process_has_no_rights_and_no_files(tmp_path: Path) -> None:
