@@ -108,9 +108,15 @@ def test_damaged_and_foreign_files_are_put_aside_and_counted(tmp_path: Path) -> 
     assert file.with_name(file.name + ".damaged").exists()
 
 
-def as_schema_1(path: Path) -> None:
-    """Makes the store in `path` what an agent of schema 1 left."""
-    for file in path.rglob("*-*.parquet"):
+@pytest.fixture
+def schema_1(tmp_path: Path) -> Path:
+    """A store of three minutes and a server, as an agent of schema 1 left it."""
+    store = Store(tmp_path, "db1", KEPT)
+    store.tables["servers"].tell(("db:1", "kind", "1", "/x", "symbol"), START_S)
+    for number in range(3):
+        assert store.write(minute(START_S + 60 * number), "package")
+    store.close()
+    for file in tmp_path.rglob("*-*.parquet"):
         rows = pq.ParquetFile(file).read().drop_columns(["host_id"])
         if "policy" in rows.schema.names:
             rows = rows.drop_columns(["policy"])
@@ -119,17 +125,6 @@ def as_schema_1(path: Path) -> None:
             rows = rows.replace_schema_metadata({"qjoule.rollup": "1"})
         pq.write_table(rows, file.with_name(file.name[: file.name.rindex("-")] + ".parquet"))
         file.unlink()
-
-
-@pytest.fixture
-def schema_1(tmp_path: Path) -> Path:
-    """A store of schema 1 with three minutes and a server."""
-    store = Store(tmp_path, "db1", KEPT)
-    store.tables["servers"].tell(("db:1", "kind", "1", "/x", "symbol"), START_S)
-    for number in range(3):
-        assert store.write(minute(START_S + 60 * number), "package")
-    store.close()
-    as_schema_1(tmp_path)
     return tmp_path
 
 

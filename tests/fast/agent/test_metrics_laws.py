@@ -45,7 +45,7 @@ _windows = st.lists(
         st.integers(0, 50_000),
     ),
     min_size=12,
-    max_size=30,
+    max_size=20,
 )
 
 

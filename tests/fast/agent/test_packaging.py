@@ -80,15 +80,12 @@ def test_there_is_one_version() -> None:
 
 def test_every_command_has_a_man_page_and_every_shell_its_completion(tmp_path: Path) -> None:
     tool = str(PACKAGING / "tools/manual.py")
-    for to in ("man", "again"):
-        words = [sys.executable, tool, str(tmp_path / to), str(tmp_path / "c")]
-        subprocess.run(words, check=True)
+    subprocess.run([sys.executable, tool, str(tmp_path / "man"), str(tmp_path / "c")], check=True)
     for name in COMMANDS:
         page = (tmp_path / "man" / f"qjoule-{name}.1").read_text()
         assert page.startswith(f".TH QJOULE-{name.upper()} 1 ")
         for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"):
             assert f"\n.SH {section}\n" in page
-        assert page.encode() == (tmp_path / "again" / f"qjoule-{name}.1").read_bytes()
     completions = {path.name for path in (tmp_path / "c").iterdir()}
     assert completions == {"qjoule.bash", "_qjoule", "qjoule.fish"}
     import manual  # noqa: PLC0415 (a tool of packaging/)

@@ -90,22 +90,6 @@ def test_what_is_refused_is_one_line(root: Path, sql: str, message: str) -> None
     assert "\n" not in text and re.search(message, text)
 
 
-def test_nothing_is_written_into_the_dataset(root: Path) -> None:
-    before = sorted(root.rglob("*"))
-    run(root, f"copy (select 1) to '{root}/x.csv'", *DAY)
-    run(root, f"copy (select 1) to '{before[-1]}'", *DAY)
-    assert sorted(root.rglob("*")) == before
-
-
-def test_texts_of_strangers_are_safe(tmp_path: Path) -> None:
-    host = Host("db1")
-    root = made.write(tmp_path, Fleet([host], 1, (0,)))
-    made.put_slow(root, host, 1, texts={0: "=\x1b[31m\u202e"})
-    for form in ("table", "csv"):
-        text = run(root, "select text from shapes", *DAY, "--format", form).output
-        assert "\x1b" not in text and "\u202e" not in text
-
-
 def test_no_data_and_no_statement(root: Path) -> None:
     result = run(root, "from queries", "--from", "2020-01-01", "--to", "2020-01-02")
     assert "nothing from 20" in str(result.exception)

@@ -86,17 +86,28 @@ def test_other_times_zones_and_durations_are_refused() -> None:
     ]
 
 
-def test_a_range_has_two_of_beginning_end_and_duration() -> None:
-    zone = Zone("UTC")
-    begin, end = "2026-11-23T10:00", "2026-11-23T12:00"
-    whole = Range(1_795_428_000, 1_795_435_200)
-    for given in ((begin, end, None), (begin, None, "2h"), (None, end, "120min")):
-        assert time_range(*given, zone, NOW_S)[0] == whole
-    assert time_range(None, None, None, zone, NOW_S)[0] == Range(1_794_913_601, 1_795_000_001)
-    for begin, end, last, message in (
+@pytest.mark.parametrize(
+    ("begin", "end", "last", "message"),
+    [
+        ("2026-11-23T10:00", "2026-11-23T12:00", None, ""),
+        ("2026-11-23T10:00", None, "2h", ""),
+        (None, "2026-11-23T12:00", "120min", ""),
         ("2026-11-23", "2026-11-24", "1h", "two of them at most"),
         ("2026-11-23", "2026-11-23", None, "the range is empty"),
         ("1980-01-01", "2026-11-23", None, "longer than ten years"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            time_range(begin, end, last, zone, NOW_S)
+    ],
+)
+def test_a_range_has_two_of_beginning_end_and_duration(
+    begin: str | None, end: str | None, last: str | None, message: str
+) -> None:
+    if not message:
+        answer, _ = time_range(begin, end, last, Zone("UTC"), NOW_S)
+        assert answer == Range(1_795_428_000, 1_795_435_200)
+        return
+    with pytest.raises(UsageError, match=message):
+        time_range(begin, end, last, Zone("UTC"), NOW_S)
+
+
+def test_without_options_the_range_is_the_last_day() -> None:
+    answer, _ = time_range(None, None, None, BERLIN, NOW_S)
+    assert answer == Range(1_794_913_601, 1_795_000_001)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import ssl
 import time
@@ -16,16 +15,13 @@ from click.testing import CliRunner
 
 from qjoule.commands.record import command
 from qjoule.errors import QjouleError
-from qjoule.remote.source import RemoteSource
 from qjoule.remote.tls import client_context
 from qjoule.remote.wire import decode
-from qjoule.snapshots import Controls
 from recordings_engine import META, SEGMENTS
 from remote_agent import RemoteAgent, certificate, snapshot_bytes
 
 pytestmark = pytest.mark.beside
 POST = "X-Qjoule: 1"
-KEPT = 3  #: recordings (recordings_engine.py)
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +88,6 @@ def test_certificates_of_both_sides_are_checked(tmp_path: Path) -> None:
             agent.connection("full", unknown).snapshot()
     finally:
         agent.close()
-
-
-def test_a_source_has_each_snapshot_once_and_adds_up(agent: RemoteAgent) -> None:
-    source = RemoteSource(agent.connection("full"), "there")
-    snapshots = source.snapshots(Controls())
-    first = next(snapshots)
-    assert first.total == first.interval
-    agent.show(snapshot_bytes())
-    second = next(snapshots)
-    assert second.total.main.measured_nj == 2 * first.interval.main.measured_nj
-    assert second.total.rows[0].calls == 2 * first.interval.rows[0].calls
-    source.close()
-    assert list(snapshots) == []
 
 
 def test_the_process_has_no_rights_and_no_files(tmp_path: Path) -> None:
@@ -192,26 +175,18 @@ def test_orders_of_others_and_wrong_ones_are_refused(
     assert len(audited(agent, "start")) == before
 
 
-def test_the_command_records_there_and_old_recordings_go(
+def test_the_command_records_there_and_a_flood_of_orders_is_bounded(
     agent: RemoteAgent, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text(agent.tokens["boss"])
     token.chmod(0o600)
     words = ["--host", agent.url, "--token-file", str(token), "--ca", str(agent.ca)]
-    for number in range(KEPT + 1):
-        done = CliRunner().invoke(command, [*words, "-d", "1", "-o", str(tmp_path / str(number))])
-        assert done.exit_code == 0, done.output
-    got = tmp_path / "0"
+    got = tmp_path / "got"
+    done = CliRunner().invoke(command, [*words, "-d", "1", "-o", str(got)])
+    assert done.exit_code == 0, done.output
     assert (got / "meta.json").read_bytes() == META
     assert (got / "segments" / "part-000000.parquet").read_bytes() == SEGMENTS
     assert got.stat().st_mode & 0o077 == 0
-    assert len(listed(agent)) == KEPT
-    opened = []
-    for one in Path(f"/proc/{agent.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since the directory was read
-            opened.append(str(one.readlink()))
-    assert sum("/recordings/" in one for one in opened) == 2 * KEPT, opened
-    assert not [one for one in opened if "(deleted)" in one]
     codes = [agent.get("/recordings/stop", "boss", POST, method="POST")[0] for _ in range(12)]
-    assert codes.count(429) >= 4 and set(codes) == {202, 429}, "a flood of orders is bounded"
+    assert codes.count(429) >= 4 and set(codes) == {202, 429}
