@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of `--credentials`, and what its users may say of it."""
+"""The file of `--credentials`, and what is done with the accounts in it."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 from pathlib import Path
 
@@ -23,19 +22,16 @@ from qjoule.session.credentials import read_credentials
 SECRET = "hunter2"
 
 
-def _read(directory: Path, text: str) -> dict[str, Account]:
+def accounts_in(text: str, directory: Path) -> dict[str, Account]:
     file = directory / "accounts.toml"
     file.write_text(text)
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        return dict(read_credentials(descriptor))
-    finally:
-        os.close(descriptor)
+    with file.open() as opened:
+        return dict(read_credentials(opened.fileno()))
 
 
 def test_sections_are_products_and_servers(tmp_path: Path) -> None:
     text = '[cassandra]\n["mysql:3306"]\nuser = "u"\npassword = "p"\nhost = "10.0.0.7"\n'
-    assert _read(tmp_path, text) == {
+    assert accounts_in(text, tmp_path) == {
         "cassandra": Account(),
         "mysql:3306": Account("u", "p", "10.0.0.7"),
     }
@@ -44,7 +40,6 @@ def test_sections_are_products_and_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"password = {SECRET}",
         f'password = "{SECRET}"',
         f'[mysql]\npasswort = "{SECRET}"',
         f'[mysql]\npassword = ["{SECRET}"]',
@@ -52,20 +47,21 @@ def test_sections_are_products_and_servers(tmp_path: Path) -> None:
         f"\x00{SECRET}",
     ],
 )
-def test_what_has_another_form_is_refused_without_its_content(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_refused_without_its_content(tmp_path: Path, text: str) -> None:
     with pytest.raises(QjouleError) as refused:
-        _read(tmp_path, text)
+        accounts_in(text, tmp_path)
     assert SECRET not in str(refused.value)
 
 
-def test_a_password_is_in_no_words() -> None:
+def test_no_message_shows_a_password() -> None:
     account = Account("u", SECRET)
     assert SECRET not in repr(account)
-    assert SECRET not in said(OSError(f"refused\n{SECRET}"), account)
-    assert "\n" not in said(OSError("refused\nindeed"), account)
+    message = said(OSError(f"refused\n{SECRET}"), account)
+    assert SECRET not in message
+    assert "\n" not in message
 
 
-def test_answers_of_cassandra_are_proven() -> None:
+def test_a_text_from_cassandra_must_have_the_hash_that_names_it() -> None:
     text = "SELECT a FROM b"
     assert proven(hashlib.md5(text.encode()).digest(), None, text)
     assert proven(hashlib.md5(f"shop{text}".encode()).digest(), "shop", text)
@@ -81,15 +77,15 @@ def test_statements_of_mysql_are_named_by_thread_and_number() -> None:
     assert key_of(b"", 4711) is None
 
 
-def test_an_asker_that_has_ended_is_told() -> None:
+def test_an_asker_that_has_ended_is_reported() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asker = Asker(ours, 0, {1: TEXTS}, {})
-    asker.ask(1, 7, b"key")
-    assert asker.take() == []
-    assert asker.refused == {}
-    theirs.recv(100)
-    theirs.close()
-    asker.ask(1, 8, b"key")
-    assert asker.take() == []
-    assert "has ended" in asker.refused[1]
-    ours.close()
+    with ours:
+        asker = Asker(ours, 0, {1: TEXTS}, {})
+        asker.ask(1, 7, b"key")
+        assert asker.take() == []
+        assert asker.refused == {}
+        theirs.recv(100)
+        theirs.close()
+        asker.ask(1, 8, b"key")
+        assert asker.take() == []
+        assert "has ended" in asker.refused[1]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of servers: its contents, and that each mistake gives one line that names it."""
+"""The registry of servers: its numbers, the headers made of it, and a line for each mistake."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -93,14 +93,6 @@ def test_lookups() -> None:
         registry.name_of(14)
 
 
-def test_servers_cannot_be_changed() -> None:
-    server = registry.servers()["mysql"]
-    with pytest.raises(FrozenInstanceError):
-        server.kind = 2  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        server.facts["pool"] = 2  # type: ignore[index]
-
-
 def test_a_good_table(tmp_path: Path) -> None:
     alpha, beta, gamma = registry.load(table(tmp_path, GOOD))
     assert (alpha.kind, alpha.hooks, dict(alpha.facts)) == (
@@ -116,84 +108,59 @@ def test_a_good_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[alpha]", "[Alpha]", "Alpha: a server's name is lower-case letters and digits"),
         ("[alpha]", "[2alpha]", "2alpha: a server's name is lower-case letters and digits"),
         ("[alpha]", "[none]", "none: a server's name is lower-case letters and digits"),
         ("[alpha]", 'delta = "x"\n[alpha]', "delta: not a table"),
         ("[gamma]", "[alpha]", "alpha"),  # by tomllib, with line and column
         ("kind = 20", "", "alpha: no 'kind'"),
-        ('rungs = ["socket", "symbol"]', "", "alpha: no 'rungs'"),
         ('rungs = ["none"]', "rungs = []", "gamma: 'rungs' is empty"),
         ('rungs = ["none"]', 'rungs = ["usdt"]', "gamma: 'usdt' of 'rungs' is none of none,"),
         ('rungs = ["none"]', 'rungs = "none"', "gamma: 'rungs' is not a list of words"),
-        ('rungs = ["none"]', "rungs = [1]", "gamma: 'rungs' is not a list of words"),
         ('rungs = ["none"]', 'rungs = ["none", "none"]', "gamma: 'none' twice in 'rungs'"),
         ("kind = 21", "kind = 20", "gamma: alpha has kind 20"),
         ("kind = 21", "kind = 0", "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = 32", "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = true", "gamma: kind is no number from 1 to 31"),
-        ("kind = 21", 'kind = "21"', "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = 21\ncolour = 3", "gamma: unknown key 'colour'"),
-        ("kind = 21", 'kind = 21\nname = "x"', "gamma: unknown key 'name'"),
         ("alpha = 200", "alpha = 9", "alpha: the tags has a dialect 9"),
-        ("alpha = 200", "alpha = 201", "alpha: alpha has a dialect 201"),
         ("alpha = 200", "alpha = 256", "alpha: 'alpha' is no number from 1 to 255"),
         ("alpha = 200", "tags = 200", "alpha: the tags has a dialect 'tags'"),
         ("alpha = 200", "Alpha = 200", "alpha: 'Alpha' of 'dialects' is not lower-case words"),
         ("kind = 21", "kind = 21\ndialects = 3", "gamma: 'dialects' is not a table"),
         ("kind = 21", "kind = 21\ndialects = {g = 200}", "gamma: alpha has a dialect 200"),
-        ("kind = 21", "kind = 21\ndialects = {alpha = 9}", "gamma: the tags has a dialect 9"),
-        ("kind = 21", "kind = 21\ndialects = {alpha = 3}", "gamma: alpha has a dialect 'alpha'"),
         ('"alpha-end"', '"alpha-begin"', "alpha: 'alpha-begin' twice in 'roles'"),
         ('"alpha-end"', '"beta-end"', "alpha: role 'beta-end' is not alpha-... in lower case"),
-        ('"alpha-end"', '"alpha-"', "alpha: role 'alpha-' is not alpha-... in lower case"),
         ('"alpha-end"', '"alpha-a\\"b"', "alpha: role 'alpha-a\"b' is not alpha-..."),
         ("kind = 21", 'kind = 21\nflavours = ["X"]', "gamma: flavour 'X' is not lower-case"),
         ("kind = 21", 'kind = 21\nflavours = ["beta"]', "gamma: beta has a flavour 'beta'"),
-        ("kind = 21", 'kind = 21\nflavours = "x"', "gamma: 'flavours' is not a list of words"),
         ("thread = true", "thread = 1", "alpha: 'thread' is neither true nor false"),
-        ('"switched"', '"skipped"', "alpha: 'skipped' of 'hooks' is none of switched,"),
-        (
-            'on_port = "port"',
-            'on_port = "door"',
-            "alpha: 'on_port' of 'programs_with' needs no fact",
-        ),
+        ('on_port = "port"', 'on_port = "x"', "alpha: 'on_port' of 'programs_with' needs no fact"),
         ('on_port = "port"', 'On = "port"', "alpha: 'On' of 'programs_with' is no name of C"),
-        ('{ on_port = "port" }', "[]", "alpha: 'programs_with' is not a table"),
-        ("port = 65535", "port = 0", "alpha: 'port' is no number from 1 to"),
         ("port = 65535", "port = 0x8000000000000000", "alpha: 'port' is no number from 1 to"),
         ("port = 65535", "po_rt = 1", "alpha: 'po_rt' of 'facts' is not lower-case words"),
         ("on_alpha =", "on-alpha =", "alpha: 'on-alpha' of 'programs' is no name of C"),
         ('on_alpha = ["socket"]', "on_alpha = []", "alpha: 'on_alpha' of 'programs' has no rung"),
         ('on_alpha = ["socket"]', 'on_alpha = ["agent"]', "'agent' of 'on_alpha' is none of"),
-        ('alpha_texts = ["socket",', 'alpha_texts = ["none",', "'none' of 'alpha_texts' is none"),
         ("inflate =", "deflate =", "alpha: 'deflate' of 'needs' is none of inflate"),
-        ("needs = {", "needs = 3 #", "alpha: 'needs' is not a table"),
         ('of = "alpha"', 'of = "omega"', "beta: 'of' names no server with a table of its own"),
         ('of = "alpha"', 'of = "beta"', "beta: 'of' names no server with a table of its own"),
-        ('of = "alpha"', "of = 20", "beta: 'of' names no server with a table of its own"),
         ('of = "alpha"', 'of = "alpha"\nkind = 22', "beta: a table with 'of' has no other key"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(
     old: str, new: str, message: str, tmp_path: Path
 ) -> None:
-    assert old in GOOD
     with pytest.raises(registry.RegistryError) as caught:
         registry.load(table(tmp_path, GOOD.replace(old, new, 1)))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_table_at_all(tmp_path: Path) -> None:
-    for text in ("[alpha\nkind = 1", "kind", '[alpha]\nkind = "'):
-        with pytest.raises(registry.RegistryError):
-            registry.load(table(tmp_path, text))
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "registry.toml").write_bytes(b"\xff")
-    with pytest.raises(registry.RegistryError):
-        registry.load(tmp_path / "registry.toml")
-    with pytest.raises(registry.RegistryError):
-        registry.load(tmp_path / "absent.toml")
+    for name in ("registry.toml", "absent.toml"):
+        with pytest.raises(registry.RegistryError):
+            registry.load(tmp_path / name)
 
 
 def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
@@ -220,30 +187,54 @@ def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
     assert 'X(QJ_SERVER_ALPHA, QJ_ALPHA_TEXT_START, "text-start", 0x7ULL)\n' in flat
 
 
-def test_headers_include_what_a_server_has_for_the_core(tmp_path: Path) -> None:
-    made = registry_header.headers(registry.load(table(tmp_path, GOOD)))
-    assert '#include "alpha/thread.h"\n' in made["server_threads.h"]
-    assert "#define QJ_THREADS(X) \\\n\tX(alpha, ALPHA)\n" in made["server_threads.h"]
-    assert '#include "alpha/hooks.bpf.h"\n' in made["server_hooks.h"]
-    assert not any("gamma/" in text or "beta/" in text for text in made.values())
+TREE = Path(__file__).parents[3]
+SERVERS = "attribution/src/qjoule/servers"
 
 
-def _made(*arguments: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The inputs of the registry's headers, in a directory with a space in its name."""
+    copy = tmp_path / "a tree"
+    (copy / SERVERS).mkdir(parents=True)
+    for name in ("Makefile", "agent", "packaging"):
+        (copy / name).symlink_to(TREE / name)
+    for name in ("", "servers/"):
+        part = f"attribution/src/qjoule/{name}__init__.py"
+        shutil.copy(TREE / part, copy / part)
+    for name in ("registry.toml", "registry.py", "registry_header.py"):
+        shutil.copy(TREE / SERVERS / name, copy / SERVERS / name)
+    return copy
+
+
+def make(tree: Path) -> str:
+    """The errors of building the headers; empty if they were built."""
+    command = ["make", "build/bpf/registry.h"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+def add_server(tree: Path, text: str) -> None:
+    with (tree / SERVERS / "registry.toml").open("a") as registry_table:
+        registry_table.write(f"\n[newdb]\nrungs = ['none']\n{text}")
+
+
+def test_a_mistake_stops_the_build_and_is_named(tree: Path) -> None:
+    add_server(tree, "kind = 1\n")
+    assert "registry.toml: newdb: mysql has kind 1\n" in make(tree)
+    assert not (tree / "build/bpf/registry.h").exists()
+
+
+def test_a_new_server_is_in_the_headers(tree: Path) -> None:
+    assert make(tree) == ""
+    add_server(tree, "kind = 31\nthread = true\nhooks = ['forked']\n")
+    assert make(tree) == ""
+    headers = tree / "build/bpf"
+    assert "X(newdb, NEWDB, 31)" in (headers / "registry.h").read_text("utf-8")
+    assert '"newdb/thread.h"' in (headers / "server_threads.h").read_text("utf-8")
+    assert '"newdb/hooks.bpf.h"' in (headers / "server_hooks.h").read_text("utf-8")
+
+
+@pytest.mark.parametrize("arguments", [(), ("1", "2", "3")])
+def test_another_number_of_arguments_is_refused(arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "qjoule.servers.registry_header", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
-def test_the_build_fails_with_the_name_of_what_is_wrong(tmp_path: Path) -> None:
-    bad = table(tmp_path, GOOD.replace("kind = 21", "kind = 20"))
-    done = _made(str(tmp_path), str(bad))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert list(tmp_path.glob("*.h")) == []
-    assert done.stderr == "registry.toml: gamma: alpha has kind 20\n"
-
-
-def test_the_build_makes_the_headers_of_the_table_beside_it(tmp_path: Path) -> None:
-    done = _made(str(tmp_path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert found == registry_header.headers(registry.load())
-    assert _made().returncode == _made("1", "2", "3").returncode == 2
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2

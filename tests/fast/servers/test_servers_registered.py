@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exports of the servers' folders match the registry; shared code uses them only through it."""
+"""The servers' folders and decoders agree with the registry; shared code imports no folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 import qjoule.servers
 from qjoule.contract import Rung
-from qjoule.servers import registry
+from qjoule.servers import decoding, registry
+from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.probing import within_bounds
 from qjoule.servers.registered import runtimes, support_of, supported
 from qjoule.servers.resolution import Resolution
@@ -28,10 +29,6 @@ SERVERS = Path(qjoule.servers.__file__).parent
 def support(request: pytest.FixtureRequest) -> ServerSupport:
     (found,) = (one for one in supported() if one.name == request.param)
     return found
-
-
-def test_every_server_of_the_registry_has_its_folder() -> None:
-    assert [one.name for one in supported()] == list(registry.servers())
 
 
 def test_its_flavours_are_the_registrys(support: ServerSupport) -> None:
@@ -60,11 +57,6 @@ def test_it_is_found_in_one_way(support: ServerSupport) -> None:
     assert bool(support.executables) + bool(support.runtime) == (support.name != NO_PROTOCOL)
     assert not support.runtime or support.runtime in runtimes()
     assert not support.installed or support.executables
-
-
-def test_what_is_not_of_the_registry_is_unknown() -> None:
-    with pytest.raises(KeyError):
-        support_of("oracle")
 
 
 def test_a_server_is_planned_with_its_own_facts() -> None:
@@ -100,3 +92,36 @@ def imported(path: Path) -> Iterator[str]:
 def test_shared_modules_import_no_servers_folder(path: Path) -> None:
     folders = {f"qjoule.servers.{name}" for name in registry.servers()}
     assert not {name for name in imported(path) if ".".join(name.split(".")[:3]) in folders}
+
+
+def _decoding(server: str) -> Decoding:
+    found = import_module(f"qjoule.servers.{server}.decoding").DECODING
+    assert isinstance(found, Decoding)
+    return found
+
+
+@pytest.mark.parametrize("server", list(registry.servers()))
+def test_each_dialect_of_the_registry_has_one_decoder(server: str) -> None:
+    table = registry.servers()[server]
+    if table.of or not table.dialects:
+        return
+    found = _decoding(server)
+    numbers = [*found.languages, *found.tag_readers, *found.told_ids]
+    assert sorted(numbers) == sorted(table.dialects.values())
+
+
+def test_a_kind_that_is_not_known_has_nothing() -> None:
+    assert decoding.decoding_of(29) == Decoding()
+    assert decoding.titled([(1, 29), (2, registry.kind_of("postgres"))]).keys() == {2}
+
+
+def test_references_of_all_servers_are_one() -> None:
+    references = decoding.AllReferences()
+    cql, batch = registry.dialect("cql"), registry.dialect("cql-batch")
+    references.learn(7, cql, "select ?")
+    text = (7).to_bytes(8, "little")
+    assert not references.waits(text, batch)
+    assert references.statement(text, batch) == (b"BEGIN BATCH; select ?; APPLY BATCH", cql)
+    references.forget(7)
+    assert b"not seen" in references.statement(text, batch)[0]
+    assert references.statement(b"as it is", cql) == (b"as it is", cql)
