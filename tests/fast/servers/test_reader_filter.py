@@ -33,14 +33,8 @@ assert done == [True], "a thread that was there before"
 """
 
 
-def confined(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", _CONFINED + code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -48,24 +42,21 @@ def confined(code: str) -> subprocess.CompletedProcess[str]:
     [
         "os.execv('/bin/true', ['true'])",
         "os.fork()",
-        "subprocess.run(['/bin/true'])",
         "socket.socket(socket.AF_INET)",
-        "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)",
         "os.kill(os.getppid(), 0)",
         "os.setresuid(0, 0, 0)",
         "os.chmod(sys.executable, 0o755)",
         "os.symlink('a', '/tmp/never-made')",
-        "os.pidfd_open(os.getppid())",
         "os.memfd_create('x')",
     ],
 )
-def test_it_can_not(code: str) -> None:
-    done = confined(code)
+def test_it_cannot_start_connect_or_change_anything(code: str) -> None:
+    done = python(_CONFINED + code)
     assert done.returncode == 1, done.stdout
     assert "PermissionError: [Errno 1]" in done.stderr.splitlines()[-1], done.stderr
 
 
-def test_nor_by_the_c_library() -> None:
+def test_calls_of_the_kernel_are_refused() -> None:
     calls = {
         "ptrace": "0, 0, 0, 0",
         "mount": "None, b'/', None, 0, None",
@@ -79,39 +70,32 @@ def test_nor_by_the_c_library() -> None:
     code += (
         f"for number in {bpf_perf_io_uring}: assert refused('syscall', number, 0, 0, 0), number\n"
     )
-    done = confined(code)
+    done = python(_CONFINED + code)
     assert done.returncode == 0, done.stderr
 
 
-def test_it_types_nothing_at_a_terminal() -> None:
-    code = """
-import os, pty, fcntl, subprocess, sys, termios
+def test_neither_it_nor_its_children_type_at_a_terminal() -> None:
+    done = python("""
+import ctypes, fcntl, os, pty, subprocess, sys, termios
 from qjoule.root_part.reader_filter import keep_from_typing
 ours, theirs = pty.openpty()
 keep_from_typing()
+libc = ctypes.CDLL(None, use_errno=True)
 for fd in (theirs, os.open("/dev/null", os.O_RDONLY)):
     for command in (termios.TIOCSTI, termios.TIOCSTI | 1 << 32, termios.TIOCLINUX):
-        libc_says = ctypes.CDLL(None, use_errno=True)
-        assert libc_says.ioctl(fd, ctypes.c_ulong(command), b"x") == -1
+        assert libc.ioctl(fd, ctypes.c_ulong(command), b"x") == -1
         assert ctypes.get_errno() == 1, command
 assert fcntl.ioctl(theirs, termios.TIOCGWINSZ, bytes(8))
 child = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSTI, b'x')"
 done = subprocess.run([sys.executable, "-c", child], stdin=theirs, capture_output=True, text=True)
 assert "PermissionError" in done.stderr or "Errno 1" in done.stderr, done.stderr
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", "import ctypes" + code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+""")
     assert done.returncode == 0, done.stderr
 
 
-def test_it_still_can(tmp_path: Path) -> None:
+def test_it_still_writes_tables_waits_and_starts_threads(tmp_path: Path) -> None:
     code = f"""
-import pyarrow as pa, pyarrow.parquet as pq
+import asyncio, pyarrow as pa, pyarrow.parquet as pq
 os.chdir({str(tmp_path)!r})
 os.mkdir("table")
 pq.write_table(pa.table({{"a": list(range(100_000))}}), "table/.x")
@@ -125,10 +109,8 @@ threading.Thread(target=done.append, args=(1,)).start()
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.setitimer(signal.ITIMER_REAL, 0.01)
 signal.pause()
-import asyncio, decimal, json
 asyncio.run(asyncio.sleep(0))
-print(json.dumps("ended"))
+print("ended")
 """
-    done = confined(code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == '"ended"\n'
+    done = python(_CONFINED + code)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding servers in a /proc made of files."""
+"""Servers are found in a /proc made of files, and have unique labels."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qjoule.servers.discovery import discover, find_servers
-from qjoule.servers.types import Server
+from qjoule.servers.place import place_of, told_apart
+from qjoule.servers.types import Fact, Server
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, toy_server
 
@@ -36,24 +38,22 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def running(fake: FakeProc) -> list[Server]:
-    """Uses this machine's root, so that paths in links resolve; its installed servers are
-    left out.
-    """
+    """The running servers below this machine's root, so that paths in links resolve."""
     return [server for server in find_servers(fake.tree, Path("/")) if server.running]
 
 
 def test_one_of_each(fake: FakeProc, toys: dict[str, Path]) -> None:
     for pid, path in enumerate(toys.values(), start=100):
         fake.add(pid, str(path), cwd="/")
-    found = {server.flavour: server for server in running(fake)}
-    assert {flavour: (s.version, s.tgids) for flavour, s in found.items()} == {
+    servers = {server.flavour: server for server in running(fake)}
+    assert {flavour: (s.version, s.tgids) for flavour, s in servers.items()} == {
         "mariadb": ("10.11.19", (100,)),
         "mysql": ("8.0.36", (101,)),
         "postgres": ("15.20", (102,)),
         "redis": ("7.0.15", (103,)),
     }
-    assert sorted(server.id for server in found.values()) == [1, 2, 3, 4]
-    assert found["mariadb"].exe_path == toys["mariadbd"]
+    assert sorted(server.id for server in servers.values()) == [1, 2, 3, 4]
+    assert servers["mariadb"].exe_path == toys["mariadbd"]
 
 
 def test_children_belong_to_their_postmaster(fake: FakeProc, toys: dict[str, Path]) -> None:
@@ -64,20 +64,12 @@ def test_children_belong_to_their_postmaster(fake: FakeProc, toys: dict[str, Pat
     fake.add(202, postgres, parent=200, name="postgres: a (b) c)")
     fake.add(301, postgres, parent=300)
     fake.add(302, str(toys["mysqld"]), parent=300)
-    servers = running(fake)
-    assert [s.tgids for s in servers if s.flavour == "postgres"] == [
-        (200, 201, 202),
-        (300, 301),
-    ]
-    assert [s.tgids for s in servers if s.flavour == "mysql"] == [(302,)]
-
-
-def test_children_that_outlived_their_postmaster_are_no_server(
-    fake: FakeProc, toys: dict[str, Path]
-) -> None:
-    entry = fake.add(201, str(toys["postgres"]), parent=1)
-    (entry / "cmdline").write_text("postgres: checkpointer \0")
-    assert running(fake) == []
+    orphan = fake.add(400, postgres, parent=1)
+    (orphan / "cmdline").write_text("postgres: checkpointer \0")
+    assert {(server.flavour, server.tgids) for server in running(fake)} == {
+        *(("postgres", (200, 201, 202)), ("postgres", (300, 301))),
+        ("mysql", (302,)),
+    }
 
 
 def test_ports_and_sockets_are_only_the_servers_own(fake: FakeProc, toys: dict[str, Path]) -> None:
@@ -101,12 +93,6 @@ def test_an_executable_that_was_replaced(
     assert server.exe_name == str(tmp_path / "mysqld")
 
 
-def test_a_file_that_only_the_process_can_see(fake: FakeProc, toys: dict[str, Path]) -> None:
-    fake.add(100, str(toys["mysqld"]), root=Path("/"))
-    (server,) = find_servers(fake.tree, fake.host)
-    assert server.exe_path == fake.tree / "100" / "root" / str(toys["mysqld"]).lstrip("/")
-
-
 def test_names_are_only_a_hint(fake: FakeProc, toys: dict[str, Path], tmp_path: Path) -> None:
     exporter = toy_server(tmp_path / "mysqld_exporter", ["collect"], banner="for MySQL 8.0.1 ")
     renamed = tmp_path / "mysqld-8.0"
@@ -117,10 +103,10 @@ def test_names_are_only_a_hint(fake: FakeProc, toys: dict[str, Path], tmp_path: 
     fake.add(101, str(renamed))
     fake.add(102, str(script))
     fake.add(103, str(tmp_path / "mysqldump"))
-    found = discover(fake.tree, fake.host)
-    assert [server.tgids for server in found.servers] == [(101,)]
-    assert len(found.unreadable) == 1
-    assert "postgres" in found.unreadable[0]
+    discovery = discover(fake.tree, fake.host)
+    assert [server.tgids for server in discovery.servers] == [(101,)]
+    (unreadable,) = discovery.unreadable
+    assert "postgres" in unreadable
 
 
 def test_processes_that_vanish_while_we_look(fake: FakeProc, toys: dict[str, Path]) -> None:
@@ -161,10 +147,6 @@ def test_installed_servers_come_after_running_ones(fake: FakeProc, toys: dict[st
     assert postgres.thread_pool.value is False
 
 
-def test_nothing_runs(fake: FakeProc) -> None:
-    assert find_servers(fake.tree, fake.host) == []
-
-
 def test_a_redis_is_known_by_its_file_whatever_that_is_called(
     fake: FakeProc, toys: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -181,7 +163,70 @@ def test_a_redis_is_known_by_its_file_whatever_that_is_called(
     for pid, title in titles.items():
         entry = fake.add(pid, str(exe), comm="redis-sentinel" if pid == 404 else "redis-server")
         (entry / "cmdline").write_text(title + "\0" * 20)
-    found = running(fake)
-    assert [server.tgids for server in found] == [(400,), (403,)]
-    assert {server.program for server in found} == {str(exe.with_name("redis-server"))}
-    assert {server.exe_name for server in found} == {str(exe)}
+    servers = running(fake)
+    assert [server.tgids for server in servers] == [(400,), (403,)]
+    assert {server.program for server in servers} == {str(exe.with_name("redis-server"))}
+    assert {server.exe_name for server in servers} == {str(exe)}
+
+
+# ---- labels --------------------------------------------------------------------------------------
+
+ID = "3f2a9c1b7d20" + "e" * 52
+NO = Fact(False, "")
+
+
+@pytest.mark.parametrize(
+    ("control_groups", "container", "unit"),
+    [
+        (f"0::/system.slice/docker-{ID}.scope\n", ID[:12], ""),
+        (f"12:cpu:/docker/{ID}\n1:name=systemd:/docker/{ID}\n", ID[:12], ""),
+        (f"0::/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope", ID[:12], ""),
+        (f"0::/machine.slice/libpod-{ID}.scope/container", ID[:12], ""),
+        ("0::/lxc.payload.shop/system.slice/redis.service", "shop", "redis"),
+        ("0::/machine.slice/machine-shop.scope", "shop", ""),
+        ("0::/system.slice/system-redis.slice/redis@a.service", "", "redis@a"),
+        ("0::/user.slice/user-0.slice/session-3.scope", "", ""),
+        (f"0::/x{ID}", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_control_group_names_container_and_unit(
+    control_groups: str, container: str, unit: str
+) -> None:
+    assert place_of(control_groups) == (container, unit)
+
+
+def redis(pid: int, port: int = 6379, **fields: Any) -> Server:
+    tgids, ports = ((pid,), (port,)) if pid else ((), ())
+    server = Server(0, "redis", "7", Path("/r"), "/usr/bin/r", (1, 2), tgids, ports, (), NO, NO)
+    return Server(**{**vars(server), **fields})
+
+
+#: Every container of an image has the same paths inside, so these are in no name.
+INSIDE: dict[str, Any] = {"sockets": ("/run/redis/redis.sock",), "container": "aaa"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "labels"),
+    [
+        ([redis(1), redis(2, 6380, unit="b")], ["redis:6379", "redis:6380"]),
+        ([redis(1), redis(2)], ["redis:6379@pid-1", "redis:6379@pid-2"]),
+        (
+            [redis(1, container="aaa"), redis(2, container="bbb"), redis(3)],
+            ["redis:6379@aaa", "redis:6379@bbb", "redis:6379"],
+        ),
+        (
+            [redis(1, container="a"), redis(2, container="a")],
+            ["redis:6379@a,pid-1", "redis:6379@a,pid-2"],
+        ),
+        ([redis(1, **INSIDE), redis(2, ports=(), **INSIDE)], ["redis:6379@aaa", "redis:pid-2@aaa"]),
+        (
+            [redis(1, unit="redis@a"), redis(2, unit="redis@b")],
+            ["redis:6379@redis@a", "redis:6379@redis@b"],
+        ),
+        ([redis(0), redis(0, exe_name="/opt/r")], ["redis@/usr/bin/r", "redis@/opt/r"]),
+        ([redis(0)], ["redis"]),
+    ],
+)
+def test_labels_are_short_and_unique(servers: list[Server], labels: list[str]) -> None:
+    assert [server.label for server in told_apart(servers)] == labels

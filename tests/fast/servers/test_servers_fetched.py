@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of fetched servers: its contents are complete, and are what was intended."""
+"""Fetched servers are complete, are what was intended, and stay away from the machine's own."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
+import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from servers.fetched import __main__ as command
-from servers.fetched import cache, go, maven
+from servers.fetched import cache, debian, go, maven
 from servers.process import Unavailable
+from servers.root_tree import enter
+
+Tool = Callable[[str, str], None]
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +28,18 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def tool(directory: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program on PATH before the real one."""
-    directory.mkdir(exist_ok=True)
-    program = directory / name
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """Puts a script on PATH before the real program."""
+
+    def install(name: str, script: str) -> None:
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return install
 
 
 def test_a_folder_is_filled_once() -> None:
@@ -54,7 +65,7 @@ def test_a_folder_that_could_not_be_filled_is_not_there(own_cache: Path) -> None
     assert [file.name for file in own_cache.iterdir()] == [".toy.lock"]
 
 
-def test_a_cache_that_cannot_be_written_says_what_to_do(
+def test_a_cache_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -63,31 +74,25 @@ def test_a_cache_that_cannot_be_written_says_what_to_do(
         cache.folder("toy", "hash", lambda _: None)
 
 
-def test_another_file_than_was_meant_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool(tmp_path / "bin", "mvn", "echo stranger >toy-1.0.jar", monkeypatch)
+def test_an_artifact_with_another_hash_is_refused(tmp_path: Path, tool: Tool) -> None:
+    tool("mvn", "echo stranger >toy-1.0.jar")
     with pytest.raises(Unavailable, match="not used"):
         maven.artifact("group:toy:1.0", "0" * 64, tmp_path)
     sha256 = hashlib.sha256(b"stranger\n").hexdigest()
     assert maven.artifact("group:toy:1.0", sha256, tmp_path).name == "toy-1.0.jar"
-
-
-def test_a_tool_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool(tmp_path / "bin", "mvn", "echo '[ERROR] no such artifact'; echo more; exit 1", monkeypatch)
+    tool("mvn", "echo '[ERROR] no such artifact'; echo more; exit 1")
     with pytest.raises(Unavailable, match=r"^group:toy:1.0: mvn failed: \[ERROR\] no such"):
         maven.artifact("group:toy:1.0", "0" * 64, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("fetched", "message"), [("a b c", "c is only in"), ("a", "b is only in"), ("a b", None)]
+    ("fetched", "message"), [("a b c", "c is only in"), ("a", "b is only in"), ("a b", "")]
 )
 def test_the_jars_are_those_of_the_list(
-    fetched: str, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fetched: str, message: str, tmp_path: Path, tool: Tool
 ) -> None:
     # mvn's last argument but one gives the destination.
-    script = f'for o in "$@"; do d=${{o#-DoutputDirectory=}}; done; cd $d; touch {fetched}'
-    tool(tmp_path / "bin", "mvn", script, monkeypatch)
+    tool("mvn", f'for o in "$@"; do d=${{o#-DoutputDirectory=}}; done; cd $d; touch {fetched}')
     pom, checksums = tmp_path / "pom.xml", tmp_path / "jars.sha256"
     pom.write_text("<project/>")
     empty = hashlib.sha256(b"").hexdigest()
@@ -99,10 +104,8 @@ def test_the_jars_are_those_of_the_list(
         assert {file.name for file in maven.jars("toy", pom, checksums).iterdir()} == {"a", "b"}
 
 
-def test_a_module_with_another_hash_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool(tmp_path / "bin", "go", """echo '{"Sum": "h1:a", "Zip": "/z"}'""", monkeypatch)
+def test_a_module_with_another_hash_is_refused(tmp_path: Path, tool: Tool) -> None:
+    tool("go", """echo '{"Sum": "h1:a", "Zip": "/z"}'""")
     assert go.module("example/toy", "v1.0.0", "h1:a", tmp_path) == Path("/z")
     with pytest.raises(Unavailable, match="not used"):
         go.module("example/toy", "v1.0.0", "h1:b", tmp_path)
@@ -111,50 +114,79 @@ def test_a_module_with_another_hash_is_refused(
 def test_a_module_is_unpacked_without_its_prefix(tmp_path: Path) -> None:
     archive = tmp_path / "toy.zip"
     with zipfile.ZipFile(archive, "w") as opened:
-        opened.writestr("example/toy@v1.0.0/go.mod", "module example/toy")
         opened.writestr("example/toy@v1.0.0/testdata/a@b/x", "x")
     go.unpack_module(archive, tmp_path / "toy")
-    assert (tmp_path / "toy" / "go.mod").read_text() == "module example/toy"
     assert (tmp_path / "toy" / "testdata" / "a@b" / "x").read_text() == "x"
 
 
-@pytest.mark.parametrize(
-    ("said", "version"),
-    [("go version go1.26.8 linux/amd64", (1, 26)), ("go version go1.19", (1, 19)), ("?", (0, 0))],
-)
-def test_the_version_of_go(
-    said: str, version: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_old_go_brings_a_newer_one(
+    tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool(tmp_path / "bin", "go", f"echo '{said}'", monkeypatch)
-    assert go.go_version("go") == version
-
-
-def test_an_old_go_brings_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "toolchain.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         for name in ("bin/go", "pkg/tool/linux_amd64/compile"):
             opened.writestr(f"golang.org/toolchain@{go.TOOLCHAIN}/{name}", "#!/bin/sh\n")
-    told = f'{{"Sum": "{go.TOOLCHAIN_SUM}", "Zip": "{archive}"}}'
-    script = f"case $1 in version) echo go version go1.19.8;; *) echo '{told}';; esac"
-    tool(tmp_path / "bin", "go", script, monkeypatch)
+    answer = f'{{"Sum": "{go.TOOLCHAIN_SUM}", "Zip": "{archive}"}}'
+    tool("go", f"case $1 in version) echo go version go1.19.8;; *) echo '{answer}';; esac")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    newer = Path(go.recent_go())
-    assert newer.stat().st_mode & stat.S_IXUSR
+    assert Path(go.recent_go()).stat().st_mode & stat.S_IXUSR
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(Unavailable, match=r"install Go 1\.24"):
         go.recent_go()
 
 
-def test_the_command_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["no-such-server"]) == 2
-    assert "ferretdb" in capsys.readouterr().err
-
-
 def test_the_command_fails_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert command.main(["no-such-server"]) == 2
+    assert "ferretdb" in capsys.readouterr().err
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command.main(["ferretdb"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "servers: go is not installed: install the package golang-go"
     ]
+
+
+@pytest.mark.needs("apt-config", "dpkg")
+def test_a_private_apt_neither_reads_nor_changes_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debian, "KEYRING", tmp_path / "keyring")
+    debian.KEYRING.touch()
+    configuration = debian._private_state(tmp_path, "sid", "http://mirror.example/debian", "")
+    dumped = subprocess.run(
+        ["apt-config", "dump", "--format", "%F=%v%n"],
+        env={**os.environ, "APT_CONFIG": str(configuration)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    pairs = (line.split("=", 1) for line in dumped.splitlines() if "=" in line)
+    options = {name.lower(): value for name, value in pairs}
+    # With a state of its own, apt would still have dpkg write below the machine's root.
+    assert options["dir::bin::dpkg"] == "/bin/false"
+    assert options["apt::get::simulate"] == "true"
+    state = ("state", "state::lists", "state::status", "cache", "etc::sourcelist")
+    for name in state:
+        assert Path(options[f"dir::{name}"]).is_relative_to(tmp_path), name
+    for name in ("main", "parts", "sourceparts", "preferences", "preferencesparts"):
+        assert options[f"dir::etc::{name}"] == os.devnull, name
+
+
+@pytest.mark.parametrize(
+    ("packaged", "upstream"), [("1:11.8.6-0+deb13u1", "11.8.6"), ("8.1.1+dfsg1-3", "8.1.1")]
+)
+def test_a_package_has_the_version_of_its_server(
+    tmp_path: Path, packaged: str, upstream: str
+) -> None:
+    (tmp_path / "packages").write_text(f"libc6 2.43-7\nserver {packaged}\n")
+    assert debian.version(tmp_path, "server") == upstream
+
+
+def test_paths_of_a_tree_lead_to_the_same_place_inside(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "tmp").mkdir(parents=True)
+    entered = enter(tree, {"server": "/usr/bin/server"})
+    inside = tree.joinpath(*entered.below.parts[1:])  # the same path, after chroot
+    assert inside.resolve() == (tree / "tmp").resolve()
+    assert f"exec chroot {tree} /usr/bin/server" in (entered.programs / "server").read_text()

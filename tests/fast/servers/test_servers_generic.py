@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of unknown protocol in a /proc made of files: which are found, and their names."""
+"""Servers of unknown protocol: which are found, their names, and how a restart is recognised."""
 
 from __future__ import annotations
 
@@ -49,14 +49,10 @@ def test_whatever_listens_is_named_by_process_and_port(fake: FakeProc, runtime: 
     fake.add(102, runtime, comm="dbus")
     fake.listen(102, unix="/run/dbus", inode=79)
     fake.add(103, runtime, comm="worker")  # does not listen
-    found = {server.tgids: server for server in generic(fake)}
-    assert {tgids: server.label for tgids, server in found.items()} == {
-        (100,): "java:9042",
-        (101,): "unbound:53",
-        (102,): "dbus:pid-102",
-    }
-    assert (found[(100,)].ports, found[(100,)].sockets) == ((9042,), ("/run/one.sock",))
-    assert (found[(101,)].ports, found[(101,)].udp_ports) == ((), (53,))
+    java, unbound, dbus = sorted(generic(fake), key=lambda server: server.tgids)
+    assert [java.label, unbound.label, dbus.label] == ["java:9042", "unbound:53", "dbus:pid-102"]
+    assert (java.ports, java.sockets) == ((9042,), ("/run/one.sock",))
+    assert (unbound.ports, unbound.udp_ports) == ((), (53,))
 
 
 def test_a_port_that_the_kernel_gave_out_is_a_clients(fake: FakeProc, runtime: str) -> None:
@@ -95,7 +91,7 @@ def test_workers_are_of_the_server_that_forked_them(
     assert sorted(server.tgids for server in generic(fake)) == [(100, 101, 102), (103,), (104,)]
 
 
-def test_who_works_most_comes_first_and_who_has_no_port_last(fake: FakeProc, runtime: str) -> None:
+def test_the_busiest_come_first_and_those_without_a_port_last(fake: FakeProc, runtime: str) -> None:
     for pid, ticks in ((100, 10), (101, 500), (102, 70)):
         fake.add(pid, runtime, ticks=ticks)
         fake.listen(pid, port=8000 + pid, inode=pid)
@@ -104,10 +100,9 @@ def test_who_works_most_comes_first_and_who_has_no_port_last(fake: FakeProc, run
     assert [server.tgids[0] for server in generic(fake)] == [101, 102, 100, 103]
 
 
-def test_left_out(fake: FakeProc, runtime: str, tmp_path: Path) -> None:
-    """qjoule itself, its tracer, the service manager with everybody's sockets, and known
-    servers.
-    """
+def test_neither_qjoule_nor_systemd_nor_a_known_server_is_generic(
+    fake: FakeProc, runtime: str, tmp_path: Path
+) -> None:
     for pid, name in ((100, "systemd"), (101, "qjoule-tracer")):
         path = tmp_path / name
         shutil.copy(runtime, path)
@@ -122,14 +117,7 @@ def test_left_out(fake: FakeProc, runtime: str, tmp_path: Path) -> None:
     assert find_generic(known, fake.tree, Path("/"), ITSELF) == []
 
 
-def test_names_that_processes_chose_are_harmless(fake: FakeProc, runtime: str) -> None:
-    fake.add(100, runtime, comm="\x1b[2J\u202e")
-    fake.listen(100, port=1)
-    (server,) = generic(fake)
-    assert not set(server.label) & set("\x1b\u202e")
-
-
-def test_only_what_was_asked_for(fake: FakeProc, runtime: str) -> None:
+def test_only_requested_processes_are_traced(fake: FakeProc, runtime: str) -> None:
     fake.add(100, runtime, comm="a")
     fake.listen(100, port=1)
     fake.add(101, runtime, comm="b")
@@ -146,9 +134,6 @@ def test_only_what_was_asked_for(fake: FakeProc, runtime: str) -> None:
     assert labels(102) == {"quiet:pid-102"}
     with pytest.raises(QjouleError, match="no process 4711 to trace"):
         labels(4711)
-
-
-# ---- the plan ------------------------------------------------------------------------------------
 
 
 def test_the_plan_traces_threads_without_a_rung(fake: FakeProc, runtime: str) -> None:
@@ -183,7 +168,9 @@ def test_known_servers_have_room_before_generic_ones(
     assert words.startswith(f"left out: {not_traced.server.label} (at most 16 servers at a time")
 
 
-def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: Path) -> None:
+def test_a_known_server_that_cannot_be_traced_becomes_generic(
+    fake: FakeProc, tmp_path: Path
+) -> None:
     mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ", flags=("-O0",))
     fake.add(300, str(mysqld))
     fake.listen(300, port=3306)
@@ -199,9 +186,6 @@ def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: P
     assert again.traced[0].server.label == "mysql:3306"
     # Where the server itself can be traced, nothing changes.
     assert by_thread_instead(servers, build_plan(servers, KERNEL)) == servers
-
-
-# ---- restarts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -229,7 +213,7 @@ def test_what_a_restart_is_known_by(
     assert bool(server.restart.arguments) == (how == "arguments")
 
 
-def test_hashes_tell_command_lines_apart() -> None:
-    lines = [b"a\0", b"a\0\0", b"b\0", b"", b"a\0b\0", b"x" * 70000, b"x" * 70001, b"x" * 65536]
+def test_hashes_differ_by_every_byte_that_is_hashed_and_by_length() -> None:
+    lines = [b"a\0", b"a\0\0", b"b\0", b"", b"x" * 70000, b"x" * 70001, b"x" * 65536]
     assert len({arguments_hash(line) for line in lines}) == len(lines)
     assert arguments_hash(b"x" * 69999 + b"1") == arguments_hash(b"x" * 69999 + b"2")
