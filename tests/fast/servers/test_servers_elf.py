@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symbols, file offsets and notes of executables, including hostile ones."""
+"""Functions of executables: where they are, which are a server's, and where a probe is cheap."""
 
 from __future__ import annotations
 
-import random
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,30 @@ import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import NotAnExecutable, open_executable
-from servers.toy_elf import MARIADB_10_11, pack_symbols, strip, toy_server
+from qjoule.servers.mysql.signatures import Role, boundary_functions
+from qjoule.servers.postgres import signatures as postgres
+from qjoule.servers.probe_site import (
+    EMULATED_JUMP,
+    EMULATED_PUSH,
+    NOP5,
+    SINGLE_STEPPED,
+    CannotProbe,
+    SiteCost,
+    inspect_site,
+)
+from qjoule.servers.signatures import CannotResolve
+from servers.toy_elf import (
+    MARIADB_10_5,
+    MARIADB_10_11,
+    MYSQL_5_6,
+    MYSQL_8,
+    POSTGRES,
+    pack_symbols,
+    strip,
+    toy_server,
+)
+
+# ---- symbols -------------------------------------------------------------------------------------
 
 
 def address_by_nm(path: Path, name: str) -> int:
@@ -25,7 +47,6 @@ def test_address_and_offset_are_those_of_the_toolchain(tmp_path: Path) -> None:
     executable = open_executable(path)
     (symbol,) = executable.functions(MARIADB_10_11)
     assert symbol.vaddr == address_by_nm(path, MARIADB_10_11)
-    assert symbol.size > 0
     offset = executable.file_offset(symbol.vaddr)
     assert offset is not None
     raw = tmp_path / "text"
@@ -33,37 +54,24 @@ def test_address_and_offset_are_those_of_the_toolchain(tmp_path: Path) -> None:
     assert executable.read(offset, symbol.size) in raw.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("make", "exported", "table"),
-    [
-        (lambda path: path, False, ".symtab"),
-        (strip, True, ".dynsym"),
-        (pack_symbols, False, ".gnu_debugdata"),
-    ],
-)
-def test_every_symbol_table_is_used(tmp_path: Path, make, exported: bool, table: str) -> None:  # type: ignore[no-untyped-def]
-    path = toy_server(tmp_path / "toy", [MARIADB_10_11], exported=exported)
+@pytest.mark.parametrize("table", [".symtab", ".dynsym", ".gnu_debugdata", "none"])
+def test_every_symbol_table_is_used(tmp_path: Path, table: str) -> None:
+    path = toy_server(tmp_path / "toy", [MARIADB_10_11], exported=table == ".dynsym")
     address = address_by_nm(path, MARIADB_10_11)
-    (symbol,) = open_executable(make(path)).functions(MARIADB_10_11)
-    assert (symbol.table, symbol.vaddr) == (table, address)
+    if table == ".gnu_debugdata":
+        pack_symbols(path)
+    elif table != ".symtab":
+        strip(path)
+    symbols = open_executable(path).functions(MARIADB_10_11)
+    assert [(one.table, one.vaddr) for one in symbols] == [(table, address)] * (table != "none")
 
 
-def test_a_stripped_executable_has_no_functions(tmp_path: Path) -> None:
-    path = strip(toy_server(tmp_path / "toy", [MARIADB_10_11], exported=False))
-    assert open_executable(path).functions(MARIADB_10_11) == ()
-
-
-def test_names_match_whole_even_where_the_table_shares_tails(tmp_path: Path) -> None:
-    executable = open_executable(toy_server(tmp_path / "toy", ["LongPortalRun", "PortalRunFetch"]))
+def test_a_name_that_ends_another_one_is_not_found(tmp_path: Path) -> None:
+    """The string table shares tails."""
+    names = ["LongPortalRun", "PortalRunFetch", "PortalRun.constprop.0", "MyPortalRun.part.1"]
+    executable = open_executable(toy_server(tmp_path / "toy", names))
     assert executable.functions("PortalRun") == ()
     assert len(executable.functions("LongPortalRun")) == 1
-    both = open_executable(toy_server(tmp_path / "both", ["LongPortalRun", "PortalRun"]))
-    assert len(both.functions("PortalRun")) == 1
-
-
-def test_names_with_prefix(tmp_path: Path) -> None:
-    names = ["PortalRun", "PortalRun.constprop.0", "MyPortalRun.part.1"]
-    executable = open_executable(toy_server(tmp_path / "toy", names))
     assert executable.names_with_prefix("PortalRun.") == ("PortalRun.constprop.0",)
 
 
@@ -75,47 +83,173 @@ def test_a_replaced_file_is_read_again(tmp_path: Path) -> None:
     assert not open_executable(path).functions("before")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n", b"\x7fELF" + b"\xff" * 4096])
-def test_other_files_are_one_line_errors(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "mysqld"
-    path.write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF" + b"\xff" * 4096, "32 bit"])
+def test_other_files_are_one_line_errors(tmp_path: Path, content: bytes | str) -> None:
+    path = toy_server(tmp_path / "mysqld", [])
+    whole = path.read_bytes()
+    path.write_bytes(content if isinstance(content, bytes) else whole[:4] + b"\1" + whole[5:])
     with pytest.raises(NotAnExecutable) as caught:
         open_executable(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_missing_and_32_bit_files(tmp_path: Path) -> None:
+    path.unlink()
     with pytest.raises(QjouleError, match="No such file"):
-        open_executable(tmp_path / "nothing")
-    path = toy_server(tmp_path / "toy", [])
-    content = bytearray(path.read_bytes())
-    content[4] = 1  # EI_CLASS: 32 bit
-    path.write_bytes(content)
-    with pytest.raises(NotAnExecutable):
         open_executable(path)
 
 
-def test_no_damage_gets_past_the_error(tmp_path: Path) -> None:
-    """Truncated anywhere, or with changed header bytes: parsed or refused with that error."""
-    whole = pack_symbols(toy_server(tmp_path / "toy", [MARIADB_10_11])).read_bytes()
-    chance = random.Random(20)
-    path = tmp_path / "damaged"
-    refused = 0
-    for round_number in range(300):
-        damaged = bytearray(whole)
-        if round_number % 3 == 0:
-            del damaged[chance.randrange(len(damaged)) :]
-        else:
-            # The section headers are at the end of the file, the program headers at its start.
-            start = 0 if round_number % 3 == 1 else len(damaged) - 2048
-            for _ in range(chance.randrange(1, 12)):
-                damaged[start + chance.randrange(2048)] = chance.randrange(256)
-        path.write_bytes(damaged)
-        try:
-            executable = open_executable(path)
-            executable.functions(MARIADB_10_11)
-            executable.constants()
-        except QjouleError:
-            refused += 1
-    assert refused > 100
+# ---- the functions of a server -------------------------------------------------------------------
+
+LAMBDA = "_ZZ16dispatch_commandP3THDPK8COM_DATA19enum_server_commandENKUlvE_clEv"
+XPL = "_ZN3xpl10dispatcher16dispatch_commandEP3THDPK8COM_DATA19enum_server_command"
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        (MYSQL_5_6, Role.BEGIN_COMMAND_FIRST),
+        (MARIADB_10_5, Role.BEGIN_COMMAND_FIRST),
+        (MARIADB_10_11, Role.BEGIN_COMMAND_FIRST),
+        (MYSQL_8, Role.BEGIN_THD_FIRST),
+    ],
+)
+def test_each_signature_of_mysql_has_its_role(tmp_path: Path, name: str, role: Role) -> None:
+    decoys = [f"{name}.cold", LAMBDA, XPL]
+    functions = boundary_functions(open_executable(toy_server(tmp_path / "toy", [*decoys, name])))
+    assert set(functions) == {role, Role.END}
+    assert {symbol.name for symbol in functions.values()} == {name}
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([], r"no dispatch_command in \.\w+ or \.\w+$"),
+        ([LAMBDA, XPL], "no dispatch_command in"),
+        ([f"{MYSQL_8}.cold"], "signature that is not known"),
+        ([f"{MYSQL_8}b"], "signature that is not known"),
+        ([MYSQL_8, MARIADB_10_11], "two signatures"),
+        ([MYSQL_8, f"{MYSQL_8}.constprop.0"], "also exists as"),
+        ([MYSQL_8, f"{MYSQL_8}.part.0"], "also exists as"),
+    ],
+)
+def test_a_function_that_is_not_certain_is_refused(
+    tmp_path: Path, names: list[str], why: str
+) -> None:
+    executable = open_executable(toy_server(tmp_path / "toy", names))
+    with pytest.raises(CannotResolve, match=why):
+        boundary_functions(executable)
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"), [(("-static",), "a file without symbols"), ((), "use a build that is not")]
+)
+def test_a_stripped_file_says_what_would_help(
+    tmp_path: Path, flags: tuple[str, ...], why: str
+) -> None:
+    path = strip(toy_server(tmp_path / "toy", [MYSQL_8], exported=False, flags=flags))
+    with pytest.raises(CannotResolve, match=why):
+        boundary_functions(open_executable(path))
+
+
+IO_WORKERS = ("pgaio_io_prepare_submit", "pgaio_io_reopen")
+
+
+def test_postgres_has_functions_for_queries_workers_and_io(tmp_path: Path) -> None:
+    names = [*POSTGRES, *IO_WORKERS, "PortalRunFetch"]
+    executable = open_executable(toy_server(tmp_path / "18", names))
+    functions = postgres.boundary_functions(executable)
+    functions |= postgres.parallel_functions(executable) | postgres.io_functions(executable)
+    assert {role: symbol.name for role, symbol in functions.items()} == {
+        postgres.Role.ACTIVITY: "pgstat_report_activity",
+        postgres.Role.PORTAL_RUN: "PortalRun",
+        postgres.Role.FAILED: "PortalErrorCleanup",
+        postgres.Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
+        postgres.Role.JOIN_LEADER: "BecomeLockGroupMember",
+        postgres.Role.IO_SUBMIT: "pgaio_io_prepare_submit",
+        postgres.Role.IO_BEGIN: "pgaio_io_reopen",
+    }
+    before_18 = open_executable(toy_server(tmp_path / "17", POSTGRES))
+    assert postgres.io_functions(before_18) == {}
+
+
+@pytest.mark.parametrize("missing", [*POSTGRES, *IO_WORKERS])
+def test_postgres_without_one_of_its_functions_is_refused(tmp_path: Path, missing: str) -> None:
+    names = [name for name in (*POSTGRES, *IO_WORKERS) if name != missing]
+    executable = open_executable(toy_server(tmp_path / "toy", names))
+    with pytest.raises(CannotResolve, match=f"no {missing} in"):
+        postgres.boundary_functions(executable)
+        postgres.parallel_functions(executable)
+        postgres.io_functions(executable)
+
+
+@pytest.mark.parametrize(("major", "first"), [(13, 1), (17, 1), (18, 2)])
+def test_the_backend_states_of_18_follow_starting(major: int, first: int) -> None:
+    facts = postgres.backend_states(major).facts()
+    names = ["idle", "running", "idle-in-transaction", "fastpath", "aborted"]
+    assert facts == {name: number for number, name in enumerate(names, start=first)}
+
+
+@pytest.mark.parametrize("major", [None, 12, 19])
+def test_backend_states_of_other_versions_are_unknown(major: int | None) -> None:
+    with pytest.raises(CannotResolve):
+        postgres.backend_states(major)
+
+
+# ---- the site of a probe -------------------------------------------------------------------------
+
+PUSH, RET = "55", "c3"
+ENDBR64 = "f30f1efa"
+MOV_RBX_RIPREL = "488b1d309c4000"  # mov rbx, [rip+...]: writes no argument
+TEST_RDI = "4885ff"
+MOV_RDI_RAX = "4889c7"  # writes the first argument
+SUB_RSP = "4883ec18"
+JE = "740a"
+CALL = "e800000000"
+
+
+@pytest.mark.parametrize(
+    ("code", "moved", "cost"),
+    [
+        ("0f1f440000" + RET, 0, NOP5),
+        ("90" + PUSH, 0, EMULATED_JUMP),
+        ("6690" + PUSH, 0, EMULATED_JUMP),
+        ("eb05", 0, EMULATED_JUMP),
+        (CALL, 0, EMULATED_JUMP),
+        (JE, 0, EMULATED_JUMP),
+        ("0f8410000000", 0, EMULATED_JUMP),
+        (PUSH + RET, 0, EMULATED_PUSH),
+        ("4157" + RET, 0, EMULATED_PUSH),  # push r15
+        (ENDBR64 + PUSH, 4, EMULATED_PUSH),
+        (SUB_RSP + PUSH, 0, SINGLE_STEPPED),  # the return address would have moved
+        (MOV_RDI_RAX + PUSH, 0, SINGLE_STEPPED),  # an argument would be overwritten
+        (MOV_RBX_RIPREL + PUSH, 7, EMULATED_PUSH),
+        (ENDBR64 + TEST_RDI + "4889f8" + PUSH, 10, EMULATED_PUSH),
+        (TEST_RDI + JE + PUSH, 0, SINGLE_STEPPED),  # not every call gets past the jump
+        (TEST_RDI + CALL + PUSH, 0, SINGLE_STEPPED),
+        (TEST_RDI * 9 + PUSH, 0, SINGLE_STEPPED),  # too far into the function
+        ("0fa2", 0, SINGLE_STEPPED),  # cpuid
+    ],
+)
+def test_a_probe_moves_to_the_first_cheap_instruction(
+    code: str, moved: int, cost: SiteCost
+) -> None:
+    site = inspect_site(bytes.fromhex(code), 0x1000)
+    assert (site.offset - 0x1000, site.cost) == (moved, cost)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("", "no instruction"),
+        ("06", "no instruction"),  # invalid in 64-bit code
+        (ENDBR64, "no instruction"),
+        ("48", "no instruction"),  # cut off
+        ("f0480fb11f", "prefix 0xf0"),
+        ("2e660f1f840000000000", "prefix 0x2e"),
+        ("cc", "opcode 0xcc"),
+        ("f4", "opcode 0xf4"),
+        ("0f0b", "opcode 0xf0b"),
+    ],
+)
+def test_instructions_that_the_kernel_refuses(code: str, why: str) -> None:
+    with pytest.raises(CannotProbe, match=why):
+        inspect_site(bytes.fromhex(code), 0)
