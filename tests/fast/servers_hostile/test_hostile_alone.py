@@ -8,79 +8,36 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qjoule.servers.access import Access, FileIdentity, Opened, ProcFile, Unreadable
+from fuzz.servers_targets import FakeAccess
+from qjoule.servers.access import ProcFile
 from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.direct_access import FileAccess
 from qjoule.servers.examine import examine, prepare
-from qjoule.servers.examined import Facts
 from servers.hostile import facts_of
 
 #: What the interpreter reports to its audit hooks (Python library reference, "Audit events table").
-_REFUSED = (
+REFUSED = (
     *("open", "os.listdir", "os.scandir", "ctypes.dlopen", "socket.__new__", "import"),
     *("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "os.kill"),
 )
-
 FILES = {
     "/etc/my.cnf": b"[mysqld]\nssl-cert=/c.pem\n",
     "/data/postgresql.conf": b"ssl = on\n",
     "/c/cassandra.yaml": b"native_transport_port: 9042\n",
     "/etc/mongod.conf": b"net: {tls: {mode: requireTLS}}\n",
 }
-LINES = {
-    "mysqld": "mysqld",
-    "mariadbd": "mariadbd",
-    "postgres": "postgres",
-    "mongod": "mongod\0-f\0/etc/mongod.conf",
-    "java": f"java\0-cp\0/c\0{MAIN_CLASS}",
+COMMAND_LINES = {
+    "mysqld": b"mysqld\0",
+    "mariadbd": b"mariadbd\0",
+    "postgres": b"postgres\0",
+    "mongod": b"mongod\0-f\0/etc/mongod.conf\0",
+    "java": f"java\0-cp\0/c\0{MAIN_CLASS}\0".encode(),
 }
-
-
-@dataclass
-class Handed:
-    """A candidate whose files were opened beforehand."""
-
-    fd: int
-    identity: FileIdentity
-    command_line: bytes
-
-    def executable(self) -> Opened:
-        return Opened(os.dup(self.fd), 7, self.identity, "/usr/sbin/x")
-
-    def proc(self, name: ProcFile) -> bytes:
-        return self.command_line if name is ProcFile.CMDLINE else b"x\n"
-
-    def memory(self) -> int:
-        raise Unreadable("its memory may not be read")
-
-    def file(self, path: str) -> bytes | None:
-        return FILES.get(path)
-
-    def names(self, path: str) -> list[str]:  # noqa: ARG002
-        return []
-
-    def sockets(self) -> frozenset[int]:
-        return frozenset({1})
-
-    def threads(self) -> list[str]:
-        return []
-
-    def mapped(self, start: int, end: int) -> Opened:  # noqa: ARG002
-        raise Unreadable("not mapped")
-
-    def working_directory(self) -> str:
-        return "/data"
-
-    def file_id(self, path: str) -> tuple[int, int] | None:  # noqa: ARG002
-        return None
-
-    def network(self) -> str:
-        return ""
 
 
 def refusing(work: Callable[[], bytes]) -> bytes:
@@ -92,7 +49,7 @@ def refusing(work: Callable[[], bytes]) -> bytes:
         def hook(event: str, arguments: tuple[object, ...]) -> None:
             # Using a name of a loaded module is no import; an `import` statement for one is
             # reported, too.
-            if event in _REFUSED and not (event == "import" and arguments[0] in sys.modules):
+            if event in REFUSED and not (event == "import" and arguments[0] in sys.modules):
                 os.write(ours, f"{event} {arguments}"[:200].encode())
                 os._exit(1)
 
@@ -108,39 +65,38 @@ def refusing(work: Callable[[], bytes]) -> bytes:
     return content
 
 
-def found(access: Access, facts: Facts) -> bytes:
-    return json.dumps(examine(access, facts).to_json()).encode()
-
-
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", COMMAND_LINES)
 @pytest.mark.parametrize("generic", [False, True])
-def test_examining_opens_nothing(name: str, generic: bool, toys: dict[str, Path]) -> None:
+def test_an_examination_opens_nothing(name: str, generic: bool, toys: dict[str, Path]) -> None:
     opened = FileAccess(toys[name]).executable()
     try:
-        access = Handed(opened.fd, opened.identity, LINES[name].encode() + b"\0")
-        facts = replace(
-            facts_of(toys[name], f"/usr/sbin/{name}", 5), any_protocol=generic, silent=True
+        access = FakeAccess(
+            FILES,
+            {ProcFile.CMDLINE: COMMAND_LINES[name], ProcFile.COMM: b"x\n"},
+            lambda: replace(opened, fd=os.dup(opened.fd), handle=7),
         )
+        facts = facts_of(toys[name], f"/usr/sbin/{name}", 5)
+        facts = replace(facts, any_protocol=generic, silent=True)
         prepare()
-        document = json.loads(refusing(lambda: found(access, facts)))
+        document = json.loads(
+            refusing(lambda: json.dumps(examine(access, facts).to_json()).encode())
+        )
     finally:
         opened.close()
-    assert document["problem"] == ""
-    assert document["handle"] == 7
+    assert (document["problem"], document["handle"]) == ("", 7)
     if name in ("mysqld", "postgres") and not generic:
         assert document["resolution"]["boundary"]
     expected = "cassandra" if name == "java" else document["flavour"]
     assert document["flavour"] == ("generic" if generic else expected)
 
 
-def test_the_check_sees_what_is_opened(tmp_path: Path) -> None:
+def test_an_open_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"y")
     with pytest.raises(PermissionError, match="open "):
         refusing((tmp_path / "x").read_bytes)
 
 
-def test_what_is_loaded_late_is_loaded_by_then() -> None:
-    """Before `prepare()` this fresh interpreter has not loaded the disassembler's library."""
+def test_late_imports_are_prepared() -> None:
     code = """
 import sys
 from qjoule.servers.examine import prepare

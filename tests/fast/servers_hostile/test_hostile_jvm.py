@@ -14,7 +14,6 @@ import pytest
 from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.jvm import hotspot
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
-from qjoule.servers.voltdb.find import layout_of
 from servers.hostile import ToyMemory, vm_structs
 
 #: The structures needed to read a list of classes: (type, field, static, offset, address).
@@ -75,24 +74,25 @@ def lists(memory: ToyMemory, loader: int, klass: int, name: int = 0) -> dict[str
     return vm_structs(memory, [*FIELDS, *statics(memory.words(at), zero, zero)], SIZES)
 
 
-def test_class_loaders_in_a_circle(memory: ToyMemory) -> None:
-    with jvm(memory, lists(memory, 1, 0)) as one, pytest.raises(CannotRead, match="no end"):
-        one.classes({"a"})
+@pytest.mark.parametrize(
+    ("loader", "klass", "name"),
+    [(1, 0, b""), (0, 1, b""), (0, 1, b"\x01\x00b")],  # with names, the bound on reads is first
+)
+def test_lists_in_a_circle_end(memory: ToyMemory, loader: int, klass: int, name: bytes) -> None:
+    variables = lists(memory, loader, klass, memory.put(name) if name else 0)
+    with jvm(memory, variables) as hotspot_jvm, pytest.raises(CannotRead, match="no end"):
+        hotspot_jvm.classes({"a"})
 
 
-def test_classes_in_a_circle(memory: ToyMemory) -> None:
-    with jvm(memory, lists(memory, 0, 1)) as one, pytest.raises(CannotRead, match="no end"):
-        one.classes({"a"})
+@pytest.mark.parametrize("size", [0, 1 << 17, 1 << 63])
+def test_flags_of_any_size_are_refused(size: int, memory: ToyMemory) -> None:
+    zero, many = memory.words(0), memory.words((1 << 64) - 1)
+    variables = vm_structs(memory, [*FIELDS, *statics(zero, zero, many)], [("JVMFlag", size)])
+    with pytest.raises(CannotRead), jvm(memory, variables):
+        pass
 
 
-def test_classes_in_a_circle_with_names(memory: ToyMemory) -> None:
-    """Three reads for each: the limit on all reads is reached first."""
-    name = memory.put(b"\x01\x00b")
-    with jvm(memory, lists(memory, 0, 1, name)) as one, pytest.raises(CannotRead, match="no end"):
-        one.classes({"a"})
-
-
-@pytest.mark.parametrize("pointer", [1 << 47, 1 << 63, (1 << 64) - 1, (1 << 64) - 4096])
+@pytest.mark.parametrize("pointer", [1 << 47, (1 << 64) - 1, (1 << 64) - 4096])
 def test_wild_pointers(pointer: int, memory: ToyMemory) -> None:
     head = memory.words(pointer)
     zero = memory.words(0)
@@ -104,7 +104,7 @@ def test_wild_pointers(pointer: int, memory: ToyMemory) -> None:
             pass
 
 
-@pytest.mark.parametrize("stride", [0, 1 << 20, 1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("stride", [0, 1 << 20, (1 << 64) - 1])
 def test_strides_that_make_no_sense(stride: int, memory: ToyMemory) -> None:
     zero = memory.words(0)
     variables = vm_structs(memory, [*FIELDS, *statics(zero, zero, zero)], SIZES, stride)
@@ -112,15 +112,7 @@ def test_strides_that_make_no_sense(stride: int, memory: ToyMemory) -> None:
         pass
 
 
-@pytest.mark.parametrize("size", [0, 1 << 17, 1 << 63])
-def test_flags_of_any_size(size: int, memory: ToyMemory) -> None:
-    zero, many = memory.words(0), memory.words((1 << 64) - 1)
-    variables = vm_structs(memory, [*FIELDS, *statics(zero, zero, many)], [("JVMFlag", size)])
-    with pytest.raises(CannotRead), jvm(memory, variables):
-        pass
-
-
-@pytest.mark.parametrize("offset", [1 << 17, 1 << 40, 1 << 62, (1 << 64) - 1])
+@pytest.mark.parametrize("offset", [1 << 17, (1 << 64) - 1])
 def test_structures_of_any_size(offset: int, memory: ToyMemory) -> None:
     """A class is read up to its last field: that many bytes were requested."""
     fields = [field for field in FIELDS if field[:2] != ("Klass", "_name")]
@@ -139,24 +131,3 @@ def test_a_table_without_an_end(memory: ToyMemory, monkeypatch: pytest.MonkeyPat
     variables = vm_structs(memory, [*rows, *FIELDS, *statics(zero, zero, zero)], SIZES)
     with pytest.raises(CannotRead, match="no end"), jvm(memory, variables):
         pass
-
-
-def test_memory_is_read_in_bounds(memory: ToyMemory) -> None:
-    descriptor = memory.open()
-    try:
-        for size in (2 << 20, 1 << 62, 1 << 80):
-            with pytest.raises(CannotRead):
-                Memory(descriptor).read(4096, size)
-    finally:
-        os.close(descriptor)
-
-
-def test_an_empty_jvm_says_what_it_lacks(memory: ToyMemory) -> None:
-    zero = memory.words(0)
-    with jvm(memory, vm_structs(memory, [*FIELDS, *statics(zero, zero, zero)], SIZES)) as one:
-        descriptor = memory.open()
-        try:
-            with pytest.raises(CannotRead, match="not loaded"):
-                layout_of(one, Memory(descriptor))
-        finally:
-            os.close(descriptor)

@@ -84,20 +84,6 @@ def test_one_users_fakes_leave_room_for_all_others() -> None:
     assert len(traced) == SERVERS_MAX
 
 
-def test_ones_own_come_last() -> None:
-    own = dict.fromkeys(range(100, 120), ITSELF)
-    crowd = Crowd(own | {900: 1002, 901: 1002})
-    servers = discover(host=crowd).servers
-    assert [server.tgids[0] for server in servers[:3]] == [900, 901, 100]
-
-
-def test_what_is_asked_for_by_its_process_is_traced() -> None:
-    crowd = Crowd(FAKES)
-    found = discover(host=crowd)
-    last = found.servers[-1].tgids[0]
-    assert len(build_plan(found.servers, KERNEL, pids=[last]).traced) == 1
-
-
 def test_what_is_not_looked_at_is_said() -> None:
     crowd = Crowd(FAKES | {900: 0})
     found = discover(host=crowd)

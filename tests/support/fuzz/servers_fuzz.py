@@ -58,6 +58,19 @@ def mutated(chance: random.Random, target: Target) -> bytes:
     return bytes(content[: 1 << 20])
 
 
+def finding(target: Target, content: bytes) -> str:
+    """What is wrong with reading this input; empty: nothing."""
+    before = time.process_time()
+    try:
+        target.read(content)
+    except QjouleError:
+        pass
+    except Exception:
+        return traceback.format_exc().strip()
+    took = time.process_time() - before
+    return f"{took:.1f} s of CPU time" if took > CPU_SECONDS else ""
+
+
 def run(target: Target, seconds: float, seed: int, keep: str | None = None) -> Iterator[str]:
     """Yields findings, and finally the number of inputs. Inputs of findings are kept in `keep`."""
     chance = random.Random(seed)
@@ -66,17 +79,7 @@ def run(target: Target, seconds: float, seed: int, keep: str | None = None) -> I
     while time.monotonic() < end:
         content = mutated(chance, target)
         count += 1
-        before = time.process_time()
-        why = ""
-        try:
-            target.read(content)
-        except QjouleError:
-            pass
-        except Exception:
-            why = traceback.format_exc().strip()
-        took = time.process_time() - before
-        if took > CPU_SECONDS:
-            why = f"{took:.1f} s of CPU time"
+        why = finding(target, content)
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > most:
             why = f"more than {MEMORY_BYTES >> 20} MiB"
             most = 1 << 62  # print each only once

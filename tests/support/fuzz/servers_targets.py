@@ -44,9 +44,12 @@ class FakeAccess:
 
     files: dict[str, bytes]
     proc_files: dict[ProcFile, bytes]
+    opened: Callable[[], Opened] | None = None  #: its executable
 
     def executable(self) -> Opened:
-        raise Unreadable("it has none")
+        if self.opened is None:
+            raise Unreadable("it has none")
+        return self.opened()
 
     def proc(self, name: ProcFile) -> bytes:
         return self.proc_files.get(name, b"")

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command lines, configuration files and tables of /proc that are made to exhaust their reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.access import Unreadable
+from qjoule.servers.candidate import COMMAND_LINE_BYTES_MAX, Candidate, cpu_ticks
+from qjoule.servers.cassandra.find import MAIN_CLASS
+from qjoule.servers.direct_access import DirectAccess
+from qjoule.servers.examined import Examined
+from qjoule.servers.listening import socket_ports, unix_listeners
+from qjoule.servers.maps import Mapping, mapped_files
+from qjoule.servers.postgres.settings import encryption as postgres_encryption
+from qjoule.servers.restart import restart_of
+from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
+from qjoule.servers.types import Fact
+from servers.examined import settings_of
+from servers.fake_proc import FakeProc
+from servers.hostile import examine_alone, facts_of
+
+Write = Callable[[str, bytes], None]
+
+# ---- command lines -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["cmdline", "environ"])
+def test_a_gigabyte_is_not_read(
+    file: str, fake: FakeProc, toys: dict[str, Path], run: Callable[..., Examined]
+) -> None:
+    entry = fake.add(100, str(toys["mysqld"]))
+    os.truncate(entry / file, 1 << 30)
+    assert run("mysqld").flavour == "mysql"
+
+
+def test_a_command_line_that_was_cut_has_no_hash(fake: FakeProc) -> None:
+    words = b"/bin/true\0" + b"x" * (COMMAND_LINE_BYTES_MAX - 11)
+    whole = fake.add(100, "/bin/true", command_line=words + b"\0")
+    cut = fake.add(101, "/bin/true", command_line=words + b"x\0y\0")
+    candidates = [Candidate(DirectAccess(entry), "/bin/true") for entry in (whole, cut)]
+    assert [restart_of(candidate).how for candidate in candidates] == ["arguments", "never"]
+
+
+@pytest.mark.parametrize("word", [b"", b"\xff", b"-cp", b"@", b"--", b"-f"])
+def test_a_million_words_are_examined_in_bounds(
+    word: bytes, fake: FakeProc, toys: dict[str, Path]
+) -> None:
+    line = b"java\0" + (word + b"\0") * 1_000_000
+    for pid, name in ((100, "mysqld"), (101, "postgres"), (102, "java"), (103, "mongod")):
+        entry = fake.add(pid, str(toys[name]), command_line=line)
+        result = examine_alone(DirectAccess(entry, fake.host), facts_of(toys[name], pid=pid))
+        assert result.flavour is not None or name == "java"
+
+
+def test_the_times_of_a_process_are_behind_its_name() -> None:
+    assert cpu_ticks(b"1 (a) b) 9 9) S 1 2 3 4 5 6 7 8 9 10 70 7 0 0") == 77
+    assert cpu_ticks(b"1 (x) " + b"9" * 100_000) == 0
+
+
+# ---- option files --------------------------------------------------------------------------------
+
+
+def of_mysql(candidate: Candidate) -> Fact:
+    return settings_of(candidate, "mariadb", "10.11.19").encryption
+
+
+def assert_unknown(fact: Fact, words: str) -> None:
+    assert fact.value is None
+    assert words in fact.source
+    assert "\n" not in fact.source
+    assert len(fact.source) < 1000
+
+
+def test_files_that_include_each_other_are_bounded(
+    process: Callable[..., Candidate], write: Write
+) -> None:
+    """Ten levels of ten files are ten thousand million reads."""
+    for level in range(12):
+        write(f"/data/{level}.conf", f"include '{level + 1}.conf'\n".encode() * 10)
+        write(f"/etc/{level}.cnf", f"!include /etc/{level + 1}.cnf\n".encode() * 10)
+    write("/data/postgresql.conf", b"include '0.conf'\n")
+    write("/etc/my.cnf", b"!include /etc/0.cnf\n")
+    candidate = process()
+    assert_unknown(of_mysql(candidate), "too many option files")
+    assert_unknown(postgres_encryption(candidate), "too many configuration files")
+
+
+@pytest.mark.parametrize(
+    ("files", "content", "words"),
+    [(1000, b"!includedir /etc/d\n", "too many option files"), (100, b"\n" * 900_000, "too large")],
+)
+def test_a_directory_of_option_files_is_bounded(
+    files: int, content: bytes, words: str, process: Callable[..., Candidate], write: Write
+) -> None:
+    for number in range(files):
+        write(f"/etc/d/{number:04}.cnf", content)
+    write("/etc/my.cnf", b"!includedir /etc/d\n")
+    assert_unknown(of_mysql(process()), words)
+
+
+@pytest.mark.parametrize("filler", [b"x", b"'", b'"', b"''", b"\t\0", b"\xff", b"a = 'b"])
+def test_the_length_of_a_line_is_bounded(
+    filler: bytes, run: Callable[..., Examined], write: Write
+) -> None:
+    """A backtracking regular expression took a second for each line of the greatest length."""
+    endless = filler * (900_000 // len(filler))
+    write("/etc/my.cnf", b"[mysqld]\nssl=" + endless)
+    write("/data/postgresql.conf", b"ssl = " + endless)
+    assert_unknown(run("mysqld").thread_pool, "characters")
+    assert_unknown(run("postgres", pid=200).encryption, "characters")
+    longest = (b"ssl" + filler * 4000)[:4090] + b"\n"
+    write("/etc/my.cnf", b"[mysqld]\n" + longest * 250)
+    write("/data/postgresql.conf", longest * 250)
+    for name, pid in (("mysqld", 100), ("postgres", 200)):
+        assert run(name, pid=pid).flavour is not None
+
+
+def test_no_message_shows_a_files_content(process: Callable[..., Candidate], write: Write) -> None:
+    """A server's user may name any file as its configuration, and can read qjoule's messages."""
+    secret = "root:$6$secretsecret:19000:0:99999:7:::"
+    write("/etc/my.cnf", f"[mysqld]\n!include {secret}\nssl-cert={secret}\n".encode())
+    candidate = process(f"--defaults-file={secret}")
+    assert "secret" not in of_mysql(candidate).source
+    for text in (f"ssl = '{secret}'\n", f"include '{secret}\x1b'\n" * 300):
+        write("/data/postgresql.conf", text.encode())
+        assert "secret" not in postgres_encryption(candidate).source
+
+
+# ---- YAML ----------------------------------------------------------------------------------------
+
+
+def _levels(first: str, entry: str) -> str:
+    """Thirty levels, each of which names the one below ten times."""
+    lines = [first]
+    for level in range(1, 30):
+        below = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(entry.format(level=level, below=below))
+    return "\n".join(lines) + "\n"
+
+
+BOMBS = {
+    "aliases of aliases": _levels("a0: &a0 [x, x, x, x, x, x]", "a{level}: &a{level} [{below}]"),
+    "merged mappings": _levels("a0: &a0 {x: 1}", "a{level}: &a{level} {{<<: [{below}], y: 1}}"),
+    "an alias within what it names": "a: &a [*a]\n",
+    "an alias of nothing": "a: *secretword\n",
+    "nested lists": "a: " + "[" * 5000 + "]" * 5000,
+    "nested mappings": "".join(" " * n + "a:\n" for n in range(400)),
+    "many entries": "".join(f"k{n}: 1\n" for n in range(11_000)),
+    "many events": "a: [" + "x," * 100_000 + "]",
+    "a long file": "# " + "x" * TEXT_MAX,
+    "several documents": "a: 1\n---\nb: 2\n",
+    "tags": "a: !!python/object/apply:os.system [id]\n",
+    "keys that are lists": "? [a, b]\n: 1\n",
+    "not closed": "a: [\n",
+    "a NUL": "a: \0\n",
+    "directives": "%YAML 9.9\n%YAML 9.9\n---\na: 1\n",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_of_yaml_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(Unreadable) as caught:
+        read_settings(BOMBS[name], "/c.yaml")
+    assert str(caught.value).startswith("/c.yaml")
+    assert "\n" not in str(caught.value)
+    assert "secretword" not in str(caught.value)
+
+
+def test_a_server_with_a_bomb_is_still_a_server(run: Callable[..., Examined], write: Write) -> None:
+    for path in ("/etc/c/cassandra.yaml", "/etc/mongod.conf"):
+        write(path, BOMBS["aliases of aliases"].encode())
+    node = run("java", "-cp", "/etc/c", MAIN_CLASS)
+    assert (node.flavour, node.facts, node.encryption.value) == ("cassandra", {"port": 0}, None)
+    assert run("mongod", "--config", "/etc/mongod.conf", pid=200).flavour == "mongodb"
+
+
+@pytest.mark.parametrize("number", ["9" * 300_000, "1:" * 100_000 + "1", "1_" * 100_000, "٣"])
+def test_numbers_of_yaml_stay_words(
+    number: str, run: Callable[..., Examined], write: Write
+) -> None:
+    assert read_settings(f"port: {number}\n", "/c") == {"port": number}
+    write("/etc/c/cassandra.yaml", f"native_transport_port: {number}\n".encode())
+    node = run("java", "-cp", "/etc/c", MAIN_CLASS)
+    assert node.encryption.source == "native_transport_port is no port number"
+
+
+def test_ordinary_yaml_is_read() -> None:
+    text = "a: &x {b: [1, 'yes', yes, Off, ~, ]}\nc: *x\nd: *x\n'e': !!str true\nf:\n"
+    once = {"b": ["1", "yes", True, False, None]}
+    assert read_settings(text, "/c") == {"a": once, "c": once, "d": once, "e": "true", "f": None}
+    assert read_settings("", "/c") is None
+    assert read_settings("just words", "/c") == "just words"
+
+
+# ---- tables of /proc -----------------------------------------------------------------------------
+
+MAPPED = b"7f00-7f10 r-xp 00000000 fe:00 11 /tmp/"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"7f00-7f10 r-xp 00000000 fe:00 11 ",
+        b"7" * 100 + b"-7f10 r-xp 00000000 fe:00 11 /a",
+        b"7f00-7f10 r-xp " + b"0" * 100 + b" fe:00 11 /a",
+        b"7f00-7f10 r-xp 00000000 fe:00 " + b"1" * 5000 + b" /a",
+    ],
+)
+def test_a_damaged_line_of_maps_hides_no_other(line: bytes) -> None:
+    maps = line + b"\n" + MAPPED + b"a\n"
+    assert mapped_files(maps, "a") == [Mapping("/tmp/a", 0x7F00, 0x7F10)]
+
+
+def test_separators_in_a_name_of_maps_end_no_line() -> None:
+    """The kernel escapes line feeds (mangle_path), and no other separator."""
+    (mapping,) = mapped_files(MAPPED + "a\u2028b\x0bc".encode() + b"\n", ".*")
+    assert mapping.name == "/tmp/a\u2028b\x0bc"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b"0: 0100007F:0050 0:0 0A",
+        b"0: 0100007F:FFFFF 00000000:0000 0A 0:0 0:0 0 0 0 77 1 0",
+        b"0: 0100007F:-1 00000000:0000 0A 0:0 0:0 0 0 0 77 1 0",
+        b"0: 0100007F:0050 00000000:0000 0A 0:0 0:0 0 0 0 " + b"7" * 10_000 + b" 1 0",
+    ],
+)
+def test_a_damaged_row_of_sockets_has_no_port(row: bytes) -> None:
+    assert socket_ports(b"title\n" + row + b"\n", "0A") == {}
+    assert list(unix_listeners(b"title\n" + row + b"\n")) == []
+
+
+@pytest.mark.parametrize("line", [b" \n", b"0: a:1 b 0A\n", MAPPED + b"a" * 4000 + b"\n", b"f-"])
+def test_a_table_of_four_megabytes_ends(line: bytes) -> None:
+    table = line * ((4 << 20) // len(line))
+    mapped_files(table, "[a-f]+-.*")
+    assert socket_ports(table, "0A") == {}
+    assert list(unix_listeners(table)) == []
