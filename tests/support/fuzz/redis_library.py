@@ -17,7 +17,7 @@ class _Name(ctypes.Structure):
 
 @cache
 def _library() -> ctypes.CDLL:
-    flags = ("-O1", "-Wno-unused-parameter", "-Itests/fuzz/host")
+    flags = ("-O1", "-Wno-unused-parameter", "-Itests/support/fuzz/host")
     loaded = compiled("tests/support/fuzz/redis_wire_host.c", compiler="clang", flags=flags)
     loaded.redis_close.restype = ctypes.c_size_t
     loaded.wire_queries.restype = ctypes.POINTER(WireQuery)

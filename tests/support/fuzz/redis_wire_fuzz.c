@@ -5,7 +5,7 @@
  * connection's name. Build and run:
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/support/fuzz/redis_wire_fuzz.c \
+ *	    -Itests/support/fuzz/host -Ibpf -Ibuild/bpf tests/support/fuzz/redis_wire_fuzz.c \
  *	    tests/support/fuzz/redis_wire_host.c -o redis_wire_fuzz
  *	./redis_wire_fuzz -max_total_time=600 -max_len=400 -len_control=0
  *

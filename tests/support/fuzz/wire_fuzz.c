@@ -5,7 +5,7 @@
  * run:
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/support/fuzz/wire_fuzz.c \
+ *	    -Itests/support/fuzz/host -Ibpf -Ibuild/bpf tests/support/fuzz/wire_fuzz.c \
  *	    tests/support/fuzz/wire_host.c -o wire_fuzz
  *	./wire_fuzz -max_total_time=600 -max_len=4096
  *

@@ -46,7 +46,7 @@ class Query:
 
 @cache
 def _library() -> ctypes.CDLL:
-    flags = ("-O1", "-Wno-unused-parameter", "-Itests/fuzz/host")
+    flags = ("-O1", "-Wno-unused-parameter", "-Itests/support/fuzz/host")
     loaded = compiled("tests/support/fuzz/wire_host.c", compiler="clang", flags=flags)
     loaded.wire_close.restype = ctypes.c_size_t
     loaded.wire_queries.restype = ctypes.POINTER(WireQuery)
