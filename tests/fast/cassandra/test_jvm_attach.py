@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -152,24 +152,20 @@ def _says(answer: bytes) -> Callable[[socket.socket], None]:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"0\n", b"0\n0\n", b"0\nreturn code: 0\n", b"0\nreturn code: 0"]
+    ("answer", "loaded"),
+    [
+        *((answer, True) for answer in (b"0\n", b"0\n0\n", b"0\nreturn code: 0")),
+        *((answer, False) for answer in (b"", b"1\n", b"0\n102\n", b"\xff\0", b"0\n" + b"9" * 20)),
+    ],
 )
-def test_an_agent_that_was_loaded(root: Path, answer: bytes) -> None:
+def test_the_answer_tells_whether_the_agent_was_loaded(
+    root: Path, answer: bytes, loaded: bool
+) -> None:
+    refused = pytest.raises(CannotAttach, match="could not load the agent")
     with (
         listening_at(root / "tmp" / ".java_pid7", _says(answer)),
         jvm_at(root, os.getpid()) as jvm,
-    ):
-        load_agent(jvm, "/tmp/a.jar", "/tmp")
-
-
-@pytest.mark.parametrize(
-    "answer", [b"", b"1\n", b"0\n102\n", b"0\n-1\n", b"\xff\0", b"0\n" + b"9" * 20]
-)
-def test_an_agent_that_was_not(root: Path, answer: bytes) -> None:
-    with (
-        listening_at(root / "tmp" / ".java_pid7", _says(answer)),
-        jvm_at(root, os.getpid()) as jvm,
-        pytest.raises(CannotAttach, match="could not load the agent"),
+        nullcontext() if loaded else refused,
     ):
         load_agent(jvm, "/tmp/a.jar", "/tmp")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,17 +30,10 @@ MARKED = "/tmp/qjoule-1/libqjoule_agent.so (deleted)"
 
 
 def cassandra(tgid: int) -> Server:
+    java, fact = Path("/usr/bin/java"), Fact(False, "")
+    tgids = (tgid,) if tgid else ()
     return Server(
-        id=0,
-        flavour="cassandra",
-        version="5.0.9",
-        exe_path=Path("/usr/bin/java"),
-        exe_name="/usr/bin/java",
-        exe_id=(1, 2),
-        tgids=(tgid,),
-        ports=(9042,),
-        sockets=(),
-        encryption=Fact(False, ""),
+        *(0, "cassandra", "5.0.9", java, str(java), (1, 2), tgids, (9042,), (), fact),
         thread_pool=Fact(True, ""),
     )
 
@@ -76,11 +68,7 @@ def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
     assert [one.library_handle for one in plan.traced] == [7, 8, 0]
     assert sum(word.startswith("2:cassandra-") and ":8:0x" in word for word in words) == 6
     assert plan.traced[2].choice.rung is not Rung.AGENT
-
-
-def test_an_agent_is_offered_where_there_is_none() -> None:
-    (planned,) = build_plan([cassandra(100)], KERNEL).servers
-    assert "--agent" in planned.choice.other
+    assert "--agent" in plan.traced[2].choice.other
 
 
 def test_markers_are_where_a_probe_is_cheap() -> None:
@@ -109,28 +97,20 @@ def test_closing_an_agent_twice_closes_one_descriptor() -> None:
     os.close(read)
 
 
-@pytest.mark.parametrize("servers", [[], [replace(cassandra(1), tgids=())]])
-def test_an_agent_needs_a_cassandra_that_runs(servers: list[Server]) -> None:
-    with pytest.raises(QjouleError, match="--agent is for Cassandra, and none runs"):
-        put_agents(servers, nobody_is_reached)
-
-
-def test_an_agent_is_for_the_processes_that_were_named() -> None:
-    with pytest.raises(QjouleError, match="none runs"):
-        put_agents([cassandra(100)], nobody_is_reached, {200})
-
-
-def test_a_server_that_has_ended_meanwhile() -> None:
-    with pytest.raises(QjouleError, match="process 100 has ended"):
-        put_agents([cassandra(100)], nobody_is_reached)
-
-
 @pytest.mark.parametrize(
-    "status", ["", "Pid:\n", "Pid:\t7\nUid:\t0\n", "Pid:\t7\nUid:\tx y\nGid:\t0 0\n"]
+    ("servers", "pids", "why"),
+    [
+        ([], None, "--agent is for Cassandra, and none runs"),
+        ([cassandra(0)], None, "--agent is for Cassandra, and none runs"),
+        ([cassandra(100)], {200}, "none runs"),
+        ([cassandra(100)], None, "process 100 has ended"),
+    ],
 )
-def test_a_status_that_makes_no_sense(status: str) -> None:
-    with pytest.raises(CannotAttach, match="has ended"):
-        identity_of(7, status)
+def test_an_agent_needs_a_cassandra_that_runs(
+    servers: list[Server], pids: set[int] | None, why: str
+) -> None:
+    with pytest.raises(QjouleError, match=why):
+        put_agents(servers, nobody_is_reached, pids)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +120,9 @@ def test_a_status_that_makes_no_sense(status: str) -> None:
 def test_who_a_jvm_is(uids: str, of_root: bool) -> None:
     status = f"Pid:\t7\nUid:\t{uids}\nGid:\t6 8 6 6\nNSpid:\t7\t3\t1\n"
     assert identity_of(7, status) == Identity(5, 8, 1, of_root)
+    for damaged in ("", "Pid:\t7\nUid:\t0\n", "Pid:\t7\nUid:\tx y\nGid:\t0 0\n"):
+        with pytest.raises(CannotAttach, match="has ended"):
+            identity_of(7, damaged)
 
 
 @pytest.mark.parametrize(("caught", "handled"), [("4", True), ("3", False), ("8", False)])

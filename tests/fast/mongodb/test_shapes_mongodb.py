@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How MongoDB commands are displayed."""
+"""MongoDB commands as shapes, case by case; a getMore counts under the command of its cursor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import tracemalloc
 from typing import Any
 
 import bson
+import numpy as np
 import pytest
 
 from fuzz.mongodb_library import READ_HERE, compressed, kernel_hash, message, op_msg, op_query, told
+from qjoule.contract import TEXT, Block
 from qjoule.servers import registry
 from qjoule.servers.mongodb.dialect import mongodb_shape
 from qjoule.servers.mongodb.dialect_compressed import inflated
 from qjoule.servers.mongodb.dialect_tree import Opcode
-from qjoule.servers.shapes import fingerprint, summary
+from qjoule.servers.shapes import fingerprint
+from qjoule.stream.blocks import Frame
+from qjoule.stream.names import Names
+from qjoule.stream.statements import Statements
 
 LSID = {"lsid": {"id": bson.Binary(b"0" * 16, 4)}, "$db": "shop"}
 COMMANDS: list[tuple[dict[str, Any], str]] = [
@@ -29,7 +34,6 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
         },
         "shop.orders find {customer: ?, total: {$gt: ?}} limit ? sort {date: ?, _id: ?}",
     ),
-    ({"find": "orders", "filter": {}}, "shop.orders find"),
     ({"find": "orders", "filter": {"a": {"$in": [1, "x", 3]}}}, "shop.orders find {a: {$in: [?]}}"),
     (
         {"find": "o", "filter": {"items.17.id": 1, "by.5f2b8c1e0123456789abcdef": 2}},
@@ -53,7 +57,6 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
         "{$sort: {n: ?}}]",
     ),
     ({"aggregate": 1, "pipeline": [{"$currentOp": {}}]}, "shop aggregate [{$currentOp: {}}]"),
-    ({"count": "orders", "query": {"a": 1}}, "shop.orders count {a: ?}"),
     (
         {"distinct": "orders", "key": "customer", "query": {"a": 1}},
         "shop.orders distinct customer {a: ?}",
@@ -63,22 +66,13 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
         "shop.o findAndModify {_id: ?} new ? update {$inc: {n: ?}}",
     ),
     (
-        {"findAndModify": "o", "query": {"_id": 1}, "update": {"n": 1, "name": "x"}},
-        "shop.o findAndModify {_id: ?} update ?",
-    ),
-    (
         {"getMore": bson.Int64(77), "collection": "orders", "batchSize": 5},
         "shop.orders getMore (origin unknown)",
     ),
-    ({"killCursors": "orders", "cursors": [bson.Int64(77)]}, "shop.orders killCursors"),
     ({"insert": "o", "documents": [{"a": 1}, {"b": 2}]}, "shop.o insert"),
     (
         {"update": "o", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]},
         "shop.o update [{q: {a: ?}, u: {$set: {b: ?}}}]",
-    ),
-    (
-        {"delete": "o", "deletes": [{"q": {"a": 1}, "limit": 0}]},
-        "shop.o delete [{limit: ?, q: {a: ?}}]",
     ),
     (
         {"createIndexes": "o", "indexes": [{"key": {"b": 1, "a": 1}, "name": "b_1_a_1"}]},
@@ -88,7 +82,6 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
         {"hello": 1, "client": {"driver": {"name": "x"}}, "topologyVersion": {"counter": 1}},
         "shop hello",
     ),
-    ({"ping": 1}, "shop ping"),
     ({"usersInfo": "alice"}, "shop usersInfo"),
     ({"no such command!": 1}, "(unknown command)"),
 ]
@@ -97,17 +90,6 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("command", "shown"), COMMANDS)
 def test_commands(command: dict[str, Any], shown: str) -> None:
     assert mongodb_shape(told(op_msg({**command, **LSID}))) == shown
-
-
-def test_documents_of_a_section_are_those_of_the_body() -> None:
-    """Drivers send documents either way."""
-    updates = [{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(5)]
-    apart = op_msg({"update": "o", "$db": "shop"}, {"updates": updates})
-    assert (
-        mongodb_shape(told(apart))
-        == mongodb_shape(told(op_msg({"update": "o", "updates": updates, "$db": "shop"})))
-        == "shop.o update [{q: {a: ?}, u: {$set: {b: ?}}}]"
-    )
 
 
 def test_bulk_write() -> None:
@@ -155,17 +137,7 @@ def test_compressed_messages_say_so(number: int, name: str) -> None:
     assert kernel_hash(whole) == kernel_hash(other)
 
 
-@pytest.mark.parametrize("number", READ_HERE)
-def test_compressed_messages_have_the_shapes_of_plain_ones(number: int) -> None:
-    plain = op_msg({"find": "orders", "filter": {"a": 1}, **LSID})
-    assert mongodb_shape(told(compressed(plain, number))) == "shop.orders find {a: ?}"
-    asked = op_query("admin.$cmd", {"isMaster": 1})
-    assert mongodb_shape(told(compressed(asked, number))) == "admin isMaster"
-    many = op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": "x" * 90}] * 1000})
-    assert mongodb_shape(told(compressed(many, number))) == "d.o insert"
-
-
-def test_of_what_was_compressed_a_beginning_may_do() -> None:
+def test_the_beginning_of_a_compressed_message_is_enough() -> None:
     noise = bytes(hash((n, 7)) & 0xFF for n in range(9000))
     many = op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": noise}]})
     rest = op_msg({"find": "o", "filter": {"a": noise, "b": 1}, "$db": "d"})
@@ -174,7 +146,7 @@ def test_of_what_was_compressed_a_beginning_may_do() -> None:
 
 
 @pytest.mark.parametrize("number", READ_HERE)
-def test_what_is_not_as_it_claims_is_only_compressed(number: int) -> None:
+def test_a_damaged_compressed_message_has_no_other_shape(number: int) -> None:
     plain = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
     whole = compressed(plain, number)
     size = len(plain) - 16
@@ -198,14 +170,54 @@ def test_bombs_are_not_inflated() -> None:
     tracemalloc.stop()
 
 
-def test_replies_and_nonsense_are_no_requests() -> None:
-    assert kernel_hash(message(b"\0" * 30, response_to=5)) == 0
-    assert kernel_hash(message(b"\0" * 30, opcode=1)) == 0
-    assert kernel_hash(b"GET / HTTP/1.1\r\n\r\n") == 0
+FIND, MORE = 11, 12
+FOUND = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
+GOES_ON = op_msg({"getMore": bson.Int64(7), "collection": "orders", "$db": "shop"})
+OF_FIND = "shop.orders getMore of shop.orders find {a: ?}"
 
 
-def test_a_summary_is_command_and_namespace() -> None:
-    shape = fingerprint(
-        told(op_msg({"find": "o", "$db": "d", "sort": {"a": 1}})), registry.dialect("mongodb")
-    )
-    assert summary(shape) == "find d.o"
+def text(shape: int, statement: bytes) -> Frame:
+    record = np.zeros(1, TEXT)
+    record["shape"], record["dialect"] = shape, registry.dialect("mongodb")
+    record["text_bytes"] = record["statement_bytes"] = len(statement)
+    return Frame(Block.TEXT, 0, record, statement)
+
+
+FRAMES = (text(FIND, told(FOUND)), text(MORE, told(GOES_ON, FIND)))
+
+
+@pytest.mark.parametrize("frames", [FRAMES, FRAMES[::-1], (*FRAMES[::-1], FRAMES[1])])
+def test_the_command_may_come_later(frames: tuple[Frame, ...]) -> None:
+    """Each CPU has its own buffer, so texts do not arrive in the order of requests."""
+    statements = Statements(fingerprint)
+    names = Names(fingerprint, ())
+    for frame in frames:
+        statements.add(frame)
+        names.add_text(frame)
+    known = statements.fingerprints(np.array([MORE, FIND, MORE], np.uint64))
+    assert known.null_count == 0
+    shapes = statements.take_shapes()
+    assert shapes["text"].to_pylist().count(OF_FIND) == shapes.num_rows - 1 == 1
+    named = names.statement(MORE)
+    assert named is not None and named[1] == OF_FIND
+
+
+def test_a_command_that_never_comes() -> None:
+    statements = Statements(fingerprint)
+    names = Names(fingerprint, ())
+    statements.add(FRAMES[1])
+    names.add_text(FRAMES[1])
+    assert statements.take_shapes().num_rows == 0
+    assert statements.fingerprints(np.array([MORE], np.uint64)).null_count == 0
+    unknown = "shop.orders getMore (origin unknown)"
+    assert statements.take_shapes()["text"].to_pylist() == [unknown]
+    named = names.statement(MORE)
+    assert named is not None and named[1] == unknown
+
+
+def test_what_waits_is_bounded() -> None:
+    statements = Statements(fingerprint, max_shapes=3)
+    for shape in range(100, 110):
+        statements.add(text(shape, told(GOES_ON, FIND + shape)))
+    named = statements.fingerprints(np.arange(100, 110, dtype=np.uint64))
+    assert named.null_count == 7

@@ -67,12 +67,6 @@ def test_persisted_variables_count_below_a_chroot(tmp_path: Path) -> None:
     assert not options.problem
 
 
-def test_sections_of_the_older_format(tmp_path: Path) -> None:
-    inner = {"mysql_server_static_options": STORED["mysql_static_variables"]}
-    options = persisted(tmp_path, {"Version": 1, "mysql_server": inner})
-    assert options.text("thread-handling") == "pool-of-threads"
-
-
 def test_persisted_variables_that_are_not_loaded(tmp_path: Path) -> None:
     options = persisted(tmp_path, STORED, "--skip-persisted-globals-load")
     assert options.text("thread-handling") is None

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms of code from which offsets in MySQL's and MariaDB's memory are taken, on small programs
-with the same functions: whatever the compiler makes of them, the offset is right or refused.
-"""
+"""Offsets and token numbers that are read from MySQL's and MariaDB's code are right or refused."""
 
 from __future__ import annotations
 
@@ -13,8 +11,11 @@ from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.function_code import code_of, the_function
 from qjoule.servers.mysql import memory_code as forms
 from qjoule.servers.mysql.memory import session_memory
+from qjoule.servers.mysql.memory_code import member_tested, returned_value
+from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION, vocabulary
 from qjoule.servers.signatures import CannotResolve
-from servers.toy_elf import BUILDS, toy_program
+from servers.toy_elf import BUILDS, MYSQL_8, toy_program, toy_server
+from servers.toy_mysql import FIRST_SPECIAL, FUNCTION, HINT, SPECIAL, SYNONYM, toy_mysql
 
 #: A session (`thd`), its security context, a prepared statement, and what MariaDB and MySQL do with
 #: them. `A` to `E` are distances.
@@ -69,14 +70,16 @@ OUTSIDE void other(struct thd *thd, struct vio *vio)
 int main(void) {{ return 0; }}
 """
 LAYOUTS = ({"A": 56, "B": 8, "C": 4096, "D": 512}, {"A": 584, "B": 16, "C": 7944, "D": 1768})
-PROGRAMS = [(flags, layout) for flags in BUILDS for layout in LAYOUTS]
+PROGRAMS = [*((flags, LAYOUTS[0]) for flags in BUILDS), (BUILDS[0], LAYOUTS[1])]
 
 
-@pytest.fixture(params=PROGRAMS, ids=str)
-def toy(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Executable, dict[str, int]]:
+@pytest.fixture(scope="module", params=PROGRAMS, ids=str)
+def toy(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Executable, dict[str, int]]:
     """A program and its layout; `small`: it was optimised for size."""
     flags, layout = request.param
-    path = toy_program(tmp_path / "toy", TOY.format(**layout), *flags)
+    path = toy_program(tmp_path_factory.mktemp("toy") / "toy", TOY.format(**layout), *flags)
     return open_executable(path), layout | {"small": "-Os" in flags}
 
 
@@ -123,12 +126,12 @@ def test_code_of_another_form_is_refused(toy: tuple[Executable, dict[str, int]],
             form(content)
 
 
-@pytest.mark.parametrize("bytes_", [b"", b"\x90" * 64, b"\xff" * 64, b"\xe8"])
-def test_bytes_that_are_no_code_are_refused(bytes_: bytes) -> None:
-    assert forms.found_by_id(bytes_) == set()
+@pytest.mark.parametrize("content", [b"", b"\x90" * 64, b"\xff" * 64, b"\xe8"])
+def test_bytes_that_are_no_code_are_refused(content: bytes) -> None:
+    assert forms.found_by_id(content) == set()
     for form in (forms.cleared_pointer, forms.address_of, forms.below_thread_pointer):
         with pytest.raises(CannotResolve):
-            form(bytes_)
+            form(content)
 
 
 def test_a_program_without_these_functions_has_no_offsets(
@@ -137,3 +140,66 @@ def test_a_program_without_these_functions_has_no_offsets(
     found, notes = session_memory(toy[0])
     assert not any(found.facts().values())
     assert len(notes) == 4, "statements, names, settings, addresses: a line each"
+
+
+STRICT = 0x600000
+SETNE_RET = "0f95c0 c3"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "48f787 98080000 00006000" + SETNE_RET,  # testq $0x600000,0x898(%rdi)
+        "f787 98080000 00006000" + SETNE_RET,  # testl
+        "f30f1efa f687 9a080000 60" + SETNE_RET,  # endbr64; testb $0x60,0x89a(%rdi)
+    ],
+)
+def test_the_tested_bits_tell_the_member(code: str) -> None:
+    assert member_tested(bytes.fromhex(code), STRICT) == 0x898
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "48f787 98080000 00002000" + SETNE_RET,  # another bit
+        "f687 9a080000 61" + SETNE_RET,  # further bits
+        "48f786 98080000 00006000" + SETNE_RET,  # of the second argument
+        "488b8798080000 c3",
+    ],
+)
+def test_other_tests_tell_nothing(code: str) -> None:
+    with pytest.raises(CannotResolve):
+        member_tested(bytes.fromhex(code), STRICT)
+
+
+def test_a_returned_member() -> None:
+    assert returned_value(bytes.fromhex("f30f1efa 488b87980b0000 c3")) == 0xB98
+    for other in ("488b86980b0000 c3", "488d87980b0000 c3", "488b8f980b0000 c3", "c3"):
+        with pytest.raises(CannotResolve):
+            returned_value(bytes.fromhex(other))
+
+
+@pytest.mark.parametrize("flags", [(), ("-no-pie", "-fno-pie")], ids=["pie", "fixed"])
+def test_numbers_and_flags_of_tokens(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    found = vocabulary(open_executable(toy_mysql(tmp_path / "p", *flags)), "mysql")
+    assert found["SELECT"] == 748 | BEGINS_EXPRESSION
+    assert found["<"] == 549 | BEGINS_EXPRESSION
+    assert found["("] == ord("(") | BEGINS_EXPRESSION
+    assert found[")"] == ord(")")
+    assert found[SYNONYM[0]] == found["ACCOUNT"] == 260
+    assert found[FUNCTION[0] + "("] == FUNCTION[1]
+    assert FUNCTION[0] not in found, "a function's name is a word only in front of a parenthesis"
+    assert HINT[0] not in found
+    for text in ("?", "IN (...)", "(tok_id)", "(by_num_col)"):
+        assert found[text] == FIRST_SPECIAL + SPECIAL.index(text)
+
+
+def test_an_executable_without_tables(tmp_path: Path) -> None:
+    executable = open_executable(toy_server(tmp_path / "p", [MYSQL_8]))
+    with pytest.raises(CannotResolve, match="table of words"):
+        vocabulary(executable, "mysql")
+
+
+def test_mariadb_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CannotResolve, match="MariaDB"):
+        vocabulary(open_executable(toy_mysql(tmp_path / "p")), "mariadb")

@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a PostgreSQL keeps what the symbol rung reads, found by its exports and by the code that
-sets it.
-"""
+"""Where a PostgreSQL keeps portals, statements and replies, found by the code that uses them."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qjoule.servers.elf import open_executable
-from qjoule.servers.postgres.memory import BackendMemory, backend_memory, portal_start_offset
+from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.postgres.memory import backend_memory, portal_start_offset
+from qjoule.servers.postgres.prepared import prepared_statements
+from qjoule.servers.postgres.replies import send_buffer
+from qjoule.servers.postgres.signatures import FUNCTIONS, READING, Role
+from qjoule.servers.postgres.support import SUPPORT
+from qjoule.servers.probe_site import ProbeSite
+from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 
-TOY = """
+#: A backend's portals, prepared statements and send buffer, as the server's code handles them.
+PROGRAM = """
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#define OUT __attribute__((noinline, noipa))
 struct portal {{
-	char before[{before}];
+	char before[{portal}];
 	int status;
 	void *query, *snapshot;
 	bool atStart, atEnd;
@@ -27,10 +37,24 @@ struct portal {{
 	int64_t creation_time;
 	bool visible;
 }};
-void *MyProcPort;
+struct header {{ char lists[{lists}]; uint32_t last, high, low; }};
+struct table {{
+	struct header *header;
+	void ***segments, *functions[7];
+	size_t key, size;
+	int shift;
+}};
+struct plan {{ int mark; char before[{plan}]; const char *text; int more; }};
+struct statement {{ char name[{name}]; struct plan *plan; bool sql; int64_t time; }};
+struct walk {{ struct table *table; uint32_t bucket; void **entry; }};
+void *MyProcPort, *TopMemoryContext;
 char *application_name;
-__attribute__((noinline)) int64_t now(void) {{ return (int64_t)(intptr_t)&MyProcPort; }}
-__attribute__((noinline)) struct portal *{name}(void)
+static void *buffer, *other;
+static int size, start;
+static struct table *prepared_queries;
+struct table *volatile given;
+OUT int64_t now(void) {{ return (int64_t)(intptr_t)&MyProcPort; }}
+OUT struct portal *{create}(void)
 {{
 	struct portal *portal = calloc(1, sizeof(*portal));
 	portal->status = 4;
@@ -40,63 +64,157 @@ __attribute__((noinline)) struct portal *{name}(void)
 	portal->creation_time = now();
 	return portal;
 }}
-int main(void) {{ return {name}()->atEnd + (application_name != 0); }}
+OUT void *MemoryContextAlloc(void *in, size_t n) {{ return calloc(n, in != 0); }}
+OUT void other_things(void) {{ start++; }}
+OUT void {init}(void)
+{{
+	{first}
+	size = 8192;
+	buffer = {allocate};
+	start = size - 1;
+	other_things();
+}}
+OUT void *hash_search(struct table *table, const void *key, int action, bool *found)
+{{ return (char *)table + (*(char *)key ? 0 : action) + (found != 0); }}
+OUT void *cstring_to_text(const char *text) {{ return (void *)(text + 1); }}
+OUT void *hash_seq_search(struct walk *walk)
+{{
+	struct table *table = walk->table;
+	uint32_t bucket = walk->bucket;
+	void **entry = walk->entry;
+	if (entry) {{ walk->entry = *entry; return entry + 2; }}
+	if (bucket > table->header->last) return 0;
+	void **segment = table->segments[bucket >> table->shift];
+	entry = segment[bucket & (table->size - 1)];
+	walk->bucket = bucket + 1;
+	return entry ? entry + 2 : 0;
+}}
+OUT struct statement *FetchPreparedStatement(const char *name, bool fails)
+{{
+	struct statement *found = 0;
+	if ({table}) found = hash_search({table}, name, 0, 0);
+	if (!found && fails) __builtin_trap();
+	return found;
+}}
+OUT void pg_prepared_statement(struct walk *walk, void *volatile *values)
+{{
+	struct statement *one;
+	while ((one = hash_seq_search(walk))) {{
+		values[0] = cstring_to_text(one->name);
+		values[1] = cstring_to_text({shown});
+		values[2] = (void *)one->time;
+	}}
+}}
+int main(int count, char **arguments)
+{{
+	struct walk walk = {{given, 0, 0}};
+	void *values[3];
+	{init}();
+	prepared_queries = given;
+	pg_prepared_statement(&walk, values);
+	return {create}()->atEnd + (application_name != 0) + (buffer == other) +
+		(FetchPreparedStatement(arguments[0], count > 1) != 0);
+}}
 """
+USUAL: dict[str, object] = {
+    **{"portal": 132, "create": "CreatePortal", "visible": "true"},
+    **{"lists": 784, "plan": 12, "name": 64},
+    **{"table": "prepared_queries", "shown": "one->plan->text"},
+    **{"init": "pq_init", "first": "", "allocate": "MemoryContextAlloc(TopMemoryContext, 8192)"},
+}
+#: From version 17 on the connection's own state is allocated first.
+OTHER_FIRST = "other = MemoryContextAlloc(TopMemoryContext, 400);"
 
 
-def toy(path: Path, *flags: str, name: str = "CreatePortal", before: int = 132) -> Path:
-    return compiled(path, *flags, name=name, before=before, visible="true")
+def program(path: Path, *flags: str, **changes: object) -> Path:
+    return toy_program(path, PROGRAM.format(**USUAL | changes), *flags)
 
 
-def compiled(path: Path, *flags: str, **changes: object) -> Path:
-    return toy_program(path, TOY.format(**changes), *flags)
-
-
-def expected(before: int) -> int:
-    """status is aligned to 4, pointers and the fields after them to 8 (System V ABI)."""
-    status = -(-before // 4) * 4
-    return -(-(status + 4) // 8) * 8 + 16
-
-
-@pytest.mark.parametrize("flags", [*BUILDS, ("-O3",)])
-@pytest.mark.parametrize("before", [112, 132, 136])
-def test_a_portals_start_is_where_the_compiler_put_it(
-    tmp_path: Path, flags: tuple[str, ...], before: int
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        *((flags, {}) for flags in BUILDS),
+        (("-O3",), {"portal": 112, "plan": 20}),
+        (("-O2",), {"portal": 136, "plan": 4, "name": 128, "first": OTHER_FIRST}),
+    ],
+)
+def test_everything_is_where_the_compiler_put_it(
+    tmp_path: Path, flags: tuple[str, ...], changes: dict[str, object]
 ) -> None:
-    path = toy(tmp_path / "postgres", *flags, before=before)
-    assert portal_start_offset(open_executable(path)) == expected(before)
-
-
-def test_other_code_is_refused(tmp_path: Path) -> None:
-    path = toy(tmp_path / "other", "-O2", name="MakePortal")
-    with pytest.raises(CannotResolve, match="0 functions are named CreatePortal"):
-        portal_start_offset(open_executable(path))
-    path = compiled(tmp_path / "changed", "-O2", name="CreatePortal", before=132, visible="false")
-    memory, notes = backend_memory(open_executable(path))
-    assert memory.portal_start == 0
-    assert "does not set a portal's flags as expected" in notes[0]
-
-
-def test_variables_that_are_exported(tmp_path: Path) -> None:
-    path = toy(tmp_path / "postgres", "-O2")
+    layout = USUAL | changes
+    path = program(tmp_path / "postgres", *flags, **changes)
+    listed = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
+    addresses = {line.split()[-1]: line.split()[0] for line in listed.splitlines()}
+    subprocess.run(["strip", path], check=True)
     executable = open_executable(path)
+
+    def distance(variable: str) -> int:
+        return int(addresses[variable], 16) - executable.data_vaddr
+
     memory, notes = backend_memory(executable)
     assert notes == ()
-    for distance, name in ((memory.client, "MyProcPort"), (memory.application, "application_name")):
-        variable = executable.variable(name)
-        assert variable is not None
-        assert distance + executable.data_vaddr == variable.vaddr
-    assert BackendMemory(16, 0, 8, 24).facts() == {
-        **{"client": 16, "application": 0, "portal-start": 8},
-        **{"statement": 24, "authenticates": 0},
-    }
+    assert memory.client == distance("MyProcPort")
+    assert memory.application == distance("application_name")
+    # status is aligned to 4, pointers and the fields after them to 8 (System V ABI).
+    status = -(-int(str(layout["portal"])) // 4) * 4
+    assert memory.portal_start == -(-(status + 4) // 8) * 8 + 16
+    assert send_buffer(executable) == distance("buffer")
+    if "-Os" not in flags:
+        found = prepared_statements(executable)
+        plan_text = 4 + int(str(layout["plan"]))
+        assert (found.last_bucket, found.plan, found.plan_text) == (784, layout["name"], plan_text)
+        assert found.statements == distance("prepared_queries")
 
 
-def test_the_real_one() -> None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        pytest.skip("PostgreSQL is not installed")
-    memory, notes = backend_memory(open_executable(found[-1]))
-    assert notes == ()
-    assert 0 < memory.portal_start < 1024
-    assert memory.portal_start % 8 == 0
+@pytest.mark.parametrize(
+    ("find", "changes", "why"),
+    [
+        (portal_start_offset, {"create": "MakePortal"}, "0 functions are named CreatePortal"),
+        (portal_start_offset, {"visible": "false"}, "does not set a portal's flags as expected"),
+        (send_buffer, {"init": "pq_begin"}, "0 functions are named pq_init"),
+        (send_buffer, {"allocate": "MemoryContextAlloc(TopMemoryContext, 4096)"}, "as expected"),
+        (send_buffer, {"allocate": "calloc(8192, 1)"}, "as expected"),
+        (prepared_statements, {"table": "(struct table *)name"}, "Statement does not search"),
+        (prepared_statements, {"shown": "(const char *)one->plan"}, "statement does not show"),
+        (prepared_statements, {"lists": 16}, "hash_seq_search does not walk"),
+    ],
+)
+def test_other_code_is_refused(
+    tmp_path: Path, find: Callable[[Executable], object], changes: dict[str, object], why: str
+) -> None:
+    executable = open_executable(program(tmp_path / "other", "-O2", **changes))
+    with pytest.raises(CannotResolve, match=why):
+        find(executable)
+
+
+def test_code_that_is_not_optimised_gives_nothing_wrong(tmp_path: Path) -> None:
+    with pytest.raises(CannotResolve):
+        prepared_statements(open_executable(program(tmp_path / "postgres", "-O0")))
+
+
+# ---- probes where the kernel shows reads ---------------------------------------------------------
+
+
+def _probe(role: Role) -> Probe:
+    return Probe(role, Symbol.__new__(Symbol), ProbeSite.__new__(ProbeSite))
+
+
+FOUND = Resolution(
+    (1, 2),
+    boundary=tuple(_probe(role) for role in (*FUNCTIONS, *READING)),
+    facts={"statement": 8, "authenticates": 16, "portal-start": 152},
+)
+
+
+def test_reads_leave_one_probe_for_every_query() -> None:
+    for next_read, roles in ((True, {Role.FAILED, *READING}), (False, set(FUNCTIONS))):
+        assert {probe.role for probe in SUPPORT.boundary(FOUND, next_read=next_read)} == roles
+
+
+def test_reads_need_each_probe_and_what_is_read_of_a_backend() -> None:
+    assert SUPPORT.ends_at_reads(FOUND)
+    for fact in FOUND.facts:
+        assert not SUPPORT.ends_at_reads(replace(FOUND, facts={**FOUND.facts, fact: 0}))
+    for role in READING:
+        boundary = tuple(probe for probe in FOUND.boundary if probe.role != role)
+        assert not SUPPORT.ends_at_reads(replace(FOUND, boundary=boundary))

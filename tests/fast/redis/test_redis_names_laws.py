@@ -178,15 +178,6 @@ def test_hostile_bytes_are_bounded(data: bytes, sizes: list[int], is_new: bool) 
     assert all(len(name) <= MOST for name in connection.names)
 
 
-def test_a_reply_to_an_earlier_request_says_nothing() -> None:
-    """The earlier reply comes first, and may well be an error."""
-    connection = Connection()
-    connection.receive(resp(b"GET", b"a:1"))
-    connection.receive(resp(b"CLIENT", b"SETNAME", b"a=1"))
-    connection.reply(ERROR + OK)
-    assert connection.names == [b"a=1"]
-
-
 def test_without_replies_the_next_request_says_that_it_was_done() -> None:
     connection = Connection()
     connection.receive(resp(b"CLIENT", b"REPLY", b"OFF") + resp(b"CLIENT", b"SETNAME", b"a=1"))

@@ -1,37 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of Redis shapes: the kernel's hash and the text agree, and no value is shown."""
+"""Redis shapes: the kernel's hash and the text agree, and no value is shown."""
 
 from __future__ import annotations
 
 import ctypes
 from functools import cache
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.servers import registry
-from qjoule.servers.redis.dialect import redis_shape
+from qjoule.servers.redis.dialect import command_shape, redis_shape
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.keys import KEY_BYTES, NAME_BYTES, key_pattern
 
-_PARTS = st.sampled_from(
-    [
-        b"user",
-        b":",
-        b"-",
-        b"_",
-        b"?",
-        b"1",
-        b"42",
-        b"cafe",
-        b"deadbeef",
-        b"a1",
-        b"1a",
-        b"Z",
-        b"\xff",
-    ]
-)
+_PARTS = st.sampled_from(b"user : - _ ? 1 42 cafe deadbeef a1 1a Z \xff".split())
 KEYS = st.one_of(
     st.binary(max_size=80), st.lists(_PARTS, max_size=24).map(b"".join), st.uuids().map(str)
 ).map(lambda key: key.encode() if isinstance(key, str) else key)
@@ -116,3 +101,56 @@ def test_no_key_forges_another_command(commands: list[tuple[bytes, bytes]]) -> N
     apart = [redis_shape(resp(command), False) for command in commands]
     runs = [shape for i, shape in enumerate(apart) if not i or shape != apart[i - 1]]
     assert whole == ("; ".join(runs) if runs else "…")
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern"),
+    [
+        (b"user:1000:cart", "user:?:cart"),
+        (b"user_12_name", "user_?_name"),
+        (b"session:3f2b8c1e-ab12-beef-9c1d-aabbccddeeff", "session:?"),
+        (b"page:deadbeefcafe", "page:?"),
+        (b"2024-01-31", "?"),
+        (b"10.0.0.1", "?.?.?.?"),
+        (b"aZ3kP9q", "?"),
+        (b"{user:7}.cart", "{user:?}.cart"),
+        (b"\xff\x00:x", "?:x"),
+        (b"", ""),
+        (b"k" * 64, "k" * 64 + "…"),
+    ],
+)
+def test_key_patterns(key: bytes, pattern: str) -> None:
+    assert key_pattern(key) == pattern
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "shape"),
+    [
+        (b"get", b"user:1", "GET user:?"),
+        (b"PING", b"hello", "PING"),
+        (b"AUTH", b"hunter", "AUTH"),
+        (b"EVAL", b"return secret", "EVAL"),
+        (b"config", b"SET", "CONFIG SET"),
+        (b"CLIENT", b"hunter", "CLIENT"),
+        (b"PUBLISH", b"news:7", "PUBLISH news:?"),
+        (b"FCALL", b"charge", "FCALL charge"),
+        (b"JSON.GET", b"doc:7", "JSON.GET doc:?"),
+        (b"json.hunter2", b"doc:7", "(unknown command)"),
+        (b"hunter", None, "(unknown command)"),
+    ],
+)
+def test_command_shapes(name: bytes, key: bytes | None, shape: str) -> None:
+    assert command_shape(name, key) == shape
+
+
+def test_a_request_of_several_commands() -> None:
+    text = b"*1\r\n$05\r\nMULTI\r\n" + b"*2\r\n$04\r\nINCR\r\n$03\r\nh:1\r\n" * 2
+    assert redis_shape(text, False) == "MULTI; INCR h:?"
+    assert redis_shape(text, True) == "MULTI; INCR h:?; …"
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"*2\r\n$03\r\nGET\r\n", b"*9\r\n", b"GET user:1", b"\xff" * 99]
+)
+def test_text_that_the_kernel_does_not_make(text: bytes) -> None:
+    assert redis_shape(text, False) == "…"

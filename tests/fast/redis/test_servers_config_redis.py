@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -112,22 +111,6 @@ def test_what_cannot_be_read_is_not_known(
     assert fact.source.endswith(why)
 
 
-def test_memory_of_others_is_not_known(start: Callable[..., Candidate]) -> None:
-    process = start("with TLS")
-    (directory_of(process) / "mem").unlink()
-    fact = redis_encryption(process, TCP)
-    assert fact.value is None
-    assert fact.source.endswith("No such file or directory")
-
-
-def test_a_damaged_executable_is_not_known(start: Callable[..., Candidate], tmp_path: Path) -> None:
-    process = start("with TLS")
-    (directory_of(process) / "exe").unlink()
-    shutil.copy(__file__, tmp_path / "script")
-    (directory_of(process) / "exe").symlink_to(tmp_path / "script")
-    assert redis_encryption(process, TCP).value is None
-
-
 def have_threads(process: Candidate, *names: str) -> None:
     for number, comm in enumerate(("redis-server", *names)):
         task = directory_of(process) / "task" / str(500 + number)
@@ -139,12 +122,6 @@ def test_a_thread_s_name_may_be_any_bytes(start: Callable[..., Candidate]) -> No
     process = start("without TLS")
     have_threads(process, "a module's")
     (directory_of(process) / "task/501/comm").write_bytes(b"fil d'arri\xc3\n")  # cut at 15 bytes
-    assert redis_io_threads(process) == Fact(False, "one thread serves all")
-
-
-def test_without_io_threads_one_serves_all(start: Callable[..., Candidate]) -> None:
-    process = start("without TLS")
-    have_threads(process, "bio_aof_fsync")
     assert redis_io_threads(process) == Fact(False, "one thread serves all")
 
 
@@ -208,20 +185,3 @@ def test_io_threads_are_taken_to_read_where_options_have_another_form(
     keep_options(process, **odd)
     fact = redis_io_threads(process)
     assert fact == Fact(True, f"1 io-threads, taken to read as this cannot be seen: {why}")
-
-
-@pytest.mark.parametrize(
-    ("build", "why"),
-    [
-        ("without TLS", "its executable lacks the symbol static_configs"),
-        ("options", "nothing is at static_configs"),
-    ],
-)
-def test_io_threads_are_taken_to_read_where_there_are_no_options(
-    start: Callable[..., Candidate], build: str, why: str
-) -> None:
-    process = start(build, None)
-    have_threads(process, "io_thd_1")
-    fact = redis_io_threads(process)
-    assert fact.value is True
-    assert fact.source.endswith(why)

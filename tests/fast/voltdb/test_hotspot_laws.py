@@ -83,10 +83,11 @@ garbage = st.one_of(
 
 
 @given(layouts, texts, st.booleans(), garbage)
-def test_without_a_collector_every_text_is_read(
+def test_a_text_is_read_unless_the_collector_runs_meanwhile(
     jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
 ) -> None:
-    assert read(jvm, text, in_list=in_list, reads=-1, moved=0, garbage=garbage) == text
+    for reads, moved in ((-1, 0), (0, MOVES_ALL), (READS_MAX, MOVES_ALL)):
+        assert read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage) == text
 
 
 @given(layouts, texts, st.booleans(), garbage)
@@ -98,12 +99,3 @@ def test_what_moves_while_it_is_read_is_right_or_not_told(
         for moved in range(1, MOVES_ALL + 1):
             found = read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage)
             assert found in (text, None), (reads, moved)
-
-
-@given(layouts, texts, st.booleans(), garbage)
-def test_a_collection_before_or_after_does_not_matter(
-    jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
-) -> None:
-    for reads in (0, READS_MAX):
-        found = read(jvm, text, in_list=in_list, reads=reads, moved=MOVES_ALL, garbage=garbage)
-        assert found == text
