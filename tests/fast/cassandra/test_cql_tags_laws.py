@@ -94,33 +94,25 @@ def _same(connection: bytes, requests: list[Request], step: int) -> None:
 
 @given(REQUESTS, STEPS)
 @example([(QUERY, SELECT, TAGGED), (QUERY, SELECT, None), (QUERY, SELECT, [])], 1)
-def test_plain(requests: list[Request], step: int) -> None:
+def test_plain_and_compressed_bodies(requests: list[Request], step: int) -> None:
     """The TRACING flag adds to the response; a request has nothing extra before its body."""
-    envelopes = []
-    for number, request in enumerate(requests):
-        opcode, body, flags = _sent(request)
-        envelopes.append(envelope(4, opcode, body, flags | (TRACING if number % 2 else 0)))
-    _same(startup(4) + b"".join(envelopes), requests, step)
-    _same(b"".join(envelopes), requests, step)  # joined later
-
-
-@given(REQUESTS, STEPS, st.sampled_from(["lz4", "snappy"]))
-def test_compressed_bodies(requests: list[Request], step: int, how: str) -> None:
-    packed = b""
-    for request in requests:
-        opcode, body, flags = _sent(request)
-        packed += compressed(4, opcode, body, how, flags)
-    _same(startup(4, how) + packed, requests, step)
+    sent = [_sent(request) for request in requests]
+    plain = b"".join(
+        envelope(4, opcode, body, flags | (TRACING if number % 2 else 0))
+        for number, (opcode, body, flags) in enumerate(sent)
+    )
+    _same(startup(4) + plain, requests, step)
+    _same(plain, requests, step)  # joined later
+    for how in ("lz4", "snappy"):
+        packed = (compressed(4, opcode, body, how, flags) for opcode, body, flags in sent)
+        _same(startup(4, how) + b"".join(packed), requests, step)
 
 
 @given(REQUESTS, STEPS, st.integers(1, 5), st.booleans())
 @example([(QUERY, SELECT, [(b"theirs", b"z" * 300_000), *TAGGED])] * 2, 0, 1, False)
 @example([(QUERY, SELECT, [(b"theirs", b"z" * 131_030), *TAGGED])] * 2, 1448, 1, False)
 def test_segments(requests: list[Request], step: int, together: int, with_lz4: bool) -> None:
-    envelopes = []
-    for request in requests:
-        opcode, body, flags = _sent(request)
-        envelopes.append(envelope(5, opcode, body, flags))
+    envelopes = [envelope(5, *_sent(request)) for request in requests]
     sent = startup(5, "lz4" if with_lz4 else "")
     sent += segments(envelopes, together=together, with_lz4=with_lz4)
     _same(sent, requests, step)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client side of the Attach API: what it sends, and which answers it trusts."""
+"""qjoule's agent: how a JVM is asked to load it, which answers count, and its probes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
 
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.agent import Agent
+from qjoule.servers.agents import put_agents
+from qjoule.servers.cassandra.agent import agent_files, marker_probes
+from qjoule.servers.cassandra.signatures import Role
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, command, load_agent
+from qjoule.servers.jvm.process import Identity, ended, handles_quit, identity_of
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.plan import build_plan
+from qjoule.servers.probe_site import SINGLE_STEPPED
+from qjoule.servers.types import Fact, Server
 from temporary import for_all_users
 
 OWN_PID = 7
@@ -109,38 +122,13 @@ def test_the_signal_goes_to_the_process_and_not_to_its_number(root: Path) -> Non
     assert list((root / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("left", [False, True])
-def test_a_process_that_the_signal_would_end(root: Path, left: bool) -> None:
-    if left:
-        with socket.socket(socket.AF_UNIX) as stale:
-            stale.bind(str(root / "tmp" / ".java_pid7"))
-    with subprocess.Popen(["sleep", "60"]) as child:
-        try:
-            with (
-                jvm_at(root, child.pid, may_signal=False) as jvm,
-                pytest.raises(CannotAttach, match="does not handle SIGQUIT"),
-            ):
-                command(jvm, "load")
-            assert child.poll() is None
-        finally:
-            child.kill()
-
-
-def _drips(connection: socket.socket) -> None:
-    """Sends a byte at a time, as long as somebody reads."""
-    with suppress(OSError):
-        while True:
-            connection.sendall(b"0")
-            time.sleep(0.05)
-
-
-def test_an_answer_that_does_not_end(root: Path) -> None:
-    with (
-        listening_at(root / "tmp" / ".java_pid7", _drips),
-        jvm_at(root, os.getpid(), seconds=0.5) as jvm,
-        pytest.raises(CannotAttach, match="does not answer within"),
-    ):
-        command(jvm, "load")
+def test_a_link_in_place_of_the_socket_is_not_followed(root: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(root / "other"))
+        listening.listen()
+        (root / "tmp" / ".java_pid7").symlink_to(root / "other")
+        with jvm_at(root, os.getpid()) as jvm, pytest.raises(CannotAttach, match="is no socket"):
+            command(jvm, "load")
 
 
 def _says(answer: bytes) -> Callable[[socket.socket], None]:
@@ -187,13 +175,95 @@ def test_a_tmp_that_leads_out_of_the_root(root: Path, inside: bool) -> None:
         command(jvm, "load")
 
 
-def test_a_link_in_place_of_the_socket_is_not_followed(root: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(root / "other"))
-        listening.listen()
-        listening.setblocking(False)
-        (root / "tmp" / ".java_pid7").symlink_to(root / "other")
-        with jvm_at(root, os.getpid()) as jvm, pytest.raises(CannotAttach, match="is no socket"):
-            command(jvm, "load")
-        with pytest.raises(BlockingIOError):
-            listening.accept()
+KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
+MARKED = "/tmp/qjoule-1/libqjoule_agent.so (deleted)"
+
+
+def cassandra(tgid: int) -> Server:
+    java, fact = Path("/usr/bin/java"), Fact(False, "")
+    tgids = (tgid,) if tgid else ()
+    return Server(
+        *(0, "cassandra", "5.0.9", java, str(java), (1, 2), tgids, (9042,), (), fact),
+        thread_pool=Fact(True, ""),
+    )
+
+
+def agent(handle: int = 7) -> Agent:
+    lease = os.open(os.devnull, os.O_RDONLY)
+    return Agent(MARKED, handle, marker_probes(agent_files()[-1]), lease)
+
+
+def nobody_is_reached(pid: int, _exe_id: tuple[int, int]) -> NoReturn:
+    raise ended(pid)
+
+
+def test_a_server_with_an_agent_is_on_its_rung() -> None:
+    plan = build_plan([cassandra(100)], KERNEL, agents={100: agent()})
+    (planned,) = plan.traced
+    assert planned.choice.rung is Rung.AGENT
+    assert planned.choice.exact
+    arguments = " ".join(plan.arguments())
+    assert "--server 1:cassandra:agent:1:2" in arguments
+    assert planned.library == str(MARKED)
+    assert arguments.count("--probe 1:cassandra-") == 6
+    for probe in planned.probes:
+        where = f"7:{probe.site.offset:#x}:{probe.code.hex()}"
+        assert f"--probe 1:{probe.role}:{where}" in arguments
+
+
+def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
+    agents = {100: agent(), 200: agent(8)}
+    plan = build_plan([cassandra(100), cassandra(200), cassandra(300)], KERNEL, agents=agents)
+    words = plan.arguments()
+    assert [one.library_handle for one in plan.traced] == [7, 8, 0]
+    assert sum(word.startswith("2:cassandra-") and ":8:0x" in word for word in words) == 6
+    assert plan.traced[2].choice.rung is not Rung.AGENT
+    assert "--agent" in plan.traced[2].choice.other
+
+
+def test_markers_are_where_a_probe_is_cheap() -> None:
+    probes = marker_probes(agent_files()[-1], client_tags=True)
+    assert {probe.role for probe in probes} == set(Role)
+    assert all(probe.site.cost is not SINGLE_STEPPED for probe in probes)
+
+
+def test_markers_need_no_library() -> None:
+    """The server may run in a container with another C library, or an older one."""
+    with agent_files()[-1].open("rb") as stream:
+        dynamic = ELFFile(stream).get_section_by_name(".dynamic")
+        assert isinstance(dynamic, DynamicSection)
+        assert [t.entry.d_tag for t in dynamic.iter_tags() if t.entry.d_tag == "DT_NEEDED"] == []
+
+
+@pytest.mark.parametrize(
+    ("servers", "pids", "why"),
+    [
+        ([], None, "--agent is for Cassandra, and none runs"),
+        ([cassandra(0)], None, "--agent is for Cassandra, and none runs"),
+        ([cassandra(100)], {200}, "none runs"),
+        ([cassandra(100)], None, "process 100 has ended"),
+    ],
+)
+def test_an_agent_needs_a_cassandra_that_runs(
+    servers: list[Server], pids: set[int] | None, why: str
+) -> None:
+    with pytest.raises(QjouleError, match=why):
+        put_agents(servers, nobody_is_reached, pids)
+
+
+@pytest.mark.parametrize(
+    ("uids", "of_root"),
+    [("5 5 5 5", False), ("0 5 5 5", True), ("5 5 0 5", True), ("5 5 5 0", True)],
+)
+def test_who_a_jvm_is(uids: str, of_root: bool) -> None:
+    status = f"Pid:\t7\nUid:\t{uids}\nGid:\t6 8 6 6\nNSpid:\t7\t3\t1\n"
+    assert identity_of(7, status) == Identity(5, 8, 1, of_root)
+    for damaged in ("", "Pid:\t7\nUid:\t0\n", "Pid:\t7\nUid:\tx y\nGid:\t0 0\n"):
+        with pytest.raises(CannotAttach, match="has ended"):
+            identity_of(7, damaged)
+
+
+@pytest.mark.parametrize(("caught", "handled"), [("4", True), ("3", False), ("8", False)])
+def test_a_signal_that_would_end_a_jvm(caught: str, handled: bool) -> None:
+    assert handles_quit(f"Pid:\t7\nSigCgt:\t000000000000000{caught}\n") == handled
+    assert not handles_quit("")

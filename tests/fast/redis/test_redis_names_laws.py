@@ -143,30 +143,25 @@ def test_a_name_is_what_the_rules_say(
     assert connection.loss == {}
 
 
-@given(st.lists(NAMES, min_size=1, max_size=3), SIZES)
-def test_a_plain_line_names_as_an_array_does(names: list[bytes], sizes: list[int]) -> None:
-    """Without quotes, each character allowed in a name stands for itself."""
-    connection = Connection()
-    told = []
-    for name in names:
-        word = bytes(byte for byte in name if 0x21 <= byte <= 0x7E and byte not in b"\"'") or b"x"
-        for piece in split(b"client  setname\t" + word + b" \r\n", sizes, 8192):
-            connection.receive(piece)
-        connection.reply(OK)
-        told.append(word if len(word) <= MOST else b"")
-    assert connection.names == told
+_ALONE = [bytes([byte]) for byte in range(0x21, 0x7F) if byte not in b"\"'"]
+PLAIN_WORDS = st.lists(st.sampled_from(_ALONE), max_size=MOST + 1).map(b"".join)
+QUOTED = st.tuples(st.sampled_from([b"'", b'"']), st.text("ab =", max_size=9).map(str.encode))
 
 
-@given(st.sampled_from([b"'", b'"']), st.text("ab =", max_size=9).map(str.encode), SIZES)
-@example(b'"', b"a\\x41", [1])
-@example(b"'", b"a\\' b", [])
-def test_quotes_hold_a_name_together(quote: bytes, name: bytes, sizes: list[int]) -> None:
-    """If they contain a backslash, they are not parsed."""
+@given(PLAIN_WORDS.map(lambda name: (b"", name or b"x")) | QUOTED, SIZES)
+@example((b'"', b"a\\x41"), [1])
+@example((b"'", b"a\\' b"), [])
+@example((b"", b"x" * MOST), [9])
+@example((b"", b"x" * (MOST + 1)), [])
+def test_a_plain_line_names_as_an_array_does(quoted: tuple[bytes, bytes], sizes: list[int]) -> None:
+    """Without quotes each character stands for itself; quotes with a backslash are not parsed."""
+    quote, name = quoted
     connection = Connection()
-    for piece in split(b"CLIENT SETNAME " + quote + name + quote + b"\r\n", sizes, 8192):
+    for piece in split(b"client  setname\t" + quote + name + quote + b" \r\n", sizes, 8192):
         connection.receive(piece)
     connection.reply(OK)
-    assert connection.names == [b"" if b"\\" in name else name]
+    is_read = len(name) <= MOST and not (quote and b"\\" in name)
+    assert connection.names == [name if is_read else b""]
 
 
 @given(st.binary(max_size=400), SIZES, st.booleans())
@@ -193,3 +188,6 @@ def test_no_transaction_where_its_beginning_was_refused() -> None:
         connection.receive(resp(*command))
         connection.reply(reply)
     assert connection.names == [b"a=1"]
+    connection.receive(resp(b"CLIENT", b"SETNAME", b"b=1") + resp(b"GET", b"a:1"))
+    connection.reply(OK + b"$-1\r\n")
+    assert connection.names == [b"a=1", b"b=1"]

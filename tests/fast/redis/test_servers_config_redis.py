@@ -84,10 +84,6 @@ def test_its_memory_says_whether_tls_is_configured(
     assert fact == Fact(encrypted, f"TLS is {'' if encrypted else 'not '}configured")
 
 
-def test_a_build_without_tls_needs_no_look(start: Callable[..., Candidate]) -> None:
-    assert redis_encryption(start("without TLS", None), TCP) == Fact(False, "built without TLS")
-
-
 def test_unix_sockets_have_no_tls(start: Callable[..., Candidate]) -> None:
     process = start("with TLS", 1)
     assert redis_encryption(process, UNIX).value is False
@@ -98,6 +94,7 @@ def test_unix_sockets_have_no_tls(start: Callable[..., Candidate]) -> None:
 @pytest.mark.parametrize(
     ("build", "options", "why"),
     [
+        ("without TLS", {"context": None}, "built without TLS"),
         ("unexported", {}, "its executable lacks the symbol redis_tls_ctx"),
         ("with TLS", {"mapped": False}, "its executable is not mapped"),
         ("with TLS", {"context": None}, "nothing is at redis_tls_ctx"),
@@ -107,7 +104,7 @@ def test_what_cannot_be_read_is_not_known(
     start: Callable[..., Candidate], build: str, options: dict[str, object], why: str
 ) -> None:
     fact = redis_encryption(start(build, **options), TCP)
-    assert fact.value is None
+    assert fact.value is (False if build == "without TLS" else None)
     assert fact.source.endswith(why)
 
 
@@ -115,14 +112,7 @@ def have_threads(process: Candidate, *names: str) -> None:
     for number, comm in enumerate(("redis-server", *names)):
         task = directory_of(process) / "task" / str(500 + number)
         task.mkdir(parents=True)
-        (task / "comm").write_text(comm + "\n")
-
-
-def test_a_thread_s_name_may_be_any_bytes(start: Callable[..., Candidate]) -> None:
-    process = start("without TLS")
-    have_threads(process, "a module's")
-    (directory_of(process) / "task/501/comm").write_bytes(b"fil d'arri\xc3\n")  # cut at 15 bytes
-    assert redis_io_threads(process) == Fact(False, "one thread serves all")
+        (task / "comm").write_text(comm + "\n", errors="surrogateescape")
 
 
 def keep_options(
@@ -151,22 +141,21 @@ def keep_options(
         memory.write(struct.pack("<iiQQQ", 5, value, 0, 0, 0))
 
 
-@pytest.mark.parametrize("build", ["options", "fixed options"])
-@pytest.mark.parametrize(("value", "do"), [(0, "only write"), (1, "read and write")])
+@pytest.mark.parametrize(
+    ("build", "option", "value", "do"),
+    [
+        ("options", b"io-threads-do-reads", 0, "only write"),
+        ("fixed options", b"io-threads-do-reads", 1, "read and write"),
+        ("options of 8.0", b"io-threads", 3, "read and write"),
+    ],
+)
 def test_its_memory_says_whether_io_threads_read(
-    start: Callable[..., Candidate], build: str, value: int, do: str
+    start: Callable[..., Candidate], build: str, option: bytes, value: int, do: str
 ) -> None:
     process = start(build)
-    have_threads(process, "io_thd_1", "io_thd_2")
-    keep_options(process, value)
+    have_threads(process, "io_thd_1", "io_thd_2", "fil d'arri\udcc3")  # cut at 15 bytes
+    keep_options(process, value, option=option)
     assert redis_io_threads(process) == Fact(bool(value), f"2 io-threads, which {do}")
-
-
-def test_io_threads_of_a_redis_without_the_option_read(start: Callable[..., Candidate]) -> None:
-    process = start("options of 8.0")
-    have_threads(process, "io_thd_1", "io_thd_2")
-    keep_options(process, 3, option=b"io-threads")
-    assert redis_io_threads(process) == Fact(True, "2 io-threads, which read and write")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from bench import bench_rungs
-from bench.overhead.programs import Account, between
 from bench.rungs import turns
 from bench.rungs.accounts import Accounts, Firing
 from bench.rungs.recorder import Recorded
 from bench.rungs.targets import SUBJECTS
-from bench.rungs.turns import Costs, Size, Under, check, orders
+from bench.rungs.turns import Costs, Size, Under, check
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
@@ -72,12 +71,6 @@ def test_a_rung_that_records_nothing_is_not_measured(monkeypatch: pytest.MonkeyP
     check(Recorded(7, "10.11", 40, {"query": 10}), Rung.SOCKET, 50)  # lost records explain it
 
 
-def test_sweeps_run_forwards_and_backwards() -> None:
-    forwards = (None, Rung.NONE, Rung.SOCKET, Rung.SYMBOL)
-    sweeps = list(orders((Rung.SOCKET, Rung.SYMBOL), 3))
-    assert sweeps == [forwards, forwards[::-1], forwards]
-
-
 def test_programs_of_every_recording_count_by_what_they_add() -> None:
     traced = Accounts(
         {"on_recv": Firing("on_recv", 2.0, 200.0), "on_switch": Firing("on_switch", 9.0, 160.0)}
@@ -86,22 +79,6 @@ def test_programs_of_every_recording_count_by_what_they_add() -> None:
     assert added.ns == pytest.approx(490.0)
     assert added.own_ns == pytest.approx(400.0)
     assert added.shown() == "0.49 µs: on_recv 2.0 of 200 ns, on_switch 9.0 of 10 ns"
-
-
-def test_a_program_that_was_loaded_in_between_has_no_account() -> None:
-    before = {1: Account("a", 10, 1000), 2: Account("b", 5, 50), 3: Account("c", 1, 1)}
-    after = {1: Account("a", 14, 1800), 2: Account("b", 5, 50), 4: Account("d", 9, 9)}
-    assert between(before, after) == [Account("a", 4, 800)]
-
-
-@pytest.mark.parametrize(("added", "verdict"), [(400.0, "met"), (1400.0, "missed")])
-def test_a_row_says_whether_its_target_is_met(added: float, verdict: str) -> None:
-    costs = Costs("10.11.6", lost_records={"query": 1200})
-    for i in range(12):
-        costs.add(9000.0, 9300.0, 9300.0 + added + i)
-    (row,) = bench_rungs.lines("mariadb:socket", Rung.SOCKET, costs)
-    assert row.startswith("mariadb:socket")
-    assert f"≤ 1 µs: {verdict}; lost records: 1,200 query" in row
 
 
 def test_what_is_saved_is_what_was_measured() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor`: its screen, its JSON and its exit code."""
+"""`qjoule doctor`: its screen, its JSON and its exit code; `--traffic` proves what is exact."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from qjoule.commands import doctor
+from qjoule.commands import doctor, doctor_traffic
+from qjoule.contract import Rung
 from qjoule.machine.check import Check
+from qjoule.servers.choice import Choice
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.plan import build_plan
+from qjoule.servers.plan import AttachPlan, PlannedServer, build_plan
 from qjoule.servers.types import Fact, Restart, Server
+from qjoule.session.traffic import Traffic
 from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, toy_server
 
@@ -28,16 +31,9 @@ GOOD = (
 
 
 def mariadb(path: Path, **changes: object) -> Server:
-    status = path.stat()
+    file_id = (path.stat().st_dev, path.stat().st_ino)
     server = Server(
-        id=1,
-        flavour="mariadb",
-        version="10.11.19",
-        exe_path=path,
-        exe_name=str(path),
-        exe_id=(status.st_dev, status.st_ino),
-        tgids=(4711,),
-        ports=(3306,),
+        *(1, "mariadb", "10.11.19", path, str(path), file_id, (4711,), (3306,)),
         sockets=("/run/mysqld.sock",),
         encryption=Fact(False, "no certificate configured"),
         thread_pool=Fact(True, "thread-handling=pool-of-threads: /etc/my.cnf"),
@@ -181,3 +177,61 @@ def test_this_machine_is_examined_without_an_error() -> None:
     assert result.exit_code == (0 if report["ready"] else 1)
     assert {"kernel", "privileges", "btf"} <= {check["name"] for check in report["checks"]}
     assert "W idle" in report["estimated_power"]
+
+
+NO = Fact(False, "")
+REDIS = Path("/redis-server")
+SOCKET = {3: frozenset({"socket"})}
+
+
+def planned(rung: Rung = Rung.SOCKET, *, exact: bool = True, runs: bool = True) -> PlannedServer:
+    tgids = (100,) if runs else ()
+    server = Server(3, "redis", "8.0", REDIS, str(REDIS), (1, 2), tgids, (6379,), (), NO, NO)
+    return PlannedServer(server, Choice(rung, "why", exact=exact))
+
+
+@pytest.mark.parametrize(
+    ("traffic", "begins", "proven"),
+    [
+        (Traffic(1, {3: 1234}, SOCKET), "1,234 requests in 1 s; lost, of all servers: no", True),
+        (Traffic(1, {3: 1000}, SOCKET, loss={"framing": 10}), "1,000 requests in 1 s; lost", True),
+        (Traffic(1, {3: 1000}, SOCKET, loss={"framing": 11}), "1,000 requests in 1 s; lost", False),
+        (Traffic(1, {4: 9}, {4: SOCKET[3]}), "no request in 1 s, so this is not proven", False),
+        (Traffic(1, hidden={3: 2}), "0 requests in 1 s, and 2 sessions that are hidden", False),
+        (Traffic(1, {3: 5}, SOCKET, hidden={3: 1}), "5 requests in 1 s, and 1", False),
+    ],
+)
+def test_requests_and_losses_decide(traffic: Traffic, begins: str, proven: bool) -> None:
+    assert doctor_traffic.words(traffic, planned()).startswith(begins)
+    assert doctor_traffic.of_server(traffic, planned())["traffic"]["proven_exact"] is proven
+    inexact = doctor_traffic.of_server(traffic, planned(exact=False))
+    assert not inexact["traffic"]["proven_exact"]
+
+
+def test_other_rungs_and_problems_are_named() -> None:
+    both = Traffic(1, {3: 5}, {3: frozenset({"socket", "statistical"})})
+    assert "some on another rung: statistical" in doctor_traffic.words(both, planned())
+    failed = Traffic(2, problem="refused")
+    assert doctor_traffic.words(failed, planned()) == "not measured: refused"
+
+
+@pytest.mark.parametrize("server", [planned(Rung.NONE), planned(runs=False)])
+def test_only_running_servers_with_queries_are_measured(server: PlannedServer) -> None:
+    assert doctor_traffic.words(Traffic(1, {3: 5}, SOCKET), server) == ""
+    assert doctor_traffic.of_server(Traffic(1, {3: 5}, SOCKET), server) == {}
+
+
+def test_too_many_losses_raise_an_alarm() -> None:
+    dark = Traffic(1, loss={"framing": 42_139})
+    (line,) = doctor_traffic.alarm(dark)
+    assert line.startswith("100.0 % of requests were lost")
+    assert doctor_traffic.to_json(dark)["traffic"]["alarm"] == line
+    for quiet in (Traffic(1, {3: 5}, SOCKET), None):
+        assert list(doctor_traffic.alarm(quiet)) == []
+    assert doctor_traffic.to_json(None) == {}
+
+
+def test_nothing_is_traced_without_root_or_time() -> None:
+    plan = AttachPlan((planned(),))
+    assert doctor_traffic.measure(plan, 0.0) is None
+    assert doctor_traffic.measure(plan, 1.0) is None, "there is no root part here"

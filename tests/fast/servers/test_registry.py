@@ -109,7 +109,6 @@ def test_a_good_table(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("[alpha]", "[2alpha]", "2alpha: a server's name is lower-case letters and digits"),
-        ("[alpha]", "[none]", "none: a server's name is lower-case letters and digits"),
         ("[alpha]", 'delta = "x"\n[alpha]', "delta: not a table"),
         ("[gamma]", "[alpha]", "alpha"),  # by tomllib, with line and column
         ("kind = 20", "", "alpha: no 'kind'"),
@@ -118,32 +117,24 @@ def test_a_good_table(tmp_path: Path) -> None:
         ('rungs = ["none"]', 'rungs = "none"', "gamma: 'rungs' is not a list of words"),
         ('rungs = ["none"]', 'rungs = ["none", "none"]', "gamma: 'none' twice in 'rungs'"),
         ("kind = 21", "kind = 20", "gamma: alpha has kind 20"),
-        ("kind = 21", "kind = 0", "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = 32", "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = true", "gamma: kind is no number from 1 to 31"),
         ("kind = 21", "kind = 21\ncolour = 3", "gamma: unknown key 'colour'"),
         ("alpha = 200", "alpha = 9", "alpha: the tags has a dialect 9"),
-        ("alpha = 200", "alpha = 256", "alpha: 'alpha' is no number from 1 to 255"),
-        ("alpha = 200", "tags = 200", "alpha: the tags has a dialect 'tags'"),
-        ("alpha = 200", "Alpha = 200", "alpha: 'Alpha' of 'dialects' is not lower-case words"),
         ("kind = 21", "kind = 21\ndialects = 3", "gamma: 'dialects' is not a table"),
         ("kind = 21", "kind = 21\ndialects = {g = 200}", "gamma: alpha has a dialect 200"),
         ('"alpha-end"', '"alpha-begin"', "alpha: 'alpha-begin' twice in 'roles'"),
         ('"alpha-end"', '"beta-end"', "alpha: role 'beta-end' is not alpha-... in lower case"),
-        ('"alpha-end"', '"alpha-a\\"b"', "alpha: role 'alpha-a\"b' is not alpha-..."),
         ("kind = 21", 'kind = 21\nflavours = ["X"]', "gamma: flavour 'X' is not lower-case"),
         ("kind = 21", 'kind = 21\nflavours = ["beta"]', "gamma: beta has a flavour 'beta'"),
         ("thread = true", "thread = 1", "alpha: 'thread' is neither true nor false"),
         ('on_port = "port"', 'on_port = "x"', "alpha: 'on_port' of 'programs_with' needs no fact"),
-        ('on_port = "port"', 'On = "port"', "alpha: 'On' of 'programs_with' is no name of C"),
         ("port = 65535", "port = 0x8000000000000000", "alpha: 'port' is no number from 1 to"),
-        ("port = 65535", "po_rt = 1", "alpha: 'po_rt' of 'facts' is not lower-case words"),
         ("on_alpha =", "on-alpha =", "alpha: 'on-alpha' of 'programs' is no name of C"),
         ('on_alpha = ["socket"]', "on_alpha = []", "alpha: 'on_alpha' of 'programs' has no rung"),
         ('on_alpha = ["socket"]', 'on_alpha = ["agent"]', "'agent' of 'on_alpha' is none of"),
         ("inflate =", "deflate =", "alpha: 'deflate' of 'needs' is none of inflate"),
         ('of = "alpha"', 'of = "omega"', "beta: 'of' names no server with a table of its own"),
-        ('of = "alpha"', 'of = "beta"', "beta: 'of' names no server with a table of its own"),
         ('of = "alpha"', 'of = "alpha"\nkind = 22', "beta: a table with 'of' has no other key"),
     ],
 )
@@ -164,26 +155,22 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
-    made = registry_header.headers(registry.load(table(tmp_path, GOOD)))
-    text = made["registry.h"]
-    flat = text.replace(" \\\n\t", " ")
-    assert "#define QJ_SERVERS(X) X(alpha, ALPHA, 20) X(gamma, GAMMA, 21)\n" in flat
-    assert "#define QJ_DIALECTS(X) X(alpha, ALPHA, 200) X(alpha_id, ALPHA_ID, 201)\n" in flat
-    assert 'X(alpha_begin, "alpha-begin", ALPHA) X(alpha_end, "alpha-end", ALPHA)\n' in flat
-    assert "X(gamma, GAMMA, (1u << QJ_RUNG_NONE))\n" in flat
-    both = "(1u << QJ_RUNG_SOCKET | 1u << QJ_RUNG_SYMBOL)"
-    assert f"#define QJ_MAPS(X) X(alpha_texts, QJ_SERVER_ALPHA, {both})\n" in flat
-    socket = "(1u << QJ_RUNG_SOCKET)"
-    assert f"#define QJ_PROGRAMS(X) X(on_alpha, QJ_SERVER_ALPHA, {socket})\n" in flat
-    with_port = "X(on_port, QJ_SERVER_ALPHA, QJ_ALPHA_PORT)"
-    assert f"#define QJ_PROGRAMS_WITH(X) {with_port}\n" in flat
-    assert "#define QJ_PROGRAM_NAMES(X) X(on_alpha) X(on_port)\n" in flat
-    assert f"#define QJ_MAPS_WITH_TAGS(X) X(alpha_tags, QJ_SERVER_ALPHA, {socket})\n" in flat
-    assert f"#define QJ_NEEDS(X) X(inflate, QJ_SERVER_ALPHA, {socket})\n" in flat
-    assert "#define QJ_HOOKS_SWITCHED(X) X(alpha, ALPHA)\n" in flat
-    assert "#define QJ_HOOKS_FORKED(X)\n" in flat
-    assert "enum qj_alpha_fact {\n\tQJ_ALPHA_PORT = 0,\n\tQJ_ALPHA_TEXT_START = 1,\n};" in text
-    assert "#define QJ_FACTS 2\n" in text
+    header = registry_header.headers(registry.load(table(tmp_path, GOOD)))["registry.h"]
+    flat = header.replace(" \\\n\t", " ")
+    both, socket = "(1u << QJ_RUNG_SOCKET | 1u << QJ_RUNG_SYMBOL)", "(1u << QJ_RUNG_SOCKET)"
+    for name, entries in {
+        "SERVERS": "X(alpha, ALPHA, 20) X(gamma, GAMMA, 21)",
+        "DIALECTS": "X(alpha, ALPHA, 200) X(alpha_id, ALPHA_ID, 201)",
+        "MAPS": f"X(alpha_texts, QJ_SERVER_ALPHA, {both})",
+        "MAPS_WITH_TAGS": f"X(alpha_tags, QJ_SERVER_ALPHA, {socket})",
+        "PROGRAMS": f"X(on_alpha, QJ_SERVER_ALPHA, {socket})",
+        "PROGRAMS_WITH": "X(on_port, QJ_SERVER_ALPHA, QJ_ALPHA_PORT)",
+        "PROGRAM_NAMES": "X(on_alpha) X(on_port)",
+        "NEEDS": f"X(inflate, QJ_SERVER_ALPHA, {socket})",
+        "HOOKS_SWITCHED": "X(alpha, ALPHA)",
+    }.items():
+        assert f"#define QJ_{name}(X) {entries}\n" in flat
+    assert "enum qj_alpha_fact {\n\tQJ_ALPHA_PORT = 0,\n\tQJ_ALPHA_TEXT_START = 1,\n};" in header
     assert 'X(QJ_SERVER_ALPHA, QJ_ALPHA_TEXT_START, "text-start", 0x7ULL)\n' in flat
 
 

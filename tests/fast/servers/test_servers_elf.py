@@ -123,8 +123,6 @@ def test_each_signature_of_mysql_has_its_role(tmp_path: Path, name: str, role: R
     ("names", "why"),
     [
         ([], r"no dispatch_command in \.\w+ or \.\w+$"),
-        ([LAMBDA, XPL], "no dispatch_command in"),
-        ([f"{MYSQL_8}.cold"], "signature that is not known"),
         ([f"{MYSQL_8}b"], "signature that is not known"),
         ([MYSQL_8, MARIADB_10_11], "two signatures"),
         ([MYSQL_8, f"{MYSQL_8}.constprop.0"], "also exists as"),
@@ -211,8 +209,6 @@ CALL = "e800000000"
     [
         ("0f1f440000" + RET, 0, NOP5),
         ("90" + PUSH, 0, EMULATED_JUMP),
-        ("6690" + PUSH, 0, EMULATED_JUMP),
-        ("eb05", 0, EMULATED_JUMP),
         (CALL, 0, EMULATED_JUMP),
         (JE, 0, EMULATED_JUMP),
         ("0f8410000000", 0, EMULATED_JUMP),
@@ -240,13 +236,10 @@ def test_a_probe_moves_to_the_first_cheap_instruction(
     ("code", "why"),
     [
         ("", "no instruction"),
-        ("06", "no instruction"),  # invalid in 64-bit code
         (ENDBR64, "no instruction"),
-        ("48", "no instruction"),  # cut off
         ("f0480fb11f", "prefix 0xf0"),
         ("2e660f1f840000000000", "prefix 0x2e"),
         ("cc", "opcode 0xcc"),
-        ("f4", "opcode 0xf4"),
         ("0f0b", "opcode 0xf0b"),
     ],
 )

@@ -69,26 +69,6 @@ def test_the_pages_are_up_to_date() -> None:
     assert (DOCS / "cost.md").read_text("utf-8") == cost_page.document(), "run 'make docs'"
 
 
-@pytest.mark.parametrize(
-    ("row", "end"),
-    [
-        (
-            "| MariaDB | 10.11, 11.8 | plain text | socket | exact | ",
-            "socket, exact | not traced |",
-        ),
-        ("| MySQL | 8.0.15, 9.7 | thread pool | symbol | exact | ", "not traced | not traced |"),
-        ("| PostgreSQL | 15, 17, 18 | TLS possible | symbol | exact |", "not exact | not traced |"),
-        ("| Redis | 7.0, 8.0 | plain text | socket | exact |", "not traced |"),
-        ("| Redis | 7.0, 8.0 | io-threads that read | statistical | not exact |", "not traced |"),
-        ("| VoltDB | 10.0 | all | symbol | exact |", "by thread, no queries |"),
-        ("| any other process |  | all | by thread | no queries |", "by thread, no queries |"),
-    ],
-)
-def test_rows_of_servers_that_were_worked_out_by_hand(row: str, end: str) -> None:
-    lines = support_table.document().splitlines()
-    assert any(line.startswith(row) and line.endswith(end) for line in lines)
-
-
 def test_every_server_and_signature_is_listed() -> None:
     page = support_table.document()
     assert {server.flavour for server in documented()} == set(flavours())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, find_generic, with_generic
@@ -136,19 +135,20 @@ def test_only_requested_processes_are_traced(fake: FakeProc, runtime: str) -> No
         labels(4711)
 
 
-def test_the_plan_traces_threads_without_a_rung(fake: FakeProc, runtime: str) -> None:
-    fake.add(100, runtime, arguments=["-jar", "x.jar"])
-    fake.listen(100, port=1)
-    (server,) = generic(fake)
-    (planned,) = build_plan([server], KERNEL).traced
-    line = f"{runtime}\0-jar\0x.jar\0".encode()
-    assert build_plan([server], KERNEL).arguments() == [
-        *("--server", "1:generic:none:{}:{}".format(*server.exe_id)),
-        *("--running", "1:100"),
-        *("--restart", f"1:{arguments_hash(line):#x}"),
-    ]
-    assert (planned.choice.rung, planned.choice.by_thread) == (Rung.NONE, True)
-    assert planned.notes == ("a restart is known by its executable and arguments",)
+def test_a_known_server_that_cannot_be_traced_becomes_generic(
+    fake: FakeProc, tmp_path: Path
+) -> None:
+    mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ", flags=("-O0",))
+    fake.add(300, str(mysqld))
+    fake.listen(300, port=3306)
+    servers = [server for server in find_servers(fake.tree, Path("/")) if server.running]
+    nothing = KernelFacts(reads=False, sends=False, uprobes=False)
+    assert build_plan(servers, nothing).traced == ()
+    by_thread = build_plan(by_thread_instead(servers, build_plan(servers, nothing)), nothing)
+    assert "1:generic:none:" in by_thread.arguments()[1]
+    assert by_thread.traced[0].choice.by_thread
+    # Where the server itself can be traced, nothing changes.
+    assert by_thread_instead(servers, build_plan(servers, KERNEL)) == servers
 
 
 def test_known_servers_have_room_before_generic_ones(
@@ -166,26 +166,6 @@ def test_known_servers_have_room_before_generic_ones(
     (not_traced,) = (one for one in plan.servers if not one.traced)
     (words,) = left_out(plan)
     assert words.startswith(f"left out: {not_traced.server.label} (at most 16 servers at a time")
-
-
-def test_a_known_server_that_cannot_be_traced_becomes_generic(
-    fake: FakeProc, tmp_path: Path
-) -> None:
-    mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ", flags=("-O0",))
-    fake.add(300, str(mysqld))
-    fake.listen(300, port=3306)
-    servers = [server for server in find_servers(fake.tree, Path("/")) if server.running]
-    nothing = KernelFacts(reads=False, sends=False, uprobes=False)
-    plan = build_plan(servers, nothing)
-    assert plan.traced == ()
-    again = build_plan(by_thread_instead(servers, plan), nothing)
-    assert again.arguments() == [
-        *("--server", "1:generic:none:{}:{}".format(*servers[0].exe_id)),
-        *("--running", "1:300"),
-    ]
-    assert again.traced[0].server.label == "mysql:3306"
-    # Where the server itself can be traced, nothing changes.
-    assert by_thread_instead(servers, build_plan(servers, KERNEL)) == servers
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,12 @@ from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server
 from qjoule.session.targets import left_out
 from servers.examined import examined
-from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
+from servers.toy_elf import MYSQL_8, POSTGRES, toy_server
 
 HANDLE = 7  #: the root part's handle number of every executable here
 KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 OLD_KERNEL = KernelFacts(reads=False, sends=False, uprobes=True)
 FULL = ("-O0", "-fcf-protection=full")
-STRIPPED = "no dispatch_command in .dynsym"
 
 
 def server(
@@ -81,31 +80,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- the rung ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("encryption", "pool", "problem", "rung", "exact", "why"),
-    [
-        (False, False, STRIPPED, Rung.SOCKET, True, "one thread per connection"),
-        (True, False, "", Rung.SYMBOL, True, "may be encrypted"),
-        (None, False, "", Rung.SYMBOL, True, "encryption cannot be ruled out"),
-        (False, None, "", Rung.SYMBOL, True, "a thread pool cannot be ruled out"),
-        (True, False, STRIPPED, Rung.SOCKET, False, "counted, not seen"),
-        (True, True, STRIPPED, Rung.NONE, False, STRIPPED),
-        (False, None, STRIPPED, Rung.NONE, False, STRIPPED),
-    ],
-)
-def test_the_cheapest_exact_rung_is_chosen(
-    *, encryption: bool | None, pool: bool | None, problem: str, rung: Rung, exact: bool, why: str
-) -> None:
-    choice = choose_rung(server(encryption=encryption, pool=pool), KERNEL, problem)
-    assert (choice.rung, choice.exact) == (rung, exact)
-    assert why in choice.why
-
-
 def test_a_wanted_rung_is_refused_only_to_what_runs() -> None:
-    with pytest.raises(QjouleError, match=STRIPPED):
-        choose_rung(server(), KERNEL, STRIPPED, Rung.SYMBOL)
-    with pytest.raises(QjouleError, match="kernel lacks"):
-        choose_rung(server(), OLD_KERNEL, "", Rung.SOCKET)
     with pytest.raises(QjouleError, match="cannot use the tag rung"):
         choose_rung(server(), KERNEL, "", Rung.TAG)
     installed = choose_rung(server(pool=None, tgids=()), KERNEL, "", Rung.SOCKET)
@@ -214,14 +189,6 @@ def test_names_are_probed_where_queries_are(
     ]
 
 
-def test_two_functions_for_names_are_none(tmp_path: Path) -> None:
-    path = toy_server(tmp_path / "mysqld", [MYSQL_8, LOGS[0][0], *DATABASES])
-    (planned,) = build_plan([server(path, encryption=True)], KERNEL).servers
-    assert [probe.role for probe in planned.probes] == ["mysql-begin-thd-first", "mysql-end"]
-    (note,) = _notes_on_names(planned)
-    assert "users and databases of its sessions are not known: two" in note
-
-
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("pool", [True, False])
 def test_reads_of_sockets_replace_the_probe_on_the_end(
@@ -239,13 +206,6 @@ def test_reads_of_sockets_replace_the_probe_on_the_end(
     assert planned.boundary_cost_ns == (begin.entry_ns if replaced else begin.both_ns)
 
 
-def test_postgres_without_the_functions_for_workers_says_so(tmp_path: Path) -> None:
-    path = toy_server(tmp_path / "postgres", POSTGRES[:3], flags=FULL)
-    (planned,) = build_plan([server(path, "postgres", version="15.2")], KERNEL).servers
-    assert planned.probes == ()
-    assert "parallel workers count as server background" in planned.notes[-1]
-
-
 @pytest.mark.parametrize("version", ["", "12.3", "19.0"])
 def test_postgres_of_an_unknown_version_has_no_symbol_rung(postgres: Path, version: str) -> None:
     unknown = server(postgres, "postgres", version=version, encryption=True)
@@ -253,13 +213,6 @@ def test_postgres_of_an_unknown_version_has_no_symbol_rung(postgres: Path, versi
     assert (planned.choice.rung, planned.choice.exact) == (Rung.SOCKET, False)
     with pytest.raises(QjouleError, match="backend states"):
         build_plan([unknown], KERNEL, Rung.SYMBOL)
-
-
-def test_a_damaged_executable_leaves_the_socket_rung(tmp_path: Path) -> None:
-    path = tmp_path / "mysqld"
-    path.write_bytes(b"\x7fELF" + b"\0" * 100)
-    (planned,) = build_plan([server(path, encryption=True)], KERNEL).servers
-    assert (planned.choice.rung, planned.choice.exact) == (Rung.SOCKET, False)
 
 
 # ---- several servers -----------------------------------------------------------------------------
@@ -272,21 +225,6 @@ def test_pids_choose_servers(mysqld: Path, postgres: Path) -> None:
     assert len(build_plan(servers, KERNEL, pids=[]).traced) == 2
     with pytest.raises(QjouleError, match="process 4711 is no database server"):
         build_plan(servers, KERNEL, pids=[200, 4711])
-
-
-def test_traced_servers_are_numbered_without_gaps(mysqld: Path, tmp_path: Path) -> None:
-    stripped = strip(toy_server(tmp_path / "mysqld", [MYSQL_8], exported=False))
-    mariadbd = toy_server(tmp_path / "mariadbd", [MARIADB_10_11], flags=("-O0",))
-    servers = [
-        server(stripped, tgids=(100,), pool=True),
-        server(mariadbd, "mariadb", tgids=(200,)),
-        server(stripped, tgids=(300,), pool=True),
-        server(mysqld, tgids=()),
-    ]
-    plan = build_plan(servers, KERNEL)
-    assert [(one.server.id, one.traced) for one in plan.servers] == [
-        *((0, False), (1, True), (0, False), (2, True))
-    ]
 
 
 def test_there_are_at_most_as_many_as_the_tracer_has_room_for(mysqld: Path) -> None:

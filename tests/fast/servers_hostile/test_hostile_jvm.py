@@ -12,7 +12,6 @@ from typing import cast
 import pytest
 
 from qjoule.servers.elf import Executable, Symbol
-from qjoule.servers.jvm import hotspot
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
 from servers.hostile import ToyMemory, vm_structs
 
@@ -121,13 +120,3 @@ def test_structures_of_any_size(offset: int, memory: ToyMemory) -> None:
     variables = vm_structs(memory, [*fields, *wild, *statics(head, zero, zero)], SIZES)
     with jvm(memory, variables) as one, pytest.raises(CannotRead, match="Klass::_name"):
         one.classes({"a"})
-
-
-def test_a_table_without_an_end(memory: ToyMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its entries are all the same, and there are more than in any JVM."""
-    monkeypatch.setattr(hotspot, "_READS_MAX", 5000)
-    rows = [("T", "f", False, 0, 0)] * 3000
-    zero = memory.words(0)
-    variables = vm_structs(memory, [*rows, *FIELDS, *statics(zero, zero, zero)], SIZES)
-    with pytest.raises(CannotRead, match="no end"), jvm(memory, variables):
-        pass

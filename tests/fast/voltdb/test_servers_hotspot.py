@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Field offsets in a JVM, read from a small program that looks like one."""
+"""A JVM's heap: its layout, and names that are right or missing while objects move."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from host_library import compiled
+from qjoule.servers import registry
 from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
 from qjoule.servers.maps import Mapping, mapped_files
@@ -96,20 +102,84 @@ MAPS = """\
 7f0000010000-7f0000020000 r-xp 00010000 fe:00 11 /tmp/a-libx.so (deleted)
 0f0000000000-0f0000010000 r-xp 00000000 fe:00 12 /tmp/with a space/b-libx.so
 7f0000030000-7f0000040000 r--p 00000000 fe:00 13 /tmp/libxy.so
-7f0000040000-7f0000050000 rw-p 00000000 00:00 0
 7f0000060000-7f0000070000 rw-p 00000000 00:00 0 [heap]
-not a line
 """
 
 
 def test_mapped_files_by_their_last_name() -> None:
-    found = mapped_files(MAPS.encode(), r"[ab]-libx\.so")
-    assert found == [
+    mappings = mapped_files(MAPS.encode(), r"[ab]-libx\.so")
+    assert mappings == [
         Mapping("/tmp/a-libx.so", 0x7F0000000000, 0x7F0000010000),
         Mapping("/tmp/with a space/b-libx.so", 0xF0000000000, 0xF0000010000),
     ]
-    assert [mapping.area for mapping in found] == [
-        "7f0000000000-7f0000010000",
-        "f0000000000-f0000010000",
-    ]
-    assert mapped_files(b"", ".*") == []
+    assert mappings[1].area == "f0000000000-f0000010000"
+
+
+SLOT = 256  #: bytes of an object, in hotspot_host.c
+MOVES_ALL = 0b1111
+READS_MAX = 24  #: more than one text needs
+
+
+FACTS = registry.servers()["voltdb"].facts
+
+
+Layout = ctypes.c_uint64 * len(FACTS)  #: the facts in order
+
+
+def layout(base: int, shift: int, size: int, *offsets: int) -> ctypes.Array[ctypes.c_uint64]:
+    """A heap's base, shift and bytes of a reference, and the fields' offsets."""
+    return Layout(base, shift, size, *offsets)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return compiled("tests/support/fuzz/hotspot_host.c")
+
+
+def read(
+    jvm: ctypes.Array[ctypes.c_uint64],
+    text: bytes,
+    *,
+    in_list: bool,
+    reads: int,
+    moved: int,
+    garbage: bytes,
+) -> bytes | None:
+    """The text as the probe reads it, None if the probe does not trust what it read."""
+    out = ctypes.create_string_buffer(SLOT)
+    got = _library().hotspot_host(jvm, text, len(text), int(in_list), reads, moved, garbage, out)
+    return None if got < 0 else out.raw[:got]
+
+
+LAYOUTS = st.one_of(
+    # Compressed, with the base below the heap.
+    st.builds(
+        lambda base, shift: layout(base, shift, 4, 104, 108, 20, 16, 12, 16),
+        st.sampled_from([0, 256]),
+        st.integers(0, 3),
+    ),
+    st.just(layout(0, 0, 8, 112, 120, 24, 16, 16, 24)),
+)
+texts = st.binary(min_size=1, max_size=128)
+garbage = st.one_of(
+    st.binary(min_size=SLOT, max_size=SLOT), st.just(b"\0" * SLOT), st.just(b"\xff" * SLOT)
+)
+
+
+@given(LAYOUTS, texts, st.booleans(), garbage)
+def test_a_text_is_read_unless_the_collector_runs_meanwhile(
+    jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
+) -> None:
+    for reads, moved in ((-1, 0), (0, MOVES_ALL), (READS_MAX, MOVES_ALL)):
+        assert read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage) == text
+
+
+@given(LAYOUTS, texts, st.booleans(), garbage)
+def test_what_moves_while_it_is_read_is_right_or_not_told(
+    jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
+) -> None:
+    """Before each of the reads, any of the objects on the path may move."""
+    for reads in range(READS_MAX):
+        for moved in range(1, MOVES_ALL + 1):
+            found = read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage)
+            assert found in (text, None), (reads, moved)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,22 +112,6 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
     ]
     with pytest.raises(QjouleError, match="other threads than connections"):
         build_plan([server], KERNEL, Rung.SOCKET)
-
-
-def test_what_cannot_be_probed_is_traced_by_thread(java: Path) -> None:
-    """This process has not loaded VoltDB, like one that is only starting."""
-    server = running(voltdb(java, os.getpid()), Path("/proc"))
-    (planned,) = build_plan([server], KERNEL).servers
-    assert planned.choice.rung is Rung.NONE
-    assert planned.choice.by_thread
-    assert not planned.choice.exact
-    assert "native library is not loaded" in planned.choice.why
-    assert planned.probes == ()
-
-    with pytest.raises(QjouleError, match="native library is not loaded"):
-        build_plan([server], KERNEL, Rung.SYMBOL)
-    (old,) = build_plan([server], replace(KERNEL, uprobes=False)).servers
-    assert old.choice.rung is Rung.NONE
 
 
 def test_another_version_or_library_is_refused(tmp_path: Path, java: Path) -> None:
