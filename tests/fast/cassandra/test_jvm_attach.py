@@ -238,14 +238,14 @@ def test_markers_need_no_library() -> None:
 @pytest.mark.parametrize(
     ("servers", "pids", "why"),
     [
-        ([], None, "--agent is for Cassandra, and none runs"),
-        ([cassandra(0)], None, "--agent is for Cassandra, and none runs"),
+        ([], set(), "--agent is for Cassandra, and none runs"),
+        ([cassandra(0)], set(), "--agent is for Cassandra, and none runs"),
         ([cassandra(100)], {200}, "none runs"),
-        ([cassandra(100)], None, "process 100 has ended"),
+        ([cassandra(100)], set(), "process 100 has ended"),
     ],
 )
 def test_an_agent_needs_a_cassandra_that_runs(
-    servers: list[Server], pids: set[int] | None, why: str
+    servers: list[Server], pids: set[int], why: str
 ) -> None:
     with pytest.raises(QjouleError, match=why):
         put_agents(servers, nobody_is_reached, pids)

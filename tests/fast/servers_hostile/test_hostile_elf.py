@@ -114,11 +114,9 @@ def test_functions_of_any_name_number_size_and_place_have_no_probe(
 def test_sections_that_claim_gigabytes_are_not_read(path: Path) -> None:
     """The file takes no space on the disk."""
     size = 2100 << 20
-    claims = {"offset": 4096, "size": size - 4096}
     parts = [
-        Part(".rodata", PROGBITS, **claims),
-        Part(".symtab", SYMTAB, **claims, link=3),
-        Part(".strtab", STRTAB, **claims),
+        Part(name, kind, offset=4096, size=size - 4096, link=3)
+        for name, kind in ((".rodata", PROGBITS), (".symtab", SYMTAB), (".strtab", STRTAB))
     ]
     path.write_bytes(elf(parts))
     os.truncate(path, size)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One user's programs beside another's servers: each fails alone, and none uses up all the
-limits.
-"""
+"""One user's programs beside another's servers: each fails alone, and none uses up the limits."""
 
 from __future__ import annotations
 
