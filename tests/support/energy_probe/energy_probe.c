@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Opens an energy source and reads it on command, for the tests in tests/fast/machine/test_energy_*.py.
+ * Opens an energy source and reads it on command, for the tests in
+ * tests/fast/machine/test_energy_*.py.
  *
  *   energy_probe SPEC CPUS [key=value ...]
  *
@@ -26,7 +27,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../../tracer/energy/energy.h"
+#include "energy/energy.h"
 
 #define NOBODY	 65534
 #define MAX_CPUS 64

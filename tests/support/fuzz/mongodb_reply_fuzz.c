@@ -3,8 +3,8 @@
  * However a MongoDB server's bytes are split into pieces, the same is taken from them, no byte
  * outside a piece or the window is touched, and parsing ends. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/support/fuzz/mongodb_reply_fuzz.c \
- *		-o reply_fuzz
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf
+ *tests/support/fuzz/mongodb_reply_fuzz.c \ -o reply_fuzz
  *	./reply_fuzz -max_total_time=60 -max_len=2000 -dict=tests/support/fuzz/mongodb_reply.dict
  */
 #include <stdlib.h>

@@ -3,7 +3,8 @@
  * However a statement is split into chunks, its hash is the same, and no byte outside a chunk is
  * read. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/support/fuzz/shape_fuzz.c -o shape_fuzz
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/support/fuzz/shape_fuzz.c -o
+ *shape_fuzz
  *	./shape_fuzz -dict=tests/support/fuzz/shape_fuzz.dict -max_total_time=60 -max_len=4096
  */
 #include <stdlib.h>
