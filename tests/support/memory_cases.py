@@ -10,7 +10,7 @@ import numpy as np
 from qjoule.machine.identity import Identity, Package
 from qjoule.machine.memory import Memory
 from qjoule.model.coefficients import THETA
-from qjoule.model.fit.cells import Cell, Conditions
+from qjoule.model.fit.cells import U64, Cell, Conditions
 
 NAMES = ("idle_w.0", "shared_w.0", *THETA)
 NOW_S = 1.8e9
@@ -22,6 +22,24 @@ HERE = Identity(
     signature="GenuineIntel 6-106-6",
     packages=(Package(0, 8, 16),),
 )
+
+
+def _bare(seed: int, domain: str, when_s: float, value: dict[str, float], keys: U64) -> Cell:
+    """A cell without evidence. `value` by name; `seed` tells it from others of the same time."""
+    return Cell(
+        seed,
+        domain,
+        when_s,
+        USUAL,
+        tuple(value),
+        np.array([*value.values()], np.float32).astype(np.float64),
+        keys,
+        np.full(len(keys), 7, np.uint64),
+        np.zeros(len(keys), bool),
+        *(np.zeros(0),) * 4,
+        0.15,
+        np.array([(int(when_s) // 60 << 36) + seed], np.uint64),
+    )
 
 
 def cell(
@@ -38,28 +56,15 @@ def cell(
     Its shapes have the keys `first`, `first` + 1, ...
     """
     random = np.random.default_rng(seed)
-    size = len(NAMES) + shapes
+    f, size = len(NAMES), len(NAMES) + shapes
     x = random.uniform(0, 1, (windows, size)) * (random.random((windows, size)) < 0.5)
     x[:, 0] = 1.0
-    truth = np.append(np.full(len(NAMES), 2.0), random.normal(1.0, 0.1, shapes))
+    truth = np.append(np.full(f, 2.0), random.normal(1.0, 0.1, shapes))
     truth[0] = 20.0
     y = x @ truth + random.normal(0, 1.0, windows)
-    f = len(NAMES)
     precision, moment = x.T @ x, x.T @ y
-    bare = Cell(
-        seed,
-        domain,
-        when_s,
-        USUAL,
-        NAMES,
-        truth[:f].astype(np.float32).astype(np.float64),
-        np.arange(first, first + shapes, dtype=np.uint64),
-        np.full(shapes, 7, np.uint64),
-        np.zeros(shapes, bool),
-        *(np.zeros(0),) * 4,
-        0.15,
-        np.array([(int(when_s) // 60 << 36) + seed], np.uint64),
-    )
+    keys = np.arange(first, first + shapes, dtype=np.uint64)
+    bare = _bare(seed, domain, when_s, dict(zip(NAMES, truth[:f].tolist(), strict=True)), keys)
     parts = precision[:f, :f], precision[f:, :f], precision[f:, f:]
     return bare.holding(*parts, moment).stored()
 
@@ -90,23 +95,11 @@ def changed(one: Cell, key: int) -> Cell:
     return replace(one, fresh=one.keys == key)
 
 
-def rest_cell(seed: int, *, when_s: float = NOW_S, idle_w: float = 20.0) -> Cell:
+def rest_cell(seed: int, *, when_s: float = NOW_S) -> Cell:
     """Evidence on power at rest alone, as a block in which the machine idled tells it."""
     random = np.random.default_rng(seed)
     precision = np.array([[random.uniform(50.0, 200.0)]])
-    moment = precision[0] * (idle_w + random.normal(0, precision[0, 0] ** -0.5))
-    bare = Cell(
-        seed,
-        "package/rest",
-        when_s,
-        USUAL,
-        ("idle_w.0",),
-        np.array([idle_w]),
-        np.zeros(0, np.uint64),
-        np.zeros(0, np.uint64),
-        np.zeros(0, bool),
-        *(np.zeros(0),) * 4,
-        0.15,
-        np.array([(int(when_s) // 60 << 36) + 10**6 + seed], np.uint64),
-    )
+    moment = precision[0] * (20.0 + random.normal(0, precision[0, 0] ** -0.5))
+    none = np.zeros(0, np.uint64)
+    bare = _bare(10**6 + seed, "package/rest", when_s, {"idle_w.0": 20.0}, none)
     return bare.holding(precision, np.zeros((0, 1)), np.zeros((0, 0)), moment).stored()

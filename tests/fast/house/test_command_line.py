@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole command line: its messages when it gets nothing, nonsense, or no room."""
+"""The whole command line: nothing, nonsense, no room, help, and signals that end a command."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from qjoule.cli import COMMANDS, cli
+from qjoule.commands.ending import terminable
 from qjoule.exit_codes import exit_code
+from qjoule.snapshots import Controls
 
 
 def qjoule(*arguments: str, stdout: object = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
@@ -32,30 +38,18 @@ def test_without_a_command_there_is_help() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ("nonsense",),
-        ("--nonsense",),
-        *(
-            (command, "--energy", "nonsense")
-            for command in ("record", "top", "calibrate", "doctor")
-        ),
-        ("record", "--energy", ""),
-        ("top", "-b", "--energy", "rapl:0"),
-    ],
-    ids=" ".join,
+    "arguments", ["nonsense", "--nonsense", "record --energy nonsense", "top -b --energy rapl:0"]
 )
-def test_nonsense_is_one_line_and_starts_nothing(arguments: tuple[str, ...]) -> None:
-    done = qjoule(*arguments)
+def test_nonsense_is_one_line_and_starts_nothing(arguments: str) -> None:
+    done = qjoule(*arguments.split())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("qjoule: ")
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("record", "--help")], ids=" ".join)
-def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
+def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
-        done = qjoule(*arguments, stdout=full)
+        done = qjoule("record", "--help", stdout=full)
     assert done.returncode == 1
     assert done.stderr == "qjoule: cannot write: No space left on device\n"
 
@@ -64,3 +58,63 @@ def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
 def test_exit_codes_of_programs_are_those_of_shells(does: str, code: int) -> None:
     with subprocess.Popen(["/bin/sh", "-c", does]) as child:
         assert exit_code(child.wait()) == code
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_a_terminal_of_80_columns(command: str) -> None:
+    words = [*filter(None, [command]), "--help"]
+    shown = CliRunner().invoke(cli, words, terminal_width=80)
+    assert shown.exit_code == 0
+    assert [line for line in shown.output.splitlines() if len(line) > 80] == []
+    assert " RANGE" not in shown.output, "a name says more than a type"
+
+
+class Finalized:
+    """An object in whose finalizer a signal comes."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self._number)
+        for _ in range(3):
+            pass  # the handler runs between two bytecodes
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_block(number: signal.Signals) -> None:
+    outside = signal.signal(number, signal.SIG_DFL)  # nohup, if that runs the tests, ignores some
+    try:
+        with pytest.raises(KeyboardInterrupt), terminable():
+            os.kill(os.getpid(), number)
+            signal.pause()
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, outside)
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+    outside = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, outside)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_loop_ends_though_python_drops_the_interrupt(number: signal.Signals) -> None:
+    controls = Controls()
+    with terminable(controls.interrupted):
+        held = Finalized(number)
+        assert not controls.stopped
+        del held
+        assert controls.stopped and not controls.wait(60)
+
+
+def test_the_handler_takes_no_lock() -> None:
+    controls = Controls()
+    with controls._lock:
+        controls.interrupted()
+    assert controls.stopped

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first code that runs as root: what it imports, and what it passes to the root part."""
+"""The first code that runs as root, and where programs of this installation are found."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import qjoule
 import qjoule.cli
-from qjoule import installed, start
+import qjoule_drivers
+from qjoule import installed, start, versions
+from qjoule.contract import CONTRACT_VERSION
+from qjoule.errors import QjouleError
+
+PACKAGE = Path(qjoule.__file__).parent
 
 
 class GivenAway(Exception):
@@ -22,63 +28,54 @@ class GivenAway(Exception):
 @pytest.fixture
 def given_to(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Command lines with which the root part was called; this process appears to be root's."""
-    found: list[list[str]] = []
+    calls: list[list[str]] = []
 
     def execv(_path: str, words: list[str]) -> None:
-        found.append(words)
+        calls.append(words)
         raise GivenAway
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os.path, "exists", lambda _path: True)
     monkeypatch.setattr(qjoule.cli, "main", lambda: None)
-    return found
+    return calls
+
+
+def start_main(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["qjoule", *line.split()])
+    start.main()
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        ["record", "-o", "x"],
-        ["top"],
-        ["doctor", "--json"],
-        ["calibrate", "--short"],
-        ["record", "--", "top", "--replay", "x"],
-        ["import", "perf", "--print-commands"],
+        *("record -o x", "top", "doctor --json", "calibrate --short"),
+        *("record -- top --replay x", "import perf --print-commands"),
     ],
 )
 def test_what_needs_root_runs_without_it(
-    words: list[str], given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    line: str, given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["qjoule", *words])
     with pytest.raises(GivenAway):
-        start.main()
+        start_main(monkeypatch, line)
     ((program, python, isolated, file, *rest),) = given_to
-    assert Path(program) == Path(qjoule.__file__).parent / "programs" / "qjoule-root"
-    assert (python, isolated, rest) == (sys.executable, "-I", words)
-    assert Path(file) == Path(qjoule.__file__).with_name("__main__.py")
+    assert Path(program) == PACKAGE / "programs" / "qjoule-root"
+    assert (python, isolated, rest) == (sys.executable, "-I", line.split())
+    assert Path(file) == PACKAGE / "__main__.py"
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("line", "user"),
     [
-        *([], ["--help"], ["attribute", "x"], ["top", "--replay=x"], ["run", "--", "record"]),
-        ["import", "perf", "perf.data"],
+        *(("", 0), ("--help", 0), ("attribute x", 0), ("top --replay=x", 0), ("run -- record", 0)),
+        *(("import perf perf.data", 0), ("record", 1000)),
     ],
 )
-def test_what_needs_no_root_runs_as_it_is(
-    words: list[str], given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
+def test_what_needs_no_root_or_has_none_runs_as_it_is(
+    line: str, user: int, given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["qjoule", *words])
-    start.main()
-    assert not given_to
-
-
-def test_another_user_runs_everything_as_it_is(
-    given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(sys, "argv", ["qjoule", "record"])
-    start.main()
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    start_main(monkeypatch, line)
     assert not given_to
 
 
@@ -86,26 +83,23 @@ def test_without_the_root_part_it_says_what_to_do(
     given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os.path, "exists", lambda _path: False)
-    monkeypatch.setattr(sys, "argv", ["qjoule", "record"])
     with pytest.raises(SystemExit, match="qjoule-root is not installed"):
-        start.main()
+        start_main(monkeypatch, "record")
     assert not given_to
 
 
 def test_it_imports_nothing_but_os_and_sys() -> None:
-    package = Path(qjoule.__file__).parent
     for name in ("start.py", "__init__.py"):
-        body = ast.parse((package / name).read_text()).body
+        body = ast.parse((PACKAGE / name).read_text()).body
         imported = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
         for node in imported:
             assert isinstance(node, ast.Import)
             assert {alias.name for alias in node.names} <= {"os", "sys"}
-    code = "import sys; before = set(sys.modules); import qjoule.start; " + (
-        "print(*sorted(set(sys.modules) - before))"
+    code = (
+        "import sys; before = {*sys.modules}; import qjoule.start; print(*{*sys.modules} - before)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-I", "-c", code]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert set(shown.stdout.split()) == {"qjoule", "qjoule.start"}
 
 
@@ -113,13 +107,70 @@ def test_the_root_part_is_where_all_programs_are(
     given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the package, or beside Python: the places of `qjoule.installed`, in its order."""
-    package, beside = Path(qjoule.__file__).parent / "programs", Path(sys.executable).parent
+    package, beside = PACKAGE / "programs", Path(sys.executable).parent
     assert installed.PLACES[:2] == (package, beside)
     assert tuple(map(Path, start._PLACES[:2])) == (package, beside)
     assert Path("/usr/lib/qjoule") in installed.PLACES
     assert "/usr/lib/qjoule" in start._PLACES
     monkeypatch.setattr(os.path, "exists", lambda path: Path(path).parent == beside)
-    monkeypatch.setattr(sys, "argv", ["qjoule", "top"])
     with pytest.raises(GivenAway):
-        start.main()
+        start_main(monkeypatch, "top")
     assert Path(given_to[0][0]) == beside / "qjoule-root"
+
+
+TRACER = "qjoule-tracer"
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two places, the first one preferred; nothing is in them or on PATH."""
+    found = tmp_path / "programs", tmp_path / "bin"
+    for place in found:
+        place.mkdir()
+    monkeypatch.setattr(installed, "PLACES", found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return found
+
+
+def _tracer(directory: Path, said: str) -> Path:
+    program = directory / TRACER
+    program.write_text(f"#!/bin/sh\n{said}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_package_comes_before_what_is_beside_python(places: tuple[Path, Path]) -> None:
+    with pytest.raises(QjouleError, match="qjoule-tracer is not installed beside"):
+        installed.installed_program(TRACER)
+    for place in reversed(places):
+        program = _tracer(place, ":")
+        assert installed.installed_program(TRACER) == program
+    (places[0] / "a").touch()
+    (places[1] / "a").touch()
+    assert installed.installed_files("a", "b") is None, "files that belong together"
+    (places[1] / "b").touch()
+    assert installed.installed_files("a", "b") == (places[1] / "a", places[1] / "b")
+
+
+@pytest.mark.parametrize(
+    ("said", "tracer", "contract"),
+    [
+        (f"echo qjoule-tracer 9.1; echo contract {CONTRACT_VERSION}", "9.1 (", ""),
+        ("echo qjoule-tracer 9.1; echo contract 7", "9.1 (", "but the tracer speaks 7"),
+        ("exit 2", "unknown: ", ""),
+        ("echo hello", "unknown: ", ""),
+        (None, "not installed", ""),
+    ],
+)
+def test_versions_of_all_parts(
+    places: tuple[Path, Path], said: str | None, tracer: str, contract: str
+) -> None:
+    if said is not None:
+        _tracer(places[0], said)
+    of_qjoule, of_tracer, of_contract = versions.versions().splitlines()
+    assert of_qjoule == f"qjoule {qjoule.__version__}"
+    assert qjoule.__version__ == qjoule_drivers.__version__
+    assert of_tracer.startswith(f"tracer {tracer}")
+    assert of_contract.startswith(f"event contract {CONTRACT_VERSION}")
+    assert contract in of_contract
+    assert ("but" in of_contract) == bool(contract)

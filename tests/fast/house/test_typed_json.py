@@ -39,17 +39,12 @@ def test_tuples_of_each_kind_are_read() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"ends": [1]},
-        {"ends": [1, 2, 3]},
-        {"ends": [1, "2"]},
-        {"ends": {"0": 1}},
+        *({"ends": [1]}, {"ends": [1, 2, 3]}, {"ends": [1, "2"]}, {"ends": {"0": 1}}, {}, []),
         {"ends": [1, 2], "names": [1]},
         {"ends": [1, 2], "pair": ["b"]},
         {"ends": [1, 2], "pair": ["b", True]},
         {"ends": [1, 2], "width": {"low": "4"}},
         {"ends": [1, 2], "width": [4]},
-        {},
-        [],
     ],
 )
 def test_others_are_refused(value: Any) -> None:

@@ -10,30 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from bench.accuracy.machine import Topology
+from bench.accuracy.quick_run import cpu_info
 
-from attribute_trace import rows
+import attribute_trace
+from attribute_trace import BEGIN_NS, MS
 from calibrations import MACHINE
 from qjoule.commands.calibrated_run import summarise
 from qjoule.errors import QjouleError
 from qjoule.machine.calibration import Calibration, parse
-from qjoule.machine.cpu import Cpu as MachineCpu
-from qjoule.machine.cpu import CpuInfo
-from qjoule.machine.steps import IDLE, Step, plan_steps, wakeup_rate
+from qjoule.machine.steps import Step, plan_steps, wakeup_rate
 from qjoule.model.fit.known_loads import Phase
 from qjoule.session.calibrating import Done
-from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
+from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo
 from qjoule.trace.reader import Trace
-from qjoule.trace.writer import TraceWriter
 
-MS = 1_000_000
 WINDOW_NS = 20 * MS
-BEGIN_NS = 5_000 * MS
 IDLE_W, SHARED_W = 20.0, 8.0
 CYCLE_NJ, INSTRUCTION_NJ, MISS_NJ, ALPHA = 1.2, 0.5, 25.0, 0.55
 #: Cycles, instructions and misses per ns of a thread that has its core to itself.
@@ -48,17 +45,18 @@ BESIDE_A_SIBLING = 0.6  #: what is left of its instructions and misses per ns
 LATE_NS = 15_000
 WAKEUP_NS = 20_000  #: of work at each wake-up
 BETWEEN_NS = 110 * MS  #: between two phases, when a thousand watts are drawn
-INFO = CpuInfo(
-    *("GenuineIntel", 6, 85, 7, "Example", False),
-    tuple(MachineCpu(n, 0, n % 4, (n % 4, n % 4 + 4)) for n in range(8)),
-)
+COUNTERS = ("cycles", "instructions", "llc_misses")
+INFO = cpu_info(Topology(1, 4, 2))
+
+
+def beside_a_sibling(step: Step, cpu: int) -> bool:
+    return sum(other % 4 == cpu % 4 for other in step.cpus) > 1
 
 
 def counts(step: Step, cpu: int, length_ns: int) -> tuple[int, ...]:
-    both = sum(other % 4 == cpu % 4 for other in step.cpus) > 1
     cycles, *others = RATES["integer" if wakeup_rate(step.kernel) else step.kernel]
-    kept = BESIDE_A_SIBLING if both else 1.0
-    return tuple(round(rate * length_ns) for rate in (cycles, *(kept * rate for rate in others)))
+    left = BESIDE_A_SIBLING if beside_a_sibling(step, cpu) else 1.0
+    return tuple(round(rate * length_ns) for rate in (cycles, *(left * rate for rate in others)))
 
 
 def busy(step: Step) -> dict[int, float]:
@@ -73,8 +71,7 @@ def power_w(step: Step) -> float:
     total = IDLE_W + SHARED_W * max(shares.values(), default=0.0)
     for cpu, share in shares.items():
         cycles, instructions, misses = counts(step, cpu, MS)
-        both = sum(other % 4 == cpu % 4 for other in step.cpus) > 1
-        of_clock = CYCLE_NJ * cycles * (ALPHA if both else 1.0)
+        of_clock = CYCLE_NJ * cycles * (ALPHA if beside_a_sibling(step, cpu) else 1.0)
         total += share * (of_clock + INSTRUCTION_NJ * instructions + MISS_NJ * misses) / MS
     return total
 
@@ -97,13 +94,11 @@ def drawn_uj(times_ns: Sequence[int]) -> list[int]:
     for one in story()[0]:
         edges += [one.phase.t0_ns, one.phase.t1_ns]
         powers += [1000.0, power_w(one.step)]
-    edges.append(story()[1])
-    powers.append(1000.0)
-    steps_nj = [watts * (b - a) for watts, (a, b) in zip(powers, pairwise(edges), strict=True)]
+    steps_nj = np.array([*powers, 1000.0]) * np.diff([*edges, story()[1]])
     total_nj = np.concatenate([[0.0], np.cumsum(steps_nj)])
     whole_ms = np.array(times_ns) // MS * MS
-    found: list[int] = (np.interp(whole_ms, edges, total_nj) / 1000).astype(np.int64).tolist()
-    return found
+    found = np.interp(whole_ms, [*edges, story()[1]], total_nj) / 1000
+    return [int(energy_uj) for energy_uj in found]
 
 
 def segments(counted: bool) -> list[dict[str, Any]]:
@@ -115,25 +110,12 @@ def segments(counted: bool) -> list[dict[str, Any]]:
                 t1_ns = min(t0_ns + round(period_ns * share), one.phase.t1_ns)
                 row = {"t0_ns": t0_ns, "t1_ns": t1_ns, "cpu": cpu, "package": 0, "owner": 1}
                 if counted:
-                    names = ("cycles", "instructions", "llc_misses")
-                    row |= zip(names, counts(one.step, cpu, t1_ns - t0_ns), strict=True)
+                    row |= zip(COUNTERS, counts(one.step, cpu, t1_ns - t0_ns), strict=True)
                 found.append(row)
     return sorted(found, key=lambda row: row["t0_ns"])
 
 
 def record(directory: Path, *, counted: bool, energy: bool = True) -> Trace:
-    names = ("cycles", "instructions", "llc_misses")
-    domains = (DomainInfo(0, "package", 1e-6, 1 << 40),) if energy else ()
-    meta = Meta(
-        complete=True,
-        begin_ns=BEGIN_NS,
-        end_ns=story()[1],
-        window_ns=WINDOW_NS,
-        counters=names if counted else (),
-        energy=EnergyInfo("powercap", "measured"),
-        domains=domains,
-        cpus=tuple(Cpu(n, 0, n % 4, n % 4) for n in range(8)),
-    )
     times = list(range(BEGIN_NS, story()[1], WINDOW_NS))
     # Some readings came late, and the next ones at once: the counter moved between them.
     times = sorted([*times, *(t_ns - LATE_NS for t_ns in times[50::50])])
@@ -143,14 +125,22 @@ def record(directory: Path, *, counted: bool, energy: bool = True) -> Trace:
         for t_ns, raw in zip(times, drawn_uj(times), strict=True)
     ]
     load = {"pid": 9, "tgid": 9, "comm": "qjoule-load", "process_comm": "qjoule-load"}
-    tables = {
-        "owners": [{"owner": 0, "kind": "idle"}, {"owner": 1, "kind": "process"} | load],
-        "segments": segments(counted),
-        "energy": readings if energy else [],
+    meta = {
+        "end_ns": story()[1],
+        "counters": COUNTERS if counted else (),
+        "energy": EnergyInfo("powercap", "measured"),
+        "domains": (DomainInfo(0, "package", 1e-6, 1 << 40),) if energy else (),
+        "cpus": tuple(Cpu(n, 0, n % 4, n % 4) for n in range(8)),
     }
-    writer = TraceWriter(directory, meta)
-    writer.write({name: rows(name, records) for name, records in tables.items() if records})
-    writer.close(meta)
+    attribute_trace.write(
+        directory,
+        owners=[{"owner": 0, "kind": "idle"}, {"owner": 1, "kind": "process"} | load],
+        segments=segments(counted),
+        energy=readings if energy else [],
+        queries=[],
+        shapes=[],
+        meta=meta,
+    )
     return Trace(directory)
 
 
@@ -158,31 +148,28 @@ def record(directory: Path, *, counted: bool, energy: bool = True) -> Trace:
 def made(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[bool, Calibration]:
-    directory = tmp_path_factory.mktemp("run") / "t"
-    trace = record(directory, counted=request.param)
+    trace = record(tmp_path_factory.mktemp("run") / "t", counted=request.param)
     return request.param, summarise(trace, MACHINE, story()[0], quick=True)
 
 
-def test_what_is_drawn_at_rest_and_once(made: tuple[bool, Calibration]) -> None:
-    found = made[1].identified
-    for name, truth in (("idle_w.package.0", IDLE_W), ("shared_w.package.0", SHARED_W)):
-        assert found[name].low <= truth <= found[name].high, (name, found[name])
+def test_what_is_drawn_at_rest_and_what_counts_cost(
+    made: tuple[bool, Calibration],
+) -> None:
+    counted, calibration = made
+    found = calibration.identified
+    truth = {"idle_w.package.0": IDLE_W, "shared_w.package.0": SHARED_W}
+    if counted:
+        truth |= {"a.package": CYCLE_NJ, "b.package": INSTRUCTION_NJ, "c.package": MISS_NJ}
+        truth["alpha.package"] = ALPHA
+        assert calibration.held_out_error["package"] < 0.10
+    else:
+        assert "no hardware counters: only CPU time could be weighed" in calibration.notes
+    for name, value in truth.items():
+        assert found[name].low <= value <= found[name].high, (name, found[name])
     idle = found["idle_w.package.0"]
     assert idle.ok
     assert idle.high - idle.low < 0.05 * IDLE_W
     assert abs(idle.value - IDLE_W) < 0.02 * IDLE_W
-
-
-def test_what_counts_cost(made: tuple[bool, Calibration]) -> None:
-    counted, calibration = made
-    if not counted:
-        assert "no hardware counters: only CPU time could be weighed" in calibration.notes
-        return
-    truth = {"a": CYCLE_NJ, "b": INSTRUCTION_NJ, "c": MISS_NJ, "alpha": ALPHA}
-    for name, value in truth.items():
-        found = calibration.identified[f"{name}.package"]
-        assert found.low <= value <= found.high, (name, found)
-    assert calibration.held_out_error["package"] < 0.10
 
 
 def test_phases_hold_their_own_windows_alone(made: tuple[bool, Calibration]) -> None:
@@ -194,9 +181,6 @@ def test_phases_hold_their_own_windows_alone(made: tuple[bool, Calibration]) -> 
         expected = power_w(one.step)
         assert phase.power_w["package.0"] == pytest.approx(expected, rel=0.01), phase
     assert not [note for note in made[1].notes if "drifted" in note]
-
-
-def test_the_result_is_a_file(made: tuple[bool, Calibration]) -> None:
     assert parse(made[1].to_json().encode()) == made[1]
 
 
@@ -204,8 +188,3 @@ def test_without_energy_there_is_nothing_to_fit(tmp_path: Path) -> None:
     trace = record(tmp_path / "t", counted=False, energy=False)
     with pytest.raises(QjouleError, match="no reading"):
         summarise(trace, MACHINE, story()[0])
-
-
-def test_every_kernel_has_its_rates() -> None:
-    kernels = {one.step.kernel for one in story()[0]}
-    assert {kernel for kernel in kernels if not wakeup_rate(kernel)} == {IDLE, *RATES}

@@ -46,7 +46,6 @@ def trace(
     directory: Path,
     *,
     seed: int = 0,
-    factors: tuple[float, float] = (1.3, 0.7),
     alone: int = -1,
     day: float = 0.0,
     version: str = "8.0",
@@ -55,29 +54,26 @@ def trace(
 ) -> Path:
     """A trace of two statements, each on a CPU of its own; `alone`: only this one runs.
 
-    The package draws 20 W at rest, 5 W while a CPU is busy, and 10 W per busy CPU, times `factors`
-    for the statements. A server's thread and another process run beside them.
+    The package draws 20 W at rest, 5 W while a CPU is busy, and 10 W per busy CPU, times 1.3 and
+    0.7 for the statements. A server's thread and another process run beside them.
     """
     random = np.random.default_rng(seed)
     raw, queries, segments, readings = 0.0, [], [], [energy(0, 0)]
-    number = 0
     for window in range(WINDOWS):
         begin = 20.0 * window
         busy = random.uniform(2.0, 18.0, 2) * (random.random(2) < 0.7)
         if alone >= 0:
             busy[1 - alone] = 0.0
         for which in np.flatnonzero(busy).tolist():
-            number += 1
-            end = begin + float(busy[which])
-            name = ("aaaa", "bbbb")[which]
-            queries.append(query(begin, end, number, name, "query", {}))
+            number, end = len(queries) + 1, begin + float(busy[which])
+            queries.append(query(begin, end, number, ("aaaa", "bbbb")[which], "query", {}))
             segments.append(segment(begin, end, which, 1, number))
         others = random.uniform(0.0, 18.0 - busy) * (random.random(2) < 0.5)
         for which in np.flatnonzero(others).tolist():
             first = begin + float(busy[which])
             segments.append(segment(first, first + float(others[which]), which, 2 + which, None))
         awake = (busy + others).max()
-        raw += 20 * 20 + 5 * awake + 10 * float(busy @ np.array(factors) + others.sum())  # mJ
+        raw += 20 * 20 + 5 * awake + 10 * float(busy @ np.array([1.3, 0.7]) + others.sum())  # mJ
         readings.append(energy(begin + 20, round(raw * 1e6)))
     fields = {
         "end_ns": attribute_trace.BEGIN_NS + 20 * WINDOWS * MS,
@@ -104,6 +100,17 @@ def attributed(*words: object) -> dict[str, Any]:
     return made
 
 
+def known(path: Path) -> Memory:
+    """The memory in a file, which must be there."""
+    found = load(path)
+    assert found is not None
+    return found
+
+
+def notes_of(path: Path) -> str:
+    return "\n".join(attributed(path)["model"]["notes"])
+
+
 def joules(document: dict[str, Any]) -> dict[str, float]:
     return {row["fingerprint"]: row["energy_j"] for row in document["rows"]}
 
@@ -116,32 +123,21 @@ def test_a_trace_extends_the_memory_of_its_machine_once(tmp_path: Path, state: P
     path = trace(tmp_path / "a.qjoule", memory=with_memory())
     first = attributed(path)
     assert "memory" not in first["model"]  # nothing was known yet
+    (cell_of_it,) = known(state).cells
+    assert known(state).shapes >= 2
+    assert cell_of_it.conditions == ("6.1", "", "", "", "rapl measured")
     once = state.read_bytes()
-    found = load(state)
-    assert found is not None
-    assert found.shapes >= 2
-    assert found.cells[0].conditions == ("6.1", "", "", "", "rapl measured")
     assert attributed(path) == first  # and again: neither a change nor a second count
     assert state.read_bytes() == once
-
-
-def test_other_groupings_count_nothing_twice(tmp_path: Path, state: Path) -> None:
-    path = trace(tmp_path / "a.qjoule", memory=with_memory())
-    for by in ("server", "fingerprint", "database,user", "fingerprint"):
+    for by in ("server", "database,user"):
         attributed(path, "--by", by)
-    found = load(state)
-    assert found is not None
-    assert len(found.cells) == 1
-    assert found.shapes >= 2
+    assert len(known(state).cells) == 1
 
 
 def test_a_trace_is_attributed_with_what_it_took_along(tmp_path: Path, state: Path) -> None:
     for alone in (0, 1):
-        attributed(
-            trace(
-                tmp_path / f"{alone}", alone=alone, seed=alone, day=alone / 24, memory=with_memory()
-            )
-        )
+        day, path = alone / 24, tmp_path / f"{alone}"
+        attributed(trace(path, alone=alone, seed=alone, day=day, memory=with_memory()))
     along = TakenAlong.of("none", None)
     assert along.memory is not None
     assert len(along.memory.cells) == 2
@@ -149,46 +145,36 @@ def test_a_trace_is_attributed_with_what_it_took_along(tmp_path: Path, state: Pa
     used = attributed(path)
     assert used["model"]["memory"].startswith("2 stretches from 2027-01-15")
     state.unlink()
+    plain = attributed(path, "--memory", "none")
+    assert "memory" not in plain["model"]
+    assert not state.exists()
     assert attributed(path) == used  # the machine's own file no longer matters
-    assert attributed(path, "--memory", "none") != used
 
 
 def test_a_file_is_used_and_extended(tmp_path: Path, state: Path) -> None:
     file = tmp_path / "mine.bin"
     attributed(trace(tmp_path / "a", seed=1), "--memory", file)
-    assert len(load(file).cells) == 1  # type: ignore[union-attr]
+    assert len(known(file).cells) == 1
     found = attributed(trace(tmp_path / "b", seed=2, day=1.0), "--memory", file)
     assert found["model"]["memory"].startswith("1 stretch")
-    assert len(load(file).cells) == 2  # type: ignore[union-attr]
-    assert not state.exists()
-
-
-def test_none_neither_uses_nor_extends(tmp_path: Path, state: Path) -> None:
-    path = trace(tmp_path / "a", memory=with_memory((cell(1),)))
-    found = attributed(path, "--memory", "none")
-    assert "memory" not in found["model"]
+    assert len(known(file).cells) == 2
     assert not state.exists()
 
 
 @pytest.mark.parametrize(
-    "meta",
+    ("memory", "meta"),
     [
-        {"energy": EnergyInfo("replay", "simulated", "a test")},
-        {"energy": EnergyInfo("estimated", "estimated", "a test")},
-        {"realtime_offset_ns": None},
+        (Memory(BOX), {"energy": EnergyInfo("replay", "simulated", "a test")}),
+        (Memory(BOX), {"energy": EnergyInfo("estimated", "estimated", "a test")}),
+        (Memory(BOX), {"realtime_offset_ns": None}),
+        (Memory(replace(BOX, machine="b" * 32)), {}),
+        (None, {}),  # nothing tells where it was recorded
     ],
 )
-def test_what_is_not_measured_is_not_remembered(
-    tmp_path: Path, state: Path, meta: dict[str, Any]
+def test_what_is_not_measured_on_this_machine_is_not_remembered(
+    tmp_path: Path, state: Path, memory: Memory | None, meta: dict[str, Any]
 ) -> None:
-    attributed(trace(tmp_path / "a", memory=with_memory(), **meta))
-    assert not state.exists()
-
-
-def test_a_trace_of_another_machine_is_not_remembered(tmp_path: Path, state: Path) -> None:
-    elsewhere = replace(BOX, machine="b" * 32)
-    attributed(trace(tmp_path / "a", memory=Memory(elsewhere)))
-    attributed(trace(tmp_path / "b"))  # without a memory nothing tells where it was recorded
+    attributed(trace(tmp_path / "a", memory=memory, **meta))
     assert not state.exists()
 
 
@@ -197,25 +183,23 @@ def test_a_memory_of_another_machine_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "theirs.bin"
     extend(file, Memory(replace(BOX, host="db2", machine="b" * 32), (cell(1),)))
     path = trace(tmp_path / "a")
-    result = run(path, "--memory", file)
-    assert result.exit_code != 0
-    assert isinstance(result.exception, QjouleError | SystemExit)
+    assert run(path, "--memory", file).exit_code != 0
     with pytest.raises(QjouleError, match="another host"):
         memory_in_force.for_trace(Trace(path), str(file))
+    with pytest.raises(UsageError, match="is a directory"):
+        memory_in_force.for_trace(Trace(path), str(tmp_path))
     (path / TRACE_FILE).write_bytes(file.read_bytes())
-    notes = attributed(path)["model"]["notes"]
-    assert any("the memory is not used: it is of another host" in note for note in notes)
+    assert "the memory is not used: it is of another host" in notes_of(path)
+    other = with_memory((replace(cell(1), conditions=USUAL._replace(energy="hwmon measured")),))
+    assert "it is of hwmon measured" in notes_of(trace(tmp_path / "b", memory=other))
 
 
 @pytest.mark.usefixtures("state")
 def test_a_damaged_memory_of_a_trace_is_said(tmp_path: Path) -> None:
     path = trace(tmp_path / "a")
-    (path / TRACE_FILE).write_bytes(b"qjoule.memory/1\nhello")
-    notes = attributed(path)["model"]["notes"]
-    assert any("the memory is not used" in note and "is no memory" in note for note in notes)
-    (path / TRACE_FILE).write_bytes(b"qjoule.memory/7\n" + bytes(64))
-    notes = attributed(path)["model"]["notes"]
-    assert any("upgrade qjoule" in note for note in notes)
+    for data, words in ((b"1\nhello", "is no memory"), (b"7\n" + bytes(64), "upgrade qjoule")):
+        (path / TRACE_FILE).write_bytes(b"qjoule.memory/" + data)
+        assert words in notes_of(path)
 
 
 def test_a_damaged_memory_of_the_machine_hinders_nothing(tmp_path: Path, state: Path) -> None:
@@ -226,22 +210,8 @@ def test_a_damaged_memory_of_the_machine_hinders_nothing(tmp_path: Path, state: 
     assert "the memory is not extended" in result.stderr
     assert state.read_bytes() == b"rubbish"
     memory, notes = memory_in_force.to_record()
-    assert memory is not None
-    assert not memory.cells
+    assert memory is not None and not memory.cells
     assert "is no memory" in notes[0]
-
-
-@pytest.mark.usefixtures("state")
-def test_a_directory_is_no_memory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a directory"):
-        memory_in_force.for_trace(Trace(trace(tmp_path / "a")), str(tmp_path))
-
-
-@pytest.mark.usefixtures("state")
-def test_a_memory_of_another_energy_source_is_not_used(tmp_path: Path) -> None:
-    other = replace(cell(1), conditions=USUAL._replace(energy="hwmon measured"))
-    used = attributed(trace(tmp_path / "a", memory=with_memory((other,))))
-    assert any("it is of hwmon measured" in note for note in used["model"]["notes"])
 
 
 def test_powercap_and_perf_read_the_same_counters(tmp_path: Path, state: Path) -> None:
@@ -254,43 +224,18 @@ def test_powercap_and_perf_read_the_same_counters(tmp_path: Path, state: Path) -
 
 
 @pytest.mark.usefixtures("state")
-def test_a_shape_whose_plan_changed_is_named(tmp_path: Path) -> None:
-    for seed in range(3):
-        attributed(trace(tmp_path / f"{seed}", seed=seed, day=seed / 24, memory=with_memory()))
-    known = TakenAlong.of("none", None).memory
-    same = attributed(trace(tmp_path / "same", seed=5, day=1.0, memory=known))
-    assert not [note for note in same["model"]["notes"] if "the memory" in note]
-    moved = trace(tmp_path / "moved", seed=6, day=1.0, factors=(1.3, 1.3), memory=known)
-    notes = attributed(moved)["model"]["notes"]
-    assert [note for note in notes if "does not draw what the memory says" in note] == [
-        "select b does not draw what the memory says (1 times)"
-    ]
-
-
-@pytest.mark.usefixtures("state")
 def test_a_server_that_was_upgraded_counts_less(tmp_path: Path) -> None:
     attributed(trace(tmp_path / "a", seed=1, alone=0, memory=with_memory()))
-    known = TakenAlong.of("none", None).memory
-    assert known is not None
+    along = TakenAlong.of("none", None).memory
     labels = [GroupLabel("queries", (("fingerprint", "aaaa"),), "select a", "shop-db")]
-    names, told = ("idle_w.0", "shared_w.0", *THETA), {}
+    names, evidence = ("idle_w.0", "shared_w.0", *THETA), {}
     for version in ("8.0", "8.4"):
-        path = trace(tmp_path / version, seed=4, day=1.0, version=version, memory=known)
-        found = Trace(path)
+        found = Trace(trace(tmp_path / version, seed=4, day=1.0, version=version, memory=along))
         memory = Remembering.of(memory_in_force.for_trace(found), labels, found.meta)
         recalled = memory.recall("package/time", names, np.zeros(1, np.int64))
         assert recalled.known.all()
-        told[version] = recalled.evidence.precision[-1, -1]
-    assert told["8.4"] < 0.7 * told["8.0"]
-
-
-def test_a_clock_that_was_set_back_is_said(tmp_path: Path, state: Path) -> None:
-    extend(state, with_memory((cell(1, when_s=3.9e9),)))
-    memory, notes = memory_in_force.to_record()
-    assert memory is not None
-    assert any("clock" in note for note in notes)
-    used = attributed(trace(tmp_path / "a", memory=memory))
-    assert used["model"]["memory"].startswith("1 stretch")
+        evidence[version] = recalled.evidence.precision[-1, -1]
+    assert evidence["8.4"] < 0.7 * evidence["8.0"]
 
 
 def test_a_trace_takes_along_where_it_was_recorded(
@@ -299,10 +244,8 @@ def test_a_trace_takes_along_where_it_was_recorded(
     extend(state, with_memory((cell(1),)))
     monkeypatch.chdir(tmp_path)
     TakenAlong.of("none", None).packed().write()
-    found = load(tmp_path / TRACE_FILE)
-    assert found is not None
-    assert found.identity == BOX
-    assert len(found.cells) == 1
+    found = known(tmp_path / TRACE_FILE)
+    assert (found.identity, len(found.cells)) == (BOX, 1)
     TakenAlong.of("none", "none").packed().write()
 
 
@@ -317,7 +260,7 @@ def test_the_replay_agrees_with_attribute(tmp_path: Path) -> None:
     assert joules(last) == joules(attributed(path))
 
 
-def test_doctor_says_what_is_remembered(state: Path) -> None:
+def test_doctor_says_what_is_remembered(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_in_force.check(BOX).ok
     extend(state, with_memory((cell(1),)))
     assert "3 shapes" in memory_in_force.check(BOX).detail
@@ -325,9 +268,6 @@ def test_doctor_says_what_is_remembered(state: Path) -> None:
     state.write_bytes(b"rubbish")
     assert "is no memory" in memory_in_force.check(BOX).detail
 
-
-@pytest.mark.usefixtures("state")
-def test_without_a_topology_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Identity:
         raise QjouleError("no topology")
 
@@ -341,19 +281,16 @@ def test_top_keeps_a_failure_until_the_view_is_gone(
 ) -> None:
     monkeypatch.setattr(top_live, "this_machine", lambda: BOX)
     failures: list[str] = []
-    told = top_live._remembering(None, failures)
+    remember = top_live._remembering(None, failures)
     simulated = replace(cell(1), conditions=USUAL._replace(energy="replay simulated"))
-    told((simulated,))
+    remember((simulated,))
     assert not state.exists()
-    told((cell(1), simulated))
-    found = load(state)
-    assert found is not None
-    assert len(found.cells) == 1
+    remember((cell(1), simulated))
+    assert len(known(state).cells) == 1
     state.write_bytes(b"rubbish")
-    told((cell(2),))
-    assert failures
+    remember((cell(2),))
     assert "is no memory" in failures[0]
     file = tmp_path / "mine.bin"
     top_live._remembering(str(file), failures)((simulated,))
-    assert len(load(file).cells) == 1  # type: ignore[union-attr]
+    assert len(known(file).cells) == 1
     top_live._remembering("none", failures)((cell(3),))

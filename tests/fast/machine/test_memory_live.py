@@ -58,47 +58,44 @@ def stream() -> bytes:
 def view(
     stream: bytes, cells: tuple[Cell, ...] = (), resets: int = 0
 ) -> tuple[list[Snapshot], list[Cell]]:
-    told: list[Cell] = []
+    """The snapshots of a view that knows `cells` at first, and the cells that it learns."""
+    learned: list[Cell] = []
     known = Calibrated(memory=Remembered(cells, CONDITIONS, "a memory" if cells else ""))
     source = StreamSource(
         Stream(io.BytesIO(stream)),
         fake_tracer.fingerprint,
         META,
         choose=lambda _meta: known,
-        told=told.extend,
+        told=learned.extend,
     )
-    controls = Controls(10.0)
-    seen = []
+    controls, snapshots = Controls(10.0), []
     for number, snapshot in enumerate(source.snapshots(controls)):
-        seen.append(snapshot)
+        snapshots.append(snapshot)
         if number < resets:
             controls.reset()
-    return seen, told
+    return snapshots, learned
 
 
 def test_what_the_view_learns_is_passed_on_once(stream: bytes) -> None:
-    _, told = view(stream)
-    # One cell, of the only block that was full, although the view has several groupings.
-    assert len(told) == 1
-    assert len(told[0].keys) == 2
-    assert told[0].conditions == CONDITIONS
+    """One cell, of the only block that was full, although the view has several groupings."""
+    (cell,) = view(stream)[1]
+    assert len(cell.keys) == 2
+    assert cell.conditions == CONDITIONS
+    _, reset = view(stream, resets=1)
+    assert len({int(cell.members[0]) for cell in reset}) == len(reset) <= 2
 
 
 def test_what_is_known_is_used_and_said(stream: bytes) -> None:
-    plain, told = view(stream)
-    known, more = view(stream, tuple(told))
+    """The same stream is the same source: its own cell is not recalled, nor told as another."""
+    plain, cells = view(stream)
+    known, more = view(stream, tuple(cells))
     assert known[-1].total.model.memory == "a memory"
-    assert [one.keys for one in known[-1].total.rows] == [one.keys for one in plain[-1].total.rows]
+    assert [cell.members.tolist() for cell in more] == [cell.members.tolist() for cell in cells]
+    of_rows = [
+        [(row.keys, row.energy_nj) for row in snapshots[-1].total.rows]
+        for snapshots in (known, plain)
+    ]
+    assert of_rows[0] == of_rows[1]
     for snapshot in known:
         measured = snapshot.total.main
         assert sum(measured.parts_nj.values()) == measured.measured_nj
-    # The same stream is the same source: its own cell is not recalled, nor told as another.
-    assert [cell.members.tolist() for cell in more] == [cell.members.tolist() for cell in told]
-    assert [row.energy_nj for row in known[-1].total.rows] == [
-        row.energy_nj for row in plain[-1].total.rows
-    ]
-
-
-def test_a_view_that_was_reset_tells_each_window_once(stream: bytes) -> None:
-    _, told = view(stream, resets=1)
-    assert len({int(cell.members[0]) for cell in told}) == len(told) <= 2

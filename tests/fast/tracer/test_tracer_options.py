@@ -17,36 +17,18 @@ SERVER = ("--server", "1:mysql:socket:2049:12")
 
 pytestmark = pytest.mark.skipif(not TRACER.exists(), reason="qjoule-tracer is not built: make")
 
+#: Values of each option that are refused.
 BAD = {
     "--mode": ["", "recording", "record:", "LIVE"],
     "--window-ms": ["", "4", "60001", "-20", "20ms", " 20", "99999999999999999999", "0x"],
     "--flush-ms": ["", "4", "60001", "x"],
     "--ring-mb": ["0", "1025", "1.5"],
     "--server": [
-        "",
-        "1",
-        "1:mysql",
-        "1:mysql:socket:",
-        "1:mysql:socket:/bin/true",
-        "1:mysql:socket:2049",
-        "1:mysql:socket:2049:",
-        "1:mysql:socket:2049:x",
-        "1:mysql:socket:2049:12:1",
-        "0:mysql:socket:2049:12",
-        "2:mysql:socket:2049:12",
-        "17:mysql:socket:2049:12",
-        "1:oracle:socket:2049:12",
-        "1::socket:2049:12",
-        "1:mysql:usdt:2049:12",
-        "1:mysqlx:socket:2049:12",
-        "1:mysql:none:2049:12",
-        "1:generic:socket:2049:12",
-        "1:cassandra:socket:2049:12",
-        "1:mongodb:none:2049:12",
-        "1:mongodb:agent:2049:12",
-        "1:mysql:statistical:2049:12",
-        "1:redis:symbol:2049:12",
-        "1:generic:2049:12",
+        *("", "1", "1:mysql", "1:mysql:socket:", "1:mysql:socket:/bin/true", "1:mysql:socket:2049"),
+        *("1:mysql:socket:2049:", "1:mysql:socket:2049:x", "1:mysql:socket:2049:12:1"),
+        *("0:mysql:socket:2049:12", "2:mysql:socket:2049:12", "17:mysql:socket:2049:12"),
+        *("1:oracle:socket:2049:12", "1::socket:2049:12", "1:mysql:usdt:2049:12"),
+        *("1:mysqlx:socket:2049:12", "1:generic:2049:12"),
     ],
     "--running": ["", "1:1", "0:1", "1:-1", "1:4294967296"],
     "--restart": ["", "never", "1:never", "1:0x10"],
@@ -69,57 +51,34 @@ BAD_OF_A_SERVER = {
     "--restart": ["2:never", "1:", "1:Never", "1:never:0", "1:0x", "1:0x10000000000000000"],
     "--fact": [
         *("", "1", "1:", "1:pool", "1:pool:", "1:pool:2", "1:pool:x", "1:pool:1:1", "1:pool:-1"),
-        *(
-            "2:pool:1",
-            "0:pool:1",
-            "1::1",
-            "1:port:1",
-            "1:idle:1",
-            "1:poo:1",
-            "1:pools:1",
-            ":pool:1",
-        ),
+        *("2:pool:1", "0:pool:1", "1::1", "1:port:1", "1:idle:1", "1:poo:1", "1:pools:1"),
+        ":pool:1",
     ],
     "--probe": [
-        "1:mysql-end",
-        "1:mysql-end:1:0x10",
-        "1:mysql-end:1:0x10:",
-        "1:mysql-end:1:0x10:5",
-        "1:mysql-end:1:0x10:5g",
-        "1:mysql-end:1:0x10:0x55",
-        "1:mysql-end:1:0x10:55 ",
-        "1:mysql-end:1:0x10:" + "55" * 17,
-        "1:mysql-end:0:0x10:55",
-        "1:mysql-end:2147483648:0x10:55",
-        "1:mysql-end:1:0x8000000000000000:55",
-        "1:mysql-end:1::55",
-        "1::1:0x10:55",
-        "2:mysql-end:1:0x10:55",
+        *("1:mysql-end", "1:mysql-end:1:0x10", "1:mysql-end:1:0x10:", "1:mysql-end:1:0x10:5"),
+        *("1:mysql-end:1:0x10:5g", "1:mysql-end:1:0x10:0x55", "1:mysql-end:1:0x10:55 "),
+        *("1:mysql-end:1:0x10:" + "55" * 17, "1:mysql-end:0:0x10:55", "1:mysql-end:1::55"),
+        *("1:mysql-end:2147483648:0x10:55", "1:mysql-end:1:0x8000000000000000:55"),
+        *("1::1:0x10:55", "2:mysql-end:1:0x10:55"),
     ],
 }
+CASES = [((), option, value) for option, values in BAD.items() for value in values]
+CASES += [(SERVER, option, v) for option, values in BAD_OF_A_SERVER.items() for v in values]
 
 
-def test_facts_have_limits() -> None:
-    """Facts of every server: the largest allowed number is accepted, one more is not."""
-    device = 0
-    for server in registry.servers().values():
-        if server.of:
-            continue
-        device += 1
-        one = ("--server", f"1:{server.name}:{server.rungs[0]}:{device}:12")
-        for fact, largest in server.facts.items():
-            assert "root part" in _run(*one, "--fact", f"1:{fact}:{largest}").stderr
-            assert f"{largest + 1}'" in _is_refused(*one, "--fact", f"1:{fact}:{largest + 1}")
-
-
-def test_every_rung_of_the_registry_may_be_asked_for_and_no_other() -> None:
-    for server in registry.servers().values():
+def test_facts_have_limits_and_servers_their_rungs() -> None:
+    """Of every server: the largest allowed number is accepted, one more is not."""
+    for device, server in enumerate(registry.servers().values(), 1):
         for rung in registry.RUNGS:
-            option = ("--server", f"1:{server.name}:{rung}:2049:12")
-            if rung in server.rungs and not server.of:
-                assert "root part" in _run(*option, "--energy", "none").stderr
-            else:
+            option = ("--server", f"1:{server.name}:{rung}:{device}:12")
+            if server.of or rung not in server.rungs:
                 assert option[1] in _is_refused(*option)
+                continue
+            assert "root part" in _run(*option, "--energy", "none").stderr
+            for fact, largest in server.facts.items() if rung == server.rungs[0] else ():
+                assert "root part" in _run(*option, "--fact", f"1:{fact}:{largest}").stderr
+                refused = _is_refused(*option, "--fact", f"1:{fact}:{largest + 1}")
+                assert f"{largest + 1}'" in refused
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -138,37 +97,23 @@ def _is_refused(*arguments: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("option", BAD)
-def test_bad_values_are_refused(option: str) -> None:
-    for value in BAD[option]:
-        assert f"bad value '{value}' for {option.removeprefix('--')}" in _is_refused(option, value)
+@pytest.mark.parametrize(("server", "option", "value"), CASES)
+def test_bad_values_are_refused(server: tuple[str, ...], option: str, value: str) -> None:
+    expected = f"bad value '{value}' for {option.removeprefix('--')}"
+    assert (f"'{value}'" if server else expected) in _is_refused(*server, option, value)
 
 
-@pytest.mark.parametrize("option", BAD_OF_A_SERVER)
-def test_bad_values_of_a_server_are_refused(option: str) -> None:
-    for value in BAD_OF_A_SERVER[option]:
-        assert f"'{value}'" in _is_refused(*SERVER, option, value)
-
-
-@pytest.mark.parametrize(
-    "option", [*BAD, "--energy", "--cpu-topology", "--host-root", "--curve", "--curve-label"]
-)
+@pytest.mark.parametrize("option", [*BAD, *FREE])
 def test_a_missing_value_is_named(option: str) -> None:
     assert _is_refused(option) == f"qjoule-tracer: no value given for '{option}'; see --help\n"
 
 
-def test_what_is_no_option() -> None:
-    assert "'--no-such'" in _is_refused("--no-such")
-    assert "'-z'" in _is_refused("-z")
-    assert "'stray'" in _is_refused("stray")
+def test_what_is_no_option_and_more_than_there_is_room() -> None:
+    for stray in ("--no-such", "-z", "stray"):
+        assert f"'{stray}'" in _is_refused(stray)
     _is_refused("--only-running=yes")
-
-
-def test_more_of_them_than_there_is_room() -> None:
-    running = ("--running", "1:1") * 33
-    assert "running" in _is_refused(*SERVER, *running)
-    probes = ("--probe", "1:mysql-end:1:0x10:55") * 1000
-    assert "probe" in _is_refused(*SERVER, *probes)
+    assert "running" in _is_refused(*SERVER, *("--running", "1:1") * 33)
+    assert "probe" in _is_refused(*SERVER, *("--probe", "1:mysql-end:1:0x10:55") * 1000)
 
 
 def test_help_names_every_option() -> None:
@@ -178,33 +123,26 @@ def test_help_names_every_option() -> None:
     assert all(option in done.stdout for option in (*BAD, *FREE, "--verbose"))
 
 
-def test_a_terminal_gets_no_binary() -> None:
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        *(("nonsense", "unknown energy source"), ("none:x", "write none")),
+        *(("host", "write host:ROOT"), ("host:/nonexistent", "/nonexistent")),
+        *(("replay:/nonexistent", "/nonexistent"), ("powercap:/nonexistent", "/nonexistent")),
+        ("estimated:1,2,3", "W0,W10,W50,W100"),
+    ],
+)
+def test_an_energy_source_that_cannot_be_had(spec: str, reason: str) -> None:
+    done = _run("--energy", spec)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert reason in done.stderr
+
+
+def test_without_a_root_part_or_with_a_terminal_it_says_so() -> None:
+    done = _run("--energy", "none")
+    assert done.returncode == 1
+    assert done.stderr == "qjoule-tracer: no root part to ask: run it through `qjoule`\n"
     command = ["script", "-qec", f"{shlex.quote(str(TRACER))} --energy none", "/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "the stream is binary" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("spec", "says"),
-    [
-        ("nonsense", "unknown energy source"),
-        ("none:x", "write none"),
-        ("host", "write host:ROOT"),
-        ("host:/nonexistent", "/nonexistent"),
-        ("replay:/nonexistent", "/nonexistent"),
-        ("estimated:1,2,3", "W0,W10,W50,W100"),
-        ("powercap:/nonexistent", "/nonexistent"),
-    ],
-)
-def test_an_energy_source_that_cannot_be_had(spec: str, says: str) -> None:
-    done = _run("--energy", spec)
-    assert done.returncode == 1
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_without_a_root_part_it_says_so() -> None:
-    done = _run("--energy", "none")
-    assert done.returncode == 1
-    assert done.stderr == "qjoule-tracer: no root part to ask: run it through `qjoule`\n"

@@ -1,14 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of what the BPF programs compute in the kernel: scaled counters, busy clocks."""
+"""What programs and tracer compute: scaled counters, busy clocks, and topology from sysfs."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qjoule.contract import WHOLE
-from tracer_parts.parts import busy_at, busy_between, busy_set, counted, scaled
+from tracer_parts.parts import (
+    MAX_CPUS,
+    busy_at,
+    busy_between,
+    busy_set,
+    counted,
+    firsts,
+    rings,
+    scaled,
+    topology,
+    write_topology,
+)
 
 HOUR_NS = 3600 * 10**9
 SHORT_NS = 1 << 32  #: slices below this are computed without rounding times
@@ -24,19 +37,19 @@ def _compiled() -> None:
     scaled(1, 1, 1)
 
 
-def _least_ns(enabled: int) -> int:
+def least_ns(enabled: int) -> int:
     """Time of a slice that must be counted, written independently of the programs."""
     one_per_cent = -(-enabled * (WHOLE // 100) // WHOLE)
     return max(one_per_cent, min(LEAST_NS, -(-enabled // 2)))
 
 
-def _after(start: Reading, count: int, enabled: int, running: int) -> tuple[int, int, int]:
+def after(start: Reading, count: int, enabled: int, running: int) -> Reading:
     return start[0] + count, start[1] + enabled, start[2] + running
 
 
 @given(starts, st.integers(0, 1 << 50), times)
 def test_an_event_that_ran_all_the_time_is_exact(start: Reading, count: int, enabled: int) -> None:
-    now = _after(start, count, enabled, enabled)
+    now = after(start, count, enabled, enabled)
     assert counted(start, now) == (WHOLE, count)
 
 
@@ -45,8 +58,8 @@ def test_an_event_that_ran_all_the_time_is_exact(start: Reading, count: int, ena
 def test_an_event_that_ran_for_a_part_is_scaled(
     start: Reading, count: int, enabled: int, data: st.DataObject | None
 ) -> None:
-    running = data.draw(st.integers(_least_ns(enabled), enabled - 1)) if data else enabled - 1
-    share, increment = counted(start, _after(start, count, enabled, running))
+    running = data.draw(st.integers(least_ns(enabled), enabled - 1)) if data else enabled - 1
+    share, increment = counted(start, after(start, count, enabled, running))
     assert share == running * WHOLE // enabled
     assert share < WHOLE
     assert increment == count * enabled // running
@@ -57,22 +70,17 @@ def test_an_event_that_ran_for_a_part_is_scaled(
 def test_an_event_that_ran_for_a_sliver_did_not_count(
     start: Reading, count: int, enabled: int, data: st.DataObject | None
 ) -> None:
-    most = _least_ns(enabled) - 1
+    most = least_ns(enabled) - 1
     running = data.draw(st.integers(0, most)) if data else enabled * 12 // 10_000
-    assert counted(start, _after(start, count, enabled, running)) == (0, 0)
+    assert counted(start, after(start, count, enabled, running)) == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("enabled", "running", "counts"),
     [
-        (12_000_000, 119_000, False),
-        (12_000_000, 121_000, True),
-        (100_000, 9_999, False),
-        (100_000, 10_000, True),
-        (8_000, 3_999, False),
-        (8_000, 4_000, True),
-        (3, 1, False),
-        (1, 1, True),
+        *((12_000_000, 119_000, False), (12_000_000, 121_000, True), (100_000, 9_999, False)),
+        *((100_000, 10_000, True), (8_000, 3_999, False), (8_000, 4_000, True)),
+        *((3, 1, False), (1, 1, True)),
     ],
 )
 def test_how_much_of_a_stretch_must_be_counted(enabled: int, running: int, counts: bool) -> None:
@@ -118,12 +126,10 @@ def test_a_busy_clock_shows_the_time_it_was_busy(
     clock, now, busy_ns = 0, begin_ns, 0
     for busy, span_ns in spans:
         clock = busy_set(clock, busy, now)
-        half = now + span_ns // 2
-        assert busy_at(clock, half) == busy_ns + (span_ns // 2 if busy else 0)
+        for elapsed_ns in (span_ns // 2, span_ns, span_ns + 5):
+            assert busy_at(clock, now + elapsed_ns) == busy_ns + elapsed_ns * busy
         now += span_ns
-        busy_ns += span_ns if busy else 0
-        assert busy_at(clock, now) == busy_ns
-        assert busy_at(clock, now + 5) == busy_ns + (5 if busy else 0)
+        busy_ns += span_ns * busy
 
 
 @given(st.integers(0, 1 << 60), st.integers(0, 1000))
@@ -131,3 +137,66 @@ def test_a_clock_read_before_it_was_set_is_early_by_as_much(now_ns: int, early_n
     clock = busy_set(0, True, now_ns + early_ns)
     assert busy_between(busy_at(clock, now_ns), busy_at(clock, now_ns + early_ns)) == early_ns
     assert busy_between(0, busy_at(clock, now_ns)) == -early_ns
+
+
+# ---- topology ------------------------------------------------------------------------------------
+
+#: Two packages of two cores with two threads, numbered as Linux does on servers.
+TWO_PACKAGES = [(0, [0, 4]), (0, [1, 5]), (1, [2, 6]), (1, [3, 7])]
+
+
+def test_threads_of_a_core_name_its_lowest_cpu(tmp_path: Path) -> None:
+    cores = [(0, 0, 0), (0, 1, 1), (1, 0, 2), (1, 1, 3)]  # package, core, sibling
+    expected = [(cpu, *cores[cpu % 4]) for cpu in range(8)]
+    assert topology(write_topology(tmp_path, TWO_PACKAGES)) == expected
+
+
+def test_cores_are_told_apart_where_the_kernel_numbers_them_alike(tmp_path: Path) -> None:
+    """core_id repeats across the dies of a package, and is 0 everywhere in some machines."""
+    tree = write_topology(tmp_path, [(0, [cpu]) for cpu in range(4)])
+    for cpu in range(4):
+        (tree / f"cpu{cpu}/topology/core_id").write_text("0\n")
+    assert topology(tree) == [(cpu, 0, cpu, cpu) for cpu in range(4)]
+
+
+def test_offline_cpus_are_left_out_and_unknown_ones_are_their_own_core(tmp_path: Path) -> None:
+    tree = write_topology(tmp_path, [(0, [0, 2]), (0, [3])])
+    (tree / "online").write_text("0,2-4\n")
+    assert topology(tree) == [(0, 0, 0, 0), (2, 0, 0, 0), (3, 0, 1, 3), (4, 0, 2, 4)]
+    with pytest.raises(FileNotFoundError):
+        topology(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        *(("physical_package_id", text, (1, 0, 1, 1)) for text in ("-1", "", "x", "65536")),
+        *(("thread_siblings_list", text, (1, 3, 0, 1)) for text in ("5", "4000000000", "-1", "x")),
+    ],
+)
+def test_a_nonsense_package_is_0_and_siblings_without_the_cpu_are_not_believed(
+    tmp_path: Path, file: str, text: str, expected: tuple[int, ...]
+) -> None:
+    """If the firmware gives no package, the kernel shows -1."""
+    tree = write_topology(tmp_path, [(0, [0]), (3, [1])])
+    (tree / "cpu1/topology" / file).write_text(f"{text}\n")
+    assert topology(tree)[1] == expected
+
+
+def test_rings_go_round_the_cpus_of_a_core(tmp_path: Path) -> None:
+    cores = [*TWO_PACKAGES, (1, [8, 9, 10]), (1, [11])]
+    most, following = rings(topology(write_topology(tmp_path, cores)))
+    assert most == 3
+    for _, cpus in cores:
+        walked = [cpus[0]]
+        while following[walked[-1]] != cpus[0]:
+            walked.append(following[walked[-1]])
+        assert walked == cpus
+    assert following[12:] == list(range(12, MAX_CPUS))
+
+
+def test_cores_and_packages_have_the_entry_of_their_lowest_cpu(tmp_path: Path) -> None:
+    of_core, of_package = firsts(topology(write_topology(tmp_path, TWO_PACKAGES)))
+    alone = list(range(8, MAX_CPUS))  # what comes online later
+    assert of_core == [0, 1, 2, 3, 0, 1, 2, 3, *alone]
+    assert of_package == [0, 0, 2, 2, 0, 0, 2, 2, *alone]

@@ -24,7 +24,7 @@ from nightly.vm.support.mariadb import (
     statements_text,
 )
 from nightly.vm.support.plans import AGENT, agent_arguments, plans
-from nightly.vm.support.replayed import COMPETITORS, replay_text
+from nightly.vm.support.streams import COMPETITORS, replay_text
 from qjoule.contract import MORE_COUNTERS, Rung
 
 HERE = Path(__file__).parent

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other kernels than this machine's: those of Debian's supported releases and its newest.
 
-Everything loads and attaches, and counts are exact, on every rung that the kernel has.
+Every program of every server loads and attaches, and counts are exact, on every rung that the
+kernel has.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from nightly.vm.conftest import AGENT_TIMES
 from nightly.vm.support.machine import Run
 from nightly.vm.support.mariadb import GETS, OVER_TCP, STATEMENTS
+from nightly.vm.support.plans import Plan, plans
 from nightly.vm.support.streams import recorded
 from qjoule.contract import Block, Loss
 from qjoule.live.source import StreamSource
+from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.model.result import Attribution
 from qjoule.servers.shapes import fingerprint
 from qjoule.snapshots import Controls, Snapshot
@@ -101,3 +105,27 @@ def test_time_is_conserved_in_the_live_view(kernel_vm: Run) -> None:
     whole_ns = len(live.records(Block.CPU)) * int(end["t_ns"] - hello["t_ns"])
     busy_ns = int(sums["cpu_ns"].sum())
     assert whole_ns / 100 < busy_ns <= whole_ns + len(live.records(Block.CPU)) * TICKS_NS
+
+
+@pytest.mark.parametrize("plan", plans(reads=True), ids=lambda plan: plan.name)
+def test_it_loads_and_attaches(loads_vm: Run, plan: Plan) -> None:
+    release = loads_vm.text("release")
+    early = release.startswith("5.10.")
+    if plan not in plans(reads=not early, early=early):
+        pytest.skip("this kernel is without this rung")
+    assert (loads_vm.out / f"{plan.name}.end").exists(), loads_vm.text(f"{plan.name}.err")[-4000:]
+
+
+def test_what_the_kernel_shows_is_known_beforehand(loads_vm: Run) -> None:
+    early = loads_vm.text("release").startswith("5.10.")
+    facts = read_kernel_facts(loads_vm.out / "facts")
+    assert (facts.reads, facts.sends, facts.early) == (not early, not early, early)
+
+
+def test_requests_by_markers_are_counted(loads_vm: Run, tmp_path: Path) -> None:
+    recorded(loads_vm, "agent").trace(tmp_path / "trace")
+    queries = Queries(tmp_path / "trace")
+    assert not queries.loss
+    assert set(queries.queries["rung"]) == {"agent"}
+    for marker, times in zip(("m_light", "m_heavy"), AGENT_TIMES, strict=True):
+        assert int(queries.having(marker)["executions"].sum()) == times

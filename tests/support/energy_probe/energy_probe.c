@@ -11,6 +11,7 @@
  *   read       one reading of every domain
  *   busy NS    what the clock of busy time says from now on
  *   busy -     ... that it cannot tell
+ *   wait NS    puts the clock forward
  *   drop       becomes nobody
  *   confine    from now on only the system calls that energy.h allows, and write
  * Standard output: tab-separated lines, each answer closed by a line "end".
@@ -25,6 +26,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "energy/energy.h"
@@ -32,8 +34,24 @@
 #define NOBODY	 65534
 #define MAX_CPUS 64
 
-static uint64_t busy_now_ns;
+#define SECOND_NS 1000000000ull
+
+static uint64_t busy_now_ns, waited_ns;
 static int confined;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+/* The linker puts it in place of the sources' clock_gettime(). */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int error = __real_clock_gettime(clock, now);
+	uint64_t ns = (uint64_t)now->tv_nsec + waited_ns;
+
+	now->tv_sec += (time_t)(ns / SECOND_NS);
+	now->tv_nsec = (long)(ns % SECOND_NS);
+	return error;
+}
 
 static uint64_t busy_ns(void *ctx, unsigned package)
 {
@@ -136,6 +154,8 @@ static void obey(struct energy_source *source, const char *command)
 		busy_now_ns = ENERGY_BUSY_FAILED;
 	else if (!strncmp(command, "busy ", 5))
 		busy_now_ns = strtoull(command + 5, NULL, 10);
+	else if (!strncmp(command, "wait ", 5))
+		waited_ns += strtoull(command + 5, NULL, 10);
 	else if (!strcmp(command, "drop"))
 		become_nobody();
 	else if (!strcmp(command, "confine"))

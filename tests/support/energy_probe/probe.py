@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any, NamedTuple
 
 from qjoule.contract import DomainKind
 from registry_library import registry_include
@@ -38,29 +38,15 @@ def build(*, sanitized: bool = True) -> Path:
     program = folder / "energy_probe"
     tracer = TREE / "tracer"
     sources = [HERE / "energy_probe.c", *sorted(tracer.glob("energy/*.c")), tracer / "root_part.c"]
-    subprocess.run(
-        [
-            *("gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"),
-            *(SANITIZE if sanitized else ("-O2",)),
-            *(
-                f"-I{TREE / 'bpf'}",
-                registry_include(folder),
-                f"-I{tracer}",
-                "-o",
-                str(program),
-                *map(str, sources),
-                "-lm",
-            ),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    warnings = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
+    flags = SANITIZE if sanitized else ("-O2",)
+    include = (f"-I{TREE / 'bpf'}", registry_include(folder), f"-I{tracer}")
+    link = ("-o", program, *sources, "-lm", "-Wl,--wrap=clock_gettime")
+    subprocess.run(["gcc", *warnings, *flags, *include, *link], check=True)
     return program
 
 
-@dataclass(frozen=True)
-class Domain:
+class Domain(NamedTuple):
     index: int
     package: int
     name: str
@@ -72,8 +58,7 @@ class Domain:
     idle_w: float
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     t_ns: int
     half_width_ns: int
     raw: int
@@ -141,6 +126,10 @@ class Probe:
         assert [r.package for r in out] == [d.package for d in self.domains]
         return out
 
+    def wait(self, seconds: float) -> None:
+        """Puts the source's clock forward."""
+        self.tell(f"wait {round(seconds * 1e9)}")
+
     def raws(self) -> list[int]:
         readings = self.read()
         assert all(r.status == 0 for r in readings), readings
@@ -177,6 +166,25 @@ def open_folder() -> Iterator[Path]:
         os.umask(before)
 
 
+def refusal(spec: str, cpus: str = ONE_PACKAGE, **options: Any) -> tuple[int, str]:
+    """The error (errno) and the reason of a source that cannot be opened."""
+    with Probe(spec, cpus, why_bytes=4096, **options) as probe:
+        assert probe.error < 0, "it was opened"
+        return -probe.error, probe.why
+
+
+def auto(folder: Path, **options: Any) -> Probe:
+    """What `auto` opens where the trees of all sources are in `folder`."""
+    return Probe(
+        "auto",
+        powercap_root=folder / "powercap",
+        perf_sysfs=folder / "power",
+        hwmon_root=folder / "hwmon",
+        why_bytes=4096,
+        **options,
+    )
+
+
 def write(path: Path, text: str) -> Path:
     """Writes in place, as sysfs does: a file that is already open sees the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,9 +214,7 @@ def chip(root: Path, number: int, name: str, **files: int | str) -> Path:
 
 
 def pmu(root: Path, cpumask: str, events: dict[str, str], pmu_type: int | str = 1) -> Path:
-    """Adds a PMU to sysfs. Type 1 is the kernel's software PMU, so the events can really
-    be opened.
-    """
+    """Adds a PMU to sysfs. Type 1 is the kernel's software PMU: its events can be opened."""
     write(root / "type", f"{pmu_type}\n")
     write(root / "cpumask", f"{cpumask}\n")
     for event, config in events.items():

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`estimated` integrates a power curve over the readings' times; `replay` plays a text file."""
+
+from __future__ import annotations
+
+import errno
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from energy_probe.probe import TWO_PACKAGES, Probe, Reading, auto, refusal, write
+from qjoule.contract import DomainKind, Grade
+
+CURVE = (10.0, 30.5, 60.0, 80.25)
+DRAM = (1.0, 2.0, 3.0, 3.5)
+REST = (4.0, 5.0, 5.0, 6.0)
+SPEC = "estimated:" + ",".join(map(str, CURVE))
+THREE = ",".join(map(str, (*CURVE, *DRAM, *REST)))
+CPUS = 2
+FORM = "is not W0,W10,W50,W100[,DRAM]"
+
+
+def power_w(load: float) -> float:
+    points = list(zip((0.0, 0.1, 0.5, 1.0), CURVE, strict=True))
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if load <= x1:
+            return y0 + (y1 - y0) * (load - x0) / (x1 - x0)
+    return CURVE[-1]
+
+
+def drawn_nj(before: Reading, after: Reading, busy_ns: int) -> float:
+    elapsed_ns = after.t_ns - before.t_ns
+    return power_w(busy_ns / (elapsed_ns * CPUS)) * elapsed_ns
+
+
+def test_counter_is_in_nanojoules_and_starts_at_zero() -> None:
+    with Probe(SPEC) as probe:
+        assert (probe.error, probe.name, probe.grade) == (0, "estimated", Grade.ESTIMATED)
+        (domain,) = probe.domains
+        assert (domain.name, domain.unit_j, domain.range) == ("package", 1e-9, 0)
+        assert (domain.period_ns, domain.kind) == (0, DomainKind.COMPUTED)
+        assert "not measured" in probe.why
+        probe.tell("busy 123456789")
+        assert probe.raws() == [0]
+
+
+@pytest.mark.parametrize("curve", [CURVE, (0.0001, 1, 1, 1)])
+def test_idle_draws_idle_power_and_carries_fractions_of_a_nanojoule(
+    curve: tuple[float, ...],
+) -> None:
+    with Probe("estimated:" + ",".join(map(str, curve))) as probe:
+        readings = [probe.read()[0] for _ in range(300)]
+    elapsed_ns = readings[-1].t_ns - readings[0].t_ns
+    assert readings[-1].raw == pytest.approx(curve[0] * elapsed_ns, abs=1.01)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5, 0.7, 0.95, 1.5])
+def test_load_follows_the_curve(share: float) -> None:
+    with Probe(SPEC) as probe:
+        first = probe.read()[0]
+        busy_ns = round(share * CPUS * 1e9)
+        probe.tell(f"busy {busy_ns}")
+        probe.wait(1.0)
+        second = probe.read()[0]
+    assert second.raw - first.raw == pytest.approx(drawn_nj(first, second, busy_ns), abs=2)
+
+
+def test_unknown_busy_time_fails_and_is_made_up_for() -> None:
+    with Probe(SPEC) as probe:
+        before = probe.read()[0]
+        probe.tell("busy -")
+        assert probe.read()[0].status == errno.EIO
+        probe.tell("busy 1000")
+        after = probe.read()[0]
+    assert after.status == 0
+    assert after.raw == pytest.approx(drawn_nj(before, after, 1000), abs=1)
+
+
+def test_busy_time_that_runs_backwards_is_a_reset() -> None:
+    with Probe(SPEC, sanitized=False) as probe:
+        probe.tell("confine")
+        probe.tell("busy 5000000")
+        probe.read()
+        assert probe.raws()[0] > 0
+        probe.tell("busy 10")
+        reset = probe.read()[0]
+        after = probe.read()[0]
+    assert (reset.status, after.status) == (errno.ERANGE, 0)
+    assert after.raw == pytest.approx(drawn_nj(reset, after, 0), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason"),
+    [
+        *((curve, FORM) for curve in ("1,2,3", "1,2,3,4,5,6", "1,2,3,", "1,2,3,x", "1 2 3 4")),
+        *((curve, FORM) for curve in ("-1,2,3,4", "nan,2,3,4", "1,2,3,inf", "1,2,3,1e300")),
+        ("1,2,3,4,1,2,3,4,1,2,3,4,5", FORM),
+        ("", "write estimated:W0,W10,W50,W100[,DRAM]"),
+        ("4,3,2,1", "falls with load"),
+        ("1,2,3,4,1,2,3,4,4,3,2,1", "falls with load"),
+        ("0,0,0,0", "draws no power at full load"),
+    ],
+)
+def test_a_curve_that_makes_no_sense_is_refused(curve: str, reason: str) -> None:
+    error, why = refusal(f"estimated:{curve}")
+    assert error == errno.EINVAL
+    assert reason in why
+
+
+def test_more_packages_than_room_no_curve_and_no_clock_are_refused() -> None:
+    cpus = ",".join(f"{n}:{n}" for n in range(64))
+    with Probe(SPEC, cpus) as probe:
+        assert len(probe.domains) == 64
+    assert refusal(SPEC + ",1", cpus)[0] == errno.E2BIG
+    assert refusal("estimated")[0] == errno.EINVAL
+    assert refusal(SPEC, busy="no")[0] == errno.ENOTSUP
+
+
+@pytest.mark.parametrize(
+    ("numbers", "curves"),
+    [
+        (THREE, {"package": CURVE, "dram": DRAM, "rest": REST}),
+        (",".join(map(str, (*CURVE, 4.5))), {"package": CURVE, "dram": (4.5,) * 4}),
+        (",".join(map(str, (*CURVE, *(0,) * 4, *REST))), {"package": CURVE, "rest": REST}),
+    ],
+)
+def test_dram_and_the_rest_follow_the_same_load(
+    numbers: str, curves: dict[str, tuple[float, ...]]
+) -> None:
+    """One number of DRAM is its power at any load; a curve of zeros is no domain."""
+    with Probe(f"estimated:{numbers}", TWO_PACKAGES) as probe:
+        expected = [(package, name) for package in (0, 1) for name in curves]
+        assert [(d.package, d.name) for d in probe.domains] == expected
+        assert [d.idle_w for d in probe.domains] == [curve[0] for curve in curves.values()] * 2
+        idle = [probe.read(), probe.read()]
+        probe.tell(f"busy {10**15}")
+        full = probe.read()
+    for index, curve in enumerate([*curves.values()] * 2):
+        for watts, before, after in ((curve[0], *idle), (curve[-1], idle[1], full)):
+            elapsed_ns = after[index].t_ns - before[index].t_ns
+            drawn = after[index].raw - before[index].raw
+            assert drawn == pytest.approx(watts * elapsed_ns, abs=1)
+
+
+def test_errors_belong_to_the_curve_of_auto(tmp_path: Path) -> None:
+    with auto(tmp_path, curve=THREE, curve_errors="0.5977,1.9,9.207") as probe:
+        assert [d.error for d in probe.domains] == [598, 1900, 9207]
+    with Probe(SPEC, curve=THREE, curve_errors="0.5977") as probe:
+        assert [d.error for d in probe.domains] == [0]
+    for errors in ("", "x", "-1", "nan", "1e9", "1,2,3,4", "1,", "1 2"):
+        with auto(tmp_path, curve=THREE, curve_errors=errors) as probe:
+            assert f"'{errors}' is not E[,DRAM[,REST]]" in probe.why
+            assert probe.name == "none"
+
+
+DOMAINS = "domain 0 package 6.1035e-05 4294967296\ndomain 0 dram 1.53e-05 0\n"
+
+
+def test_reads_the_last_value_so_far(tmp_path: Path) -> None:
+    early = write(tmp_path / "early", f"{DOMAINS}90000 0 package 7\n0 0 dram 1\n")
+    with Probe(f"replay:{early}") as probe:
+        assert [r.status for r in probe.read()] == [errno.ENODATA, 0]
+    lines = f"# demo\n\n{DOMAINS}0 0 package 7\n  0 0 dram 9\n90000 0 package 8\n90000 0 dram -\n"
+    with Probe(f"replay:{write(tmp_path / 'trace', lines)}") as probe:
+        assert (probe.error, probe.name, probe.grade) == (0, "replay", Grade.SIMULATED)
+        assert [(d.name, d.unit_j, d.range) for d in probe.domains] == [
+            ("package", 6.1035e-05, 4294967296),
+            ("dram", 1.53e-05, 0),
+        ]
+        assert probe.raws() == [7, 9]
+        probe.wait(90)
+        package, dram = probe.read()
+        assert (package.raw, package.status, dram.status) == (8, 0, errno.EIO)
+
+
+def test_follows_the_clock_to_the_millisecond(tmp_path: Path) -> None:
+    lines = "".join(f"{ms} 0 package {ms * 100}\n" for ms in range(100_000))
+    file = write(tmp_path / "trace", "domain 0 package 1e-6 0\n" + lines)
+    before_ns = time.monotonic_ns()
+    with Probe(f"replay:{file}", sanitized=False) as probe:
+        after_ns = time.monotonic_ns()
+        probe.tell("confine")
+        readings = []
+        for _ in range(200):
+            readings.append(probe.read()[0])
+            probe.wait(0.0103)
+        probe.wait(100)
+        assert probe.raws() == [9_999_900]
+    # A value is that of the last whole millisecond, so each reading reveals when the file was
+    # opened.
+    start_ns = [r.t_ns - r.raw // 100 * 1_000_000 for r in readings]
+    assert max(start_ns) - min(start_ns) < 1_000_000
+    assert all(before_ns <= ns < after_ns + 1_000_000 for ns in start_ns)
+
+
+def test_wraps_and_resets_are_played_as_they_are(tmp_path: Path) -> None:
+    values = [4294967290, 4, 0, 0, 4294967295]
+    lines = "".join(f"{60_000 * i} 0 package {value}\n" for i, value in enumerate(values))
+    file = write(tmp_path / "trace", f"domain 0 package 1e-6 4294967296\n{lines}")
+    with Probe(f"replay:{file}") as probe:
+        for value in values:
+            assert probe.raws() == [value]
+            probe.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("# nothing\n", "declares no domain"),
+        (DOMAINS, "has no readings of package"),
+        ("domain 0 package\n", "line 1 is not: domain PACKAGE NAME UNIT_J RANGE"),
+        ("domain 0 package 1e-6 0 5 0\n", "line 1 is not: domain"),
+        ("domain 0 package zero 0\n", "line 1 has a unit"),
+        ("domain 0 package -1 0\n", "line 1 has a unit"),
+        ("domain 0 package 1 -1\n", "line 1 has a range"),
+        ("domain 9 package 1 0\n", "line 1 names a package that this machine does not have"),
+        (DOMAINS + DOMAINS, "line 3 declares a domain twice"),
+        ("".join(f"domain 0 d{n} 1 0\n" for n in range(65)), "line 65 is one domain too many"),
+        (DOMAINS + "0 0 psys 1\n", "line 3 is about a domain that no line before declares"),
+        (DOMAINS + "0 0 package\n", "line 3 is not: T_MS PACKAGE NAME RAW"),
+        (DOMAINS + "-1 0 package 1\n", "line 3 has a time"),
+        (DOMAINS + "nan 0 package 1\n", "line 3 has a time"),
+        (DOMAINS + "0 0 package 1.5\n", "line 3 has a reading that is not a whole number"),
+        (DOMAINS + "0 0 package 4294967296\n", "line 3 has a reading outside"),
+        (DOMAINS + "5 0 package 1\n4 0 package 2\n", "line 4 goes back in time"),
+        (DOMAINS + "0" * 300 + " 0 package 1\n", "line 3 is too long"),
+        (DOMAINS + "\x00\x01\x02\n", "has no readings of package"),
+    ],
+)
+def test_a_malformed_file_is_refused_by_line(tmp_path: Path, text: str, reason: str) -> None:
+    error, why = refusal(f"replay:{write(tmp_path / 'trace', text)}")
+    assert error == errno.EINVAL
+    assert reason in why
+
+
+def test_a_file_must_be_given_and_be_there(tmp_path: Path) -> None:
+    assert refusal(f"replay:{tmp_path / 'nothing'}")[0] == errno.ENOENT
+    assert refusal(f"replay:{tmp_path}")[0] == errno.EIO
+    assert refusal("replay")[1] == "energy source 'replay': write replay:FILE"
