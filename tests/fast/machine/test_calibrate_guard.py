@@ -106,8 +106,9 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
     ],
 )
 def test_busy_seconds_and_runnable_threads_of_the_kernel(damaged: str) -> None:
-    busy_s = {cpu: pytest.approx(20 * TICK_S) for cpu in (0, 1)}
-    assert read_stat(STAT) == (busy_s, 3)
+    busy_s, runnable = read_stat(STAT)
+    assert busy_s == pytest.approx({0: 20 * TICK_S, 1: 20 * TICK_S})
+    assert runnable == 3
     with pytest.raises(QjouleError, match="/proc/stat"):
         read_stat(damaged)
 

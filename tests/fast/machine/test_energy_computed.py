@@ -138,7 +138,7 @@ def test_dram_and_the_rest_follow_the_same_load(
         probe.tell(f"busy {10**15}")
         full = probe.read()
     for index, curve in enumerate([*curves.values()] * 2):
-        for watts, before, after in ((curve[0], *idle), (curve[-1], idle[1], full)):
+        for watts, before, after in ((curve[0], idle[0], idle[1]), (curve[-1], idle[1], full)):
             elapsed_ns = after[index].t_ns - before[index].t_ns
             drawn = after[index].raw - before[index].raw
             assert drawn == pytest.approx(watts * elapsed_ns, abs=1)

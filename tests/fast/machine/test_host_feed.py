@@ -162,7 +162,16 @@ def test_the_counter_follows_the_feed_and_is_empty_without_it(tmp_path: Path) ->
         port = probe.getsockname()[1]
     command = [
         *(sys.executable, str(HERE / "receive.py"), "--listen", f"127.0.0.1:{port}"),
-        *("--from", "127.0.0.1", "--most-w", "100", "--key", str(key), "--root", tmp_path / "tree"),
+        *(
+            "--from",
+            "127.0.0.1",
+            "--most-w",
+            "100",
+            "--key",
+            str(key),
+            "--root",
+            str(tmp_path / "tree"),
+        ),
     ]
     with (
         subprocess.Popen(command, stderr=subprocess.PIPE) as process,

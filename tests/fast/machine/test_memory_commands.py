@@ -58,7 +58,8 @@ def trace(
     0.7 for the statements. A server's thread and another process run beside them.
     """
     random = np.random.default_rng(seed)
-    raw, queries, segments, readings = 0.0, [], [], [energy(0, 0)]
+    raw, readings = 0.0, [energy(0, 0)]
+    queries, segments = list[dict[str, Any]](), list[dict[str, Any]]()
     for window in range(WINDOWS):
         begin = 20.0 * window
         busy = random.uniform(2.0, 18.0, 2) * (random.random(2) < 0.7)

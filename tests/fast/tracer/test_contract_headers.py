@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from functools import cache
 from pathlib import Path
 from struct import Struct, calcsize
@@ -33,7 +33,7 @@ STRUCTS: Mapping[str, np.dtype] = {
     if isinstance(dtype, np.dtype)
 }
 #: enum name: (prefix of its constants, the Python enum, constants that are not members)
-ENUMS: Mapping[str, tuple[str, type[IntEnum], tuple[str, ...]]] = {
+ENUMS: Mapping[str, tuple[str, type[IntEnum | IntFlag], tuple[str, ...]]] = {
     "qj_owner_kind": ("QJ_OWNER_", contract.OwnerKind, ()),
     "qj_rung": ("QJ_RUNG_", contract.Rung, ()),
     "qj_command": ("QJ_COMMAND_", contract.Command, ()),
@@ -91,7 +91,7 @@ def compiled(header: Path, expressions: Iterable[str]) -> list[int]:
             f'#include "{header}"\nint main(void) {{ {prints} return 0; }}\n'
         )
         flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{TREE / 'bpf'}"]
-        command = ["gcc", *flags, registry_include(Path(folder)), "-xc", "-", "-o", program]
+        command = ["gcc", *flags, registry_include(Path(folder)), "-xc", "-", "-o", str(program)]
         subprocess.run(command, input=source, text=True, check=True)
         done = subprocess.run([program], capture_output=True, text=True, check=True)
     return [int(line) for line in done.stdout.split()]

@@ -62,7 +62,9 @@ BAD_OF_A_SERVER = {
         *("1::1:0x10:55", "2:mysql-end:1:0x10:55"),
     ],
 }
-CASES = [((), option, value) for option, values in BAD.items() for value in values]
+CASES: list[tuple[tuple[str, ...], str, str]] = [
+    ((), option, value) for option, values in BAD.items() for value in values
+]
 CASES += [(SERVER, option, v) for option, values in BAD_OF_A_SERVER.items() for v in values]
 
 

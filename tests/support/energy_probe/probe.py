@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -41,12 +42,13 @@ def build(*, sanitized: bool = True) -> Path:
     warnings = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
     flags = SANITIZE if sanitized else ("-O2",)
     include = (f"-I{TREE / 'bpf'}", registry_include(folder), f"-I{tracer}")
-    link = ("-o", program, *sources, "-lm", "-Wl,--wrap=clock_gettime")
+    link = ["-o", str(program), *map(str, sources), "-lm", "-Wl,--wrap=clock_gettime"]
     subprocess.run(["gcc", *warnings, *flags, *include, *link], check=True)
     return program
 
 
-class Domain(NamedTuple):
+@dataclass(frozen=True)
+class Domain:
     index: int
     package: int
     name: str
