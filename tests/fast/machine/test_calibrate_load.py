@@ -124,14 +124,12 @@ def test_chase_visits_every_line() -> None:
 
 def test_a_wake_up_is_a_voluntary_switch_and_computes_for_twenty_microseconds() -> None:
     """A thread that is late does not sleep. The work ends by the clock, so less CPU time means that
-    something else had the CPU. Two runs do not wake after equal times.
+    something else had the CPU.
     """
     report = run("wakeups:500", 200, *SANITIZE)
     assert (report["wakeups"], report["rate"]) == (200, 500)
     assert 20 <= report["switches"] <= 201
     assert 5_000 <= report["cpu_ns"] / report["wakeups"] <= 500_000
-    first, second = (run("wakeups:500", 20, *SANITIZE)["result"] for _ in range(2))
-    assert first != second
 
 
 @pytest.mark.parametrize(
