@@ -3,7 +3,7 @@
  * The event contract: what the BPF programs send to the tracer, and the tracer to Python.
  *
  * One side of this seam is C (bpf/, tracer/), the other is attribution/src/qjoule/contract.py.
- * tests/fast/tracer/test_contract*.py compares sizes and offsets from both sides. Rules:
+ * tests/fast/tracer/test_contract_headers.py compares sizes and offsets from both sides. Rules:
  * - little-endian, naturally aligned, sizes a multiple of 8, padding named and zeroed;
  * - enum values are explicit and never renumbered;
  * - any change raises QJ_CONTRACT_VERSION and gets a line in bpf/README.md.
