@@ -16,7 +16,6 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import tomllib
 from dataclasses import dataclass
@@ -58,20 +57,45 @@ def copy_of(tree: Path, tests: Path, place: Path) -> Path:
     )
     shutil.copytree(tree, copy, symlinks=True, ignore=leave_out)
     shutil.copytree(tests / "tests", copy / "tests", symlinks=True)
-    for name in (".venv", "build", ".git"):
+    for name in ("build", ".git"):
         (copy / name).symlink_to(tree / name)
+    copy_environment((tree / ".venv").resolve(), copy)
     return copy
+
+
+def copy_environment(of_tree: Path, copy: Path) -> None:
+    """Makes a .venv whose commands run the copy's code.
+
+    PYTHONPATH is not enough: what the root part starts ignores it (python -I).
+    """
+    venv = copy / ".venv"
+    shutil.copytree(of_tree / "bin", venv / "bin", symlinks=True)
+    shutil.copy(of_tree / "pyvenv.cfg", venv)
+    packages = next(of_tree.glob("lib/python*/site-packages"))
+    place = venv / packages.relative_to(of_tree)
+    place.mkdir(parents=True)
+    for package in packages.iterdir():
+        if not package.name.startswith("__editable__"):
+            (place / package.name).symlink_to(package)
+    (place / "tree.pth").write_text("".join(f"{source}\n" for source in sources_of(copy)))
+    (venv / "lib" / "qjoule").symlink_to(of_tree / "lib" / "qjoule")
+    command = venv / "bin" / "qjoule"
+    command.write_text(command.read_text("utf-8").replace(f"{of_tree}/", f"{venv}/"), "utf-8")
+
+
+def sources_of(copy: Path) -> list[str]:
+    return [str(copy / room / "src") for room in ("attribution", "drivers")]
 
 
 def tested(copy: Path, tests: tuple[str, ...]) -> int | None:
     """pytest's exit code, at the first failure; None: they never end."""
-    sources = os.pathsep.join(str(copy / room / "src") for room in ("attribution", "drivers"))
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    python = str(copy / ".venv" / "bin" / "python")
+    command = [python, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         return subprocess.run(
             command,
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": sources},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sources_of(copy))},
             capture_output=True,
             check=False,
             timeout=TIMEOUT_S,
