@@ -4,116 +4,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qjoule_drivers import tag
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import instrument, tag, uninstrument
+from qjoule_drivers.comments import put_in_statements
+from qjoule_drivers.connections import put_in_connections
 from servers.process import DatabaseServer
 from tracing import long_runs
-from tracing import mysql_client as wire
 from tracing.at_once import at_once
 from tracing.mysql_client import mysql_client
-from tracing.mysql_values import parameters, string
 from tracing.recording import Run, attribute, both_rungs, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 #: As many as CI has time for; in the long runs, as many per server as requested, from 64 clients.
 CLIENTS = 64 if long_runs.ASKED else 4
-CALLS = long_runs.statements(800) // CLIENTS  #: for each client
+CALLS = long_runs.statements(400) // CLIENTS  #: for each client
 ENDPOINTS = 5
 RUNGS = ("socket", "symbol")
-
-
-def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
-    """(endpoint, release) and how many executions have them, for queries with this mark."""
-    counts: Counter[tuple[str, str | None]] = Counter()
-    queries = run.having(mark)
-    for tags, n in zip(queries["tags"], queries["executions"], strict=True):
-        of = dict(tags) if isinstance(tags, list) else {}
-        counts[of.get("endpoint", "?"), of.get("release")] += int(n)
-    return counts
-
-
-def _clients(connect: Callable[[], Any], mark: str) -> None:
-    """CLIENTS threads, each of which calls all endpoints in turn."""
-
-    def client(number: int) -> None:
-        with tag(release=f"1.{number}"), closing(connect()) as connection:
-            for turn in range(CALLS):
-                with (
-                    tag(endpoint=f"/shop it's {(number + turn) % ENDPOINTS}"),
-                    connection.cursor() as cursor,
-                ):
-                    cursor.execute(f"select %s + 0 as {mark}", (turn,))
-                    cursor.fetchall()
-
-    at_once(client, range(CLIENTS))
-
-
-def _expected(*, released: bool) -> Counter[tuple[str, str | None]]:
-    return Counter(
-        (f"/shop it's {(number + turn) % ENDPOINTS}", f"1.{number}" if released else None)
-        for number in range(CLIENTS)
-        for turn in range(CALLS)
-    )
-
-
-def _send(servers: dict[str, DatabaseServer], directory: Path) -> None:
-    """Runs clients of one server after another; both rungs must then have all of their tags."""
-    pids = [server.pid for server in servers.values()]
-    with both_rungs(directory, *pids, options=("--client-tags",)):
-        for name, server in servers.items():
-            options = {"ssl_disabled": True} if server.name == "mysql" else {}
-            _clients(partial(server.connect, tcp=True, **options), f"m_said_{name}")
-    for rung in RUNGS:
-        run = Run(directory / rung)
-        assert run.loss == {}
-        for name in servers:
-            # MySQL's connection attributes are in the login, which only the socket rung sees.
-            expected = _expected(released=name == "postgres" or rung == "socket")
-            assert _tagged(run, f"m_said_{name}") == expected, (rung, name)
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_every_query_has_what_its_driver_sends(
-    mariadb: DatabaseServer, mysql80: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
-) -> None:
-    """Comments, also in what psycopg prepares; attributes and names of connections."""
-    _send({"mariadb": mariadb, "mysql80": mysql80, "postgres": postgres}, tmp_path)
-    rows = attribute(tmp_path / "symbol", "--by", "tag:endpoint")["rows"]
-    calls = Counter({row["tag:endpoint"]: row["calls"] for row in rows})
-    for (endpoint, _), count in _expected(released=False).items():
-        assert calls[endpoint] == 3 * count
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_query_attributes(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    _send({"mysql8033": mysql8033}, tmp_path)
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_nothing_is_read_unasked(
-    mariadb: DatabaseServer, postgres: DatabaseServer, redis: DatabaseServer, tmp_path: Path
-) -> None:
-    pids = (f"--pid={server.pid}" for server in (mariadb, postgres, redis))
-    with recording(tmp_path / "t", *pids), tag(endpoint="x", release="1"):
-        for server in (mariadb, postgres):
-            with closing(server.connect()) as connection, connection.cursor() as cursor:
-                cursor.execute("select 1 as m_said")
-        with redis.connect() as client:
-            assert client.client_getname() == "release=1"
-            client.get("m_said:1")
-    run = Run(tmp_path / "t")
-    assert len(run.having("m_said")) == 3
-    assert run.queries["tags"].isna().all()
-    assert run.having("GET m_said")["application"].isna().all()
-
+SERVERS = ("mariadb", "mysql80", "postgres")
 
 #: A statement's text and its tags.
 STATEMENTS = {
@@ -139,55 +55,154 @@ STATEMENTS = {
         "trace": "0af7651916cd43dd8448eb211c80319c",
         "span": "b7ad6b7169203331",
     },
+    # Of several statements none has another's comment.
+    "select 1 as m_n /*a='1'*/; select 2 /*a='2'*/": {},
+    "/*a='1'*/ select 1 as m_o; /*a='2'*/ select 2": {},
+    "select 1 as m_p /*a='1'*/; select 2": {},
+    "select 1 as m_q; select 2 /*a='2'*/;": {"a": "2"},
+    "/*a='1'*/ select 1 as m_r; select 2;": {"a": "1"},
+    "select ';' as m_s /*a='1'*/": {"a": "1"},
 }
 
 
-def _tags_by_mark(run: Run, server: int) -> dict[str, dict[str, str]]:
-    queries = run.having(" m_")
-    queries = queries[queries["server"] == server]
-    marks = queries["text"].str.extract("(m_[a-z])")[0]
-    tags = [dict(tags) if isinstance(tags, list) else {} for tags in queries["tags"]]
-    return dict(zip(marks, tags, strict=True))
+@pytest.fixture(scope="module")
+def no_recorder_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """This process's shims find no recorder, as on another host, and send their tags to
+    the server.
+    """
+    channel = channel_module.channel
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QJOULE_TAGS_SOCKET", str(tmp_path_factory.mktemp("tags") / "tags.sock"))
+        patch.setattr(channel, "_path", str(tmp_path_factory.mktemp("nobody") / "nobody.sock"))
+        channel.abandon()
+        instrument(in_statements=["endpoint", "tenant"], in_connections=["release"])
+        yield
+        uninstrument()
+        put_in_statements(())
+        put_in_connections(())
+        channel.close()
 
 
-def _mark(text: str) -> str:
-    return text[text.index("m_") :][:3]
+@pytest.fixture(scope="module")
+def directory(
+    no_recorder_here: None,  # noqa: ARG001
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Recorded on each rung with --client-tags, and once without."""
+    directory = tmp_path_factory.mktemp("client-tags")
+    servers = {name: request.getfixturevalue(name) for name in SERVERS}
+    redis: DatabaseServer = request.getfixturevalue("redis")
+    pids = [server.pid for server in servers.values()]
+    with ExitStack() as stack:
+        stack.enter_context(both_rungs(directory, *pids, options=("--client-tags",)))
+        every = (f"--pid={pid}" for pid in (*pids, redis.pid))
+        stack.enter_context(recording(directory / "unasked", *every, "--ring-mb", "64"))
+        of_redis = "--pid", str(redis.pid), "--client-tags"
+        stack.enter_context(recording(directory / "redis", *of_redis))
+        for name, server in servers.items():
+            options = {} if name == "postgres" else {"ssl_disabled": True}
+            connect = partial(server.connect, tcp=True, **options)
+            _clients(connect, f"said_{name}")
+            _statements(server)
+        with tag(release="1"), redis.connect() as client:
+            assert client.client_getname() == "release=1"
+            client.get("said:1")
+    return directory
 
 
-def test_what_is_read_of_a_statement(
-    mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
-) -> None:
-    with both_rungs(tmp_path, mariadb.pid, postgres.pid, options=("--client-tags",)):
-        for server in (mariadb, postgres):
-            with closing(server.connect()) as connection, connection.cursor() as cursor:
-                for text in STATEMENTS:
-                    cursor.execute(text)
+def _clients(connect: Callable[..., Any], mark: str) -> None:
+    """CLIENTS threads, each of which calls all endpoints in turn."""
+
+    def client(number: int) -> None:
+        with tag(release=f"1.{number}"), closing(connect()) as connection:
+            for turn in range(CALLS):
+                with (
+                    tag(endpoint=f"/shop it's {(number + turn) % ENDPOINTS}"),
+                    connection.cursor() as cursor,
+                ):
+                    cursor.execute(f"select %s + 0 as {mark}", (turn,))
                     cursor.fetchall()
-        with postgres.connect() as connection:
-            for endpoints in ("ab", "cc"):
-                with connection.pipeline():
-                    for endpoint in endpoints:
-                        connection.execute(f"select 1 as piped /*endpoint='{endpoint}'*/")
-    expected = {_mark(text): tags for text, tags in STATEMENTS.items()}
-    for rung in RUNGS:
-        run = Run(tmp_path / rung)
-        for server_id in (1, 2):
-            assert _tags_by_mark(run, server_id) == expected, (rung, server_id)
-        # The symbol rung separates the statements of a pipeline; the socket rung does not.
-        every = {dict(of).get("endpoint") for of in run.queries["tags"] if isinstance(of, list)}
-        assert every & {"a", "b", "c"} == ({"c"} if rung == "socket" else {"a", "b", "c"})
+
+    at_once(client, range(CLIENTS))
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_attributes_that_are_no_tags(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    """Other attributes stay at the server; a comment after them is read."""
-    names = [b"other", b"qjoule.endpoint"]
-    with (
-        both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)),
-        mysql_client(port=mysql8033.port, flags=wire.QUERY_ATTRIBUTES) as client,
-    ):
-        for name in names:
-            block = b"\1\1" + parameters([string(name, b"x")])
-            client.query(block + b"select 1 as m_said /*endpoint='c'*/")
-    for rung in RUNGS:
-        assert _tagged(Run(tmp_path / rung), "m_said") == {("c", None): 1, ("x", None): 1}, rung
+def _statements(server: DatabaseServer) -> None:
+    if server.name != "postgres":
+        with mysql_client(server.socket) as client:
+            for text in STATEMENTS:
+                client.query(text.encode())
+        return
+    with server.connect() as connection:
+        for text in STATEMENTS:
+            connection.execute(text)
+        for endpoints in ("ab", "cc"):
+            with connection.pipeline():
+                for endpoint in endpoints:
+                    connection.execute(f"select 1 as piped /*endpoint='{endpoint}'*/")
+
+
+def _expected(*, released: bool) -> Counter[tuple[str, str | None]]:
+    return Counter(
+        (f"/shop it's {(number + turn) % ENDPOINTS}", f"1.{number}" if released else None)
+        for number in range(CLIENTS)
+        for turn in range(CALLS)
+    )
+
+
+def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
+    """(endpoint, release) and how many executions have them, for queries with this mark."""
+    counts: Counter[tuple[str, str | None]] = Counter()
+    queries = run.having(mark)
+    for tags, n in zip(queries["tags"], queries["executions"], strict=True):
+        of = dict(tags) if isinstance(tags, list) else {}
+        counts[of.get("endpoint", "?"), of.get("release")] += int(n)
+    return counts
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_query_has_what_its_driver_sends(directory: Path, rung: str) -> None:
+    """Comments, also in what psycopg prepares; attributes and names of connections."""
+    run = Run(directory / rung)
+    assert run.loss == {}
+    for name in SERVERS:
+        # MySQL's connection attributes are in the login, which only the socket rung sees.
+        expected = _expected(released=name == "postgres" or rung == "socket")
+        assert _tagged(run, f"said_{name}") == expected, name
+
+
+def test_rows_by_tag_have_the_calls_of_all_servers(directory: Path) -> None:
+    rows = attribute(directory / "symbol", "--by", "tag:endpoint")["rows"]
+    calls = Counter({row["tag:endpoint"]: row["calls"] for row in rows})
+    for (endpoint, _), count in _expected(released=False).items():
+        assert calls[endpoint] == len(SERVERS) * count
+
+
+def test_nothing_is_read_unasked(directory: Path) -> None:
+    run = Run(directory / "unasked")
+    assert run.having("said")["executions"].sum() == len(SERVERS) * CLIENTS * CALLS + 1
+    assert run.queries["tags"].isna().all()
+    assert run.having("GET said")["application"].isna().all()
+
+
+def test_redis_connections_tell_their_tags_by_their_names(directory: Path) -> None:
+    run = Run(directory / "redis")
+    assert run.loss == {}
+    (query,) = run.having("GET said").to_dict("records")
+    assert query["application"] == "release=1"
+    assert dict(query["tags"]) == {"release": "1"}
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_what_is_read_of_a_statement(directory: Path, rung: str) -> None:
+    run = Run(directory / rung)
+    expected = {text[text.index("m_") :][:3]: tags for text, tags in STATEMENTS.items()}
+    queries = run.having(" m_")
+    for _, of_server in queries.groupby("server"):
+        marks = of_server["text"].str.extract("(m_[a-z])")[0]
+        tags = [dict(tags) if isinstance(tags, list) else {} for tags in of_server["tags"]]
+        assert dict(zip(marks, tags, strict=True)) == expected
+    assert queries["server"].nunique() == len(SERVERS)
+    # The symbol rung separates the statements of a pipeline; the socket rung does not.
+    piped = {dict(of).get("endpoint") for of in run.queries["tags"] if isinstance(of, list)}
+    assert piped & {"a", "b", "c"} == ({"c"} if rung == "socket" else {"a", "b", "c"})

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import Queue
@@ -16,36 +17,94 @@ import pandas as pd
 import pytest
 
 from qjoule_drivers import channel as channel_module
-from qjoule_drivers import set_trace, tag
+from qjoule_drivers import instrument, set_trace, tag, uninstrument
 from qjoule_drivers.ring import SLOTS
 from servers.process import DatabaseServer
 from tracing import long_runs
 from tracing.at_once import at_once
 from tracing.recording import Recorder, Run, attribute, recording
 
-pytestmark = [pytest.mark.root, pytest.mark.server]
-QUERIES = long_runs.statements(4000)
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+QUERIES = long_runs.statements(3000)  #: of each pool
 CLIENTS = 32
 #: CLIENTS times this is the number of tag sets: fewer than a socket holds definitions (278), so
 #: that none is lost however late the recorder reads them.
 KINDS = 4
 TIMEOUT_S = 120
+REQUEST = (bytes(range(16)), bytes(range(8)))  #: a trace id and a span id
+
+PLAIN = """
+import pymysql
+connection = pymysql.connect(unix_socket={socket!r}, user="root")
+for _ in range(50):
+    connection.query("select 1 as m_tag_plain")
+"""
+FORKING = """
+import os, pymysql, qjoule_drivers
+qjoule_drivers.instrument()
+def work(name):
+    connection = pymysql.connect(unix_socket={socket!r}, user="root")
+    with qjoule_drivers.tag(m=name):
+        for _ in range(20):
+            connection.query("select 1 as m_tag_" + name)
+work("parent")
+for number in range(4):
+    if not os.fork():
+        work(f"child{{number}}")
+        os._exit(0)
+for _ in range(4):
+    os.wait()
+work("again")
+"""
+FORKED = {f"m_tag_{name}": 20 for name in ("parent", "again", *(f"child{n}" for n in range(4)))}
 
 
-def _tags(run: Run) -> pd.DataFrame:
-    """Queries with text and tags; `m` is the tag that is also in each text."""
-    queries = run.having("m_tag_")
-    queries = pd.DataFrame(queries[queries["command"] != "prepare"])  # psycopg prepares by itself
-    tags = [dict(of) if isinstance(of, list) else None for of in queries["tags"]]
-    return queries.assign(tags=pd.Series(tags, queries.index, dtype=object))
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """This module's recorders and this process, with wrapped drivers, meet at one socket."""
+    channel = channel_module.channel
+    with pytest.MonkeyPatch.context() as patch:
+        # A recorder drops root's rights, and leaves the socket behind.
+        path = Path(f"/tmp/qjoule-tags-{tmp_path_factory.getbasetemp().name}-joined.sock")
+        patch.setenv("QJOULE_TAGS_SOCKET", str(path))
+        patch.setattr(channel, "_path", str(path))
+        channel.abandon()
+        instrument()
+        yield
+        uninstrument()
+        channel.close()
+        path.unlink(missing_ok=True)
 
 
-def _right(queries: pd.DataFrame) -> bool:
-    expected = "m_tag_" + queries["tags"].map(lambda tags: (tags or {}).get("m", "?"))
-    return bool((queries["text"].str.extract("(m_tag_[a-z0-9]+)")[0] == expected).all())
+@pytest.fixture(scope="module")
+def directory(
+    drivers: None,  # noqa: ARG001
+    mariadb: DatabaseServer,
+    postgres: DatabaseServer,
+    redis: DatabaseServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Recorded by one that takes the tags, and by a second one, for which there is no room."""
+    directory = tmp_path_factory.mktemp("joined")
+    pids = [f"--pid={server.pid}" for server in (mariadb, postgres, redis)]
+    with (
+        closing(mariadb.connect()) as before,
+        recording(directory / "t", *pids, "--ring-mb", "64"),
+        recording(directory / "second", *pids, "--ring-mb", "64") as second,
+    ):
+        assert "queries will not be tagged: another recorder takes the tags" in second.words
+        # Half by TCP, half by the unix socket.
+        _through_a_pool("maria", lambda number: mariadb.connect(tcp=number % 2 == 0))
+        _through_a_pool("pg", lambda number: postgres.connect(tcp=number % 2 == 0))
+        _redis(redis)
+        _before_and_without_a_shim(before, mariadb)
+        _run(FORKING, mariadb).check_returncode()
+        _over_two_servers(mariadb, postgres)
+    return directory
 
 
-def _through_a_pool(connect: Any, work: Any) -> None:
+def _through_a_pool(server: str, connect: Any) -> None:
     """CLIENTS threads that take any free connection for each query."""
     with ExitStack() as stack:
         pool: Queue[Any] = Queue()
@@ -54,102 +113,122 @@ def _through_a_pool(connect: Any, work: Any) -> None:
 
         def client(number: int) -> None:
             for turn in range(QUERIES // CLIENTS):
-                name = f"k{(number + turn) % KINDS}"
+                name = f"{server}{(number + turn) % KINDS}"
                 connection = pool.get(timeout=TIMEOUT_S)
-                with tag(m=name, client=str(number)):
-                    work(connection, name)
+                with tag(m=name, client=str(number)), connection.cursor() as cursor:
+                    cursor.execute(f"select 1 as m_tag_{name}")
+                    cursor.fetchall()
                 pool.put(connection)
 
         at_once(client, range(CLIENTS))
 
 
-def _check(run: Run) -> None:
-    queries = _tags(run)
-    lost = run.loss.get("query", 0)
-    assert len(queries) + lost == QUERIES // CLIENTS * CLIENTS
-    # A recorder that gets no CPU for a second loses calls of a busy process. It reports how many,
-    # and their queries have no tags rather than another's. A number of calls that fits into a ring
-    # is not lost.
-    untagged = int(queries["tags"].isna().sum())
-    print(f"{QUERIES} queries, {untagged} without tags, {run.loss} lost")
-    assert untagged <= run.loss.get("tags", 0)
-    assert QUERIES > SLOTS // 2 or "tags" not in run.loss
-    queries = pd.DataFrame(queries[queries["tags"].notna()])
-    assert _right(queries)
-    assert set(queries["tags"].map(lambda tags: tags["client"])) == {
-        str(number) for number in range(CLIENTS)
-    }
-
-
-def test_mariadb_through_a_pool(mariadb: DatabaseServer, tags_socket: Path, tmp_path: Path) -> None:
-    def work(connection: Any, name: str) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"select 1 as m_tag_{name}")
-            cursor.fetchall()
-
-    with recording(tmp_path / "t", "--pid", str(mariadb.pid)):
-        # Half by TCP, half by the unix socket.
-        _through_a_pool(lambda number: mariadb.connect(tcp=number % 2 == 0), work)
-    _check(Run(tmp_path / "t"))
-    rows = attribute(tmp_path / "t", "--by", "tag:m")["rows"]
-    tagged = {row["tag:m"]: row["calls"] for row in rows if row.get("calls")}
-    assert {f"k{n}" for n in range(KINDS)} <= tagged.keys()
-    del tags_socket
-
-
-def test_postgres_through_a_pool(
-    postgres: DatabaseServer, tags_socket: Path, tmp_path: Path
-) -> None:
-    def work(connection: Any, name: str) -> None:
-        connection.execute(f"select 1 as m_tag_{name}").fetchall()
-
-    with recording(tmp_path / "t", "--pid", str(postgres.pid)):
-        _through_a_pool(lambda number: postgres.connect(tcp=number % 2 == 0), work)
-    _check(Run(tmp_path / "t"))
-    del tags_socket
-
-
-def test_redis_s_tags(redis: DatabaseServer, tags_socket: Path, tmp_path: Path) -> None:
-    with (
-        recording(tmp_path / "t", "--pid", str(redis.pid)),
-        closing(redis.connect()) as unix,
-        closing(redis.connect(tcp=True)) as tcp,
-    ):
+def _redis(redis: DatabaseServer) -> None:
+    with closing(redis.connect()) as unix, closing(redis.connect(tcp=True)) as tcp:
         for turn in range(100):
             for client, name in ((unix, "unix"), (tcp, "tcp")):
                 with tag(m=name):
                     client.set(f"m_tag_{name}:{turn}", "x")
-    queries = _tags(Run(tmp_path / "t"))
-    assert len(queries) == 200
-    assert _right(queries)
-    del tags_socket
 
 
-def test_connections_from_before_and_clients_without_a_shim(
-    mariadb: DatabaseServer, tags_socket: Path, tmp_path: Path
+def _run(code: str, server: DatabaseServer) -> subprocess.CompletedProcess[bytes]:
+    program = textwrap.dedent(code).format(socket=str(server.socket))
+    return subprocess.run([sys.executable, "-c", program], check=False, timeout=TIMEOUT_S)
+
+
+def _before_and_without_a_shim(before: Any, mariadb: DatabaseServer) -> None:
+    for _ in range(50):
+        with tag(m="before"):
+            before.query("select 1 as m_tag_before")
+    _run(PLAIN, mariadb).check_returncode()
+
+
+def _over_two_servers(mariadb: DatabaseServer, postgres: DatabaseServer) -> None:
+    with closing(mariadb.connect()) as one, closing(postgres.connect()) as other:
+        set_trace(REQUEST)
+        try:
+            with tag(m="both"):
+                one.query("select 1 as m_tag_both")
+                other.execute("select 1 as m_tag_both")
+        finally:
+            set_trace(None)
+        other.execute("select 1 as m_tag_plain")
+
+
+def _tags(run: Run, word: str = "m_tag_") -> pd.DataFrame:
+    """Queries with text and tags; `m` is the tag that is also in each text."""
+    queries = run.having(word)
+    queries = pd.DataFrame(queries[queries["command"] != "prepare"])  # psycopg prepares by itself
+    tags = [dict(of) if isinstance(of, list) and of else None for of in queries["tags"]]
+    return queries.assign(tags=pd.Series(tags, queries.index, dtype=object))
+
+
+def _have_their_own(queries: pd.DataFrame) -> bool:
+    expected = "m_tag_" + queries["tags"].map(lambda tags: (tags or {}).get("m", "?"))
+    return bool((queries["text"].str.extract("(m_tag_[a-z0-9]+)")[0] == expected).all())
+
+
+@pytest.mark.parametrize("server", ["maria", "pg"])
+def test_queries_through_a_pool_have_their_own_tags(directory: Path, server: str) -> None:
+    run = Run(directory / "t")
+    queries = _tags(run, f"m_tag_{server}")
+    assert len(queries) + run.loss.get("query", 0) == QUERIES // CLIENTS * CLIENTS
+    # A recorder that gets no CPU for a second loses calls of a busy process. It reports how many,
+    # and their queries have no tags rather than another's. A number of calls that fits into a ring
+    # is not lost.
+    untagged = int(queries["tags"].isna().sum())
+    assert untagged <= run.loss.get("tags", 0)
+    assert 2 * QUERIES > SLOTS // 2 or "tags" not in run.loss
+    queries = pd.DataFrame(queries[queries["tags"].notna()])
+    assert _have_their_own(queries)
+    assert set(queries["tags"].map(lambda tags: tags["client"])) == set(map(str, range(CLIENTS)))
+
+
+def test_rows_by_tag(directory: Path) -> None:
+    rows = attribute(directory / "t", "--by", "tag:m")["rows"]
+    tagged = {row["tag:m"] for row in rows if row.get("calls")}
+    assert {f"{server}{n}" for server in ("maria", "pg") for n in range(KINDS)} <= tagged
+
+
+@pytest.mark.parametrize(("name", "count"), [("unix", 100), ("tcp", 100), ("before", 50)])
+def test_redis_s_queries_and_connections_from_before(
+    directory: Path, name: str, count: int
 ) -> None:
-    plain = f"""
-        import pymysql
-        connection = pymysql.connect(unix_socket={str(mariadb.socket)!r}, user="root")
-        for _ in range(50):
-            connection.query("select 1 as m_tag_plain")
-        """
-    with closing(mariadb.connect()) as before, recording(tmp_path / "t", "--pid", str(mariadb.pid)):
-        stranger = subprocess.Popen([sys.executable, "-c", textwrap.dedent(plain)])
-        for _ in range(50):
-            with tag(m="before"):
-                before.query("select 1 as m_tag_before")
-        assert stranger.wait(TIMEOUT_S) == 0
-    queries = _tags(Run(tmp_path / "t"))
-    by_us = queries[queries["text"].str.contains("before")]
-    assert len(by_us) == 50
-    assert _right(by_us)
-    assert queries[queries["text"].str.contains("plain")]["tags"].isna().all()
-    del tags_socket
+    queries = _tags(Run(directory / "t"), f"m_tag_{name}")
+    assert len(queries) == count
+    assert _have_their_own(queries)
+
+
+def test_forked_workers(directory: Path) -> None:
+    run = Run(directory / "t")
+    for mark, count in FORKED.items():
+        queries = _tags(run, mark)
+        assert len(queries) == count
+        assert _have_their_own(queries)
+
+
+def test_clients_without_a_shim_have_no_tags(directory: Path) -> None:
+    queries = _tags(Run(directory / "t"), "m_tag_plain")
+    assert len(queries) == 51
+    assert queries["tags"].isna().all()
+
+
+def test_one_request_over_two_servers(directory: Path) -> None:
+    rows = attribute(directory / "t", "--by", "tag:trace")["rows"]
+    (row,) = [row for row in rows if row["tag:trace"] == REQUEST[0].hex()]
+    assert row["calls"] == 2
+
+
+def test_no_room_for_a_second_recorder(directory: Path) -> None:
+    queries = _tags(Run(directory / "second"))
+    assert len(queries) > 2 * QUERIES // CLIENTS * CLIENTS
+    assert queries["tags"].isna().all()
 
 
 def test_a_recorder_that_is_killed_and_the_next_one(
-    mariadb: DatabaseServer, tags_socket: Path, tmp_path: Path
+    drivers: None,  # noqa: ARG001
+    mariadb: DatabaseServer,
+    tmp_path: Path,
 ) -> None:
     with closing(mariadb.connect()) as connection:
         recorder = Recorder(tmp_path / "a", "--energy", "none", "--pid", str(mariadb.pid))
@@ -168,68 +247,3 @@ def test_a_recorder_that_is_killed_and_the_next_one(
             connection.query("select 1 as m_tag_b")
     (tags,) = _tags(Run(tmp_path / "b"))["tags"]
     assert tags == {"m": "b"}
-    del tags_socket
-
-
-def test_forked_workers(mariadb: DatabaseServer, tags_socket: Path, tmp_path: Path) -> None:
-    code = f"""
-        import os, pymysql, qjoule_drivers
-        qjoule_drivers.instrument()
-        def work(name):
-            connection = pymysql.connect(unix_socket={str(mariadb.socket)!r}, user="root")
-            with qjoule_drivers.tag(m=name):
-                for _ in range(20):
-                    connection.query("select 1 as m_tag_" + name)
-        work("parent")
-        for number in range(4):
-            if not os.fork():
-                work(f"child{{number}}")
-                os._exit(0)
-        for _ in range(4):
-            os.wait()
-        work("again")
-        """
-    with recording(tmp_path / "t", "--pid", str(mariadb.pid)):
-        subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=TIMEOUT_S)
-    queries = _tags(Run(tmp_path / "t"))
-    assert len(queries) == 6 * 20
-    assert _right(queries)
-    del tags_socket
-
-
-def test_one_request_over_two_servers(
-    mariadb: DatabaseServer, postgres: DatabaseServer, tags_socket: Path, tmp_path: Path
-) -> None:
-    request = (bytes(range(16)), bytes(range(8)))
-    with (
-        recording(tmp_path / "t", "--pid", str(mariadb.pid), "--pid", str(postgres.pid)),
-        closing(mariadb.connect()) as one,
-        closing(postgres.connect()) as other,
-    ):
-        set_trace(request)
-        try:
-            with tag(m="both"):
-                one.query("select 1 as m_tag_both")
-                other.execute("select 1 as m_tag_both")
-        finally:
-            set_trace(None)
-        other.execute("select 1 as m_tag_none")
-    rows = attribute(tmp_path / "t", "--by", "tag:trace")["rows"]
-    (row,) = [row for row in rows if row["tag:trace"] == request[0].hex()]
-    assert row["calls"] == 2
-    del tags_socket
-
-
-def test_no_room_for_a_second_recorder(
-    mariadb: DatabaseServer, tags_socket: Path, tmp_path: Path
-) -> None:
-    with (
-        recording(tmp_path / "a", "--pid", str(mariadb.pid)),
-        recording(tmp_path / "b", "--pid", str(mariadb.pid)) as second,
-    ):
-        assert "queries will not be tagged: another recorder takes the tags" in second.words
-        with closing(mariadb.connect()) as connection, tag(m="x"):
-            connection.query("select 1 as m_tag_x")
-    assert _right(_tags(Run(tmp_path / "a")))
-    assert _tags(Run(tmp_path / "b"))["tags"].isna().all()
-    del tags_socket

@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import shutil
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.access import ProcFile
-from qjoule.servers.cassandra import agent
 from qjoule.servers.cassandra.agent import agent_files
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.jvm import process as jvm_process
@@ -48,12 +46,17 @@ def classes() -> Iterator[Path]:
 
 @contextmanager
 def agent_in(toy: ToyCassandra) -> Iterator[os.stat_result]:
-    """Reports the file that its probes would be in."""
+    """Reports the file that its probes would be in: it is the one that was put there."""
     with agents_by_root_part() as agents:
         put = agents.put(toy.process)
         try:
             assert put.handle
-            yield agents.library(put).stat()
+            library = agents.library(put).stat()
+            maps = DirectAccess(toy.process.directory).proc(ProcFile.MAPS)
+            found = mapped_files(maps, "libqjoule_agent.so")
+            areas = toy.process.directory / "map_files"
+            assert library.st_ino in [(areas / one.area).stat().st_ino for one in found]
+            yield library
         finally:
             put.close()
 
@@ -112,6 +115,7 @@ def works(toy: ToyCassandra) -> None:
 
 def test_the_server_does_as_before(classes: Path) -> None:
     with toy_cassandra(classes / "all") as toy:
+        assert identity_of(toy.process).uid == pwd.getpwnam("nobody").pw_uid
         for _ in range(3):  # in, out, and in again
             with agent_in(toy):
                 assert toy.process_request("answered") == "answered"
@@ -122,80 +126,19 @@ def test_the_server_does_as_before(classes: Path) -> None:
             assert toy.process_request("queue") == "queued, done"
 
 
-def test_one_at_a_time(classes: Path) -> None:
-    with toy_cassandra(classes / "all") as toy, agent_in(toy):
-        refused(toy, "another qjoule uses the agent in this server")
-        assert has_agent(toy)
-
-
-def test_the_user_of_the_jvm(classes: Path) -> None:
-    with toy_cassandra(classes / "all") as toy:
-        assert identity_of(toy.process).uid == pwd.getpwnam("nobody").pw_uid
-        works(toy)
-        assert os.geteuid() == 0
-        assert os.getegid() == 0
-
-
-def test_a_jvm_of_root(classes: Path) -> None:
-    with toy_cassandra(classes / "all", user="root") as toy:
-        refused(toy, "runs as root")
-        assert not has_agent(toy)
-
-
-def test_namespaces_of_its_own(classes: Path) -> None:
-    """As in a container: another /tmp, other process numbers."""
-    script = 'mount -t tmpfs none /var/tmp && mount --bind /var/tmp /tmp && exec "$@"'
-    prefix = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh")
-    outside = shutil.copytree(classes / "all", Path("/opt") / f"qjoule-toy-{os.getpid()}")
-    try:
-        with toy_cassandra(outside, prefix=prefix) as toy:
-            assert identity_of(toy.process).pid != toy.process.pid
-            works(toy)
-    finally:
-        shutil.rmtree(outside)
-
-
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_a_tmp_that_nothing_can_be_executed_from(classes: Path, everywhere: bool) -> None:
-    places = "/tmp /var/tmp /dev/shm" if everywhere else "/tmp"
-    script = f'for p in {places}; do mount -t tmpfs -o noexec none $p; done; exec "$@"'
-    prefix = ("unshare", "--mount", "sh", "-c", script, "sh")
-    outside = shutil.copytree(classes / "all", Path("/opt") / f"qjoule-toy-{os.getpid()}")
-    try:
-        with toy_cassandra(outside, prefix=prefix) as toy:
-            if everywhere:
-                refused(toy, "no directory to load the agent from")
-            else:
-                works(toy)
-    finally:
-        shutil.rmtree(outside)
-
-
-def test_a_jvm_that_cannot_be_attached_to(classes: Path) -> None:
-    with toy_cassandra(classes / "all", "-XX:+DisableAttachMechanism") as toy:
-        refused(toy, "runs with -XX:+DisableAttachMechanism: restart it without")
-
-
-def test_attaching_disabled_by_the_environment(classes: Path) -> None:
-    options = {"JAVA_TOOL_OPTIONS": "-Dx=y -XX:+DisableAttachMechanism"}
-    with toy_cassandra(classes / "all", environment=options) as toy:
-        refused(toy, "runs with -XX:+DisableAttachMechanism")
-
-
-def test_attaching_disabled_where_it_cannot_be_seen(
-    classes: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [
+        (("-XX:+DisableAttachMechanism",), {}),
+        ((), {"JAVA_TOOL_OPTIONS": "-Dx=y -XX:+DisableAttachMechanism"}),
+    ],
+    ids=["by an option", "by the environment"],
+)
+def test_a_jvm_that_cannot_be_attached_to(
+    classes: Path, words: tuple[str, ...], environment: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(agent, "ATTACH_SECONDS", 1.0)
-    options = classes / "options"
-    options.write_text("-XX:+DisableAttachMechanism\n")
-    with toy_cassandra(classes / "all", f"@{options}") as toy:
-        with pytest.raises(CannotAttach, match="does not answer within 1 s"):
-            put_into(toy)
-        assert left_behind(toy) == []
-        said = toy.process_request("still there")
-        while said != "still there":  # the JVM took the signal as a request for a thread dump
-            said = toy.line()
-            assert toy.child.poll() is None
+    with toy_cassandra(classes / "all", *words, environment=environment) as toy:
+        refused(toy, "runs with -XX:+DisableAttachMechanism: restart it without")
 
 
 def test_a_jvm_that_a_signal_would_end(classes: Path) -> None:
@@ -206,32 +149,12 @@ def test_a_jvm_that_a_signal_would_end(classes: Path) -> None:
         refused(toy, "does not handle SIGQUIT")
 
 
-def test_a_jvm_that_hangs(classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "ATTACH_SECONDS", 1.0)
-    with toy_cassandra(classes / "all") as toy:
-        os.kill(toy.process.pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(CannotAttach, match="does not answer"):
-                put_into(toy)
-        finally:
-            os.kill(toy.process.pid, signal.SIGCONT)
-        assert left_behind(toy) == []
-
-
 def test_a_server_that_is_no_cassandra_5(classes: Path) -> None:
     with toy_cassandra(classes / "bare") as toy:
         with pytest.raises(CannotAttach, match=r"no Cassandra 5\.0: it has no"):
             put_into(toy)
         assert left_behind(toy) == []
         assert not has_agent(toy)
-
-
-def test_a_process_that_has_ended(classes: Path) -> None:
-    with toy_cassandra(classes / "all") as toy:
-        toy.child.kill()
-        toy.child.wait()
-        with pytest.raises(CannotAttach, match="has ended"):
-            put_into(toy)
 
 
 def test_a_socket_left_by_an_earlier_process(classes: Path) -> None:
@@ -243,14 +166,33 @@ def test_a_socket_left_by_an_earlier_process(classes: Path) -> None:
         works(toy)
 
 
-def test_the_library_that_is_probed_is_the_one_that_was_put(classes: Path) -> None:
-    with toy_cassandra(classes / "all") as toy:
-        with agent_in(toy) as first:
-            pass
-        until(lambda: not has_agent(toy))
-        with agent_in(toy) as second:
-            assert second.st_ino != first.st_ino
-            maps = DirectAccess(toy.process.directory).proc(ProcFile.MAPS)
-            areas = toy.process.directory / "map_files"
-            found = mapped_files(maps, "libqjoule_agent.so")
-            assert second.st_ino in [(areas / one.area).stat().st_ino for one in found]
+#: Of a JVM in namespaces of its own: what it sets up, and why the agent is refused, if it is.
+NAMESPACES = {
+    "as in a container": (
+        ("--pid", "--fork", "--mount-proc"),
+        "mount -t tmpfs none /var/tmp && mount --bind /var/tmp /tmp",
+        "",
+    ),
+    "no programs in /tmp": ((), "mount -t tmpfs -o noexec none /tmp", ""),
+    "no programs anywhere": (
+        (),
+        "for p in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o noexec none $p; done",
+        "no directory to load the agent from",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMESPACES)
+def test_namespaces_of_its_own(classes: Path, case: str) -> None:
+    options, script, why = NAMESPACES[case]
+    prefix = ("unshare", "--mount", *options, "sh", "-c", f'{script}; exec "$@"', "sh")
+    outside = shutil.copytree(classes / "all", Path("/opt") / f"qjoule-toy-{os.getpid()}")
+    try:
+        with toy_cassandra(outside, prefix=prefix) as toy:
+            assert (identity_of(toy.process).pid != toy.process.pid) == bool(options)
+            if why:
+                refused(toy, why)
+            else:
+                works(toy)
+    finally:
+        shutil.rmtree(outside)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 import subprocess
 import sys
@@ -27,7 +26,6 @@ from qjoule.servers.procfs import Process
 from servers.process import server_directory
 from tracing import fake_jvm
 from tracing.agents import AgentsByRootPart, StartLoader, agents_by_root_part
-from tracing.root_part import PYTHON
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
@@ -149,6 +147,9 @@ def test_an_agent_is_put_and_taken_out(root: Path, client_tags: bool) -> None:
 
 
 def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Path) -> None:
+    """Nor may other processes of that user look into it."""
+    peep = [sys.executable, "-c", "import os, sys; os.listdir(sys.argv[1])"]
+    account: dict[str, Any] = {"user": UID, "group": GID, "extra_groups": []}
     secret = tmp_path / "secret"
     secret.touch(0o600)
     with secret.open("rb") as stream, fake(root, "silent") as jvm:
@@ -160,6 +161,14 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
             links = [path.readlink() for path in Path(f"/proc/{loader.pid}/fd").iterdir()]
             environment = Path(f"/proc/{loader.pid}/environ").read_bytes()
             standard = [Path(f"/proc/{loader.pid}/fd/{number}").readlink() for number in range(3)]
+            peeped = subprocess.run(
+                [*peep, f"/proc/{loader.pid}/fd"],
+                **account,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert "PermissionError" in peeped.stderr
             assert os.getsid(loader.pid) == loader.pid
             assert Path(f"/proc/{loader.pid}/cwd").readlink() == Path("/")
         assert status["Uid"] == [str(UID)] * 4
@@ -178,23 +187,6 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
         assert jvm.left_behind == []
 
 
-def test_other_processes_of_the_user_may_not_look_into_the_loader(root: Path) -> None:
-    peep = [sys.executable, "-c", "import os, sys; os.listdir(sys.argv[1])"]
-    with fake(root, "silent") as jvm, loading(jvm):
-        assert jvm.line() == "asked"
-        (loader,) = jvm.agents.loaders()
-        peeped = subprocess.run(
-            [*peep, f"/proc/{loader.pid}/fd"],
-            user=UID,
-            group=GID,
-            extra_groups=[],
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        assert "PermissionError" in peeped.stderr
-
-
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
@@ -206,30 +198,21 @@ def test_other_processes_of_the_user_may_not_look_into_the_loader(root: Path) ->
         ("status-fifo", "its status is no regular file"),
         ("status-link", "it did not say why"),
         ("status-long", "xxxxxxxx"),
+        ("silent", "does not answer within 2 s"),
+        ("moved", "it did not say why"),  # its directory is replaced by a link
+        ("directories", "its status is no regular file"),
     ],
 )
-def test_answers_that_no_jvm_with_the_agent_gives(root: Path, behaviour: str, words: str) -> None:
+def test_answers_that_no_jvm_with_the_agent_gives(
+    root: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str, words: str
+) -> None:
+    monkeypatch.setattr(agent, "ATTACH_SECONDS", 2.0)
     with fake(root, behaviour) as jvm:
         refused(jvm, words)
-        assert jvm.left_behind == []
-
-
-def test_no_answer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "ATTACH_SECONDS", 1.0)
-    with fake(root, "silent") as jvm:
-        refused(jvm, "does not answer within 1 s")
-        assert jvm.left_behind == []
-
-
-def test_a_directory_that_is_replaced_by_a_link(root: Path) -> None:
-    with fake(root, "moved") as jvm:
-        refused(jvm, "it did not say why")
-        assert list((root / "tmp" / "moved").iterdir()) == []
-
-
-def test_files_that_are_replaced_by_directories(root: Path) -> None:
-    with fake(root, "directories") as jvm:
-        refused(jvm, "its status is no regular file")
+        if behaviour == "moved":
+            assert list((root / "tmp" / "moved").iterdir()) == []
+        elif behaviour != "directories":
+            assert jvm.left_behind == []
 
 
 def test_a_library_with_other_content_is_not_probed(root: Path) -> None:
@@ -273,11 +256,6 @@ def test_what_is_no_socket_of_the_jvm(root: Path, kind: str) -> None:
                 listening.accept()  # nobody has come
 
 
-def test_a_jvm_that_a_signal_would_end(root: Path) -> None:
-    with fake(root, "deaf") as jvm:
-        refused(jvm, "does not handle SIGQUIT")
-
-
 def test_a_jvm_of_root(root: Path) -> None:
     with fake(root, "good", uid=0) as jvm:
         refused(jvm, "runs as root")
@@ -317,35 +295,6 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
             yield child
         finally:
             child.kill()
-
-
-@pytest.fixture
-def installed(root: Path) -> Path:
-    """A program's directory with the agent's files beside it, as in an installed qjoule."""
-    place = root.parent / "installed"
-    (place / "bin").mkdir(parents=True)
-    (place / "lib").mkdir()
-    (place / "lib" / "qjoule").symlink_to(agent_files()[0].parent)
-    return place / "bin"
-
-
-def test_a_python_that_the_user_may_not_execute(root: Path, installed: Path) -> None:
-    python = installed / "python"
-    python.symlink_to(sys.executable)
-    nobody = pwd.getpwnam("nobody")
-    os.chown(installed, nobody.pw_uid, nobody.pw_gid)  # the user that runs the root part's command
-    installed.chmod(0o700)
-    with fake(root, "good", python=python) as jvm:
-        said = refused(jvm, f"cannot run {sys.executable} as user {UID}: ")
-        assert said.endswith("Permission denied")
-
-
-def test_code_that_the_user_may_not_read(root: Path, installed: Path) -> None:
-    python = installed / "python"
-    python.write_text(f'#!/bin/sh\n[ "$2" = -m ] || exec {PYTHON} "$@"\nexit 1\n')
-    python.chmod(0o755)
-    with fake(root, "good", python=python) as jvm:
-        refused(jvm, f"ended without a word: can its user ({UID}) read {sys.prefix}?")
 
 
 Answer = Callable[[socket.socket, Path], None]

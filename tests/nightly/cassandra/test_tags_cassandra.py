@@ -1,74 +1,155 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of overlapping requests on one connection: CQL's stream id tells the calls apart."""
+"""Tags of overlapping requests to a Cassandra: by a shim on this host, or in their payloads."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cassandra.query import BatchStatement, SimpleStatement
 
 from qjoule_drivers import tag
+from servers.cassandra import Client
 from servers.process import DatabaseServer
 from tracing import cql_story as day
 from tracing import long_runs
 from tracing.recording import Run, attribute, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
-TAGS = 32
-REQUESTS = long_runs.statements(1024) // TAGS * TAGS
-IN_FLIGHT = 256
-#: The agent's test takes equally long again.
-RUNGS = ("statistical", "agent") if long_runs.ASKED else ("statistical",)
+
+#: How a client talks to the server; the long runs also use the other ways.
+WAYS: dict[str, dict[str, Any]] = {
+    "v5": {},
+    "v5_lz4": {"compression": "lz4"},
+    "v4_snappy": {"compression": "snappy", "protocol_version": 4},
+}
+if long_runs.ASKED:
+    WAYS["v4"] = {"protocol_version": 4}
+    WAYS["v4_lz4"] = {"compression": "lz4", "protocol_version": 4}
+IN_FLIGHT = 64  #: requests of one connection
+STATEMENTS = 8
+REQUESTS = long_runs.statements(600) // len(WAYS)
+SELECT = "SELECT note AS m_{} FROM shop.orders WHERE id = {}"
+THEIRS = {"trace-id": b"x" * 700, "qjoule": b"", "xqjoule.endpoint": b"x"}
 ENERGY = ("--energy", "estimated:5,10,20,40")
 
-
-def _overlapping(server: DatabaseServer) -> None:
-    """Requests of TAGS statements, each with its own tag, many at a time."""
-    with server.connect() as client:
-        statements = [
-            client.session.prepare(f"SELECT note AS m_tag_{n} FROM shop.orders WHERE id = ?")
-            for n in range(TAGS)
-        ]
-        waited_for = []
-        for number in range(REQUESTS):
-            which = number * 7 % TAGS
-            with tag(m=str(which), half=str(which % 2)):
-                waited_for.append(client.session.execute_async(statements[which], (number % 100,)))
-            if len(waited_for) >= IN_FLIGHT:
-                for future in waited_for:
-                    future.result()
-                waited_for.clear()
-        for future in waited_for:
-            future.result()
+Tagged = Counter[tuple[str, str | None]]  #: the statement of a query, and its endpoint
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_every_request_has_its_own_call_s_tags(
-    cassandra: DatabaseServer, tags_socket: Path, tmp_path: Path, rung: str
-) -> None:
-    options = ("--agent",) if rung == "agent" else ()
+def _overlapping(client: Client, way: str) -> Tagged:
+    """Many requests at a time on one connection; the statement determines the tag."""
+    sent: Tagged = Counter()
+    statements = []
+    for number in range(STATEMENTS):
+        endpoint = f"/{way}/{number}"
+        with tag(endpoint=endpoint):
+            statements.append(client.session.prepare(SELECT.format(f"{way}_{number}", "?")))
+        sent[f"prepare {way}_{number}", endpoint] += 1
+    waited_for: list[Any] = []
+    for turn in range(REQUESTS):
+        number = turn * 7 % STATEMENTS
+        with tag(endpoint=f"/{way}/{number}", half=str(number % 2)):
+            waited_for.append(client.session.execute_async(statements[number], (turn % 100,)))
+        sent[f"execute {way}_{number}", f"/{way}/{number}"] += 1
+        if len(waited_for) == IN_FLIGHT:
+            waited_for.pop(0).result()
+    for future in waited_for:
+        future.result()
+    return sent
+
+
+def _others(client: Client, way: str) -> Tagged:
+    """Text, a batch, pages, payloads of others; and requests without tags."""
+    sent: Tagged = Counter()
+    batch = BatchStatement()
+    batch.add("DELETE FROM shop.orders WHERE id = 1000")
+    batch.add("INSERT INTO shop.orders (id, note) VALUES (1001, 'x')")
+
+    def send(what: str, endpoint: str | None, **options: Any) -> None:
+        statement = batch if what == "batch" else SELECT.format(what, 1)
+        if endpoint is None:
+            client.session.execute(statement, **options)
+        else:
+            with tag(endpoint=endpoint):
+                client.session.execute(statement, **options)
+        sent[f"query {what}", endpoint] += 1
+
+    send(f"{way}_text", f"/{way}/it's *")
+    send(f"{way}_both", f"/{way}/both", custom_payload=THEIRS)
+    send(f"{way}_long", f"/{way}/{'x' * 200}")
+    send("batch", f"/{way}/batch")
+    send("batch", None)
+    send(f"{way}_theirs", None, custom_payload=THEIRS)
+    send(f"{way}_bare", None)
+    with tag(endpoint=f"/{way}/page"):
+        text = f"SELECT id AS m_{way}_page FROM shop.orders"
+        pages = client.session.execute(SimpleStatement(text, fetch_size=25))
+        sent[f"query {way}_page", f"/{way}/page"] += 1
+        while pages.has_more_pages:
+            pages.fetch_next_page()
+            sent[f"query {way}_page", f"/{way}/page"] += 1
+    assert sent[f"query {way}_page", f"/{way}/page"] > 1
+    return sent
+
+
+def _tagged(run: Run) -> Tagged:
+    found: Tagged = Counter()
+    marks = run.queries["text"].str.extract(r"\bm_(\w+)")[0]
+    marks = marks.mask(run.queries["text"].str.contains("apply batch", na=False), "batch")
+    rows = zip(run.queries["command"], marks, run.queries["tags"], strict=True)
+    for command, mark, tags in rows:
+        if isinstance(mark, str):
+            endpoint = dict(tags) if isinstance(tags, list) else {}
+            found[f"{command} {mark}", endpoint.get("endpoint")] += 1
+    return found
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_path: Path) -> None:
+    """And a recording that was not asked to read tags has none."""
     with cassandra.connect() as client:
         day.set_up(client)
-    directory = tmp_path / "t"
-    with recording(directory, "--pid", str(cassandra.pid), "--ring-mb", "64", *ENERGY, *options):
-        _overlapping(cassandra)
-    run = Run(directory)
-    queries = run.having("m_tag_")
-    queries = queries[queries["command"] == "execute"]
-    assert set(queries["rung"]) == {rung}
-    assert len(queries) + run.loss.get("query", 0) == REQUESTS
-    assert "tags" not in run.loss
-    told = [dict(tags)["m"] if isinstance(tags, list) else None for tags in queries["tags"]]
-    assert told == list(queries["text"].str.extract(r"m_tag_(\d+)")[0])
-    _halves_add_up(directory, rung)
+        insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, 'x')")
+        day.together(client, insert, ((key,) for key in range(100)))
+    server = ("--pid", str(cassandra.pid), "--ring-mb", "64")
+    sent: Tagged = Counter()
+    with (
+        recording(tmp_path / "asked", *server, "--client-tags"),
+        recording(tmp_path / "agent", *server, "--client-tags", "--agent"),
+        recording(tmp_path / "unasked", *server),
+    ):
+        for way, options in WAYS.items():
+            with cassandra.connect(**options) as client:
+                sent += _overlapping(client, way) + _others(client, way)
+    asked, agent, unasked = (Run(tmp_path / name) for name in ("asked", "agent", "unasked"))
+    assert asked.loss == agent.loss == unasked.loss == {}
+    assert set(asked.queries["rung"]) == {"statistical"}
+    assert set(agent.queries["rung"]) == {"agent"}
+    assert _tagged(asked) == _tagged(agent) == sent
+    assert len(unasked.queries) >= sent.total()
+    assert unasked.queries["tags"].isna().all()
+
+
+@pytest.mark.parametrize("options", [(), ("--agent",)], ids=["statistical", "agent"])
+def test_every_request_has_its_own_call_s_tags(
+    cassandra: DatabaseServer, tags_socket: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """By a shim on this host: CQL's stream id tells the calls apart."""
+    server = ("--pid", str(cassandra.pid), "--ring-mb", "64")
+    with cassandra.connect() as client:
+        day.set_up(client)
+    with recording(tmp_path / "t", *server, *ENERGY, *options), cassandra.connect() as client:
+        sent = _overlapping(client, "v5")
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    executed = {key: n for key, n in sent.items() if key[0].startswith("execute")}
+    found = _tagged(run)
+    assert {key: found[key] for key in executed} == executed
+    rows = attribute(tmp_path / "t", "--by", "tag:half")["rows"]
+    halves = [row for row in rows if row["tag:half"] in ("0", "1")]
+    assert sum(row["calls"] for row in halves) == REQUESTS
+    for row in halves:
+        assert ("statistical" in row["flags"]) == (not options)
     del tags_socket
-
-
-def _halves_add_up(directory: Path, rung: str) -> None:
-    """By tag: all calls of all statements that carry it."""
-    rows = attribute(directory, "--by", "tag:half")["rows"]
-    halves = {row["tag:half"]: row for row in rows if row["tag:half"] in ("0", "1")}
-    for row in halves.values():
-        assert row["calls"] >= REQUESTS // 2
-        assert row["rung"] == rung
-        assert ("statistical" in row["flags"]) == (rung == "statistical")

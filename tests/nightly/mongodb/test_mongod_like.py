@@ -1,32 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the stand-in for mongod can do on request: work for a set time, query itself,
-exhaust.
-"""
+"""What only the stand-in for mongod can do on request: work for a set time, query itself, exhaust,
+and reply with cursors and errors."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bson
+import pandas as pd
 import pymongo
 import pytest
 from pymongo import WriteConcern
 
+from qjoule.contract import Block, Mode, QueryFlag, Rung
+from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.mongodb.dialect import mongodb_shape
+from qjoule.servers.plan import build_plan
 from servers.mongodb import VERSIONS, mongod_stand_in
 from servers.process import DatabaseServer, Unavailable
 from tracing.at_once import at_once
-from tracing.mongodb_client import Client, clients
-from tracing.recording import Run, recording
+from tracing.mongodb_client import Client, clients, clients_gone
+from tracing.recording import Run, both_rungs, recording
 from tracing.tolerance import near_kernels
+from tracing.tracer import tracing
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 RUNGS = ("socket", "symbol")
-CLIENTS = 8
-#: CPU time of one request, by collection.
-WORK_US = {"light": 4000, "heavy": 8000}
+WORKERS = 8
+WORK_US = {"light": 4000, "heavy": 8000}  #: CPU time of one request, by collection
 TIMES = 10
+CLIENTS, CURSORS = 64, 5  #: cursors of each client
+MORE = 4  #: further batches of each cursor
+BATCHES = (0, 1, 101, 128, 129)  #: documents; more than 128 are not counted
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +52,7 @@ def status(client: Client) -> dict[str, dict[str, int]]:
     return client.ask({"serverStatus": 1})
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_counts_and_cpu_time_are_the_servers_own(
-    mongod: DatabaseServer, rung: str, tmp_path: Path
-) -> None:
+def test_counts_and_cpu_time_are_the_servers_own(mongod: DatabaseServer, tmp_path: Path) -> None:
     """Many clients at once on few CPUs: a request is preempted and continues."""
 
     def work(client: Client) -> None:
@@ -53,76 +60,193 @@ def test_counts_and_cpu_time_are_the_servers_own(
             for name, cpu_us in WORK_US.items():
                 client.ask({"find": name, "filter": {"a": 1}, "work_us": cpu_us})
 
-    with Client(mongod) as referee, clients(mongod, CLIENTS) as workers:
+    with Client(mongod) as referee, clients(mongod, WORKERS) as workers:
         before = status(referee)
-        with recording(tmp_path / "t", "--pid", str(mongod.pid), "--rung", rung):
+        with both_rungs(tmp_path, mongod.pid):
             at_once(work, workers)
         after = status(referee)
-    run = Run(tmp_path / "t")
-    segments = run.trace.pandas("segments")
-    cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
-    for name in WORK_US:
-        mine = run.having(f"shop.{name} find")
-        said = {
-            key: after[key][f"find {name}"] - before[key].get(f"find {name}", 0)
-            for key in ("calls", "cpu_ns")
-        }
-        assert len(mine) == said["calls"] == CLIENTS * TIMES
-        assert cpu_ns.reindex(mine["query"]).sum() / 1e9 == near_kernels(said["cpu_ns"] / 1e9)
+    for rung in RUNGS:
+        run = Run(tmp_path / rung)
+        segments = run.trace.pandas("segments")
+        cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
+        for name in WORK_US:
+            mine = run.having(f"shop.{name} find")
+            calls, used_ns = (
+                after[key][f"find {name}"] - before[key].get(f"find {name}", 0)
+                for key in ("calls", "cpu_ns")
+            )
+            assert len(mine) == calls == WORKERS * TIMES
+            assert cpu_ns.reindex(mine["query"]).sum() / 1e9 == near_kernels(used_ns / 1e9)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_what_a_server_asks_itself_is_no_request(
-    mongod: DatabaseServer, rung: str, tmp_path: Path
-) -> None:
+def fetched(client: Client, key: str, documents: int = 1, more: int = MORE) -> int:
+    """Requests all batches of a find on `key`; returns the number of getMores."""
+    asked = {"find": "orders", "filter": {key: 1}, "batchSize": documents, "more": more}
+    reply, count = client.ask(asked), 0
+    while number := reply["cursor"]["id"]:
+        goes_on = {"getMore": bson.Int64(number), "collection": "orders", "batchSize": documents}
+        reply = client.ask(goes_on)
+        count += 1
+    return count
+
+
+def _cursors(one: tuple[int, Client]) -> None:
+    number, client = one
+    name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+    for _ in range(CURSORS):
+        assert fetched(client, name) == MORE
+
+
+def _outcomes(client: Client) -> None:
+    for _ in range(3):
+        client.ask({"insert": "good"}, documents=[{"a": 1}])
+        client.ask({"insert": "bad", "refuse": 1}, documents=[{"a": 1}])
+        assert client.ask({"fail": 1})["ok"] == 0
+        missing = client.ask({"getMore": bson.Int64(5), "collection": "gone"})
+        assert missing["codeName"] == "CursorNotFound"
+    for batch in BATCHES:
+        fetched(client, f"of_{batch}", documents=batch)
+    client.ask({"update": "orders"}, updates=[{"q": {}, "u": {"$set": {"a": 1}}}])
+    client.ask({"count": "orders"})
+
+
+def _driver(server: DatabaseServer) -> None:
+    """Its monitoring streams replies (exhaust); its requests are compressed, or have no reply."""
+    options: dict[str, Any] = {"compressors": "zlib", "appname": "till"}
+    with server.connect(**options) as client:
+        stock = client.shop.stock
+        quiet = stock.with_options(write_concern=WriteConcern(w=0))
+        for number in range(50):
+            stock.insert_one({"a": number})
+            quiet.insert_one({"a": number})
+        assert stock.find_one({"a": {"$gt": 1}}, sort=[("a", pymongo.ASCENDING)])
+
+
+@pytest.fixture(scope="module")
+def runs(mongod: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Recorded until all connections have ended: a client gets its reply before the query is
+    recorded.
+    """
+    directory = tmp_path_factory.mktemp("mongod")
     with Client(mongod) as client:
-        before = status(client)
-        with recording(tmp_path / "t", "--pid", str(mongod.pid), "--rung", rung):
+        opened = client.ask({"find": "early", "filter": {"early": 1}, "more": 3})
+    goes_on = {"getMore": bson.Int64(opened["cursor"]["id"]), "collection": "early"}
+    with both_rungs(directory, mongod.pid):
+        with clients(mongod, CLIENTS) as workers:
+            at_once(_cursors, enumerate(workers))
+        with Client(mongod) as client:
+            client.ask(goes_on)
+            client.ask(goes_on)
+            assert fetched(client, "long", documents=300) == MORE
+            _outcomes(client)
             for _ in range(20):
                 client.ask({"count": "outer", "itself": 1})
-        after = status(client)
-    assert after["calls"]["count inner"] - before["calls"].get("count inner", 0) == 20
-    assert after["calls"]["delete expired"] > before["calls"].get("delete expired", 0)
-    run = Run(tmp_path / "t")
-    assert run.executions() == {"shop.outer count itself ?": 20}
+            after = status(client)
+        _driver(mongod)
+        clients_gone(mongod)
+    assert after["calls"]["count inner"] == 20
+    assert after["calls"]["delete expired"] > 0
+    return {rung: Run(directory / rung) for rung in RUNGS}
+
+
+@pytest.fixture(params=RUNGS)
+def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
+    return runs[request.param]
+
+
+def test_every_getmore_counts_under_its_own_query(run: Run) -> None:
+    """Many clients at once on one collection, each with a key and several cursors of its own."""
+    assert run.loss == {}
+    counted = {text: n for text, n in run.executions().items() if "marker" in text}
+    finds = {text: n for text, n in counted.items() if " getMore " not in text}
+    assert len(finds) == CLIENTS
+    assert set(finds.values()) == {CURSORS}
+    expected = {f"shop.orders getMore of {text}": CURSORS * MORE for text in finds}
+    assert counted == finds | expected
+
+
+def test_cursors_behind_long_replies_and_from_before(run: Run) -> None:
+    """300 KB in each batch: the reply is sent in several pieces, and the cursor is in the last."""
+    counted = run.executions()
+    assert counted["shop.orders getMore of shop.orders find {long: ?} more ?"] == MORE
+    assert counted["shop.early getMore (origin unknown)"] == 2
+
+
+def test_outcomes(run: Run) -> None:
+    assert Counter(run.flagged(QueryFlag.ERROR)["text"]) == {
+        "shop.bad insert refuse ?": 3,
+        "shop fail": 3,
+        "shop.gone getMore (origin unknown)": 3,
+    }
+    assert Counter(run.flagged(QueryFlag.OK)["text"])["shop.good insert"] == 3
+
+
+def test_documents(run: Run) -> None:
+    """The number in each batch; for a write the server's own count; otherwise not known."""
+    rows: dict[str, set[float | None]] = {}
+    for text, number in zip(run.queries["text"], run.queries["rows"].astype(object), strict=True):
+        rows.setdefault(text, set()).add(None if pd.isna(number) else number)
+    for batch in BATCHES:
+        found = f"shop.orders find {{of_{batch}: ?}} more ?"
+        for text in (found, f"shop.orders getMore of {found}"):
+            assert rows[text] == {batch if batch <= 128 else None}
+    assert rows["shop.orders update [{q: {}, u: {$set: {a: ?}}}]"] == {1}
+    assert rows["shop.orders count"] == rows["shop fail"] == {None}
+
+
+def test_what_a_server_asks_itself_is_no_request(run: Run) -> None:
+    counted = {text: n for text, n in run.executions().items() if "outer" in text}
+    assert counted == {"shop.outer count itself ?": 20}
+    assert not [text for text in run.executions() if "inner" in text or "expired" in text]
     owners = run.trace.pandas("owners")
     assert "TTLMonitor" in set(owners[owners["kind"] == "server"]["role"])
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_a_drivers_day(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    """Its monitoring streams replies (exhaust); its requests are compressed, or have no reply."""
-    with recording(tmp_path / "t", "--pid", str(mongod.pid), "--rung", rung):
-        options: dict[str, Any] = {"compressors": "zlib", "appname": "till"}
-        with mongod.connect(**options) as client:
-            orders = client.shop.orders
-            quiet = orders.with_options(write_concern=WriteConcern(w=0))
-            for number in range(50):
-                orders.insert_one({"a": number})
-                quiet.insert_one({"a": number})
-            assert orders.find_one({"a": {"$gt": 1}}, sort=[("a", pymongo.ASCENDING)])
-            assert client.admin.command("ping")["ok"] == 1
-    run = Run(tmp_path / "t")
-    assert run.loss == {}
+def test_a_driver(run: Run) -> None:
     counted = run.executions()
-    greetings = sum(counted.pop(text, 0) for text in ("admin hello", "admin ismaster"))
+    greetings = sum(counted[text] for text in ("admin hello", "admin ismaster"))
     assert greetings >= 2  # one connection for work, one for monitoring; perhaps one more
-    assert counted["shop.orders insert"] == 100
-    assert counted["shop.orders find {a: {$gt: ?}} limit ? sort {a: ?}"] == 1
+    assert counted["shop.stock insert"] == 100
+    assert counted["shop.stock find {a: {$gt: ?}} limit ? sort {a: ?}"] == 1
     assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "7"])
-def test_the_signatures_of_other_versions(version: str, tmp_path: Path) -> None:
+def test_other_versions(version: str, tmp_path: Path) -> None:
+    """Other signatures, and a function that returns a Future."""
     try:
         with (
             mongod_stand_in(version) as server,
-            Client(server) as client,
             recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
         ):
-            for _ in range(20):
-                client.ask({"find": "orders", "filter": {"a": 1}})
+            with Client(server) as client:
+                assert fetched(client, "a") == MORE
+            clients_gone(server)
     except Unavailable as reason:
         pytest.skip(str(reason))
     run = Run(tmp_path / "t")
-    assert run.executions() == {"shop.orders find {a: ?}": 20}
+    find = "shop.orders find {a: ?} more ?"
+    assert run.executions() == {find: 1, f"shop.orders getMore of {find}": MORE}
+    assert len(run.flagged(QueryFlag.OK)) == MORE + 1
+
+
+def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
+    """The kernel sums by shape, and each text is reported once."""
+    plan = build_plan(find_servers(), read_kernel_facts(), Rung.SOCKET, pids=[mongod.pid])
+    with tracing(Mode.LIVE, "--energy", "none", "--only-running", plan=plan) as session:
+        with mongod.connect(compressors="snappy") as client:
+            for number in range(40):
+                client.shop.orders.find_one({"a": number, "text": "secret" * number})
+                client.shop.orders.insert_one({"a": number})
+        clients_gone(mongod)
+        session.finish()
+    shapes = {
+        int(frame.records[0]["shape"]): mongodb_shape(frame.text)
+        for frame in session.frames
+        if frame.kind is Block.TEXT
+    }
+    counted: Counter[str] = Counter()
+    for row in session.records(Block.AGGREGATE):
+        if row["calls"] and (text := shapes[int(row["shape"])]).startswith("shop."):
+            counted[text] += int(row["calls"])
+    assert counted == {"shop.orders find {a: ?, text: ?} limit ?": 40, "shop.orders insert": 40}

@@ -1,90 +1,203 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MariaDB whose memory is not understood is asked for the texts of prepared statements."""
+"""What a MySQL or MariaDB is asked with --credentials: the programs of sessions from before, and,
+where its memory is not understood, the texts of prepared statements.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
 
 from qjoule.contract import QueryFlag
+from qjoule.errors import QjouleError
+from qjoule.servers.mysql import texts
+from qjoule.servers.mysql.connections import connect
+from qjoule.servers.mysql.unseen import KEY
+from qjoule.servers.texts_by_id import Account
 from qjoule.studies.servers.unavailable import Unavailable
 from servers.mariadb import mariadb_server
+from servers.mysql import mysql_server
 from servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
-from tracing.recording import Run, recording
+from tracing.recording import Run, attribute, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
+PASSWORD = "p_word-not-to-be-seen"
+VIEWS = "--performance-schema=on"
 SESSIONS, STATEMENTS, TURNS = 4, 12, 3
-#: Its code shows where a session keeps its statements.
-READ_FROM = b"_Z17mysqld_stmt_closeP3THDPc"
-PASSWORD = "m_word-not-to-be-seen"
+RUNGS = ("socket", "symbol")
+PROGRAMS = [(way, at) for way in ("tcp", "local") for at in range(3)]
+USERS = (
+    "create user p_client@'%'",
+    *(f"create user {name}@'%' identified by '{PASSWORD}'" for name in ("p_reader", "p_few")),
+    *(f"grant select on performance_schema.* to {name}@'%'" for name in ("p_reader", "p_few")),
+    "grant process on *.* to p_reader@'%'",
+)
 
 
-@pytest.fixture(scope="module")
-def strange(
+def _strange_mariadb(place: Path) -> AbstractContextManager[DatabaseServer]:
+    """A build in which the function whose code shows where statements are has another name, of the
+    same length.
+    """
+    name = b"_Z17mysqld_stmt_closeP3THDPc"
+    for program in ("mariadbd", "mariadb-install-db"):
+        if (found := shutil.which(program, path="/usr/sbin:/usr/bin")) is None:
+            raise Unavailable(f"{program} is not installed")
+        shutil.copy(found, place)
+    content = (place / "mariadbd").read_bytes()
+    assert content.count(name) == 1
+    (place / "mariadbd").write_bytes(content.replace(name, name.replace(b"close", b"clOse")))
+    return mariadb_server(VIEWS, programs=place)
+
+
+@dataclass
+class Told:
+    server: DatabaseServer
+    product: str
+    runs: dict[tuple[str, bool], Run] = field(default_factory=dict)  #: by rung, and if asked
+    directory: Path = Path()
+
+
+def _credentials(directory: Path, product: str, user: str) -> list[str]:
+    file = directory / f"{user}.toml"
+    file.write_text(f'[{product}]\nuser = "{user}"\npassword = "{PASSWORD}"\n')
+    file.chmod(0o600)
+    return ["--credentials", str(file)]
+
+
+def _client(server: DatabaseServer, way: str, at: int) -> Any:
+    where: dict[str, Any] = {"unix_socket": str(server.socket)}
+    if way == "tcp":
+        where = {"host": "127.0.0.1", "port": server.port}
+    name = f"shop-{way}-{at}"
+    return pymysql.connect(**where, user="p_client", ssl_disabled=True, program_name=name)
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def told(
+    request: pytest.FixtureRequest,
     no_server_is_left: None,  # noqa: ARG001
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[DatabaseServer]:
-    """A build in which the function has another name, of the same length."""
-    programs = tmp_path_factory.mktemp("programs")
-    for name in ("mariadbd", "mariadb-install-db"):
-        if (found := shutil.which(name, path="/usr/sbin:/usr/bin")) is None:
-            pytest.skip(f"{name} is not installed")
-        shutil.copy(found, programs)
-    server = programs / "mariadbd"
-    content = server.read_bytes()
-    assert content.count(READ_FROM) == 1
-    server.write_bytes(content.replace(READ_FROM, READ_FROM.replace(b"close", b"clOse")))
-    try:
-        with mariadb_server("--performance-schema=on", programs=programs) as started:
-            with closing(started.connect()) as connection, connection.cursor() as cursor:
-                cursor.execute(f"create user m_reader@'%' identified by '{PASSWORD}'")
-                cursor.execute("grant select on performance_schema.* to m_reader@'%'")
-            yield started
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.mark.parametrize("told", [True, False], ids=["with credentials", "without"])
-def test_texts_by_the_servers_view(strange: DatabaseServer, tmp_path: Path, told: bool) -> None:
-    """The same number is another statement in each session. Without credentials each is a row."""
-    file = tmp_path / "accounts.toml"
-    file.write_text(f'["mariadb:{strange.port}"]\nuser = "m_reader"\npassword = "{PASSWORD}"\n')
-    file.chmod(0o600)
-    options = ["--pid", str(strange.pid), "--rung", "socket"]
-    options += ["--credentials", str(file)] if told else []
+) -> Iterator[Told]:
+    """Four recordings of the same clients: each rung, with credentials and without."""
+    directory = tmp_path_factory.mktemp("asked")
     with ExitStack() as stack:
-        clients = [stack.enter_context(mysql_client(strange.socket)) for _ in range(SESSIONS)]
+        try:
+            started = (
+                mysql_server(VIEWS) if request.param == "mysql" else _strange_mariadb(directory)
+            )
+            server = stack.enter_context(started)
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            for statement in USERS:
+                cursor.execute(statement)
+        told = Told(server, request.param, directory=directory)
+        drivers = [stack.enter_context(closing(_client(server, *one))) for one in PROGRAMS]
+        clients = [stack.enter_context(mysql_client(server.socket)) for _ in range(SESSIONS)]
         prepared = [
             [
-                one.prepare(b"select ? as m_%d_%d, 'secret' as m_literal" % (at, number))
+                client.prepare(b"select ? as m_%d_%d, 'secret' as m_literal" % (at, number))
                 for number in range(STATEMENTS)
             ]
-            for at, one in enumerate(clients)
+            for at, client in enumerate(clients)
         ]
-        with recording(tmp_path / "t", *options) as recorder:
+        with ExitStack() as recordings:
+            recorders = {}
+            for rung in RUNGS:
+                for asks in (True, False):
+                    options = ["--pid", str(server.pid), "--rung", rung]
+                    options += _credentials(directory, request.param, "p_reader") if asks else []
+                    recorders[rung, asks] = recordings.enter_context(
+                        recording(directory / f"{rung}-{asks}", *options)
+                    )
+            for (way, at), driver in zip(PROGRAMS, drivers, strict=True):
+                driver.query(f"select 1 as {way}_{at}")
             for turn in range(TURNS):
                 for client, statements in zip(clients, prepared, strict=True):
                     for statement in statements:
                         client.execute(statement, turn)
-    run = Run(tmp_path / "t")
-    assert "--credentials" not in recorder.said
-    counted = run.executions(command="execute")
-    assert len(counted) == SESSIONS * STATEMENTS
-    assert set(counted.values()) == {TURNS}
-    if told:
-        expected = {
-            f"select ? as m_{at}_{number}, ? as m_literal"
-            for at in range(SESSIONS)
-            for number in range(STATEMENTS)
-        }
-        assert set(counted) == expected
-    else:
-        assert all(text.startswith("(prepared before tracing began") for text in counted)
-        assert len(run.flagged(QueryFlag.NO_TEXT)) == counted.total()
-    assert run.loss == {}
+        for (rung, asks), recorder in recorders.items():
+            assert "--credentials" not in recorder.said
+            told.runs[rung, asks] = Run(directory / f"{rung}-{asks}")
+        yield told
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_programs_by_the_servers_view(told: Told, rung: str) -> None:
+    names = {}
+    for asks in (True, False):
+        run = told.runs[rung, asks]
+        found = run.queries[run.queries["text"].str.contains(" as (?:tcp|local)_", na=False)]
+        assert len(found) == len(PROGRAMS)
+        assert run.loss.keys() <= {"opaque_session"}, "the other recordings ask, too"
+        marks = found["text"].str.rpartition(" ")[2]
+        names[asks] = dict(zip(marks, found["application"], strict=True))
+    assert names[True] == {f"{way}_{at}": f"shop-{way}-{at}" for way, at in PROGRAMS}
+    assert not [name for name in names[False].values() if isinstance(name, str)]
+    rows = attribute(told.directory / f"{rung}-True", "--by", "application")["rows"]
+    assert set(names[True].values()) <= {row["application"] for row in rows}
+
+
+def test_texts_by_the_servers_view(told: Told) -> None:
+    """The same number is another statement in each session. Unknown, each is a row."""
+    expected = {
+        f"select ? as m_{at}_{number}, ? as m_literal"
+        for at in range(SESSIONS)
+        for number in range(STATEMENTS)
+    }
+    for asks in (True, False):
+        run = told.runs["socket", asks]
+        counted = run.executions(command="execute")
+        assert len(counted) == len(expected)
+        assert set(counted.values()) == {TURNS}
+        if asks or told.product == "mysql":  # its memory is understood
+            assert set(counted) == expected
+        else:
+            assert all(text.startswith("(prepared before tracing began") for text in counted)
+            assert len(run.flagged(QueryFlag.NO_TEXT)) == counted.total()
+
+
+def test_an_account_without_process_is_said_once(told: Told, tmp_path: Path) -> None:
+    server = told.server
+    own: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "user": "p_few"}
+    options = _credentials(tmp_path, told.product, "p_few")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(_client(server, "tcp", at))) for at in range(3)]
+        mine = pymysql.connect(**own, password=PASSWORD, program_name="own")
+        stack.enter_context(closing(mine))
+        with recording(tmp_path / "t", "--pid", str(server.pid), *options) as recorder:
+            for client in (*clients, mine):
+                client.query("select 1 as few")
+    assert recorder.said.count("grant PROCESS to see them") == 1
+    found = Run(tmp_path / "t").having(" as few")
+    assert len(found) == len(clients) + 1
+    assert list(found["application"].dropna()) == ["own"]
+
+
+def test_a_server_with_other_process_ids_names_nobody(told: Told) -> None:
+    """As in a container, or behind a forwarded port."""
+    server = told.server
+    here = Account("p_reader", PASSWORD, process=server.pid)
+    with closing(connect(here, server.port)) as source, closing(_client(server, "tcp", 7)):
+        assert "shop-tcp-7" in [one.application for one in source.names()]
+        assert source.unseen == ""
+    other = Account("p_reader", PASSWORD, process=server.pid + 1)
+    with (
+        closing(connect(other, server.port)) as source,
+        pytest.raises(QjouleError, match=f"it is {server.pid} there, {server.pid + 1} here"),
+    ):
+        list(source.names())
+    with (
+        closing(texts.connect(other, server.port)) as statements,
+        pytest.raises(QjouleError, match="process ids"),
+    ):
+        statements.texts([KEY.pack(server.pid, 1)])

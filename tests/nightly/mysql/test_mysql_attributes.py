@@ -1,43 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query attributes (MySQL 8.0.23) precede a statement's text, and are not part of it."""
+"""Query attributes (MySQL 8.0.23): before a statement's text, and behind the parameters of an
+execution. They are no part of the text, and some are tags.
+"""
 
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from qjoule_drivers import instrument, tag, uninstrument
 from qjoule_drivers.comments import put_in_statements
 from servers.process import DatabaseServer
+from tracing import long_runs
 from tracing import mysql_client as wire
-from tracing import mysql_story as day
-from tracing.mysql_client import MysqlClient, mysql_client
-from tracing.mysql_values import DATE, Parameter, number, parameters, string
+from tracing.at_once import at_once
+from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
+from tracing.mysql_story import marker_counts
+from tracing.mysql_values import (
+    BLOB,
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TINY,
+    Parameter,
+    number,
+    parameters,
+    string,
+)
 from tracing.recording import Run, both_rungs
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
+RUNGS = ("socket", "symbol")
+COUNT_AVAILABLE = 8
+CLIENTS = 64 if long_runs.ASKED else 4
+CALLS = long_runs.statements(600) // CLIENTS  #: of each client
+ENDPOINTS = 5
+COMPONENT = "component 'file://component_query_attributes'"
+DRIVEN = "select mysql_query_attribute_string('qjoule.endpoint') as m_driver"
+Tags = tuple[tuple[str, str], ...]
+
 
 def _query(client: MysqlClient, text: bytes, *attributes: Parameter) -> None:
-    head = bytes([len(attributes), 1]) + (parameters([*attributes]) if attributes else b"")
-    client.query(head + text)
+    size = len(attributes)
+    count = bytes([size]) if size < 251 else b"\xfc" + struct.pack("<H", size)
+    client.query(count + b"\1" + (parameters([*attributes]) if attributes else b"") + text)
 
 
-def _execute(client: MysqlClient, statement: int, value: int, *attributes: Parameter) -> None:
-    """Sends flag PARAMETER_COUNT_AVAILABLE; the statement's own parameter has no name."""
-    every = [number(value), *attributes]
-    head = struct.pack("<IBI", statement, 8, 1) + bytes([len(every)])
-    client.send(wire.COM_EXECUTE, head + parameters(every))
+def _execute(client: MysqlClient, statement: int, *every: Parameter, types: bool = True) -> None:
+    head = struct.pack("<IBI", statement, COUNT_AVAILABLE, 1) + bytes([len(every)])
+    client.send(wire.COM_EXECUTE, head + (parameters(every, types=types) if every else b""))
     client.results(binary=True)
 
 
-def _tell(client: MysqlClient) -> Counter[str]:
+def _endpoint(value: bytes) -> Parameter:
+    return string(b"qjoule.endpoint", value)
+
+
+A = (("endpoint", "a"),)
+#: By mark: a statement's own parameters, the attributes that follow them, and its tags.
+EXECUTIONS: dict[str, tuple[list[Parameter], list[Parameter], Tags]] = {
+    "e_one": ([number(7)], [_endpoint(b"a")], A),
+    "e_other": (
+        [number(7)],
+        [string(b"other", b"x" * 600), _endpoint(b"a"), (DOUBLE, b"other", None)],
+        A,
+    ),
+    "e_kinds": (
+        [
+            (TINY, b"", b"\1"),
+            (STRING, b"", None),
+            (DATE, b"", b"\4" + struct.pack("<HBB", 2024, 2, 29)),
+            string(b"", b"\x0fqjoule.endpoint\1x" * 300),
+            (LONG, b"", struct.pack("<i", -1)),
+            string(b"own", b""),
+            *[number(9)] * 2,
+            string(b"", b"x" * 70_000),
+        ],
+        [_endpoint(b"a"), (STRING, b"qjoule.null", None), number(-3, b"qjoule.number")],
+        (("endpoint", "a"), ("number", "-3")),
+    ),
+    "e_too_many": ([number(7)] * 128, [_endpoint(b"a")], ()),
+    "e_too_long": ([number(7)], [_endpoint(b"x" * 470)], ()),
+    "e_commented": ([number(7)], [_endpoint(b"a")], A),
+}
+
+
+@dataclass
+class Story:
+    sent: Counter[str] = field(default_factory=Counter)  #: texts behind attributes, by marker
+    tagged: Counter[tuple[str, Tags]] = field(default_factory=Counter)  #: plain executions
+    hidden: Counter[tuple[str, Tags]] = field(default_factory=Counter)  #: not shown by sockets
+    executed: int = 0  #: by the server's own count
+
+
+def _texts(client: MysqlClient, story: Story) -> None:
     fake = string(b"fake", b"\x03select 'fake' as m_fake")
     kinds = [
         number(1, b"number"),
@@ -51,103 +115,146 @@ def _tell(client: MysqlClient) -> Counter[str]:
     _query(client, b"select 1 as m_all", *[fake] * 32)
     one, two = (client.prepare(b"select ? as m_prepared_%d" % n) for n in (1, 2))
     for statement in (one, two, one):
-        _execute(client, statement, 7, fake, *kinds)
-    return Counter(m_none=1, m_one=1, m_kinds=1, m_all=1, m_prepared_1=2, m_prepared_2=1)
+        _execute(client, statement, number(7), fake, *kinds)
+    for size in (60, 300):  # more than are looked at on sockets
+        _query(client, b"select 1 as m_too_many", *[string(b"n", b"v")] * size)
+    story.sent += Counter(m_none=1, m_one=1, m_kinds=1, m_all=1, m_prepared_1=2, m_prepared_2=1)
+    for name in (b"other", b"qjoule.endpoint"):  # a comment behind other attributes is read
+        _query(client, b"select 1 as e_text /*endpoint='c'*/", string(name, b"x"))
+    story.tagged["e_text", (("endpoint", "c"),)] += 1
+    story.tagged["e_text", (("endpoint", "x"),)] += 1
 
 
-def test_the_text_behind_attributes(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    with both_rungs(tmp_path, mysql8033.pid):
-        with mysql_client(mysql8033.socket, flags=wire.QUERY_ATTRIBUTES) as client:
-            sent = _tell(client)
-        for pause_s in (0, 0.0005):
-            with mysql_client(port=mysql8033.port, flags=wire.QUERY_ATTRIBUTES) as client:
-                client.pause_s = pause_s
-                _query(client, b"select 1 as m_pieces", *[string(b"name", b"v" * 40)] * 3)
-                sent["m_pieces"] += 1
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
-        assert day.marker_counts(run.queries) == sent, rung
-        assert set(run.having("m_all")["text"]) == {"select ? as m_all"}
-        assert run.loss == {}
+def _executions(port: int, hidden: int, told: Counter[tuple[str, Tags]]) -> None:
+    with mysql_client(port=port, flags=wire.QUERY_ATTRIBUTES | hidden) as client:
+        for mark, (own, attributes, tags) in EXECUTIONS.items():
+            marks = ", ".join("?" * len(own)) or "1"
+            comment = " /*endpoint='comment'*/" if mark == "e_commented" else ""
+            text = f"select 1 as {mark}, concat({marks}){comment}"
+            statement = client.prepare(text.encode())
+            for _ in range(2):
+                _execute(client, statement, *own, *attributes)
+            told[mark, tags] += 2
+        _execute(client, statement, number(7))
+        told["e_commented", (("endpoint", "comment"),)] += 1
 
 
-def test_more_attributes_than_are_looked_at(mysql8033: DatabaseServer, tmp_path: Path) -> None:
-    with (
-        both_rungs(tmp_path, mysql8033.pid),
-        mysql_client(mysql8033.socket, flags=wire.QUERY_ATTRIBUTES) as client,
-    ):
-        _query(client, b"select 1 as m_many", *[string(b"n", b"v")] * 60)
-        many = b"\xfc" + struct.pack("<HB", 300, 1) + parameters([string(b"n", b"v")] * 300)
-        client.query(many + b"select 1 as m_many")
-        _query(client, b"select 1 as m_next")
-    assert day.marker_counts(Run(tmp_path / "symbol").queries) == {"m_many": 2, "m_next": 1}
-    socket = Run(tmp_path / "socket")
-    assert day.marker_counts(socket.queries) == {"m_next": 1}
-    assert socket.queries["executions"].sum() == 3, "counted, if without its text"
-    assert socket.loss == {"text": 2}
+def _earlier_packets(client: MysqlClient) -> None:
+    """Values that are not in the packet; names that are not remembered, as the server does not."""
+    statement = client.prepare(b"select ? as e_long, ?")
+    for _ in range(2):
+        client.long_data(statement, 0, b"x" * 9)
+        _execute(client, statement, (BLOB, b"", b""), number(7), _endpoint(b"a"))
+        _execute(client, statement, number(7), number(7), _endpoint(b"c"))
+    typed = client.prepare(b"select ? as e_typed")
+    _execute(client, typed, number(7), _endpoint(b"a"))
+    _execute(client, typed, number(7), types=False)
+    with pytest.raises(MysqlError, match="alformed"):
+        _execute(client, typed, number(7), _endpoint(b"b"), types=False)
 
 
-@pytest.fixture
-def with_function(mysql8033: DatabaseServer) -> Iterator[DatabaseServer]:
-    """A server whose statements can read their attributes."""
-    component = "component 'file://component_query_attributes'"
-    with closing(mysql8033.connect()) as connection:
-        connection.query(f"install {component}")
-        yield mysql8033
-        connection.query(f"uninstall {component}")
+def _work(port: int, flags: int, client_number: int) -> None:
+    """Values differ each time but distinct tags are few: each set is reported once."""
+    with mysql_client(port=port, flags=flags | wire.QUERY_ATTRIBUTES) as client:
+        statements = [client.prepare(b"select ? as e_own, ? as e_two") for _ in range(2)]
+        for turn in range(CALLS):
+            own = [number(turn), string(b"", b"x" * (turn % 300))]
+            endpoint = _endpoint(b"/%d/%d" % (client_number, turn % ENDPOINTS))
+            _execute(client, statements[turn % 2], *own, endpoint)
 
 
-def test_the_server_s_own_client(with_function: DatabaseServer, tmp_path: Path) -> None:
-    server = with_function
-    client = Path(server.executable).with_name("mysql")
-    lines = (
-        "query_attributes m_key m_value\n"
-        "select mysql_query_attribute_string('m_key') as m_cli;\n"
-        "select mysql_query_attribute_string('m_key') as m_cli_next;\n"
+def _own(told: Counter[tuple[str, Tags]]) -> None:
+    told.update(
+        ("e_own", (("endpoint", f"/{number}/{turn % ENDPOINTS}"),))
+        for number in range(CLIENTS)
+        for turn in range(CALLS)
     )
-    with both_rungs(tmp_path, server.pid):
-        said = subprocess.run(
-            [client, "--no-defaults", "-uroot", f"-S{server.socket}", "--named-commands", "-N"],
-            input=lines,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-    assert said.stdout == "m_value\nNULL\n"
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
-        assert set(run.having("m_cli")["text"]) == {
-            "select mysql_query_attribute_string(?) as m_cli",
-            "select mysql_query_attribute_string(?) as m_cli_next",
-        }
-        assert run.loss == {}
 
 
-def test_a_driver_s_tags_reach_the_statement(with_function: DatabaseServer, tmp_path: Path) -> None:
-    """The statement stays the same to the server: one digest, whatever the tags are."""
-    text = "select mysql_query_attribute_string('qjoule.endpoint') as m_driver"
+def _driver(server: DatabaseServer, story: Story) -> None:
     instrument("pymysql", in_statements=["endpoint"])
     try:
-        with (
-            both_rungs(tmp_path, with_function.pid),
-            closing(with_function.connect(ssl_disabled=True)) as opened,
-        ):
-            found = []
+        with closing(server.connect(ssl_disabled=True)) as opened:
+            said = []
             for endpoint in ("a b", "*/ -- ü", "x" * 300, None):
                 with opened.cursor() as cursor, tag(endpoint=endpoint):
-                    cursor.execute(text)
-                    found.append(cursor.fetchone()[0])
+                    cursor.execute(DRIVEN)
+                    said.append(cursor.fetchone()[0])
     finally:
         uninstrument()
         put_in_statements(())
-    assert found == ["a b", "*/ -- ü", "x" * 256, None]
-    with closing(with_function.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "select count_star, query_sample_text from"
-            " performance_schema.events_statements_summary_by_digest"
-            " where digest_text like '%m_driver%' and digest_text not like '%digest%'"
-        )
-        assert cursor.fetchall() == ((4, text),)
-    for rung in ("socket", "symbol"):
-        assert day.marker_counts(Run(tmp_path / rung).queries) == {"m_driver": 4}
+    assert said == ["a b", "*/ -- ü", "x" * 256, None]
+    story.sent["m_driver"] += 4
+
+
+def _executed(server: DatabaseServer) -> int:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("show global status like 'Com_stmt_execute'")
+        return int(cursor.fetchone()[1])
+
+
+@pytest.fixture(scope="module")
+def told(
+    mysql8033: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Story, dict[str, Run]]]:
+    directory, story = tmp_path_factory.mktemp("attributes"), Story()
+    server, port = mysql8033, mysql8033.port
+    with closing(server.connect()) as connection:
+        connection.query(f"install {COMPONENT}")
+        before = _executed(server)
+        with both_rungs(directory, server.pid, options=("--client-tags",)):
+            with mysql_client(server.socket, flags=wire.QUERY_ATTRIBUTES) as client:
+                _texts(client, story)
+            _executions(port, 0, story.tagged)
+            for hidden in (wire.TLS, wire.ZLIB):
+                _executions(port, hidden, story.hidden)
+            with mysql_client(port=port, flags=wire.QUERY_ATTRIBUTES) as client:
+                _earlier_packets(client)
+            for flags, tags in ((0, story.tagged), (wire.TLS, story.hidden)):
+                at_once(partial(_work, port, flags), range(CLIENTS))
+                _own(tags)
+            _driver(server, story)
+        story.executed = _executed(server) - before
+        connection.query(f"uninstall {COMPONENT}")
+    yield story, {rung: Run(directory / rung) for rung in RUNGS}
+
+
+def _tags(run: Run) -> Counter[tuple[str, Tags]]:
+    """(mark, its tags) and how many executions have them."""
+    found: Counter[tuple[str, Tags]] = Counter()
+    queries = run.having(" e_")
+    marks = queries["text"].str.extract(" (e_[a-z_]+)")[0]
+    for mark, tags, n in zip(marks, queries["tags"], queries["executions"], strict=True):
+        if n:
+            found[mark, tuple(tags) if isinstance(tags, list) else ()] += int(n)
+    return found
+
+
+def test_texts_are_those_behind_the_attributes(told: tuple[Story, dict[str, Run]]) -> None:
+    story, runs = told
+    assert marker_counts(runs["symbol"].queries) == story.sent + Counter(m_too_many=2)
+    assert marker_counts(runs["socket"].queries) == story.sent
+    nameless = runs["socket"].queries["text"].isna()
+    assert runs["socket"].queries[nameless]["executions"].sum() == 2, "counted, if without a text"
+    assert runs["socket"].loss == {"text": 2, "opaque_session": 2 + CLIENTS}
+    assert runs["symbol"].loss == {}
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_execution_has_its_own_tags(told: tuple[Story, dict[str, Run]], rung: str) -> None:
+    story, runs = told
+    found, expected = _tags(runs[rung]), story.tagged.copy()
+    if rung == "symbol":
+        expected += story.hidden
+    # That a value came before is known to the server; on the socket nothing is guessed.
+    expected["e_long", A if rung == "symbol" else ()] += 2
+    expected["e_long", (("endpoint", "c"),)] += 2
+    typed = {tags: found.pop(("e_typed", tags)) for mark, tags in [*found] if mark == "e_typed"}
+    assert typed[A] == 1
+    assert typed.keys() == {A, ()}
+    assert found == expected
+
+
+def test_the_server_counts_as_many_executions(told: tuple[Story, dict[str, Run]]) -> None:
+    story, runs = told
+    assert runs["symbol"].executions(command="execute").total() == story.executed

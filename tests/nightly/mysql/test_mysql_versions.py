@@ -41,26 +41,19 @@ pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
 
 
 @pytest.fixture(scope="module", params=releases("mariadb", "mysql"))
-def release(request: pytest.FixtureRequest) -> Release:
-    found: Release = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def server(release: Release) -> Iterator[DatabaseServer]:
-    with running(release) as started:
-        with closing(started.connect()) as connection, connection.cursor() as cursor:
+def told(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Told]:
+    with running(request.param) as server:
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"create database {DATABASE}")
             cursor.execute(f"create user {USER}")
             cursor.execute(f"grant all on *.* to {USER}")
-        yield started
+        yield _told(request.param, server, tmp_path_factory.mktemp("versions"))
 
 
-@pytest.fixture(scope="module")
-def told(
-    release: Release, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
-) -> Told:
-    directory, sent = tmp_path_factory.mktemp("versions"), Counter[str]()
+def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
+    sent = Counter[str]()
     with ExitStack() as stack:
         opened = [stack.enter_context(mysql_client(port=server.port)) for _ in range(CLIENTS)]
         statements = [client.prepare(b"select ? as m_before") for client in opened]
@@ -112,18 +105,15 @@ def _selects(server: DatabaseServer) -> int:
     return int(value)
 
 
-def test_the_version_is_documented_and_stripped(told: Told) -> None:
-    check_documented_and_stripped(told)
-
-
 def test_its_plan_is_exact_with_tls(told: Told) -> None:
+    check_documented_and_stripped(told)
     plan = planned(told.server)
     assert plan.server.flavour == told.release.server
     assert (plan.choice.rung, plan.choice.exact) == (Rung.SYMBOL, True)
     assert "TLS is on by default" in plan.choice.why
 
 
-def test_every_statement_counts_on_the_symbols(told: Told) -> None:
+def test_every_statement_counts(told: Told) -> None:
     assert told.symbol.loss == {}
     counted = marker_counts(told.symbol.queries)
     early = counted.pop("m_before", 0)  # where its text is known
@@ -131,15 +121,9 @@ def test_every_statement_counts_on_the_symbols(told: Told) -> None:
     unnamed = told.symbol.queries[told.symbol.queries["text"].isna()]["executions"].sum()
     assert early + unnamed == CLIENTS * STATEMENTS
     assert told.selects == told.sent.total() + CLIENTS * STATEMENTS, "by the server's own count"
-
-
-def test_every_plain_statement_counts_on_the_sockets(told: Told) -> None:
     check_sockets(told)
-
-
-@pytest.mark.parametrize("rung", ["symbol", "socket"])
-def test_users_and_databases(told: Told, rung: str) -> None:
-    check_names(getattr(told, rung), "m_app_after")
+    for run in (told.symbol, told.socket):
+        check_names(run, "m_app_after")
 
 
 def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
@@ -150,7 +134,8 @@ def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
     check_restart(told, tmp_path / "t", send)
 
 
-def test_shapes_follow_the_mode_of_a_session(server: DatabaseServer, tmp_path: Path) -> None:
+def test_shapes_follow_the_mode_of_a_session(told: Told, tmp_path: Path) -> None:
+    server = told.server
     with both_rungs(tmp_path, server.pid), mysql_client(server.socket) as client:
         for mode, (statement, _) in MODE_STATEMENTS.items():
             client.query(b"set sql_mode = '%s'" % mode)

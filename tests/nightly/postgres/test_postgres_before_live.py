@@ -20,7 +20,7 @@ from tracing.postgres_story import pgbench
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
 
 CLIENTS, SNAPSHOTS = 4, 6
-SHAPE = "select abalance from pgbench_accounts where aid = $?"
+SHAPE = "select abalance from pgbench_accounts"  #: as it begins
 
 
 @contextmanager
@@ -57,18 +57,18 @@ def _working(observer: Any) -> int:
 
 @pytest.mark.parametrize("rung", ["socket", "symbol"])
 def test_rows_of_statements_prepared_before_have_texts(postgres: DatabaseServer, rung: str) -> None:
-    """In every snapshot, the first one included: at least 99 % of the calls."""
+    """In every snapshot, the first one included: at least 99 % of the calls.
+
+    Not of the CPU time: the server's own processes may use some of it at any time.
+    """
     pgbench(postgres, "-i", "-s", "1", "-q")
     options = "--pid", str(postgres.pid), "--rung", rung, "--energy", "none"
     with _prepared_load(postgres), live_top(*options) as top:
         top.wait_for(SNAPSHOTS)
         snapshots = top.snapshots[:SNAPSHOTS]
-    calls = Counter[str]()
     for snapshot in snapshots:
+        calls = Counter[str]()
         for row in snapshot["interval"]["rows"]:
-            if row["kind"] == "queries" if "kind" in row else row.get("calls"):
-                calls[row["shape"]] += row["calls"]
-    known = sum(n for shape, n in calls.items() if shape.lower().startswith("select abalance"))
-    assert calls.total() > 200, calls
-    assert known >= 0.99 * calls.total(), calls
-    assert snapshots[-1]["interval"]["coverage"] >= 0.99
+            calls[row["shape"]] += row.get("calls") or 0
+        known = sum(n for shape, n in calls.items() if shape.startswith(SHAPE))
+        assert known >= 0.99 * calls.total() > 0, calls

@@ -113,7 +113,7 @@ def _like(text: str) -> str:
 
 
 @pytest.mark.parametrize("rung", ["socket", "symbol"])
-def test_every_id_is_the_row_of_its_statement(told: Told, rung: str) -> None:
+def test_every_statement_has_the_id_of_its_row(told: Told, rung: str) -> None:
     checked = 0
     for shape, ids in told.ids[rung].items():
         for one in ids:
@@ -122,9 +122,6 @@ def test_every_id_is_the_row_of_its_statement(told: Told, rung: str) -> None:
                 checked += 1
     assert checked >= len(SIMPLE) + len(EXTENDED)
 
-
-@pytest.mark.parametrize("rung", ["socket", "symbol"])
-def test_every_statement_has_its_id(told: Told, rung: str) -> None:
     found = {one for ids in told.ids[rung].values() for one in ids}
     missing = {
         text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and errors of PostgreSQL's queries, compared with pg_stat_statements and the
+"""Rows, errors and names of PostgreSQL's queries, compared with pg_stat_statements and the
 clients' view.
 """
 
@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from servers.process import DatabaseServer
-from tracing.postgres_client import FLUSH, SYNC, bind, execute, parse, postgres_client, query
-from tracing.recording import Run, both_rungs, recording
+from tracing.postgres_client import SYNC, bind, execute, parse, postgres_client, query
+from tracing.recording import Run, attribute, both_rungs
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
+RUNGS = ("socket", "symbol")
 MARKER = re.compile(r"m_rows_\w+")
 ROUNDS = 50
 #: Their replies are far longer than the send buffer of 8 KB. What is known of a reply depends on
@@ -36,6 +38,18 @@ FAILING = {
     "insert into m_outcomes values (1, 'm_fails')": "23505",
     "do $$ begin raise exception 'm_fails' using errcode = 'QJ123'; end $$": "QJ123",
 }
+REFUSED = ("selec 1 as m_refused", "select m_refused from m_no_such_table")
+REFUSED_EACH = 25
+USERS, DATABASES = ("m_ann", "m_ben"), ("m_shop", "m_news", "m_bank")
+SHORT_SESSIONS = 300
+
+
+@dataclass
+class Told:
+    runs: dict[str, Run]
+    counted: dict[str, tuple[int, int]]  #: pg_stat_statements: (calls, rows)
+    short: Counter[tuple[str, ...]]  #: short sessions by user, database and application
+    directory: Path
 
 
 def _statements(connection: Any, prepare: bool | None) -> None:
@@ -64,17 +78,61 @@ def _failures(connection: Any) -> None:
         with pytest.raises(psycopg.Error) as failed:
             connection.execute(statement)
         assert failed.value.sqlstate == sqlstate
-    with connection.transaction(), pytest.raises(psycopg.Error):
-        connection.execute("select m_fails from m_nowhere_in_a_transaction")
-        raise AssertionError
+
+
+def _refused(port: int) -> None:
+    with postgres_client(port) as client:
+        for statement in REFUSED:
+            for _ in range(REFUSED_EACH):
+                assert client.exchange(query(statement.encode()))["E"]
+                at_once = parse(statement.encode()), bind(), execute(), SYNC
+                assert client.exchange(*at_once)["E"]
+        client.exchange(query(b"begin"))
+        client.exchange(query(b"select 1 / 0 as m_refused_zero"))
+        assert client.exchange(query(b"select 1 as m_refused_aborted"))["E"]
+        client.exchange(query(b"rollback"))
+
+
+def _application_names(server: DatabaseServer) -> None:
+    """Set at login and by each SET: poolers SET it for the client that borrows a connection."""
+    with closing(server.connect(application_name="m_first")) as connection:
+        connection.execute("select 1 as m_as_first")
+        connection.execute("set application_name = 'm_second'")
+        connection.execute("select 1 as m_as_second")
+        with pytest.raises(psycopg.Error):
+            connection.execute("set application_name = 'm_' nonsense")
+        connection.execute("select 1 as m_as_second")
+        connection.execute("reset application_name")
+        connection.execute("select 1 as m_as_first")
+    with postgres_client(server.port) as client:
+        client.exchange(parse(b"set application_name to m_third"), bind(), execute(), SYNC)
+        client.exchange(query(b"select 1 as m_as_third"))
+
+
+def _short_sessions(server: DatabaseServer) -> Counter[tuple[str, ...]]:
+    """Each ends before anyone could look into /proc: the backend's title comes with its event."""
+    sent: Counter[tuple[str, ...]] = Counter()
+    for number in range(SHORT_SESSIONS):
+        user, database = USERS[number % 2], DATABASES[number % 3]
+        options = {"user": user, "dbname": database, "application_name": f"m_app_{number % 5}"}
+        with closing(server.connect(tcp=bool(number % 7), **options)) as client:
+            client.execute("select 1 as m_short")
+        sent[user, database, f"m_app_{number % 5}"] += 1
+    return sent
 
 
 @pytest.fixture(scope="module")
-def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
-    """The trace, and the counts of pg_stat_statements by marker: (calls, rows)."""
+def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
     directory = tmp_path_factory.mktemp("outcomes")
-    with postgres.connect() as connection:
+    with (
+        postgres.connect() as connection,
+        closing(postgres.connect(application_name="m_earlier")) as earlier,
+    ):
         connection.execute("create extension if not exists pg_stat_statements")
+        for name in DATABASES:
+            connection.execute(f"create database {name}")
+        for name in USERS:
+            connection.execute(f"create user {name} superuser")
         connection.execute("drop table if exists m_outcomes, m_rows_more")
         connection.execute("create table m_outcomes (a int primary key, b text)")
         connection.execute("create table m_rows_more (a int)")
@@ -82,128 +140,29 @@ def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
             f"insert into m_outcomes select i, 'text ' || i from generate_series(0, {MANY - 1}) i"
         )
         connection.execute("select pg_stat_statements_reset()")
-        with recording(directory / "t", "--pid", str(postgres.pid), "--rung", "socket"):
+        with both_rungs(directory, postgres.pid):
             for tcp in (False, True):
                 for prepare in (None, True):
                     with closing(postgres.connect(tcp=tcp)) as client:
                         _statements(client, prepare)
                         _failures(client)
-        counted: dict[str, tuple[int, int]] = {}
-        for text, calls, rows in connection.execute(
-            "select query, calls, rows from pg_stat_statements"
-        ):
-            if found := MARKER.search(text):
-                before = counted.get(text, (0, 0))
-                counted[_plain(found, text)] = (before[0] + calls, before[1] + rows)
-    return Run(directory / "t"), counted
+            rows = connection.execute("select query, calls, rows from pg_stat_statements")
+            counted: dict[str, tuple[int, int]] = {}
+            for text, calls, number in rows.fetchall():
+                if found := MARKER.search(text):
+                    counted[_plain(found, text)] = (calls, number)
+            before = _rolled_back(connection)
+            _refused(postgres.port)
+            assert _rolled_back(connection) - before == len(REFUSED) * 2 * REFUSED_EACH + 1
+            earlier.execute("select 1 as m_open_before")
+            _application_names(postgres)
+            short = _short_sessions(postgres)
+    return Told({rung: Run(directory / rung) for rung in RUNGS}, counted, short, directory)
 
 
 def _plain(found: re.Match[str], text: str) -> str:
     """The same name for both spellings of a statement: its first word and its marker."""
-    word = re.match(r"\w*", text)
-    return f"{word[0].lower() if word else ''} {found[0]}"
-
-
-def test_rows_are_those_of_pg_stat_statements(told: tuple[Run, Any]) -> None:
-    run, counted = told
-    rows: Counter[str] = Counter()
-    calls: Counter[str] = Counter()
-    for one in run.queries[run.queries["executions"] > 0].to_dict("records"):
-        found = MARKER.search(one["text"] or "")
-        if found:
-            assert one["status"] == "ok", one["text"]
-            rows[_plain(found, one["text"])] += one["rows"]
-            calls[_plain(found, one["text"])] += one["executions"]
-    assert {name: (calls[name], rows[name]) for name in calls} == counted
-    assert len(counted) == 10
-    assert run.loss == {}
-
-
-def test_errors_are_those_that_clients_saw(told: tuple[Run, Any]) -> None:
-    run, _ = told
-    failed = run.queries[run.queries["status"] == "error"]
-    expected = Counter(dict.fromkeys(("42601", "23505", "QJ123"), 4))
-    expected.update({"22012": 8, "42P01": 8})
-    assert Counter(failed["sqlstate"]) == expected
-    assert failed["rows"].isna().all()
-    others = run.queries[run.queries["status"] != "error"]
-    assert others["sqlstate"].isna().all()
-    statements = others[others["command"].isin(["query", "execute", "prepare"])]
-    assert set(statements["status"]) == {"ok"}
-
-
-def test_what_pipelines_and_parts_say(postgres: DatabaseServer, tmp_path: Path) -> None:
-    """A pipeline's rows are those of all its statements. If its start is gone, none are
-    reported.
-    """
-    one = [parse(b"select 1 as m_piped"), bind(), execute()]
-    many = parse(b"select i as m_parts from generate_series(1, 20) i")
-    with (
-        recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "socket"),
-        postgres_client(postgres.port) as client,
-    ):
-        client.exchange(*one * 5, SYNC)
-        client.exchange(*one, FLUSH, *one, SYNC)
-        client.exchange(*one, parse(b"select 1 / 0 as m_piped"), bind(), execute(), *one, SYNC)
-        client.exchange(query(b"begin"))
-        client.exchange(many, bind(portal=b"p"), execute(7, b"p"), SYNC)
-        client.exchange(execute(7, b"p"), SYNC)
-        client.exchange(execute(0, b"p"), SYNC)
-        client.exchange(query(b"rollback"))
-        client.exchange(query(b"select 1 as m_two; select 2 union select 3"))
-        client.exchange(bind(b"never prepared"), execute(), SYNC)
-    run = Run(tmp_path / "t")
-    piped = run.having("m_piped").sort_values("begin_ns")
-    assert list(piped["rows"].astype(object).where(piped["rows"].notna(), None)) == [5, None]
-    parts = run.having("m_parts").sort_values("begin_ns")
-    assert list(parts["rows"]) == [7, 7, 6]
-    assert list(run.having("m_two")["rows"]) == [3]
-    errors = run.queries[run.queries["status"] == "error"].sort_values("begin_ns")
-    assert list(errors["sqlstate"]) == ["22012", "26000"]
-    assert list(errors["executions"]) == [3, 1]
-
-
-def test_nothing_is_said_where_replies_are_not_seen(
-    postgres: DatabaseServer, tmp_path: Path
-) -> None:
-    """The symbol rung reports errors only."""
-    with (
-        recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "symbol"),
-        postgres.connect() as connection,
-    ):
-        connection.execute("select 1 as m_silent")
-    (row,) = Run(tmp_path / "t").having("m_silent").to_dict("records")
-    assert not row["flags"] & (QueryFlag.OK | QueryFlag.ERROR | QueryFlag.ROWS)
-
-
-REFUSED = ("selec 1 as m_refused", "select m_refused from m_no_such_table")
-REFUSED_EACH = 25
-
-
-def test_refused_statements_are_calls_on_both_rungs(
-    postgres: DatabaseServer, tmp_path: Path
-) -> None:
-    """Text, calls and errors; the server counts a transaction rolled back for each."""
-    with closing(postgres.connect()) as observer:
-        before = _rolled_back(observer)
-        with both_rungs(tmp_path, postgres.pid), postgres_client(postgres.port) as client:
-            for statement in REFUSED:
-                for _ in range(REFUSED_EACH):
-                    assert client.exchange(query(statement.encode()))["E"]
-                    at_once = parse(statement.encode()), bind(), execute(), SYNC
-                    assert client.exchange(*at_once)["E"]
-            client.exchange(query(b"begin"))
-            client.exchange(query(b"select 1 / 0 as m_refused_zero"))
-            assert client.exchange(query(b"select 1 as m_refused_aborted"))["E"]
-            client.exchange(query(b"rollback"))
-        refused = len(REFUSED) * 2 * REFUSED_EACH
-        assert _rolled_back(observer) - before == refused + 1
-    shapes = {"selec ? as m_refused": 50, "select m_refused from m_no_such_table": 50}
-    shapes |= {"select ? / ? as m_refused_zero": 1, "select ? as m_refused_aborted": 1}
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
-        assert run.executions(status="error") == shapes, rung
-        assert run.loss == {}, rung
+    return f"{text.split(maxsplit=1)[0].lower()} {found[0]}"
 
 
 def _rolled_back(observer: Any) -> int:
@@ -212,3 +171,62 @@ def _rolled_back(observer: Any) -> int:
     observer.execute("select pg_stat_clear_snapshot()")
     (row,) = observer.execute("select sum(xact_rollback) from pg_stat_database").fetchall()
     return int(row[0])
+
+
+def test_rows_are_those_of_pg_stat_statements(told: Told) -> None:
+    run = told.runs["socket"]
+    rows: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for one in run.having("m_rows_").to_dict("records"):
+        found = MARKER.search(one["text"])
+        if found and one["executions"]:
+            assert one["status"] == "ok", one["text"]
+            rows[_plain(found, one["text"])] += one["rows"]
+            calls[_plain(found, one["text"])] += one["executions"]
+    assert {name: (calls[name], rows[name]) for name in calls} == told.counted
+    assert len(told.counted) == 10
+    assert run.loss == told.runs["symbol"].loss == {}
+
+
+def test_errors_are_those_that_clients_saw(told: Told) -> None:
+    queries = told.runs["socket"].queries
+    failed = queries[queries["status"] == "error"]
+    expected = Counter(dict.fromkeys(("23505", "QJ123"), 4))
+    expected.update({"22012": 8 + 1, "25P02": 1})
+    expected.update({"42601": 4 + 1 + 2 * REFUSED_EACH, "42P01": 4 + 2 * REFUSED_EACH})
+    assert Counter(failed["sqlstate"]) == expected
+    assert failed["rows"].isna().all()
+    assert queries[queries["status"] != "error"]["sqlstate"].isna().all()
+
+
+def test_refused_statements_are_calls_on_both_rungs(told: Told) -> None:
+    """Text, calls and errors; the server counts a transaction rolled back for each."""
+    shapes = {"selec ? as m_refused": 50, "select m_refused from m_no_such_table": 50}
+    shapes |= {"select ? / ? as m_refused_zero": 1, "select ? as m_refused_aborted": 1}
+    for run in told.runs.values():
+        failed = run.executions(status="error")
+        assert {text: failed[text] for text in shapes} == shapes
+
+
+def test_nothing_is_said_where_replies_are_not_seen(told: Told) -> None:
+    """The symbol rung reports errors only."""
+    rows = told.runs["symbol"].having("m_rows_one")
+    told_of_replies = QueryFlag.OK | QueryFlag.ERROR | QueryFlag.ROWS
+    assert not (rows["flags"] & int(told_of_replies)).any()
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_names_of_sessions(told: Told, rung: str) -> None:
+    run = told.runs[rung]
+    named = run.having("m_as_")
+    wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
+    assert list(named["application"]) == [f"m_{name}" for name in wanted]
+    short = run.having("m_short")[["user", "database", "application"]]
+    assert Counter(map(tuple, short.to_numpy())) == told.short
+    before = run.having("m_open_before")[["user", "database", "application"]]
+    assert [tuple(row) for row in before.to_numpy()] == [("postgres", "postgres", "m_earlier")]
+
+
+def test_rows_by_application(told: Told) -> None:
+    rows = attribute(told.directory / "socket", "--by", "application")["rows"]
+    assert {"m_first", "m_second", "m_third"} <= {row.get("application") for row in rows}

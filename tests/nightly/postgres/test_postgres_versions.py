@@ -40,28 +40,21 @@ pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions]
 
 
 @pytest.fixture(scope="module", params=releases("postgres"))
-def release(request: pytest.FixtureRequest) -> Release:
-    found: Release = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def server(release: Release) -> Iterator[DatabaseServer]:
-    with running(release) as started:
-        assert planned(started).choice.rung is Rung.SOCKET, "in plain text"
-        with started.connect() as connection:
+def told(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Told]:
+    with running(request.param) as server:
+        assert planned(server).choice.rung is Rung.SOCKET, "in plain text"
+        with server.connect() as connection:
             connection.execute(f"create database {DATABASE}")
             connection.execute(f"create user {USER}")
             connection.execute("create user m_scram password 'secret'")
-            offer_tls(started, connection)
-        yield started
+            offer_tls(server, connection)
+        yield _told(request.param, server, tmp_path_factory.mktemp("versions"))
 
 
-@pytest.fixture(scope="module")
-def told(
-    release: Release, server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
-) -> Told:
-    directory, sent = tmp_path_factory.mktemp("versions"), Counter[str]()
+def _told(release: Release, server: DatabaseServer, directory: Path) -> Told:
+    sent = Counter[str]()
     with ExitStack() as stack:
         opened = [stack.enter_context(_session(server)) for _ in range(CLIENTS)]
         for connection in opened:
@@ -90,34 +83,23 @@ def _session(server: DatabaseServer, sslmode: str = "disable") -> psycopg.Connec
     return connection
 
 
-def test_the_version_is_documented_and_stripped(told: Told) -> None:
-    check_documented_and_stripped(told)
-    assert planned(told.server).server.version == told.release.version
-
-
 def test_its_plan_is_exact_with_tls(told: Told) -> None:
-    assert (planned(told.server).choice.rung, planned(told.server).choice.exact) == (
-        Rung.SYMBOL,
-        True,
-    )
+    check_documented_and_stripped(told)
+    plan = planned(told.server)
+    assert plan.server.version == told.release.version
+    assert (plan.choice.rung, plan.choice.exact) == (Rung.SYMBOL, True)
 
 
-def test_every_statement_counts_on_the_symbols(told: Told) -> None:
+def test_every_statement_counts(told: Told) -> None:
     assert told.symbol.loss == {}
     expected = told.sent + Counter(m_before=CLIENTS * STATEMENTS)
     assert marker_counts(told.symbol.queries) == expected
-
-
-def test_every_plain_statement_counts_on_the_sockets(told: Told) -> None:
     check_sockets(told)
     early = marker_counts(told.socket.queries)["m_before"]
     unnamed = told.socket.queries[told.socket.queries["text"].isna()]["executions"].sum()
     assert early + unnamed == CLIENTS * STATEMENTS
-
-
-@pytest.mark.parametrize("rung", ["symbol", "socket"])
-def test_users_and_databases(told: Told, rung: str) -> None:
-    check_names(getattr(told, rung), "m_text")
+    for run in (told.symbol, told.socket):
+        check_names(run, "m_text")
 
 
 def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:

@@ -38,51 +38,48 @@ def server(
         pytest.skip(str(reason))
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["with credentials", "without"])
-def test_names_by_the_servers_list(server: DatabaseServer, tmp_path: Path, told: bool) -> None:
-    """Also of a connection that first speaks later. One renamed since then has both names."""
-    file = tmp_path / "accounts.toml"
+def _credentials(server: DatabaseServer, directory: Path, password: str) -> tuple[str, ...]:
     product = "redis" if "redis" in Path(server.argv[0]).name else "valkey"
-    file.write_text(f'[{product}]\nuser = "r_reader"\npassword = "{PASSWORD}"\n')
+    file = directory / f"{len(password)}.toml"
+    file.write_text(f'[{product}]\nuser = "r_reader"\npassword = "{password}"\n')
     file.chmod(0o600)
+    return "--credentials", str(file)
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["with credentials", "without"])
+def test_names_by_the_servers_list(server: DatabaseServer, tmp_path: Path, asks: bool) -> None:
+    """Also of a connection that first speaks later. One renamed since then has both names."""
     options = ["--pid", str(server.pid), "--client-tags"]
-    options += ["--credentials", str(file)] if told else []
+    options += _credentials(server, tmp_path, PASSWORD) if asks else ()
     with ExitStack() as stack:
         clients = [stack.enter_context(redis_client(server.port)) for _ in range(CLIENTS)]
         for at, client in enumerate(clients):
             client.ask(resp(b"CLIENT", b"SETNAME", b"pool-%d" % at))
         with recording(tmp_path / "t", *options) as recorder:
-            for client in clients[1:]:
-                client.ask(resp(b"GET", b"early"))
-            time.sleep(1.5)
-            clients[0].ask(resp(b"GET", b"later"))
-            time.sleep(1.5)
+            for speaking in (clients[1:], clients):
+                for client in speaking:
+                    client.ask(resp(b"ECHO", b"x"))
+                time.sleep(1.5)  # for the answer
+            for client in clients:
+                client.ask(resp(b"GET", b"last"))
             clients[1].ask(resp(b"CLIENT", b"SETNAME", b"renamed"))
-            clients[1].ask(resp(b"ECHO", b"x"))
-        assert "--credentials" not in recorder.said
+            clients[1].ask(resp(b"LLEN", b"renamed"))
+    assert "--credentials" not in recorder.said
     run = Run(tmp_path / "t")
-    gets = run.queries[run.queries["text"].str.contains("get", case=False)]
-    names = {f"pool-{at}" for at in range(CLIENTS)} if told else set()
-    assert set(gets["application"].dropna()) == names
-    assert len(gets) == CLIENTS
-    echo = run.queries[run.queries["text"].str.contains("echo", case=False)]
-    assert set(echo["application"]) == {"renamed"}
     assert run.loss == {}
-    if told:
-        rows = attribute(tmp_path / "t", "--by", "application")["rows"]
-        assert names <= {row["application"] for row in rows}
+    names = {f"pool-{at}" for at in range(CLIENTS)} if asks else set()
+    assert set(run.having("GET last")["application"].dropna()) == names
+    assert set(run.having("LLEN")["application"]) == {"renamed"}
+    rows = attribute(tmp_path / "t", "--by", "application")["rows"]
+    assert names <= {row["application"] for row in rows}
 
 
 def test_why_a_server_cannot_be_asked_is_said(server: DatabaseServer, tmp_path: Path) -> None:
-    file = tmp_path / "accounts.toml"
-    product = "redis" if "redis" in Path(server.argv[0]).name else "valkey"
-    file.write_text(f'[{product}]\nuser = "r_reader"\npassword = "wrong-{PASSWORD}"\n')
-    file.chmod(0o600)
-    options = "--pid", str(server.pid), "--client-tags", "--credentials", str(file)
+    options = _credentials(server, tmp_path, f"wrong-{PASSWORD}")
     with redis_client(server.port) as client:
         client.ask(resp(b"CLIENT", b"SETNAME", b"nobody"))
-        with recording(tmp_path / "t", *options) as recorder:
+        where = "--pid", str(server.pid), "--client-tags"
+        with recording(tmp_path / "t", *where, *options) as recorder:
             client.ask(resp(b"GET", b"x"))
-    assert "--credentials" in recorder.said
     assert "CLIENT LIST cannot be read" in recorder.said
     assert PASSWORD not in recorder.said

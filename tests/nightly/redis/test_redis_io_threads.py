@@ -4,68 +4,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from qjoule.contract import Rung
-from qjoule.machine.kernel_facts import read_kernel_facts
-from qjoule.servers.choice import Choice
-from qjoule.servers.discovery import find_servers
-from qjoule.servers.plan import build_plan
 from servers.process import DatabaseServer, Unavailable
 from servers.redis import command_stats, redis_server
 from tracing import long_runs
 from tracing import redis_story as day
 from tracing.recording import Run, attribute, recording
+from tracing.releases import planned
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 COMMANDS = long_runs.statements(4000)
 NAMED = 0.98  #: share of the server's CPU time
 CURVE = "estimated:10,12,20,30"  #: W
-
-
-@dataclass
-class Told:
-    reads: bool  #: io-threads also read
-    port: int
-    choice: Choice
-    calls: Counter[str]
-    asked_at_once: int
-    trace: Path
-    run: Run
-
-
-@pytest.fixture(scope="module", params=["no", "yes"])
-def told(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Told]:
-    trace = tmp_path_factory.mktemp("io") / "trace"
-    options = ("--io-threads", "2", "--io-threads-do-reads", request.param)
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(redis_server(*options))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        choice = _choice(server)
-        referee = stack.enter_context(server.connect())
-        before = command_stats(referee)
-        with recording(trace, "--pid", str(server.pid), "--ring-mb", "64", "--energy", CURVE):
-            asked = day.ask_at_once(server)
-            _story(server)
-            after = command_stats(referee)
-    calls = Counter(
-        {
-            name: int(row["calls"] - before.get(name, {"calls": 0})["calls"])
-            for name, row in after.items()
-        }
-    )
-    del calls["info"]  # this test's own
-    yield Told(request.param == "yes", server.port, choice, +calls, asked, trace, Run(trace))
 
 
 def _story(server: DatabaseServer) -> None:
@@ -76,47 +32,45 @@ def _story(server: DatabaseServer) -> None:
         client.set("long:1", b"v" * day.LONG_VALUE)
 
 
-def _choice(server: DatabaseServer) -> Choice:
-    found = [one for one in find_servers() if server.pid in one.tgids]
-    (only,) = build_plan(found, read_kernel_facts()).servers
-    return only.choice
-
-
-def test_redis_io_threads_that_only_write_are_exact(told: Told) -> None:
-    """And a running server shows which of reading and writing its io-threads do."""
-    assert told.choice.exact is not told.reads, told.choice.why
-    assert told.choice.rung is (Rung.STATISTICAL if told.reads else Rung.SOCKET)
-    assert told.reads is ("1 io-threads, which read and write" in told.choice.why)
-
-
-def test_redis_io_threads_lose_nothing(told: Told) -> None:
-    assert told.run.loss == {}
-    assert told.run.trace.complete
-    owners = told.run.trace.pandas("owners")
+@pytest.mark.parametrize("do_reads", ["no", "yes"])
+def test_redis_io_threads_are_counted_exactly(do_reads: str, tmp_path: Path) -> None:
+    """A running server shows which its io-threads do. If they only write, the
+    main thread's time belongs to its requests, and is named.
+    """
+    reads = do_reads == "yes"
+    options = ("--io-threads", "2", "--io-threads-do-reads", do_reads)
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(redis_server(*options))
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        choice = planned(server).choice
+        referee = stack.enter_context(server.connect())
+        before = command_stats(referee)
+        where = "--pid", str(server.pid), "--ring-mb", "64", "--energy", CURVE
+        with recording(tmp_path / "t", *where):
+            asked = day.ask_at_once(server)
+            _story(server)
+            after = command_stats(referee)
+    assert choice.exact is not reads, choice.why
+    assert choice.rung is (Rung.STATISTICAL if reads else Rung.SOCKET)
+    assert reads is ("1 io-threads, which read and write" in choice.why)
+    run, none = Run(tmp_path / "t"), {"calls": 0}
+    assert run.loss == {}
+    owners = run.trace.pandas("owners")
     assert "io_thd_?" in set(owners[owners["kind"] == "server"]["role"])
-
-
-def test_redis_io_threads_every_command_counts(told: Told) -> None:
-    counted = told.run.executions()
-    del counted["INFO"]
-    del counted["CLIENT SETINFO"]
-    assert counted.total() == told.calls.total()
-    expected = {
-        "GET x:?": told.asked_at_once,
-        "SET user:?:name": COMMANDS,
-        "GET user:?:name": COMMANDS,
-        "INCR hits:?": COMMANDS // 16 * 16,
-        "SET long:?": 1,
-    }
+    calls = Counter(
+        {name: int(row["calls"] - before.get(name, none)["calls"]) for name, row in after.items()}
+    )
+    counted = run.executions()
+    del calls["info"], counted["INFO"], counted["CLIENT SETINFO"]  # this test's own
+    assert counted.total() == calls.total()
+    expected = {"GET x:?": asked, "SET user:?:name": COMMANDS, "GET user:?:name": COMMANDS}
+    expected |= {"INCR hits:?": COMMANDS // 16 * 16, "SET long:?": 1}
     assert {text: counted[text] for text in expected} == expected
-
-
-def test_redis_io_threads_own_no_time_where_they_read(told: Told) -> None:
-    """If they only write, the main thread's time belongs to its requests, and is named."""
-    queries = told.run.queries
-    assert set(queries["rung"]) == {"statistical" if told.reads else "socket"}
+    queries, segments = run.queries, run.trace.pandas("segments")
+    assert set(queries["rung"]) == {"statistical" if reads else "socket"}
     assert (queries["end_ns"] > queries["begin_ns"]).all()
-    segments = told.run.trace.pandas("segments")
-    assert bool(segments["query"].isin(queries["query"]).any()) is not told.reads
-    by_server = attribute(told.trace)["coverage_by_server"]
-    assert by_server[f"redis:{told.port}"]["named"] >= NAMED, by_server
+    assert bool(segments["query"].isin(queries["query"]).any()) is not reads
+    by_server = attribute(tmp_path / "t")["coverage_by_server"]
+    assert by_server[f"redis:{server.port}"]["named"] >= NAMED, by_server

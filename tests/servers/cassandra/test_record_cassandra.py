@@ -1,171 +1,135 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and shapes on a real Cassandra: the server's own counts equal the trace's."""
+"""Counts and shapes on a real Cassandra, with and without the agent: the server counts the same."""
 
 from __future__ import annotations
 
-from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from qjoule.contract import QueryFlag
 from servers.process import DatabaseServer
 from tracing import cql_story as day
-from tracing.recording import Run, Told, recording
+from tracing.recording import Run, qjoule, recording
 
-pytestmark = [pytest.mark.root, pytest.mark.server]
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+
+PREPARED_BEFORE = 200  #: executions
+
+
+@dataclass
+class Told:
+    story: day.Story
+    run: Run
+    rung: str
+    before: str  #: the text of a statement that was prepared before
 
 
 @pytest.fixture(scope="module")
-def told(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told[day.Story]:
-    directory = tmp_path_factory.mktemp("cassandra") / "trace"
-    with cassandra.connect() as referee:
-        day.set_up(referee)
-        with recording(directory, "--pid", str(cassandra.pid), "--ring-mb", "64"):
-            story = day.tell(cassandra, referee)
-    return Told(story, Run(directory))
+def on_cassandra(
+    cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Told]:
+    directory = tmp_path_factory.mktemp("cassandra")
+    options = "--pid", str(cassandra.pid), "--ring-mb", "64"
+    with ExitStack() as stack:
+        client = stack.enter_context(cassandra.connect())
+        day.set_up(client)
+        select = client.session.prepare("SELECT id, note FROM shop.orders WHERE id = ?")
+        with (
+            recording(directory / "statistical", *options),
+            recording(directory / "agent", *options, "--agent"),
+        ):
+            _only_one_may_use_the_agent(directory, *options)
+            day.together(client, select, ((i,) for i in range(PREPARED_BEFORE)))
+            story = day.tell(cassandra, client)
+    before = {
+        "statistical": f"(prepared before tracing began: 0x{select.query_id.hex()})",
+        "agent": "select id, note from shop.orders where id = ?",
+    }
+    return {rung: Told(story, Run(directory / rung), rung, text) for rung, text in before.items()}
 
 
-def test_cassandra_nothing_is_lost(told: Told[day.Story]) -> None:
+def _only_one_may_use_the_agent(directory: Path, *options: str) -> None:
+    second = qjoule("record", "-o", str(directory / "second"), "-d", "1", "--agent", *options)
+    assert second.returncode == 1
+    assert "another qjoule uses the agent" in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture(params=["statistical", "agent"])
+def told(request: pytest.FixtureRequest, on_cassandra: dict[str, Told]) -> Told:
+    return on_cassandra[request.param]
+
+
+def test_cassandra_nothing_is_lost(told: Told) -> None:
     assert told.run.loss == {}
     assert told.run.trace.complete
-    assert set(told.run.queries["rung"]) == {"statistical"}
+    assert set(told.run.queries["rung"]) == {told.rung}
 
 
-def test_cassandra_requests_count_under_their_own_shape(told: Told[day.Story]) -> None:
-    counted = told.run.executions()
-    assert {text: counted[text] for text in told.story.calls} == told.story.calls
+def test_cassandra_requests_count_under_their_own_shape(told: Told) -> None:
+    """In every version of the protocol, compressed or not; of a batch by its statements."""
+    prepared, texts = (told.run.executions(command=name) for name in ("execute", "query"))
+    assert {text: prepared[text] for text in told.story.prepared} == told.story.prepared
+    assert {text: texts[text] for text in told.story.text} == told.story.text
 
 
-def test_cassandra_the_server_counts_the_same(told: Told[day.Story]) -> None:
+def test_cassandra_the_server_counts_the_same(told: Told) -> None:
     """Its metrics count statements: a batch is six; a PREPARE and a failed statement are none."""
-    run, story = told.run, told.story
-    batches = run.executions()[f"begin batch; {day.INSERT}; {day.DELETE}; apply batch"]
-    prepared = run.executions(command="execute").total()
-    assert prepared == story.counted["prepared_statements_executed"]
     # A driver reads the schema again whenever it likes, so only what lies between the two readings
     # of the metrics counts. A reply counts its own query: the first reading is in neither count.
-    first, last = run.having("cql_metrics")["begin_ns"].agg(["min", "max"])
-    between = run.queries[run.queries["begin_ns"].between(first, last, inclusive="right")]
-    regular = between.loc[between["command"] == "query", "executions"].sum() - batches
-    assert regular == story.counted["regular_statements_executed"]
+    first, last = told.run.having("cql_metrics")["begin_ns"].agg(["min", "max"])
+    queries = told.run.queries
+    between = queries[queries["begin_ns"].between(first, last, inclusive="right")]
+    executions = between.groupby("command", observed=True)["executions"].sum()
+    assert executions["execute"] == told.story.counted["prepared_statements_executed"]
+    regular = executions["query"] - told.story.text[day.BATCH]
+    assert regular == told.story.counted["regular_statements_executed"]
 
 
-def test_cassandra_no_literal_is_told(told: Told[day.Story]) -> None:
+def test_cassandra_prepared_before_is_known_by_its_id_or_by_the_agent(told: Told) -> None:
+    assert told.run.executions(command="execute")[told.before] == PREPARED_BEFORE
+
+
+def test_cassandra_odd_texts_are_counted_and_no_literal_is_told(told: Told) -> None:
+    long, short = told.run.having("where note")["text"]
+    assert short == day.BY_NOTE
+    assert day.BY_NOTE.startswith(long.removesuffix("…").rstrip())
+    assert len(told.run.flagged(QueryFlag.TRUNCATED)) == 1
+    last_ns = told.run.having("where note")["begin_ns"].max()
+    queries = told.run.queries
+    refused = queries[(queries["begin_ns"] > last_ns) & (queries["command"] == "query")]
+    assert refused["executions"].sum() == len(day.REFUSED)
     texts = told.run.trace.pandas("shapes")["text"]
     assert not [text for text in texts if "secret" in text]
     assert len(told.run.trace.pandas("statements")) == 0
 
 
-def test_cassandra_requests_own_no_cpu_time(told: Told[day.Story]) -> None:
-    """No thread shows which request it works for, so none is charged or timed."""
-    trace = told.run.trace
-    assert trace.pandas("segments")["query"].isna().all()
-    queries = told.run.queries
-    assert all(int(flags) & QueryFlag.NO_END for flags in queries["flags"])
-    assert (queries["begin_ns"] == queries["end_ns"]).all()
-
-
-def test_cassandra_stages_have_rows(told: Told[day.Story]) -> None:
-    owners = told.run.trace.pandas("owners")[["owner", "kind", "role"]]
-    segments = told.run.trace.pandas("segments").merge(owners, on="owner")
-    mine = segments[segments["kind"] == "server"]
+def test_cassandra_without_the_agent_requests_own_no_cpu_time(
+    on_cassandra: dict[str, Told],
+) -> None:
+    """No thread shows which request it works for, so none is charged or timed; stages have rows."""
+    run = on_cassandra["statistical"].run
+    segments = run.trace.pandas("segments")
+    assert segments["query"].isna().all()
+    assert all(int(flags) & QueryFlag.NO_END for flags in run.queries["flags"])
+    assert (run.queries["begin_ns"] == run.queries["end_ns"]).all()
+    mine = segments.merge(run.trace.pandas("owners")[["owner", "kind", "role"]], on="owner")
+    mine = mine[mine["kind"] == "server"]
     spent = (mine["t1_ns"] - mine["t0_ns"]).groupby(mine["role"].astype(str)).sum()
     for stage in ("Native-Transpor", "epollEventLoopG", "ReadStage-?", "MutationStage-?"):
         assert spent.get(stage, 0) > 0, stage
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"protocol_version": 4},
-        {"protocol_version": 3, "compression": "snappy"},
-        {"protocol_version": 4, "compression": "lz4"},
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
-def test_cassandra_older_protocols(
-    cassandra: DatabaseServer, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    counted = _few(cassandra, tmp_path / "t", options)
-    assert counted.loss == {}
-    assert _of_table(counted.executions()) == {day.INSERT: 300, day.SELECT: 300}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"protocol_version": 5}, {"protocol_version": 4}],
-    ids=["segments", "envelopes"],
-)
-def test_cassandra_compressed_requests_count_as_any(
-    cassandra: DatabaseServer, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    """The whole story: every request is sent compressed if that makes it shorter."""
-    compression = "lz4" if options["protocol_version"] == 5 else "snappy"
-    with cassandra.connect() as referee:
-        day.set_up(referee)
-        with recording(tmp_path / "t", "--pid", str(cassandra.pid), "--ring-mb", "64"):
-            story = day.tell(cassandra, referee, compression=compression, **options)
-    run = Run(tmp_path / "t")
-    assert run.loss == {}
-    counted = run.executions()
-    assert {text: counted[text] for text in story.calls} == story.calls
-    assert (
-        run.executions(command="execute").total() == story.counted["prepared_statements_executed"]
-    )
-    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
-
-
-def test_cassandra_a_keyspace_is_part_of_an_id(cassandra: DatabaseServer, tmp_path: Path) -> None:
-    """Statements without a keyspace are prepared in that of USE: the same text in two has
-    two ids.
-    """
-    with cassandra.connect() as client:
-        day.set_up(client)
-        client.execute(
-            'create keyspace if not exists "Shop" with replication ='
-            " {'class': 'SimpleStrategy', 'replication_factor': 1}"
-        )
-        client.execute('create table if not exists "Shop".orders (id int primary key)')
-        with recording(tmp_path / "t", "--pid", str(cassandra.pid)):
-            for keyspace in ("shop", '"Shop"'):
-                with cassandra.connect() as other:
-                    other.execute(f"USE {keyspace}")
-                    select = other.session.prepare("SELECT id FROM orders WHERE id = ?")
-                    day.together(other, select, ((i,) for i in range(50)))
-    counted = Run(tmp_path / "t").executions(command="execute")
-    assert counted == {"select id from orders where id = ?": 100}
-
-
-def test_cassandra_prepared_before_is_known_by_its_id(
-    cassandra: DatabaseServer, tmp_path: Path
-) -> None:
-    with cassandra.connect() as client:
-        day.set_up(client)
-        select = client.session.prepare("SELECT id, note FROM shop.orders WHERE id = ?")
-        with recording(tmp_path / "t", "--pid", str(cassandra.pid)):
-            day.together(client, select, ((i,) for i in range(200)))
-        counted = Run(tmp_path / "t").executions(command="execute")
-        assert counted == {f"(prepared before tracing began: 0x{select.query_id.hex()})": 200}
-
-
-def _few(
-    server: DatabaseServer, directory: Path, options: dict[str, Any], note: str = "note"
-) -> Run:
-    """300 writes and 300 reads, prepared while tracing."""
-    with server.connect() as client:
-        day.set_up(client)
-    with (
-        recording(directory, "--pid", str(server.pid)),
-        server.connect(**options) as client,
-    ):
-        insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, ?)")
-        select = client.session.prepare("SELECT note FROM shop.orders WHERE id = ?")
-        day.together(client, insert, ((i, note) for i in range(300)))
-        day.together(client, select, ((i,) for i in range(300)))
-    return Run(directory)
-
-
-def _of_table(counted: Counter[str]) -> dict[str, int]:
-    return {text: n for text, n in counted.items() if "shop.orders" in text}
+def test_cassandra_the_agent_joins_what_other_stages_do(on_cassandra: dict[str, Told]) -> None:
+    """Counters are always passed to a separate stage, whose thread works for the request."""
+    run = on_cassandra["agent"].run
+    queries = run.queries.set_index("query")
+    counters = queries[(queries["text"] == day.COUNT) & (queries["command"] == "execute")]
+    segments, owners = run.trace.pandas("segments"), run.trace.pandas("owners")
+    segments = segments[segments["query"].isin(counters.index)]
+    threads = owners.set_index("owner")["pid"].reindex(segments["owner"]).to_numpy()
+    elsewhere = segments[threads != counters["pid"].reindex(segments["query"]).to_numpy()]
+    assert set(elsewhere["query"]) == set(counters.index)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts and shapes of MongoDB's protocol, for servers with one thread per connection.
 
-Every test runs against the stand-in with each rung, and against a real mongod where one is given
-(`make test-mongod MONGOD=/path`).
+They run against the stand-in, and against a real mongod where one is given (`make test-mongod
+MONGOD=/path`).
 """
 
 from __future__ import annotations
@@ -13,272 +13,240 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pymongo
 import pytest
 
 from fuzz.mongodb_library import compressed, message, op_msg, op_query
-from qjoule.contract import Block, Mode, Rung
-from qjoule.machine.kernel_facts import read_kernel_facts
-from qjoule.servers.discovery import find_servers
-from qjoule.servers.mongodb.dialect import mongodb_shape
-from qjoule.servers.plan import build_plan
 from servers.mongodb import mongod_stand_in, real_mongod
 from servers.process import DatabaseServer, Unavailable
 from tracing import long_runs
 from tracing.at_once import at_once
 from tracing.mongodb_client import MORE_TO_COME, Client, clients, clients_gone
-from tracing.recording import Run, recording
-from tracing.tracer import tracing
+from tracing.recording import Run, both_rungs
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-STATEMENTS = long_runs.statements(10_000)  #: of all clients together
-TIMES = 5  #: of each compressed request, by each of 8 threads
-RUNGS = ("socket", "symbol")
+EACH = long_runs.statements(5_000) // CLIENTS
+COMPRESSORS = ("zlib", "snappy", "zstd")
+THREADS, TIMES = 8, 3  #: that send each compressed request, and how often
+
+#: What `_all_kinds` sends.
+KINDS = {
+    "admin isMaster": 1,
+    "shop.goods insert": 1,
+    "shop.goods update [{q: {a: ?}, u: {$set: {b: ?}}}]": 1,
+    "shop.goods delete [{limit: ?, q: {a: ?}}]": 1,
+    "shop.goods count {a: {$gt: ?}}": 1,
+    "shop.goods find {slowly: ?}": 1,
+    "shop.log insert": 3,
+    "shop.goods find {after: ?}": 1,
+    "goods find {x: ?} …": 1,
+    "shop no_such_command": 1,
+}
+#: What the drivers send, compressed by each compressor and by none: the same shapes.
+PACKED = {
+    **{f"shop.packed find {{k{n}: ?}} limit ? sort {{a: ?}}": 2 * 4 * TIMES for n in range(4)},
+    "shop.packed insert": THREADS * 4 * TIMES,
+    "shop.packed update [{multi: ?, q: {a: ?}, u: {$set: {b: ?}}, upsert: ?}]": THREADS * 4 * TIMES,
+}
+BULK = [("endpoint", "check out"), ("n", "1")]
+TAGGED = {
+    "insert": BULK,
+    "delete [{limit: ?, q: {a: ?}}]": BULK,
+    "find {a: ?} limit ?": [("endpoint", "check out")],
+    "find {b: ?} limit ?": None,
+    "find {c: ?} limit ?": None,
+    "find {comment: ?, d: ?} limit ?": None,
+}
+
+
+@dataclass
+class Told:
+    runs: dict[str, Run]
+    pid: int
 
 
 @pytest.fixture(scope="module", params=["stand-in", "real"])
-def mongod(request: pytest.FixtureRequest, no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+def told(
+    request: pytest.FixtureRequest,
+    no_server_is_left: None,  # noqa: ARG001
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Told]:
+    directory = tmp_path_factory.mktemp("mongodb")
     start = mongod_stand_in if request.param == "stand-in" else real_mongod
     try:
         with start() as server:
-            yield server
+            _tell(server, directory)
+            runs = {rung: Run(directory / rung) for rung in ("socket", "symbol")}
+            yield Told(runs, server.pid)
     except Unavailable as reason:
         pytest.skip(str(reason))
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_every_request_counts_under_its_own_shape(
-    mongod: DatabaseServer, rung: str, tmp_path: Path
-) -> None:
-    """Concurrent clients, each with its own key; half connect before tracing begins."""
-    each = STATEMENTS // CLIENTS
+@pytest.fixture(params=["socket", "symbol"])
+def run(request: pytest.FixtureRequest, told: Told) -> Run:
+    return told.runs[request.param]
 
-    def work(one: tuple[int, Client]) -> None:
-        number, client = one
-        name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
-        for count in range(each):
-            asked = {"find": "orders", "filter": {name: count, "s": "secret"}}
-            assert client.ask(asked)["ok"] == 1
 
-    with clients(mongod, CLIENTS // 2) as early:
+def _tell(server: DatabaseServer, directory: Any) -> None:
+    with clients(server, CLIENTS // 2) as early:
         for client in early:
             client.ask({"ping": 1})
-        with (
-            recording(tmp_path / "t", *_options(mongod, rung)),
-            clients(mongod, CLIENTS // 2) as late,
-        ):
-            at_once(work, enumerate([*early, *late]))
-    run = Run(tmp_path / "t")
-    assert run.loss == {}
-    assert set(run.queries["rung"]) == {rung}
-    counted = {text: n for text, n in run.executions().items() if "marker" in text}
-    assert set(counted.values()) == {each}
-    assert len(counted) == CLIENTS
-    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
-    assert _named_share(run, mongod.pid) > 0.98
+        with both_rungs(directory, server.pid):
+            with clients(server, CLIENTS // 2) as late:
+                at_once(_find, enumerate([*early, *late]))
+            with Client(server) as client:
+                _all_kinds(client)
+            for compressor in (*COMPRESSORS, None):
+                options = {"compressors": compressor} if compressor else {}
+                with server.connect(**options) as driver, ThreadPoolExecutor(THREADS) as pool:
+                    list(pool.map(_packed, [driver] * THREADS, range(THREADS)))
+            with server.connect() as driver:
+                _comments(driver.shop.tagged)
+            _without_a_prefix(server)
+            _strangers(server)
+            for client in early:
+                client.socket.close()
+            clients_gone(server)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_messages_of_all_kinds(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    with recording(tmp_path / "t", *_options(mongod, rung)), Client(mongod) as client:
-        client.exchange(
-            op_query("admin.$cmd", {"isMaster": 1, "client": {"application": {"name": "till"}}})
-        )
-        client.ask(
-            {"insert": "orders"}, documents=[{"a": n, "text": "x" * 400} for n in range(500)]
-        )
-        client.ask(
-            {"update": "orders", "ordered": False},
-            updates=[{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(20)],
-        )
-        client.ask({"delete": "orders"}, deletes=[{"q": {"a": 1}, "limit": 0}])
-        client.ask({"count": "orders", "query": {"a": {"$gt": 3}}, "comment": "secret"})
-        for byte in op_msg({"find": "orders", "filter": {"slowly": 1}, "$db": "shop"}):
-            client.socket.sendall(bytes([byte]))
-        client.reply()
-        quiet = op_msg(
-            {"insert": "log", "$db": "shop"}, {"documents": [{"x": 1}]}, flags=MORE_TO_COME
-        )
-        client.socket.sendall(quiet * 3)
-        client.ask({"find": "orders", "filter": {"after": 1}})
-        client.exchange(
-            op_msg({"find": "orders", "filter": {"x": "y" * 100_000, "z": 1}, "$db": "shop"})
-        )
-        client.ask({"no_such_command": 1})
-    run = Run(tmp_path / "t")
-    assert run.loss == {}
-    assert run.executions() == {
-        "admin isMaster": 1,
-        "shop.orders insert": 1,
-        "shop.orders update [{q: {a: ?}, u: {$set: {b: ?}}}]": 1,
-        "shop.orders delete [{limit: ?, q: {a: ?}}]": 1,
-        "shop.orders count {a: {$gt: ?}}": 1,
-        "shop.orders find {slowly: ?}": 1,
-        "shop.log insert": 3,
-        "shop.orders find {after: ?}": 1,
-        "orders find {x: ?} …": 1,
-        "shop no_such_command": 1,
-    }
-    assert "till" in set(run.trace.pandas("sessions")["application"])
+def _find(one: tuple[int, Client]) -> None:
+    """Each client has its own key; half of them connected before tracing began."""
+    number, client = one
+    name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+    for count in range(EACH):
+        asked = {"find": "orders", "filter": {name: count, "s": "secret"}}
+        assert client.ask(asked)["ok"] == 1
 
 
-@pytest.mark.parametrize("compressor", ["zlib", "snappy", "zstd"])
-def test_compressed_requests_have_the_shapes_of_plain_ones(
-    mongod: DatabaseServer, compressor: str, tmp_path: Path
-) -> None:
-    """As a driver sends them, from several threads; half of each shape's requests are
-    uncompressed.
-    """
-
-    def work(client: pymongo.MongoClient[dict[str, Any]], number: int) -> None:
-        orders = client.shop.orders
-        for count in range(TIMES):
-            orders.find_one({f"k{number % 4}": f"secret{count}"}, sort=[("a", 1)])
-            orders.insert_many([{"a": n, "text": os.urandom(200)} for n in range(5)])
-            orders.update_many({"a": count}, {"$set": {"b": "x" * 3000}})
-
-    with recording(tmp_path / "t", *_options(mongod, "socket")):
-        both: tuple[dict[str, Any], ...] = ({"compressors": compressor}, {})
-        for options in both:
-            with mongod.connect(**options) as client, ThreadPoolExecutor(8) as pool:
-                list(pool.map(work, [client] * 8, range(8)))
-        clients_gone(mongod)
-    run = Run(tmp_path / "t")
-    assert run.loss == {}
-    finds = {f"shop.orders find {{k{n}: ?}} limit ? sort {{a: ?}}": 4 * TIMES for n in range(4)}
-    counted = {text: n for text, n in run.executions().items() if text.startswith("shop.")}
-    assert counted == {
-        **finds,
-        "shop.orders insert": 16 * TIMES,
-        "shop.orders update [{multi: ?, q: {a: ?}, u: {$set: {b: ?}}, upsert: ?}]": 16 * TIMES,
-    }
-    assert len(run.queries["shape"].unique()) < 40  # none for each request
-    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
+def _all_kinds(client: Client) -> None:
+    about = {"application": {"name": "till"}}
+    client.exchange(op_query("admin.$cmd", {"isMaster": 1, "client": about}))
+    documents = [{"a": n, "text": "x" * 400} for n in range(500)]
+    client.ask({"insert": "goods"}, documents=documents)
+    updates = [{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(20)]
+    client.ask({"update": "goods", "ordered": False}, updates=updates)
+    client.ask({"delete": "goods"}, deletes=[{"q": {"a": 1}, "limit": 0}])
+    client.ask({"count": "goods", "query": {"a": {"$gt": 3}}, "comment": "secret"})
+    for byte in op_msg({"find": "goods", "filter": {"slowly": 1}, "$db": "shop"}):
+        client.socket.sendall(bytes([byte]))
+    client.reply()
+    quiet = op_msg({"insert": "log", "$db": "shop"}, {"documents": [{"x": 1}]}, flags=MORE_TO_COME)
+    client.socket.sendall(quiet * 3)
+    client.ask({"find": "goods", "filter": {"after": 1}})
+    long = {"find": "goods", "filter": {"x": "y" * 100_000, "z": 1}, "$db": "shop"}
+    client.exchange(op_msg(long))
+    client.ask({"no_such_command": 1})
 
 
-def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
-    """The kernel sums by shape, and each text is reported once."""
-    plan = build_plan(find_servers(), read_kernel_facts(), Rung.SOCKET, pids=[mongod.pid])
-    options = ("--energy", "none", "--only-running")
-    with tracing(Mode.LIVE, *options, plan=plan) as session:
-        with mongod.connect(compressors="snappy") as client:
-            for number in range(40):
-                client.shop.orders.find_one({"a": number, "text": "secret" * number})
-                client.shop.orders.insert_one({"a": number})
-        clients_gone(mongod)
-        session.finish()
-    told = {
-        int(frame.records[0]["shape"]): mongodb_shape(frame.text)
-        for frame in session.frames
-        if frame.kind is Block.TEXT
-    }
-    counted: Counter[str] = Counter()
-    for row in session.records(Block.AGGREGATE):
-        if row["calls"]:
-            counted[told[int(row["shape"])]] += int(row["calls"])
-    mine = {text: n for text, n in counted.items() if text.startswith("shop.")}
-    assert mine == {
-        "shop.orders find {a: ?, text: ?} limit ?": 40,
-        "shop.orders insert": 40,
-    }
+def _packed(driver: pymongo.MongoClient[dict[str, Any]], number: int) -> None:
+    packed = driver.shop.packed
+    for count in range(TIMES):
+        packed.find_one({f"k{number % 4}": f"secret{count}"}, sort=[("a", 1)])
+        packed.insert_many([{"a": n, "text": os.urandom(200)} for n in range(5)])
+        packed.update_many({"a": count}, {"$set": {"b": "x" * 3000}})
 
 
-def test_what_no_prefix_tells_is_called_by_its_compressor(
-    mongod: DatabaseServer, tmp_path: Path
-) -> None:
+def _comments(tagged: Any) -> None:
+    """As drivers add them, also to bulk writes; any other comment stays in place."""
+    comment = "endpoint='check%20out'"
+    inserts = [pymongo.InsertOne({"a": n}) for n in range(3)]
+    tagged.bulk_write([*inserts, pymongo.DeleteMany({"a": 1})], comment=f"{comment},n='1'")
+    tagged.find_one({"a": 1}, comment=comment)
+    tagged.find_one({"b": 1}, comment="a secret")
+    tagged.find_one({"c": 1}, comment="x" * 600 + "='1'")
+    tagged.find_one({"d": 1, "comment": "no='1'"})
+
+
+def _without_a_prefix(server: DatabaseServer) -> None:
     """A zstd block longer than what is recorded; bytes that are not what they claim to be."""
     long = op_msg({"find": "o", "filter": {"a": os.urandom(20_000).hex(), "b": 1}, "$db": "shop"})
-    short = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
-    with recording(tmp_path / "t", *_options(mongod, "socket")):
-        for number in (2, 1, 3):
-            with Client(mongod) as client:
-                client.socket.sendall(compressed(long, number))
-                _swallow(client.socket)
-        with Client(mongod) as client:
-            client.socket.sendall(compressed(short)[:-1] + b"x")
+    short = compressed(op_msg({"find": "o", "filter": {"a": 1}, "$db": "shop"}))[:-1] + b"x"
+    for packed in (*(compressed(long, number) for number in (2, 1, 3)), short):
+        with Client(server) as client:
+            client.socket.sendall(packed)
             _swallow(client.socket)
-        clients_gone(mongod)
-    counted = Run(tmp_path / "t").executions()
-    assert counted.pop("(compressed by zstd)") == counted.pop("(compressed by zlib)") == 1
-    assert counted == {"o find {a: ?} …": 2}
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_comments_that_are_tags(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
-    """As drivers add them, also to bulk writes; any other comment stays in place."""
-    tagged = "endpoint='check%20out'"
-    with recording(tmp_path / "t", *_options(mongod, rung)):
-        with mongod.connect() as client:
-            orders = client.shop.orders
-            inserts = [pymongo.InsertOne({"a": n}) for n in range(3)]
-            deletes = [pymongo.DeleteMany({"a": 1})]
-            orders.bulk_write([*inserts, *deletes], comment=f"{tagged},n='1'")
-            orders.find_one({"a": 1}, comment=tagged)
-            orders.find_one({"b": 1}, comment="a secret")
-            orders.find_one({"c": 1}, comment="x" * 600 + "='1'")
-            orders.find_one({"d": 1, "comment": "no='1'"})
-        clients_gone(mongod)
-    run = Run(tmp_path / "t")
-    told = {}
-    for text, tags in zip(run.queries["text"], run.queries["tags"], strict=True):
-        if text.startswith("shop."):
-            told[text.removeprefix("shop.orders ").removesuffix(" limit ?")] = tags
-    bulk = [("endpoint", "check out"), ("n", "1")]
-    assert {
-        text: list(tags) if isinstance(tags, list) else None for text, tags in told.items()
-    } == {
-        "insert": bulk,
-        "delete [{limit: ?, q: {a: ?}}]": bulk,
-        "find {a: ?}": [("endpoint", "check out")],
-        "find {b: ?}": None,
-        "find {c: ?}": None,
-        "find {comment: ?, d: ?}": None,
-    }
-
-
-def test_what_is_no_request_is_counted(mongod: DatabaseServer, tmp_path: Path) -> None:
-    """TLS, another protocol, a reply: counted as lost, without losing other clients' requests."""
+def _strangers(server: DatabaseServer) -> None:
+    """TLS, another protocol, a reply. Another client's requests are not lost by them."""
     strangers = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\7" * 40,
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         message(b"\0" * 40, opcode=999),
     ]
-    with recording(tmp_path / "t", *_options(mongod, "socket")), Client(mongod) as good:
+    with Client(server) as good:
         for stranger in strangers:
-            with Client(mongod) as client:
+            with Client(server) as client:
                 client.socket.sendall(stranger)
                 with suppress(OSError):  # the server may have closed it already
                     client.socket.shutdown(socket.SHUT_WR)
                 _swallow(client.socket)
-            good.ask({"find": "orders", "filter": {"good": 1}})
-    run = Run(tmp_path / "t")
-    assert set(run.loss) == {"opaque_session", "framing"}
-    assert run.executions() == {"shop.orders find {good: ?}": 3}
-
-
-def _options(server: DatabaseServer, rung: str) -> tuple[str, ...]:
-    return ("--pid", str(server.pid), "--rung", rung, "--ring-mb", "64")
+            good.ask({"find": "other", "filter": {"good": 1}})
 
 
 def _swallow(connection: socket.socket) -> None:
     """Reads one reply of at most 64 KB, or the end of the connection."""
-    try:
+    with suppress(ConnectionError):
         connection.recv(65536)
-    except ConnectionError:
-        return
 
 
-def _named_share(run: Run, tgid: int) -> float:
-    """Share of a server's CPU time that belongs to a recorded query or to a role."""
-    segments, owners = run.trace.pandas("segments"), run.trace.pandas("owners").set_index("owner")
-    spent = segments["t1_ns"] - segments["t0_ns"]
-    owner = owners.loc[segments["owner"]]
-    mine = (owner["tgid"] == tgid).to_numpy()
-    told = segments["query"].isin(run.queries["query"]).to_numpy()
-    named = told | ((owner["kind"] == "server") & owner["role"].notna()).to_numpy()
-    return float(spent[mine & named].sum() / spent[mine].sum())
+def _beginning(run: Run, *words: str) -> dict[str, int]:
+    return {text: n for text, n in run.executions().items() if text.startswith(words)}
+
+
+def test_what_is_no_request_is_loss_and_all_else_counts(told: Told) -> None:
+    assert set(told.runs["socket"].loss) == {"opaque_session", "framing"}
+    assert told.runs["symbol"].loss == {}
+    for rung, run in told.runs.items():
+        assert set(run.queries["rung"]) == {rung}
+        assert _beginning(run, "shop.other") == {"shop.other find {good: ?}": 3}
+
+
+def test_every_request_counts_under_its_own_shape(run: Run) -> None:
+    counted = _beginning(run, "shop.orders find {marker")
+    assert len(counted) == CLIENTS
+    assert set(counted.values()) == {EACH}
+    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
+
+
+def test_messages_of_all_kinds(run: Run) -> None:
+    counted = _beginning(run, "shop.goods", "goods", "shop.log", "shop no_", "admin isMaster")
+    assert counted == KINDS
+    assert "till" in set(run.trace.pandas("sessions")["application"])
+
+
+def test_compressed_requests_have_the_shapes_of_plain_ones(run: Run) -> None:
+    assert _beginning(run, "shop.packed") == PACKED
+    assert len(run.queries["shape"].unique()) < CLIENTS + 60, "one for each request"
+
+
+def test_what_no_prefix_tells_is_called_by_its_compressor(told: Told) -> None:
+    assert _beginning(told.runs["socket"], "o find", "(compressed") == {
+        "(compressed by zstd)": 1,
+        "(compressed by zlib)": 1,
+        "o find {a: ?} …": 2,
+    }
+
+
+def test_comments_that_are_tags(run: Run) -> None:
+    tagged = run.having("shop.tagged")
+    found = Counter(tagged["text"].str.removeprefix("shop.tagged "))
+    assert found == Counter(dict.fromkeys(TAGGED, 1))
+    tags = [list(of) if isinstance(of, list) else None for of in tagged["tags"]]
+    assert dict(zip(tagged["text"].str.removeprefix("shop.tagged "), tags, strict=True)) == TAGGED
+
+
+def test_cpu_time_has_owners_with_names(told: Told) -> None:
+    for run in told.runs.values():
+        segments = run.trace.pandas("segments")
+        owner = run.trace.pandas("owners").set_index("owner").loc[segments["owner"]]
+        spent = (segments["t1_ns"] - segments["t0_ns"]).to_numpy()
+        mine = (owner["tgid"] == told.pid).to_numpy()
+        of_query = segments["query"].isin(run.queries["query"]).to_numpy()
+        named = of_query | ((owner["kind"] == "server") & owner["role"].notna()).to_numpy()
+        assert spent[mine & named].sum() > 0.98 * spent[mine].sum()

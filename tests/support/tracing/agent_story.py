@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a Cassandra, 64 at a time, and its own count of those it answered."""
+"""Requests to a Cassandra, 64 at a time, as the golden traces have them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cassandra.concurrent import execute_concurrent
@@ -85,32 +84,3 @@ def tell(client: Client, statements: int = STATEMENTS) -> Story:
     for done, result in execute_concurrent(client.session, requests(), CONCURRENT):
         assert done, result
     return story
-
-
-@dataclass
-class Answered:
-    """Cassandra's own counts: prepared statements, and texts except for batches."""
-
-    prepared: int = 0
-    text: int = 0
-
-
-#: Of the queries that `counted` makes itself, one is counted, but both are sent.
-ASKED, COUNTED = 2, 1
-
-
-@contextmanager
-def counted(client: Client) -> Iterator[Answered]:
-    """What Cassandra answers during the block, according to its own virtual table."""
-    answered = Answered()
-    before = _count(client)
-    yield answered
-    after = _count(client)
-    answered.prepared = after.prepared - before.prepared
-    answered.text = after.text - before.text
-
-
-def _count(client: Client) -> Answered:
-    rows = client.execute("SELECT name, value FROM system_views.cql_metrics")
-    metrics = {row.name: int(row.value) for row in rows}
-    return Answered(metrics["prepared_statements_executed"], metrics["regular_statements_executed"])

@@ -5,40 +5,61 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.protocol import SyntaxException
 from cassandra.query import BatchStatement
 
 from servers.cassandra import Client
 from servers.process import DatabaseServer
 from tracing import long_runs
 
-REQUESTS = long_runs.statements(2000)  #: in one story
+REQUESTS = long_runs.statements(2000)  #: prepared ones, of the first way
 CONCURRENT = 64
 KEYS = 100
+#: How clients talk to the server: the driver's options.
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"protocol_version": 5, "compression": "lz4"},
+    {"protocol_version": 4, "compression": "lz4"},
+    {"protocol_version": 4, "compression": "snappy"},
+    {"protocol_version": 3, "compression": "snappy"},
+)
 
 INSERT = "insert into shop.orders(id, note) values (?+)"
 SELECT = "select note from shop.orders where id = ?"
 DELETE = "delete from shop.orders where id = ?"
+COUNT = "update shop.visits set n = n + ? where id = ?"
+OF_KEYSPACE = "select id from orders where id = ?"
+BATCH = f"begin batch; {INSERT}; {DELETE}; apply batch"
+BY_NOTE = "select id from shop.orders where note = ? allow filtering"
+#: Texts that are no statements.
+REFUSED = ("SELEKT nothing", "SELECT 'secret", "", " ")
 
 
 @dataclass
 class Story:
-    """Executions by shape text, as the client counts them."""
+    """Executions by shape text, as the client counts them; and the server's counts meanwhile."""
 
-    calls: Counter[str] = field(default_factory=Counter)
-    counted: Counter[str] = field(default_factory=Counter)  #: the server's counts meanwhile
+    prepared: Counter[str] = field(default_factory=Counter)
+    text: Counter[str] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
 
 
 def set_up(client: Client) -> None:
-    """The keyspace `shop` and its table."""
-    client.execute(
-        "create keyspace if not exists shop with replication ="
-        " {'class': 'SimpleStrategy', 'replication_factor': 1}"
-    )
-    client.execute("create table if not exists shop.orders (id int primary key, note text)")
+    """The keyspaces `shop` and `Shop` with their tables."""
+    for keyspace in ("shop", '"Shop"'):
+        client.execute(
+            f"create keyspace if not exists {keyspace} with replication ="
+            " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        client.execute(
+            f"create table if not exists {keyspace}.orders (id int primary key, note text)"
+        )
+    client.execute("create table if not exists shop.visits (id int primary key, n counter)")
 
 
 def cql_metrics(client: Client) -> Counter[str]:
@@ -55,31 +76,49 @@ def together(client: Client, statement: Any, arguments: Iterable[tuple[Any, ...]
     return len(done)
 
 
-def tell(server: DatabaseServer, referee: Client, **options: Any) -> Story:
-    """Runs prepared reads and writes, literals, batches; `options` are the driver's."""
+def tell(server: DatabaseServer, referee: Client) -> Story:
+    """Prepared statements, literals, counters and batches, in every way; then what is refused."""
     story = Story()
     before = cql_metrics(referee)
-    with server.connect(**options) as client:
-        insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, ?)")
-        select = client.session.prepare("SELECT note FROM shop.orders WHERE id = ?")
-        half = REQUESTS // 2
-        writes = ((i % KEYS, f"secret {i}") for i in range(half))
-        story.calls[INSERT] += together(client, insert, writes)
-        story.calls[SELECT] += together(client, select, ((i % KEYS,) for i in range(half)))
-        for i in range(100):
-            client.execute(f"SELECT note FROM shop.orders WHERE id = {i} /* secret */")
-            client.execute(f"DELETE FROM shop.orders WHERE id = {i}")
-        story.calls[SELECT] += 100
-        story.calls[DELETE] += 100
-        for i in range(50):
-            batch = BatchStatement()
-            for key in range(5):
-                batch.add(insert, (key, "secret"))
-            batch.add(f"DELETE FROM shop.orders WHERE id = {i}")
-            client.execute(batch)
-        story.calls[f"begin batch; {INSERT}; {DELETE}; apply batch"] += 50
-        client.execute(f"INSERT INTO shop.orders (id, note) VALUES (1, '{'secret ' * 9000}')")
-        story.calls["insert into shop.orders(id, note) values (?+…"] += 1
+    for number, options in enumerate(WAYS):
+        with server.connect(**options) as client:
+            _requests(client, story, REQUESTS // 2 if number == 0 else 150)
+    for keyspace in ("shop", '"Shop"'):
+        # Statements without a keyspace are prepared in that of USE: one text has two ids.
+        with server.connect() as client:
+            client.execute(f"USE {keyspace}")
+            select = client.session.prepare("SELECT id FROM orders WHERE id = ?")
+            story.prepared[OF_KEYSPACE] += together(client, select, ((i,) for i in range(50)))
     story.counted = cql_metrics(referee)
     story.counted.subtract(before)
+    _odd_texts(referee)
     return story
+
+
+def _requests(client: Client, story: Story, times: int) -> None:
+    insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, ?)")
+    select = client.session.prepare("SELECT note FROM shop.orders WHERE id = ?")
+    count = client.session.prepare("UPDATE shop.visits SET n = n + 1 WHERE id = ?")
+    writes = ((i % KEYS, f"secret {i}" * 20) for i in range(times))
+    story.prepared[INSERT] += together(client, insert, writes)
+    story.prepared[SELECT] += together(client, select, ((i % KEYS,) for i in range(times)))
+    story.prepared[COUNT] += together(client, count, ((i % KEYS,) for i in range(times)))
+    for i in range(50):
+        client.execute(f"SELECT note FROM shop.orders WHERE id = {i} /* secret */")
+        client.execute(f"DELETE FROM shop.orders WHERE id = {i}")
+    for i in range(20):
+        batch = BatchStatement()
+        for key in range(5):
+            batch.add(insert, (key, "secret"))
+        batch.add(f"DELETE FROM shop.orders WHERE id = {i}")
+        client.execute(batch)
+    story.text += Counter({SELECT: 50, DELETE: 50, BATCH: 20})
+
+
+def _odd_texts(client: Client) -> None:
+    by_note = "SELECT id FROM shop.orders WHERE note = '{}' ALLOW FILTERING"
+    client.execute(by_note.format("secret" * 2000))
+    client.execute(by_note.format("s\u00e9cret \U0001f511 \x01 \\"))
+    for text in REFUSED:
+        with suppress(SyntaxException):
+            client.execute(text)

@@ -21,31 +21,91 @@ import pandas as pd
 import pymysql
 
 from servers.process import DatabaseServer
+from tracing import long_runs
 from tracing import mysql_client as wire
 from tracing.at_once import at_once
 from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
 
 MARKER = re.compile(r"m_[a-z0-9_]+")
-POINT_SELECTS = 60_000
-TRANSACTIONS = 1_500  #: of about 20 statements each
+POINT_SELECTS = 20_000
+TRANSACTIONS = 500  #: of about 20 statements each
 THREADS = 16
-CHURN = 200
+CHURN = 100
 ESCAPES = "`m_escape\x1b[31m\x1b]0;owned\x07\x9b`"
-STATUS = ("select", "insert", "update", "delete", "begin", "commit")
+LENGTHS = (64, 4095, 4096, 4097, 16383, 16384, 16385, 1 << 20, 0xFFFFFE, 0xFFFFFF, 1 << 24)
+FAKE = b"\x03select 1 as m_fake\n"  #: in a packet of number 0 this would be a command
+PARTS = 600  #: packets of a file: their numbers wrap from 255 to 0 twice
+HIDDEN = 5  #: sessions of each kind that sockets do not show
+AHEAD = 20  #: commands in flight; more would fill both sockets and cause a deadlock
+BEFORE, STATEMENTS, TURNS = 4, 12, 3  #: sessions from before the recording, each with statements
+LONG = b"select ? as m_long, " + b"1 as m_column, " * 400 + b"2"  #: longer than is read of a text
+COMMITTED, ROLLED_BACK, INSERTS = 40, 10, 5
+CALLS, LOOPS = 20, 30
+MANY = 64  #: clients at once, each with texts of its own
+ROUNDS = long_runs.statements(5_000) // (4 * MANY)
+DEEP = 200  #: nested calls: more than a thread's stack allows, so they fail
+
+SCHEMA = (
+    "set global local_infile = 1",
+    *(f"drop database if exists {name}" for name in ("sbtest", "m_one", "m_two", "m_calls")),
+    *(f"create database {name}" for name in ("sbtest", "m_one", "m_two", "m_calls")),
+    "create table sbtest.m_loaded (a int, b varchar(100))",
+    "create table sbtest.numbers (id int primary key)",
+    "create procedure sbtest.m_procedure() begin select 1 as m_inner; select 2; end",
+    "create table m_one.t (a bigint, b longblob)",
+    "create table m_one.k (a int primary key)",
+    "create table m_one.tx (a int)",
+    "create table m_one.tx_undone (a int)",
+    "drop user if exists m_user",
+    "create user m_user identified with mysql_native_password",
+    "grant all on *.* to m_user",
+)
+PROCEDURES = (
+    "create table t (a int, b int)",
+    "create table log (a int)",
+    "create procedure inner_one() begin insert into log values (7); end",
+    f"""create procedure outer_one(in n int) begin
+        declare i int default 0;
+        declare c cursor for select a from t limit 1;
+        insert into t values (n, 1);
+        while i < {LOOPS} do
+            update t set b = b + 1 where a = n;
+            set i = i + 1;
+        end while;
+        open c; close c;
+        call inner_one();
+        select count(*) from t where a = n;
+    end""",
+    "create procedure failing() begin insert into t values (0, 0); select * from missing; end",
+    """create procedure deep(in n int) begin
+        do n; if n > 0 then call deep(n - 1); end if; do -1;
+    end""",
+    "create trigger on_log after insert on log for each row update t set b = 0 where a = new.a",
+)
 
 
 @dataclass
 class Story:
-    """What was sent, and the server's own counts for the part with sysbench."""
+    """What was sent, and the server's own counts: of all, and of sysbench's part."""
 
     sent: Counter[str] = field(default_factory=Counter)
-    prepares: int = 0
-    executed_before_attach: int = 0
+    hidden: Counter[str] = field(default_factory=Counter)  #: in sessions that sockets do not show
+    hidden_sessions: int = 0
+    where: Counter[str] = field(default_factory=Counter)  #: `m_where` by the client's address
     counted: dict[str, int] = field(default_factory=dict)
+    mass: dict[str, int] = field(default_factory=dict)
+
+    def ask(self, client: MysqlClient, *texts: bytes) -> None:
+        """Sends texts, which the server may refuse."""
+        for text in texts:
+            if found := MARKER.search(text.decode("latin-1")):
+                self.sent[found[0]] += 1
+            with suppress(MysqlError):
+                client.query(text)
 
 
 def _connect(server: DatabaseServer, **options: Any) -> Any:
-    """Connects in plain text; `tell_encrypted` covers TLS, which MySQL's clients use."""
+    """Connects in plain text; `_hidden` covers TLS, which MySQL's clients use."""
     return server.connect(ssl_disabled=True, **options)
 
 
@@ -63,14 +123,8 @@ def prepare_server(server: DatabaseServer) -> None:
     """Tables and limits that the story needs, set up before anything is recorded."""
     with _connect(server) as connection, connection.cursor() as cursor:
         cursor.execute("set global max_allowed_packet = 67108864")
-        cursor.execute("set global local_infile = 1")
-        cursor.execute("drop database if exists sbtest")
-        cursor.execute("create database sbtest")
-        cursor.execute("create table sbtest.m_loaded (a int, b varchar(100))")
-        cursor.execute("create table sbtest.numbers (id int primary key)")
-        cursor.execute(
-            "create procedure sbtest.m_procedure() begin select 1 as m_inner; select 2; end"
-        )
+        for statement in (*SCHEMA, "use m_calls", *PROCEDURES):
+            cursor.execute(statement)
     sysbench(server, "oltp_read_only", "prepare")
 
 
@@ -81,48 +135,150 @@ def sysbench(server: DatabaseServer, script: str, command: str, *options: str) -
     subprocess.run(base, check=True, capture_output=True)
 
 
+def status(server: DatabaseServer) -> dict[str, int]:
+    with _connect(server) as connection, connection.cursor() as cursor:
+        cursor.execute("show global status")
+        return {name: int(value) for name, value in cursor.fetchall() if value.isdigit()}
+
+
+def grown(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    return {name: after[name] - before.get(name, 0) for name in after}
+
+
+def before_shape(number: int) -> str:
+    return f"select ? as m_before_{number}, ? as m_literal"
+
+
 class Before:
-    """A session with statements prepared before the recording begins."""
+    """Sessions and statements from before the recording. They stay open until `close`."""
 
     def __init__(self, server: DatabaseServer) -> None:
-        self.client = MysqlClient(server.socket)
-        self.statement = self.client.prepare(b"select ? as m_before")
-        self.client.execute(self.statement, 1)
+        self._server = server
+        self._stack = ExitStack()
+        self._set_log(1)
+        self._clients = [self._session(database="m_one") for _ in range(BEFORE)]
+        self._prepared = [
+            [
+                client.prepare(b"select ? as m_before_%d, 'secret' as m_literal" % number)
+                for number in range(STATEMENTS)
+            ]
+            for client in self._clients
+        ]
+        self._clients[0].execute(self._prepared[0][0], 1)  # its text in the log has its values
+        self._long = self._clients[0].prepare(LONG)
+        self._closed = self._clients[1].prepare(b"select ? as m_closed")
+        self._nowhere = self._session()
+        self._compressed = self._session(flags=wire.ZLIB)
+        self._compressed.query(b"do 1")
+        ways: list[dict[str, Any]] = [
+            {"tcp": tcp, "ssl_disabled": True} for tcp in (True, True, False)
+        ]
+        if server.name == "mysql":
+            ways.append({"tcp": True, "ssl": {}})
+        self._ways = ways
+        self._known = [self._driver(way) for way in ways]
+        self._transacting = [self._session(database="m_one") for _ in range(3)]
+        for client in self._transacting[:2]:
+            client.query(b"begin")
+            client.query(b"insert into tx values (1)")
+
+    def _session(self, **options: Any) -> MysqlClient:
+        return self._stack.enter_context(mysql_client(self._server.socket, **options))
+
+    def _driver(self, way: dict[str, Any]) -> Any:
+        return self._stack.enter_context(closing(self._server.connect(**way)))
+
+    def _set_log(self, on: int) -> None:
+        with closing(_connect(self._server)) as connection, connection.cursor() as cursor:
+            cursor.execute("set global log_output = 'NONE'")
+            cursor.execute(f"set global general_log = {on}")
 
     def go_on(self, story: Story) -> None:
-        for value in range(3):
-            self.client.execute(self.statement, value)
-        story.executed_before_attach = story.sent["m_before"] = 3
-        after = self.client.prepare(b"select ? as m_after")
-        story.prepares += 1
-        for value in range(2):
-            self.client.execute(after, value)
-        story.sent["m_after"] += 2
-        self.client.quit()
+        for turn in range(TURNS):
+            for client, statements in zip(self._clients, self._prepared, strict=True):
+                for number, statement in enumerate(statements):
+                    client.execute(statement, 1000 + turn)
+                    story.sent[f"m_before_{number}"] += 1
+        self._set_log(0)
+        self._clients[0].execute(self._long, 1)
+        self._clients[1].close_statement(self._closed)
+        new = self._clients[1].prepare(b"select ? as m_new")
+        self._clients[1].execute(new, 1)
+        story.sent += Counter(m_long=1, m_new=1)
+        story.ask(self._nowhere, b"select 1 as m_nowhere")
+        story.ask(self._clients[2], b"select 1 as m_first_one")
+        self._clients[2].init_db(b"mysql")
+        story.ask(self._clients[2], b"select 1 as m_then_mysql")
+        for _ in range(20):
+            self._compressed.query(b"set @m_compressed = 1")
+        story.hidden["m_compressed"] += 20
+        story.hidden_sessions += 1
+        self._addresses(story)
+        self._transactions(story)
+
+    def _addresses(self, story: Story) -> None:
+        for way, connection in zip(
+            self._ways * 2, [*self._known, *map(self._driver, self._ways)], strict=True
+        ):
+            for _ in range(2):
+                connection.query("select 1 as m_where")
+            end = connection._sock.getsockname()
+            story.where[f"{end[0]} {end[1]}" if way["tcp"] else "unix"] += 2
+            shown = story.hidden if "ssl" in way else story.sent
+            shown["m_where"] += 2
+            story.hidden_sessions += "ssl" in way
+
+    def _transactions(self, story: Story) -> None:
+        goes_on, ends, idle = self._transacting
+        insert = b"insert into tx values (1)"
+        story.ask(goes_on, b"select count(*) from tx", insert, insert, b"commit")
+        story.ask(ends, b"rollback")
+        story.ask(idle, insert)
+        for client in (goes_on, ends, idle):
+            story.ask(client, b"begin", insert, b"commit")
+        last = self._session(database="m_one")
+        story.ask(last, b"begin", insert)  # it stays open
+
+    def close(self) -> None:
+        self._stack.close()
 
 
-def tell(server: DatabaseServer, before: Before, scratch: Path) -> Story:
+def tell(server: DatabaseServer, before: Before, scratch: Path, *, sockets: bool = True) -> Story:
+    """`sockets`: the server has a thread for each client, so that sockets show whose it is."""
     story = Story()
+    first = status(server)
     _mass(server, story)
+    _many_clients(server, story)
     before.go_on(story)
     _churn(server, story)
     with mysql_client(server.socket, database="sbtest") as client:
         _prepared(client, story)
         _odd_commands(client, story)
-        _odd_statements(client, story)
     with mysql_client(port=server.port, database="sbtest") as client:
         _lengths(client, story)
+    with mysql_client(server.socket, database="m_one", flags=wire.CONNECT_ATTRIBUTES) as client:
+        _outcomes(client, story)
+        _files(client, story)
+        _long_data(client)
+    if server.name == "mariadb":
+        _bulk(server)
+    with mysql_client(port=server.port, database="m_one") as client:
+        _changes(client, story)
+    with mysql_client(server.socket, database="m_one") as client:
+        _transactions(client, story)
+        story.ask(client, b"begin", b"insert into tx values (1)")
+        client.quit()
+    _calls(server, story)
     _load_data(server, story, scratch)
+    _hidden(server, story)
+    if sockets:
+        _pieces(server, story)
+        _ahead(server, story)
     _killed(server, story)
     _vanished(server, story)
     _take_over(server)
+    story.counted = grown(status(server), first)
     return story
-
-
-def status(server: DatabaseServer) -> dict[str, int]:
-    with _connect(server) as connection, connection.cursor() as cursor:
-        cursor.execute("show global status")
-        return {name: int(value) for name, value in cursor.fetchall() if value.isdigit()}
 
 
 def _mass(server: DatabaseServer, story: Story) -> None:
@@ -130,8 +286,28 @@ def _mass(server: DatabaseServer, story: Story) -> None:
     sysbench(server, "oltp_point_select", "run", f"--events={POINT_SELECTS}")
     text = ("--db-ps-mode=disable", f"--events={TRANSACTIONS}")
     sysbench(server, "oltp_read_write", "run", *text, "--mysql-ignore-errors=all")
-    after = status(server)
-    story.counted = {name: after[name] - before.get(name, 0) for name in after}
+    story.mass = grown(status(server), before)
+
+
+def _many_clients(server: DatabaseServer, story: Story) -> None:
+    """Texts and prepared statements alternate. The statements' ids are the same in all sessions."""
+    ready = threading.Barrier(MANY)
+
+    def client(number: int) -> None:
+        where: dict[str, Any] = {"port": server.port} if number % 2 else {"unix": server.socket}
+        marker = b"m_client_%d" % number
+        with mysql_client(**where) as connection:
+            ready.wait(60)
+            prepared = connection.prepare(b"select ? + 1 as " + marker)
+            other = connection.prepare(b"set @last = (select ? as " + marker + b")")
+            for value in range(ROUNDS):
+                connection.query(b"select %d as %s" % (value, marker))
+                connection.execute(prepared, value)
+                connection.query(b"set @last = (select %d as %s)" % (value, marker))
+                connection.execute(other, value)
+
+    at_once(client, range(MANY))
+    story.sent.update({f"m_client_{number}": 4 * ROUNDS for number in range(MANY)})
 
 
 def _churn(server: DatabaseServer, story: Story) -> None:
@@ -140,12 +316,9 @@ def _churn(server: DatabaseServer, story: Story) -> None:
     def client(first: int) -> None:
         for number in range(first, CHURN, 4):
             transport = "tcp" if number % 2 else "unix"
-            with (
-                closing(_connect(server, tcp=bool(number % 2))) as connection,
-                connection.cursor() as cursor,
-            ):
-                cursor.execute(f"select {number} as m_churn")
-                cursor.execute(f"select 'x' as m_churn_{transport}")
+            with closing(_connect(server, tcp=bool(number % 2))) as connection:
+                connection.query(f"select {number} as m_churn")
+                connection.query(f"select 'x' as m_churn_{transport}")
 
     at_once(client, range(4))
     story.sent += Counter(m_churn=CHURN, m_churn_tcp=CHURN // 2, m_churn_unix=CHURN // 2)
@@ -153,7 +326,6 @@ def _churn(server: DatabaseServer, story: Story) -> None:
 
 def _prepared(client: MysqlClient, story: Story) -> None:
     statements = {i: client.prepare(b"select ? as m_prepared_%d" % i) for i in range(40)}
-    story.prepares += 40
     for turn in range(10):
         for i, statement in statements.items():
             if turn <= i % 10:
@@ -163,54 +335,129 @@ def _prepared(client: MysqlClient, story: Story) -> None:
         client.close_statement(statement)
     with suppress(MysqlError):
         client.prepare(b"select from where m_refused")
-    story.prepares += 1
     again = client.prepare(b"select ? + 1 as m_prepared_again")
-    story.prepares += 1
     client.execute(again, 1)
     client.execute(statements[1], 1)
-    story.sent += Counter(m_prepared_again=1, m_prepared_1=1)
     many = client.prepare(b"select id as m_cursor from numbers where id < ?")
     client.query(b"insert into numbers values (1),(2),(3),(4),(5)")
-    story.prepares += 1
     client.execute(many, 100, cursor=True)
     assert [client.fetch(many, 2) for _ in range(3)] == [2, 2, 1]
-    story.sent["m_cursor"] += 1
+    story.sent += Counter(m_prepared_again=1, m_prepared_1=1, m_cursor=1)
 
 
 def _odd_commands(client: MysqlClient, story: Story) -> None:
-    assert client.query(b"select 1 as m_multi; select 2; select 3") == 3
-    client.query(b"call m_procedure()")
+    story.ask(client, b"select 1 as m_multi; select 2; select 3", b"call m_procedure()")
     for command in (wire.COM_PING, wire.COM_STATISTICS):
         client.simple(command)
     client.change_user()
-    client.query(b"select 1 as m_changed_user")
+    story.ask(client, b"select 1 as m_changed_user")
     client.simple(wire.COM_RESET_CONNECTION)
     client.query(b"use sbtest")
     statement = client.prepare(b"select ? as m_reset")
     client.execute(statement, 1)
-    story.prepares += 1
+    story.sent["m_reset"] += 1
     client.query(b"prepare p from 'select ? as m_text_protocol'")
     client.query(b"execute p using @a")
-    story.sent += Counter(m_multi=1, m_procedure=1, m_changed_user=1, m_reset=1)
-
-
-def _odd_statements(client: MysqlClient, story: Story) -> None:
-    for statement in (b"select * from m_missing", b"select m_failing(", b""):
-        with suppress(MysqlError):
-            client.query(statement)
-    client.query(b"select 1 as m_bytes, '\xff\xfe\x80', 'a\0b'")
-    client.query(f"select 1 as {ESCAPES} /* \x1b[2J */".encode())
-    story.sent += Counter(m_missing=1, m_failing=1, m_bytes=1, m_escape=1)
+    story.ask(client, b"select * from m_missing", b"select m_failing(", b"")
+    story.ask(client, b"select 1 as m_bytes, '\xff\xfe\x80', 'a\0b'")
+    story.ask(client, f"select 1 as {ESCAPES} /* \x1b[2J */".encode())
 
 
 def _lengths(client: MysqlClient, story: Story) -> None:
     """Lengths near the limits: of what is read of a statement, the server's buffer, and a
     packet.
     """
-    for length in (64, 4095, 4096, 4097, 16383, 16384, 16385, 1 << 20, 0xFFFFFE, 0xFFFFFF, 1 << 24):
+    for length in LENGTHS:
         start = b"select 1 as m_length_%d, length('" % length
-        client.query(start + b"x" * (length - len(start) - 2) + b"')")
-        story.sent[f"m_length_{length}"] += 1
+        story.ask(client, start + b"x" * (length - len(start) - 2) + b"')")
+
+
+def _outcomes(client: MysqlClient, story: Story) -> None:
+    story.ask(client, b"insert into k values (1), (2) /* m */", b"insert into k (a) values (1)")
+    story.ask(client, b"select * from m_absent", b"select 1 as m_rows")
+    statement = client.prepare(b"insert into k /* m_exec */ (k.a) values (?)")
+    client.execute(statement, 3)
+    with suppress(MysqlError):
+        client.execute(statement, 3)
+
+
+def _files(client: MysqlClient, story: Story) -> None:
+    for early in (False, True):
+        statement = b"/* first */ load data local infile 'm' into table t character set binary (b)"
+        client.load_file(statement, [FAKE] * PARTS, early=early)
+        story.ask(client, b"select 1 as m_after_file")
+
+
+def _long_data(client: MysqlClient) -> None:
+    statement = client.prepare(b"insert into t (b) values (concat(?, 'm_long'))")
+    for _ in range(3):
+        client.long_data(statement, 0, b"x" * 100_000)
+        client.long_data(statement, 0, b"x" * 100_000)
+        client.execute_long(statement)
+    client.reset_statement(statement)
+    client.close_statement(statement)
+    client.simple(wire.COM_PING)
+
+
+def _bulk(server: DatabaseServer) -> None:
+    with mysql_client(server.socket, database="m_one", flags=wire.BULK) as client:
+        statement = client.prepare(b"insert into t (a) /* m */ values (?) -- bulk\n")
+        client.bulk_execute(statement, range(100))
+        client.bulk_execute(statement, range(50))
+
+
+def _changes(client: MysqlClient, story: Story) -> None:
+    story.ask(client, b"select 1 as m_in_one")
+    client.init_db(b"m_two")
+    story.ask(client, b"select 1 as m_in_two")
+    with suppress(MysqlError):
+        client.init_db(b"m_none")
+    story.ask(client, b"select 1 as m_still_two", b"use m_none", b"select 1 as m_still_two")
+    story.ask(client, b"/* app */ USE `m_one`", b"select 1 as m_again_one")
+    story.ask(client, b"select 1; use m_two", b"select 1 as m_again_two")
+    client.simple(wire.COM_RESET_CONNECTION)
+    story.ask(client, b"select 1 as m_reset_two")
+    client.change_user(b"m_user", b"m_one")
+    story.ask(client, b"select 1 as m_user_one")
+
+
+def _transactions(client: MysqlClient, story: Story) -> None:
+    insert = b"insert into tx values (1)"
+    for _ in range(COMMITTED):
+        story.ask(client, b"begin", *[insert] * INSERTS)
+        story.ask(client, b"select count(*) from tx", b"commit", insert)
+    for _ in range(ROLLED_BACK):
+        story.ask(client, b"start transaction", b"update tx_undone set a = a + 1", b"rollback")
+    story.ask(client, b"begin", insert, b"begin", insert)  # the second one commits the first
+    story.ask(client, b"create table tx_ddl (a int)", b"select 1")
+    story.ask(client, b"begin", b"insert into tx_missing values (1)", b"rollback")
+    story.ask(client, b"set autocommit = 0", *[insert, b"commit"] * 3)
+    story.ask(client, b"set autocommit = 1", insert)
+
+
+def _calls(server: DatabaseServer, story: Story) -> None:
+    with (
+        closing(_connect(server, database="m_calls")) as connection,
+        connection.cursor() as cursor,
+    ):
+        for number in range(CALLS):
+            cursor.execute(f"call outer_one({number})")
+            while cursor.nextset():
+                pass
+            cursor.execute("select 1 as m_between")
+        for _ in range(3):
+            with suppress(pymysql.Error):
+                cursor.execute("call failing()")
+        cursor.execute("insert into log values (1)")
+        cursor.execute("set max_sp_recursion_depth = 255")
+        for depth in (5, DEEP):
+            with suppress(pymysql.Error):
+                cursor.execute(f"call deep({depth})")
+    story.sent["m_between"] += CALLS
+    with mysql_client(server.socket, database="m_calls") as client:
+        statement = client.prepare(b"call inner_one()")
+        for _ in range(5):
+            client.execute(statement)
 
 
 def _load_data(server: DatabaseServer, story: Story, scratch: Path) -> None:
@@ -226,13 +473,68 @@ def _load_data(server: DatabaseServer, story: Story, scratch: Path) -> None:
     story.sent += Counter(m_loaded=1, m_after_load=1)
 
 
+def _hidden(server: DatabaseServer, story: Story) -> None:
+    """Compressed and encrypted sessions take turns with plain ones on the same threads.
+
+    `set` has a reply too short to be compressed.
+    """
+    for number in range(HIDDEN):
+        with mysql_client(server.socket, flags=wire.ZLIB) as client:
+            client.query(b"set @m_packed = %d" % number)
+            one, two = (client.prepare(b"set @m_%s = 1" % name) for name in (b"p_one", b"p_two"))
+            for statement in (one, two, two, one):
+                client.execute(statement)
+        story.hidden += Counter(m_packed=1, m_p_one=2, m_p_two=2)
+        story.hidden_sessions += 1
+        if server.name == "mysql":
+            with closing(server.connect(ssl={})) as secure:
+                secure.query("select 1 as m_secure")
+            story.hidden["m_secure"] += 1
+            story.hidden_sessions += 1
+        with mysql_client(server.socket) as client:
+            story.ask(client, b"select 1 as m_plain")
+
+
+def _pieces(server: DatabaseServer, story: Story) -> None:
+    """Byte by byte: a packet is read once it has arrived, never the stale bytes there."""
+    with mysql_client(port=server.port) as client:
+        one = client.prepare(b"select ? as m_piece_one")
+        two = client.prepare(b"select ? as m_piece_two")
+        # The reply to a preparation is read with the next command. If that command's first byte
+        # comes alone and before the server looks for it, the statement's id is not seen
+        # (`prepared`).
+        story.ask(client, b"select 1 as m_piece_whole")
+        client.pause_s = 0.001
+        for statement in (one, two, one, two):
+            client.execute(statement, 7)
+        story.sent += Counter(m_piece_one=2, m_piece_two=2)
+        story.ask(client, b"select 1 as m_piece_text, 'a'")
+        client.init_db(b"mysql")
+        story.ask(client, b"select 1 as m_piece_mysql")
+
+
+def _ahead(server: DatabaseServer, story: Story) -> None:
+    """Commands sent before their replies: the server finds the next one without waiting."""
+    texts = [b"select %d as m_ahead" % number for number in range(300)]
+    texts += [b"set @m_done = 1", b"select * from m_nothing"] * 100
+    with mysql_client(server.socket, database="mysql") as client:
+        for first in range(0, len(texts), AHEAD):
+            for text in texts[first : first + AHEAD]:
+                client.send(wire.COM_QUERY, text)
+            for _ in texts[first : first + AHEAD]:
+                with suppress(MysqlError):
+                    client.results()
+    story.sent += Counter(m_ahead=300, m_done=100, m_nothing=100)
+
+
 def _killed(server: DatabaseServer, story: Story) -> None:
     """KILL QUERY keeps the session; KILL ends it."""
     for marker, kill in (("m_kill_query", "kill query"), ("m_kill_session", "kill")):
         with closing(_connect(server)) as victim, closing(_connect(server)) as killer:
             sleeper = threading.Thread(target=_expect_to_fail, args=(victim, marker))
             sleeper.start()
-            _wait_for(killer, marker)
+            while not _runs(killer, marker):
+                time.sleep(0.01)
             with killer.cursor() as cursor:
                 cursor.execute(f"{kill} {victim.thread_id()}")
             sleeper.join()
@@ -247,11 +549,6 @@ def _expect_to_fail(connection: Any, marker: str) -> None:
         cursor.execute(f"select sleep(30) as {marker}")
 
 
-def _wait_for(connection: Any, marker: str) -> None:
-    while not _runs(connection, marker):
-        time.sleep(0.01)
-
-
 def _runs(connection: Any, marker: str) -> bool:
     with connection.cursor() as cursor:
         found: int = cursor.execute(
@@ -263,10 +560,11 @@ def _runs(connection: Any, marker: str) -> bool:
 
 def _vanished(server: DatabaseServer, story: Story) -> None:
     """A client that closes its socket while its query runs."""
-    with mysql_client(server.socket) as client:
-        client.send(wire.COM_QUERY, b"select sleep(0.2) as m_vanished")
-        time.sleep(0.05)
-    with closing(_connect(server)) as observer:
+    with mysql_client(server.socket) as client, closing(_connect(server)) as observer:
+        client.send(wire.COM_QUERY, b"select sleep(0.5) as m_vanished")
+        while not _runs(observer, "m_vanished"):
+            time.sleep(0.01)
+        client.drop()
         while _runs(observer, "m_vanished"):
             time.sleep(0.01)
     story.sent["m_vanished"] += 1
@@ -279,5 +577,5 @@ def _take_over(server: DatabaseServer) -> None:
     Only then does the socket rung learn that the old clients are gone.
     """
     with ExitStack() as stack:
-        for _ in range(THREADS + 8):
+        for _ in range(THREADS + 24):
             stack.enter_context(mysql_client(server.socket))

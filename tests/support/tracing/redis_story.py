@@ -20,8 +20,8 @@ from servers.redis import command_stats
 from tracing.redis_client import resp
 
 CLIENTS = 64
-PLAIN = 50_000  #: SETs, and as many GETs, one at a time
-PIPELINED = 32_000  #: INCRs, 16 in a pipeline
+PLAIN = 25_000  #: SETs, and as many GETs, one at a time
+PIPELINED = 16_000  #: INCRs, 16 in a pipeline
 TRANSACTIONS = 300
 SCRIPTS = 200
 BLOCKED = 50
@@ -30,6 +30,15 @@ LONG_VALUE = 1_500_000
 
 SCRIPT = "for i = 1, 5 do redis.call('incr', KEYS[1]) end return 1"
 IN_SCRIPT = 5  #: INCRs of each run
+
+#: Shapes that the story has on every server, and their counts.
+COMMON_SHAPES = {
+    "SET user:?:name": PLAIN,
+    "GET user:?:name": PLAIN,
+    "INCR hits:?": PIPELINED,
+    "EVAL": SCRIPTS,
+    "MULTI; SET order:?; LPUSH orders:open; EXEC": 4 * TRANSACTIONS,
+}
 
 
 @dataclass
@@ -58,6 +67,7 @@ def tell(server: DatabaseServer, referee: Any) -> Story:
     _blocking(server)
     _publishing(server)
     _pieces(server)
+    _snapshot(server)
     story.after = command_stats(referee)
     return story
 
@@ -130,6 +140,14 @@ def _pieces(server: DatabaseServer) -> None:
         connection._sock.sendall(b"\r\nset inline:5 secret-value\r\nping\r\n")
         assert connection.read_response() == b"OK"
         assert connection.read_response() in (b"PONG", "PONG")
+
+
+def _snapshot(server: DatabaseServer) -> None:
+    """A forked process writes all keys to a file."""
+    with server.connect() as client:
+        client.bgsave()
+        while client.info("persistence")["rdb_bgsave_in_progress"]:
+            time.sleep(0.01)
 
 
 def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:

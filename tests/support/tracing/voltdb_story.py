@@ -13,7 +13,7 @@ from tracing import long_runs
 from tracing.at_once import at_once
 
 CLIENTS = 64
-CALLS = long_runs.statements(12_000)  #: by all clients together
+CALLS = long_runs.statements(8_000)  #: by all clients together
 #: What each client does in turn; its first call of a round has number 0.
 ROUND = 20
 SOURCE = Path(__file__).with_name("Batches.java")
@@ -27,6 +27,7 @@ create procedure again_with_a_name_that_is_longer_than_sixty_four_bytes_and_a_fe
   partition on table t column id as select v from t where id = ?;
 """
 LONG_NAME = "again_with_a_name_that_is_longer_than_sixty_four_bytes_and_a_few"
+PROCEDURES = {"total", "Batches", "T.insert", "T.upsert", "get", LONG_NAME}
 #: Ad hoc statements with one value each, and their shapes.
 AD_HOC = {
     "select v from t where id = {} and v = 'secret-value'": (
