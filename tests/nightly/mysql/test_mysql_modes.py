@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from servers.process import DatabaseServer
-from tracing.live_top import live_top
 from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
 from tracing.mysql_modes import ANSI, MODES, PLAIN, STATEMENTS
 from tracing.recording import Run, both_rungs
@@ -155,15 +154,3 @@ def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: P
         assert {text: queries[text] for text in expected} == expected
         assert run.executions(command="execute") == executed
         assert (run.queries["command"] == "child").sum() >= 4 * len(MODES)
-
-
-def test_the_live_view_follows_modes(mariadb: DatabaseServer) -> None:
-    with live_top("--energy", "none", "--pid", str(mariadb.pid)) as top:
-        with mysql_client(mariadb.socket) as client:
-            for mode in MODES:
-                _set_mode(client, mode)
-                client.query(STATEMENTS[mode][0])
-            client.query(b"select 1 as m_last")
-        snapshots = top.finish(lambda row: row.get("shape") == "select ? as m_last")
-    assert "secret" not in str(snapshots)
-    assert all(shape in str(snapshots) for _, shape in STATEMENTS.values())

@@ -8,21 +8,18 @@ import random
 import socket
 import termios
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qjoule.contract import Block, Mode, OwnerKind, Rung
+from qjoule.contract import Rung
 from servers.certificates import self_signed
 from servers.process import DatabaseServer, free_port
 from servers.redis import redis_server
-from tracing import redis_story as day
 from tracing.recording import Run, recording
 from tracing.redis_client import resp
 from tracing.releases import planned
-from tracing.tracer import tracing
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -68,20 +65,6 @@ def test_redis_connections_from_before_that_are_cut(redis: DatabaseServer, tmp_p
     run = Run(tmp_path / "t")
     assert run.loss == {"framing": 1}
     assert run.executions() == {"GET whole:?": 1, "SET cut:?": CUT}
-
-
-def test_redis_live_view_counts_the_same(redis: DatabaseServer) -> None:
-    file = Path(redis.executable).stat()
-    plan = ["--server", f"1:redis:socket:{file.st_dev}:{file.st_ino}"]
-    plan += ["--running", f"1:{redis.pid}"]
-    with tracing(Mode.LIVE, *plan, "--energy", "none") as session:
-        day.benchmark(redis, "-n", "20000", "get", "x:1")
-        session.finish()
-    sums = session.records(Block.AGGREGATE)
-    by_shape = Counter[int]()
-    for row in sums[sums["owner_kind"] == OwnerKind.QUERY]:
-        by_shape[int(row["shape"])] += int(row["calls"])
-    assert 20_000 in by_shape.values()
 
 
 def test_redis_with_tls_is_not_exact_and_its_sessions_are_loss(

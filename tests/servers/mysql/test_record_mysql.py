@@ -374,11 +374,3 @@ def test_a_calls_time_is_its_own_and_its_childrens(told: Told) -> None:
     counts = {child: part.calls for child, part in parts.items()}
     assert counts == {text: n * day.CALLS for text, n in CHILDREN.items()}
     assert all(part.cpu_ns > 0 for part in parts.values())
-
-
-def test_both_rungs_agree(on_mariadb: dict[str, Told], on_mysql80: dict[str, Told]) -> None:
-    for pair in (on_mariadb, on_mysql80):
-        socket, symbol = (pair[rung].run.executions() for rung in ("socket", "symbol"))
-        hidden = pair["socket"].story.hidden
-        differ = {text for text in symbol if socket[text] != symbol[text]}
-        assert {found[0] for text in differ if (found := day.MARKER.search(text))} == set(hidden)

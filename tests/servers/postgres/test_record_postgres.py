@@ -192,16 +192,3 @@ def test_long_statements_are_marked(told: Told) -> None:
     for text, flags in zip(lengths["text"], lengths["flags"], strict=True):
         sent = int(text.split("m_length_")[1].split(",")[0])
         assert bool(flags & QueryFlag.TRUNCATED) == (sent >= 4096), "of 4096 bytes, one is its end"
-
-
-def test_both_rungs_of_postgres_agree(on_postgres: dict[str, Told]) -> None:
-    socket, symbol = (on_postgres[rung].run.executions() for rung in RUNGS)
-    unlike = {*MIXED, *CUT, "m_burst", "m_b", "m_a", REFUSED, "m_unnamed"}
-    differ = {
-        text
-        for text in socket.keys() | symbol.keys()
-        if socket[text] != symbol[text]
-        and not text.startswith(("(prepared before", day.before_shape(4), day.before_shape(5)))
-        and not ((found := MARKER.search(text)) and found[0] in unlike)
-    }
-    assert differ <= {"", "?"}, "the empty statement, and those without a text"
