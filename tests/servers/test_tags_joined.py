@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -61,12 +62,12 @@ FORKED = {f"m_tag_{name}": 20 for name in ("parent", "again", *(f"child{n}" for 
 
 
 @pytest.fixture(scope="module")
-def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def drivers() -> Iterator[None]:
     """This module's recorders and this process, with wrapped drivers, meet at one socket."""
     channel = channel_module.channel
     with pytest.MonkeyPatch.context() as patch:
         # A recorder drops root's rights, and leaves the socket behind.
-        path = Path(f"/tmp/qjoule-tags-{tmp_path_factory.getbasetemp().name}-joined.sock")
+        path = Path(f"/tmp/qjoule-tags-{os.getpid()}-joined.sock")
         patch.setenv("QJOULE_TAGS_SOCKET", str(path))
         patch.setattr(channel, "_path", str(path))
         channel.abandon()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of MySQL's queries against the server's own account, and the share that has an owner."""
+"""CPU time of MySQL's queries against the server's own account."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from servers.process import DatabaseServer
-from tracing import mysql_story as day
 from tracing.at_once import at_once
-from tracing.cpu_time import check_owners, seconds_by_marker
-from tracing.recording import Run, both_rungs, recording
+from tracing.cpu_time import seconds_by_marker
+from tracing.recording import Run, both_rungs
 from tracing.tolerance import near_kernels
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -95,15 +94,3 @@ def test_cpu_time_is_mysqls_own(mysql8033: DatabaseServer, tmp_path: Path) -> No
             " where event_name = 'statement/sql/select' and user is not null group by user",
         )
     _check(tmp_path, {user: float(picoseconds) / 1e12 for user, picoseconds in rows})
-
-
-@pytest.mark.parametrize("server", ["mariadb", "mysql80"])
-def test_what_a_server_uses_has_an_owner_by_name(
-    server: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    running: DatabaseServer = request.getfixturevalue(server)
-    day.prepare_server(running)
-    with recording(tmp_path / "t", "--pid", str(running.pid), "--ring-mb", "64"):
-        day.sysbench(running, "oltp_read_write", "run", "--events=400", "--mysql-ssl=off")
-    segments = check_owners(Run(tmp_path / "t"))
-    assert segments[segments["text"].notna()]["ns"].sum() > 0.5 * segments["ns"].sum()

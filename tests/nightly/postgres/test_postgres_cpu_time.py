@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of PostgreSQL's queries against the server's own account, and the share with an
-owner.
-"""
+"""CPU time of PostgreSQL's queries against the server's own account."""
 
 from __future__ import annotations
 
@@ -14,9 +12,8 @@ import pytest
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 from tracing.at_once import at_once
-from tracing.cpu_time import check_owners, seconds_by_marker
-from tracing.postgres_story import pgbench
-from tracing.recording import Run, both_rungs, recording
+from tracing.cpu_time import seconds_by_marker
+from tracing.recording import Run, both_rungs
 from tracing.tolerance import near_kernels
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -32,11 +29,6 @@ SHAPES = {
         5,
     ),
 }
-#: The names of a server's processes.
-ROLES = {
-    *("backend", "checkpointer", "bgwriter", "walwriter", "autovac launch", "autovac worker"),
-    *("parallel worker", "logical launch", "postgres"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +37,8 @@ def accounting(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: AR
     used.
     """
     libraries = "shared_preload_libraries=pg_stat_statements,pg_stat_kcache"
-    vacuum = ("autovacuum_naptime=1", "autovacuum_vacuum_threshold=50", "jit=off")
     try:
-        with postgres_server(libraries, *vacuum) as server:
+        with postgres_server(libraries, "jit=off") as server:
             with server.connect() as connection:
                 connection.execute("create extension pg_stat_statements")
                 connection.execute("create extension pg_stat_kcache")
@@ -77,21 +68,3 @@ def test_cpu_time_is_postgresqls_own(accounting: DatabaseServer, tmp_path: Path)
         for name, ours_s in seconds_by_marker(Run(tmp_path / rung), SHAPES).items():
             theirs_s = sum(seconds for text, seconds in rows if name in text)
             assert ours_s == near_kernels(theirs_s), (rung, name)
-
-
-def test_what_a_server_uses_has_an_owner_by_name(
-    accounting: DatabaseServer, tmp_path: Path
-) -> None:
-    pgbench(accounting, "-i", "-s", "2", "-q")
-    with recording(tmp_path / "t", "--pid", str(accounting.pid), "--ring-mb", "64"):
-        for protocol in ("simple", "extended", "prepared"):
-            pgbench(accounting, "-c", "8", "-M", protocol, "-t", "200")
-        with accounting.connect() as connection:
-            connection.execute("vacuum analyze pgbench_accounts")
-            connection.execute("checkpoint")
-        pgbench(accounting, "-c", "4", "-C", "-S", "-t", "25")
-    segments = check_owners(Run(tmp_path / "t"), ROLES)
-    background = segments[segments["kind"] == "server"]
-    assert {"backend", "checkpointer", "walwriter"} <= set(background["role"]) <= ROLES
-    unresolved = background[background["role"] == "postgres"]["ns"].sum()
-    assert unresolved < 0.1 * segments["ns"].sum()

@@ -13,11 +13,12 @@ import pandas as pd
 import pytest
 
 from qjoule.contract import QueryFlag
-from qjoule.engine.attribute import attribute as attributed
+from qjoule.engine.attribute import attribute
 from servers.process import DatabaseServer
 from tracing import mysql_story as day
+from tracing.cpu_time import check_owners
 from tracing.mysql_client import CHUNK
-from tracing.recording import Run, attribute, both_rungs, qjoule, recording
+from tracing.recording import Run, both_rungs, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -184,8 +185,6 @@ def test_statements_prepared_before_have_their_text(told: Told) -> None:
         assert executed[day.before_shape(number)] == day.BEFORE * day.TURNS
     truncated = told.run.flagged(QueryFlag.TRUNCATED)
     assert set(told.run.having("m_long")["query"]) <= set(truncated["query"])
-    rows = attribute(told.directory)["rows"]
-    assert not [row for row in rows if row["calls"] and "prepared before" in row["shape"]]
 
 
 def test_users_and_databases_follow_the_session(told: Told) -> None:
@@ -276,8 +275,9 @@ def test_a_query_that_was_killed_ends(told: Told) -> None:
     assert killed["end_ns"] > killed["begin_ns"]
 
 
-def test_control_characters_do_not_reach_the_table(told: Told) -> None:
-    table = qjoule("attribute", str(told.directory), "--top", "1000").stdout
+def test_control_characters_do_not_reach_the_table(on_mysql80: dict[str, Told]) -> None:
+    directory = str(on_mysql80["socket"].directory)
+    table = qjoule("attribute", directory, "--top", "1000").stdout
     assert "m_escape" in table
     assert not {c for c in table if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160}
 
@@ -312,6 +312,10 @@ def test_commits_are_timed(told: Told) -> None:
     assert len(ended) == day.COMMITTED + day.ROLLED_BACK + 9
     assert set(last["text"]) == {"commit", "rollback"}
     assert (ended["commit_ns"].to_numpy() == (last["end_ns"] - last["begin_ns"]).to_numpy()).all()
+
+
+def test_cpu_time_has_owners_with_names(told: Told) -> None:
+    check_owners(told.run)
 
 
 def test_replies_with_rows_say_nothing(told: Told) -> None:
@@ -365,8 +369,8 @@ def test_a_calls_time_is_its_own_and_its_childrens(told: Told) -> None:
     segments = told.run.trace.pandas("segments")
     cpu_ns = (segments["t1_ns"] - segments["t0_ns"]).groupby(segments["query"]).sum()
     family = told.run.queries[told.run.queries["text"] == call]  # the calls and their children
-    (whole,) = [r for r in attributed(told.run.trace, ["fingerprint"]).rows if r.shape == call]
-    by_child = attributed(told.run.trace, ["fingerprint", "child"]).rows
+    (whole,) = [r for r in attribute(told.run.trace, ["fingerprint"]).rows if r.shape == call]
+    by_child = attribute(told.run.trace, ["fingerprint", "child"]).rows
     parts = {row.keys["child"]: row for row in by_child if row.shape == call}
     assert whole.cpu_ns == sum(part.cpu_ns for part in parts.values())
     assert whole.cpu_ns == sum(cpu_ns.get(one, 0) for one in family["query"])

@@ -14,6 +14,7 @@ import pytest
 from qjoule.contract import QueryFlag
 from servers.process import DatabaseServer
 from tracing import postgres_story as day
+from tracing.cpu_time import check_owners
 from tracing.mysql_story import MARKER, marker_counts
 from tracing.postgres_client import postgres_client, query
 from tracing.recording import Run, attribute, both_rungs
@@ -26,6 +27,11 @@ MIXED = {"m_same", "m_other", "m_inside", "m_many", "m_failing_pipe", "m_portal"
 #: Bytes that the database's encoding does not have: refused before the server keeps the statement,
 #: so on the symbol rung the call has no text.
 REFUSED = "m_bytes"
+#: The names of a server's processes.
+ROLES = {
+    *("backend", "checkpointer", "bgwriter", "walwriter", "autovac launch", "autovac worker"),
+    *("parallel worker", "logical launch", "postgres"),
+}
 CUT = {f"m_cut_{number}" for number in range(1, 8)}
 
 
@@ -181,6 +187,14 @@ def test_parallel_workers_work_for_their_leaders_query(told: Told) -> None:
     assert len(workers) >= told.story.parallel_workers
     # They scan together with the leader: a large part of the work, unless they were missed.
     assert workers.sum() > 0.2 * by_process.sum()
+
+
+def test_cpu_time_has_owners_with_names(told: Told) -> None:
+    segments = check_owners(told.run, ROLES)
+    background = segments[segments["kind"] == "server"]
+    assert {"backend", "walwriter"} <= set(background["role"]) <= ROLES
+    unresolved = background[background["role"] == "postgres"]["ns"].sum()
+    assert unresolved < 0.1 * segments["ns"].sum()
 
 
 def test_a_query_that_outlives_the_recording(told: Told) -> None:
