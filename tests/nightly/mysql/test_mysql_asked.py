@@ -122,9 +122,9 @@ def told(
             for (way, at), driver in zip(PROGRAMS, drivers, strict=True):
                 driver.query(f"select 1 as {way}_{at}")
             for turn in range(TURNS):
-                for client, statements in zip(clients, prepared, strict=True):
-                    for statement in statements:
-                        client.execute(statement, turn)
+                for client, numbers in zip(clients, prepared, strict=True):
+                    for number in numbers:
+                        client.execute(number, turn)
         for (rung, asks), recorder in recorders.items():
             assert "--credentials" not in recorder.said
             told.runs[rung, asks] = Run(directory / f"{rung}-{asks}")

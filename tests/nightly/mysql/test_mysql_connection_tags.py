@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,28 +72,28 @@ def test_another_login_has_attributes_of_its_own(
     mariadb: DatabaseServer, mysql80: DatabaseServer, tmp_path: Path
 ) -> None:
     """On the socket rung; the symbol rung sees no logins."""
-    flags = {"flags": wire.CONNECT_ATTRIBUTES, "attributes": _release("one")}
+    login: dict[str, Any] = {"flags": wire.CONNECT_ATTRIBUTES, "attributes": _release("one")}
     with both_rungs(tmp_path, mariadb.pid, mysql80.pid, options=("--client-tags",)):
         for mark, server in ((b"l_maria", mariadb), (b"l_mysql", mysql80)):
-            with mysql_client(port=server.port, **flags) as client:
+            with mysql_client(port=server.port, **login) as client:
                 _logins(client, mark)
         _bulks(mariadb)
     releases = {"first": "one", "reset": "one", "second": "two", "fourth": "four", "kept": "four"}
-    expected = {
-        f"{server}_{mark}": Counter({(("release", of),): 1})
-        for server in ("l_maria", "l_mysql")
+    expected: dict[str, Counter[Tags]] = {
+        f"{name}_{mark}": Counter({(("release", of),): 1})
+        for name in ("l_maria", "l_mysql")
         for mark, of in releases.items()
     }
     del expected["l_mysql_kept"]
-    for server in ("l_maria", "l_mysql"):
-        expected[f"{server}_none"] = Counter({(): 1})
-        expected[f"{server}_fourth"][(("release", "own"),)] += 1
+    for name in ("l_maria", "l_mysql"):
+        expected[f"{name}_none"] = Counter({(): 1})
+        expected[f"{name}_fourth"][(("release", "own"),)] += 1
     socket, symbol = (Run(tmp_path / rung) for rung in ("socket", "symbol"))
     assert _tags(socket, "l_") == expected
     assert socket.loss == symbol.loss == {}
     of_comments = {tags for of in _tags(symbol, "l_").values() for tags in of}
     assert of_comments == {(), (("release", "own"),)}
-    bulks = {
+    bulks: dict[str, Counter[Tags]] = {
         "b_number": Counter({(("a", "1"),): 2, (("a", "2"),): 2, (): 2}),
         "b_between": Counter({(("a", "3"),): 6}),
     }
@@ -109,13 +110,13 @@ def test_threads_of_a_pool_keep_their_clients_apart(
     or none.
     """
     sent: Counter[Tags] = Counter()
-    options = {"flags": wire.CONNECT_ATTRIBUTES, "attributes": _release("one")}
+    login: dict[str, Any] = {"flags": wire.CONNECT_ATTRIBUTES, "attributes": _release("one")}
     with (
         recording(tmp_path / "t", "--pid", str(mariadb_pool.pid), "--client-tags"),
         ExitStack() as stack,
     ):
         clients = [
-            stack.enter_context(mysql_client(port=mariadb_pool.port, **options)) for _ in range(12)
+            stack.enter_context(mysql_client(port=mariadb_pool.port, **login)) for _ in range(12)
         ]
         text = b"select ? as p_pool /*client='%d'*/"
         prepared = [client.prepare(text % number) for number, client in enumerate(clients)]

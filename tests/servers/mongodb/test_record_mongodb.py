@@ -102,7 +102,7 @@ def _tell(server: DatabaseServer, directory: Any) -> None:
             with Client(server) as client:
                 _all_kinds(client)
             for compressor in (*COMPRESSORS, None):
-                options = {"compressors": compressor} if compressor else {}
+                options: dict[str, Any] = {"compressors": compressor} if compressor else {}
                 with server.connect(**options) as driver, ThreadPoolExecutor(THREADS) as pool:
                     list(pool.map(_packed, [driver] * THREADS, range(THREADS)))
             with server.connect() as driver:
