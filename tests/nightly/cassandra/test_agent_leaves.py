@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent leaves a real Cassandra when its qjoule ends or is killed, and can come again."""
+"""The agent leaves a real Cassandra when its qjoule is killed, and can come again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from servers.cassandra import Client
-from servers.process import DatabaseServer
+from servers.cassandra import Client, cassandra_server
+from servers.process import DatabaseServer, Unavailable
 from tracing import cql_story as day
 from tracing.recording import Recorder, Run, recording
 
@@ -21,6 +21,16 @@ pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 TIMEOUT_S = 60.0
 AGENT_THREAD = "qjoule-agent"
 SELECT = "SELECT note FROM shop.orders WHERE id = 1"
+
+
+@pytest.fixture(scope="module")
+def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """One of its own: each agent stays mapped until its class loader is collected."""
+    try:
+        with cassandra_server() as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +52,9 @@ def wait_until_left(pid: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("victim", [None, "root part", "command", "tracer"])
+@pytest.mark.parametrize("victim", ["root part", "command", "tracer"])
 def test_agent_leaves_and_comes_again(
-    cassandra: DatabaseServer, client: Client, tmp_path: Path, victim: str | None
+    cassandra: DatabaseServer, client: Client, tmp_path: Path, victim: str
 ) -> None:
     options = ("--agent", "--pid", str(cassandra.pid), "--ring-mb", "64")
     wait_until_left(cassandra.pid)
@@ -58,11 +68,8 @@ def test_agent_leaves_and_comes_again(
             "command": recorder.command_pid,
             "tracer": recorder.tracer_pid,
         }
-        if victim is None:
-            assert recorder.stop() == 0, recorder.words
-        else:
-            os.kill(pids[victim], signal.SIGKILL)
-            recorder.wait()
+        os.kill(pids[victim], signal.SIGKILL)
+        recorder.wait()
     finally:
         recorder.end()
     wait_until_left(cassandra.pid)

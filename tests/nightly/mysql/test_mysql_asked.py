@@ -6,6 +6,7 @@ where its memory is not understood, the texts of prepared statements.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ PASSWORD = "p_word-not-to-be-seen"
 VIEWS = "--performance-schema=on"
 SESSIONS, STATEMENTS, TURNS = 4, 12, 3
 RUNGS = ("socket", "symbol")
+ANSWER_S = 1.5  #: the servers' answers come in this time; queries before it may have no name
 PROGRAMS = [(way, at) for way in ("tcp", "local") for at in range(3)]
 USERS = (
     "create user p_client@'%'",
@@ -119,6 +121,9 @@ def told(
                     recorders[rung, asks] = recordings.enter_context(
                         recording(directory / f"{rung}-{asks}", *options)
                     )
+            for driver in drivers:
+                driver.query("select 1 as early")
+            time.sleep(ANSWER_S)
             for (way, at), driver in zip(PROGRAMS, drivers, strict=True):
                 driver.query(f"select 1 as {way}_{at}")
             for turn in range(TURNS):

@@ -162,7 +162,8 @@ def told(postgres: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def _plain(found: re.Match[str], text: str) -> str:
     """The same name for both spellings of a statement: its first word and its marker."""
-    return f"{text.split(maxsplit=1)[0].lower()} {found[0]}"
+    word = re.match(r"\w*", text)
+    return f"{word[0].lower() if word else ''} {found[0]}"
 
 
 def _rolled_back(observer: Any) -> int:
