@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
 
-``test_contract_headers.py`` compares every size and offset with a C compiler's. Kinds of servers and
+``test_contract_headers.py`` compares sizes and offsets with a C compiler's. Kinds of servers and
 dialects are numbers of the registry: ``qjoule.servers.registry``.
 """
 

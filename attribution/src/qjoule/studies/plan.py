@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a study: what is run, with which levels of which factors, how often, in what order.
 
-`plan_file` reads it from YAML (qjoule/studies/README.md describes it), and writes it into the study's
-directory.
+`plan_file` reads it from YAML, which qjoule/studies/README.md describes, and writes it into the
+study's directory.
 """
 
 from __future__ import annotations
