@@ -52,7 +52,7 @@ def test_mutated_statements_show_no_fault(tmp_path: Path) -> None:
         "ASAN_OPTIONS": "detect_leaks=1",
         "LSAN_OPTIONS": "exitcode=0",  # Python itself leaves memory at its end
         "PYTHONMALLOC": "malloc",
-        "PYTHONPATH": str(ROOT / "tests"),
+        "PYTHONPATH": str(ROOT / "tests" / "support"),
     }
     command = [sys.executable, "-c", PROGRAM, str(module), str(RUNS), str(SEED)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

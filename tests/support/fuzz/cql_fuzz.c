@@ -3,7 +3,7 @@
  * A connection's bytes yield the same requests in one read as in many, as long as they are CQL.
  * Whatever they are, nothing beyond them is read.
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Ibuild/bpf -Itests/support/fuzz/host \
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Ibuild/bpf -Itests/support/fuzz \
  *		tests/support/fuzz/cql_fuzz.c -o cql_fuzz
  *	./cql_fuzz -max_total_time=60 -max_len=4096 -dict=tests/support/fuzz/cql_fuzz.dict
  */

@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 @cache
 def _library() -> ctypes.CDLL:
-    loaded = compiled("tests/support/fuzz/cql_host.c", flags=("-O1", "-Itests/fuzz"))
+    loaded = compiled("tests/support/fuzz/cql_host.c", flags=("-O1", "-Itests/support/fuzz"))
     loaded.cql_host.restype = ctypes.c_size_t
     loaded.inflate_host.restype = ctypes.c_size_t
     return loaded

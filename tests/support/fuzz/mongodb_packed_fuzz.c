@@ -3,7 +3,7 @@
  * Whatever a client claims to have compressed with Snappy: parsing ends, nothing beyond the
  * inflated bytes is read, and the message gets a shape. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Itests/support/fuzz/host \
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Itests/support/fuzz \
  *		tests/support/fuzz/mongodb_packed_fuzz.c -o packed_fuzz
  *	./packed_fuzz -max_total_time=60 -max_len=6000
  */

@@ -8,12 +8,12 @@
 #define __TARGET_ARCH_x86 /* host/vmlinux.h defines its registers */
 
 #include "redis_wire_host.h"
-#include "../../../bpf/core/query.bpf.c"
-#include "../../../bpf/core/session.bpf.c"
-#include "../../../bpf/core/key_request.bpf.c"
-#include "../../../bpf/redis/sockets.bpf.c"
-#include "../../../bpf/redis/lines.bpf.c"
-#include "../../../bpf/redis/named.bpf.c"
+#include "core/query.bpf.c"
+#include "core/session.bpf.c"
+#include "core/key_request.bpf.c"
+#include "redis/sockets.bpf.c"
+#include "redis/lines.bpf.c"
+#include "redis/named.bpf.c"
 
 struct redis_connections_map redis_connections;
 struct redis_namings_map redis_namings;

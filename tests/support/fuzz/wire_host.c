@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "wire_host.h"
-#include "../../../bpf/core/query.bpf.c"
-#include "../../../bpf/core/session.bpf.c"
-#include "../../../bpf/core/statement.bpf.c"
-#include "../../../bpf/core/tags.bpf.c"
+#include "core/query.bpf.c"
+#include "core/session.bpf.c"
+#include "core/statement.bpf.c"
+#include "core/tags.bpf.c"
 #include "mysql/wire.bpf.h"
 #include "postgres/wire.bpf.h"
-#include "../../../bpf/postgres/reply.bpf.c"
-#include "../../../bpf/postgres/requests.bpf.c"
+#include "postgres/reply.bpf.c"
+#include "postgres/requests.bpf.c"
 
 static struct tags_room room;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's buffer stays in place while a packet comes in */

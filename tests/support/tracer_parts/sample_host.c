@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../bpf/core/sample.bpf.h"
+#include "core/sample.bpf.h"
 
 #define SHAPES 64
 

@@ -18,7 +18,7 @@ _U64 = ctypes.c_uint64
 
 @cache
 def _library() -> ctypes.CDLL:
-    include = ("-Itests/fuzz/host", "-Itests/tracer_parts/host", "-Itracer")
+    include = ("-Itests/support/fuzz/host", "-Itests/support/tracer_parts/host", "-Itracer")
     flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wno-unused-parameter", *include)
     sources = ("tests/support/tracer_parts/tails_host.c", "tracer/idle_times.c")
     loaded = compiled(*sources, compiler="clang", flags=flags)
