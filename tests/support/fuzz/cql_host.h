@@ -3,12 +3,6 @@
 #ifndef CQL_HOST_H
 #define CQL_HOST_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "inflate_host.h"
 
 #include "cassandra/cql_crc.h"
@@ -173,10 +167,9 @@ static __always_inline void cql_count_lost(struct cql_walk *walk)
 static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t count,
 			     struct host_log *log)
 {
-	__u8 *copy = malloc(count ? count : 1);
+	__u8 *copy = host_copy(bytes, count);
 	struct cql_walk walk = {.connection = c, .tags = &host_tags, .seed = 7};
 
-	memcpy(copy, bytes, count);
 	c->place = (struct cql_place){.addr = (uintptr_t)copy, .left = count};
 	log->begin = copy;
 	log->end = copy + count;

@@ -19,6 +19,7 @@ QUERY, PREPARE, EXECUTE, BATCH, STARTUP = 0x07, 0x09, 0x0A, 0x0D, 0x01
 COMPRESSED, TRACING, PAYLOAD = 0x01, 0x02, 0x04
 SEGMENT_MOST = (1 << 17) - 1
 _TOLD_MOST, _TAGS_MOST = 4096, 1 << 16
+Size = ctypes.c_size_t
 
 
 class _Told(ctypes.Structure):
@@ -43,8 +44,7 @@ class Told(NamedTuple):
 @cache
 def _library() -> ctypes.CDLL:
     loaded = compiled("tests/support/fuzz/cql_host.c", flags=("-O1", "-Itests/support/fuzz"))
-    loaded.cql_host.restype = ctypes.c_size_t
-    loaded.inflate_host.restype = ctypes.c_size_t
+    loaded.cql_host.restype = loaded.inflate_host.restype = Size
     return loaded
 
 
@@ -53,19 +53,12 @@ def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
 
     Also returns how many of them could not be inflated. None: framing was lost.
     """
-    found = (_Told * _TOLD_MOST)()
-    opaque = ctypes.c_size_t()
-    tags = ctypes.create_string_buffer(_TAGS_MOST)
+    found, tags = (_Told * _TOLD_MOST)(), ctypes.create_string_buffer(_TAGS_MOST)
+    opaque, sizes = Size(), (Size(len(connection)), Size(step))
     count = _library().cql_host(
-        connection,
-        ctypes.c_size_t(len(connection)),
-        ctypes.c_size_t(step),
-        found,
-        ctypes.c_size_t(_TOLD_MOST),
-        ctypes.byref(opaque),
-        tags,
+        connection, *sizes, found, Size(_TOLD_MOST), ctypes.byref(opaque), tags
     )
-    if count == ctypes.c_size_t(-1).value:
+    if count == Size(-1).value:
         return None
     assert count <= _TOLD_MOST
     requests, said, at = [], tags.raw, 0
@@ -78,14 +71,8 @@ def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
 
 def inflated(packed: bytes, limit: int, *, is_snappy: bool) -> bytes:
     """An LZ4 block, or Snappy's raw format, inflated as far as the kernel inflates it."""
-    room = ctypes.create_string_buffer(limit + 1)
-    count = _library().inflate_host(
-        packed,
-        ctypes.c_size_t(len(packed)),
-        ctypes.c_uint8(2 if is_snappy else 1),
-        ctypes.c_size_t(limit),
-        room,
-    )
+    room, kind = ctypes.create_string_buffer(limit + 1), ctypes.c_uint8(2 if is_snappy else 1)
+    count = _library().inflate_host(packed, Size(len(packed)), kind, Size(limit), room)
     return room.raw[:count]
 
 

@@ -3,15 +3,7 @@
 #ifndef INFLATE_HOST_H
 #define INFLATE_HOST_H
 
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <linux/types.h>
-
-#ifndef __always_inline
-#define __always_inline inline __attribute__((always_inline))
-#endif
+#include "host.h"
 
 static inline __u64 at_most(__u64 n, __u64 max)
 {

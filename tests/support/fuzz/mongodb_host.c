@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* mongodb_shape.h and mongodb_reply.h for the host: messages in pieces of `step` bytes. */
-#include <stddef.h>
-#include <string.h>
-
-#include "mongodb_reply_host.h"
-#include "mongodb_packed_host.h"
+#include "mongodb_host.h"
 
 /*
  * Returns 0 if the header is not that of a request. `step` 0: as the kernel does it, without

@@ -22,31 +22,24 @@ from qjoule.servers.mongodb.dialect_tree import Opcode
 @cache
 def _library() -> ctypes.CDLL:
     loaded = compiled("tests/support/fuzz/mongodb_host.c")
+    in_pieces: list[Any] = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
+    number = ctypes.POINTER(ctypes.c_int64)
     loaded.mongodb_host.restype = ctypes.c_uint64
-    loaded.mongodb_host.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_uint64,
-    ]
+    loaded.mongodb_host.argtypes = [*in_pieces, ctypes.c_uint64]
     loaded.mongodb_reply_host.restype = ctypes.c_uint32
     loaded.mongodb_reply_host.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
+        *in_pieces,
         ctypes.c_uint32,
-        ctypes.POINTER(ctypes.c_int64),
+        number,
         ctypes.c_uint32,
-        ctypes.POINTER(ctypes.c_int64),
+        number,
     ]
     return loaded
 
 
 def kernel_reply(sent: bytes, request: int, step: int = 0) -> tuple[str | None, int | None]:
-    """What the kernel takes from the server's bytes while it waits for the reply to `request`.
-
-    The bytes come in pieces of `step` bytes (0: at once). Returns "ok" or "error" and the id of a
-    cursor. None: not known.
+    """Outcome ("ok", "error") and cursor id from the server's bytes, which come in pieces of
+    `step` bytes (0: at once). None: not known.
     """
     return _reply(sent, request, step, "")[:2]
 

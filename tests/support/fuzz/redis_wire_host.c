@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements redis_wire_host.h. */
-#include <stdlib.h>
-#include <string.h>
+/* Implements the Redis part of wire_host.h: the hooks of bpf/redis/sockets.bpf.c. */
+#include "host.h"
 
 #undef __TARGET_ARCH_x86
 #undef __TARGET_ARCH_arm64
 #define __TARGET_ARCH_x86 /* host/vmlinux.h defines its registers */
 
-#include "redis_wire_host.h"
+#include "wire_host.h"
 #include "core/query.bpf.c"
 #include "core/session.bpf.c"
 #include "core/key_request.bpf.c"
@@ -28,7 +27,6 @@ static const __u8 *buffer; /* of the current system call */
 static size_t buffer_bytes;
 
 #include "wire_kernel.h"
-#include "wire_records.h"
 
 static int readable(const void *from, size_t bytes)
 {
@@ -81,32 +79,19 @@ static void call(unsigned long number, const __u8 *bytes, size_t count)
 
 void redis_open(int is_new)
 {
-	forget_entries();
-	while (n_texts)
-		free(texts[--n_texts].text);
-	memset(&thread, 0, sizeof(thread));
-	memset(&cpus[0], 0, sizeof(cpus[0]));
+	begin_connection(QJ_SERVER_REDIS, is_new ? PHASE_STARTUP : PHASE_UNKNOWN);
 	memset(&connection, 0, sizeof(connection));
 	memset(&naming, 0, sizeof(naming));
 	has_connection = has_naming = 0;
-	n_queries = n_sessions = session_bytes = n_roles = n_names = 0;
-	task.bpf_storage = &thread;
-	cpus[0].pid = cpus[0].tgid = 1;
-	thread.server = 1;
-	thread.server_kind = QJ_SERVER_REDIS;
-	thread.rung = QJ_RUNG_SOCKET;
-	thread.phase = is_new ? PHASE_STARTUP : PHASE_UNKNOWN;
 }
 
-/* Each in its own allocation, so that reading past its end is an error. */
 static void call_copy(unsigned long number, const __u8 *bytes, size_t count)
 {
 	__u8 *copy;
 
 	if (!count)
 		return;
-	copy = malloc(count);
-	memcpy(copy, bytes, count);
+	copy = host_copy(bytes, count);
 	call(number, copy, count);
 	free(copy);
 }
@@ -126,9 +111,4 @@ size_t redis_close(void)
 	call(SYS_READ, 0, 0);
 	send_ended(&cpus[0], &thread);
 	return n_queries;
-}
-
-__u32 wire_loss(int cause)
-{
-	return cpus[0].loss[cause & (QJ_LOSS_SLOTS - 1)];
 }

@@ -147,18 +147,8 @@ def my_cnf_target(_: Path) -> Target:
         files = {"/etc/my.cnf": content, "/etc/d/a.cnf": content, "/x": content}
         settings_of(_candidate(files, b"mysqld\0"), "mysql", "8.0.1")
 
-    words = (
-        b"!include ",
-        b"!includedir ",
-        b"/etc/d",
-        b"/x",
-        b"[mysqld]\n",
-        b"'",
-        b'"',
-        b"#",
-        b"\n",
-    )
-    return Target([real], read, words)
+    words = (b"!include ", b"!includedir ", b"/etc/d", b"/x", b"[mysqld]\n", b"'", b'"', b"#")
+    return Target([real], read, (*words, b"\n"))
 
 
 def postgresql_conf_target(_: Path) -> Target:
@@ -212,13 +202,14 @@ def jvm_target(directory: Path) -> Target:
         ("ClassLoaderDataGraph", "_head", True, 0, head),
         ("JVMFlag", "flags", True, 0, zero),
         ("JVMFlag", "numFlags", True, 0, head),
-        *(
-            ("ClassLoaderData", name, False, 8 * n, 0)
-            for n, name in enumerate(("_next", "_klasses"))
-        ),
-        *(("Klass", name, False, 8 * n, 0) for n, name in enumerate(("_name", "_next_link"))),
-        *(("Symbol", name, False, 2 * n, 0) for n, name in enumerate(("_length", "_body"))),
-        *(("JVMFlag", name, False, 8 * n, 0) for n, name in enumerate(("_name", "_addr"))),
+        ("ClassLoaderData", "_next", False, 0, 0),
+        ("ClassLoaderData", "_klasses", False, 8, 0),
+        ("Klass", "_name", False, 0, 0),
+        ("Klass", "_next_link", False, 8, 0),
+        ("Symbol", "_length", False, 0, 0),
+        ("Symbol", "_body", False, 2, 0),
+        ("JVMFlag", "_name", False, 0, 0),
+        ("JVMFlag", "_addr", False, 8, 0),
     ]
     variables = vm_structs(memory, rows, [("JVMFlag", 16), ("ConstantPool", 16)])
 
@@ -280,9 +271,8 @@ def json_target(directory: Path) -> Target:
             examined_from_json(content)
 
     inputs = [json.dumps(one.to_json()).encode() for one in found]
-    return Target(
-        inputs, read, (b"null", b"[", b"{", b"9", b'"a": ', b"true", b"-", b".", b"\\ud800")
-    )
+    words = (b"null", b"[", b"{", b"9", b'"a": ', b"true", b"-", b".", b"\\ud800")
+    return Target(inputs, read, words)
 
 
 def _candidate(files: dict[str, bytes], command_line: bytes) -> Candidate:

@@ -23,15 +23,8 @@ _WORD = (1 << 64) - 1
 def _library() -> ctypes.CDLL:
     loaded = compiled("tests/support/fuzz/shape_host.c", flags=("-O2",))
     loaded.shape_host.restype = ctypes.c_uint64
-    loaded.shape_host.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-    ]
+    sizes = [ctypes.c_size_t] * 2
+    loaded.shape_host.argtypes = [ctypes.c_char_p, *sizes, ctypes.c_uint64, *[ctypes.c_int] * 3]
     return loaded
 
 
@@ -68,12 +61,7 @@ def _step(value: int, symbol: int, key: int) -> int:
 
 
 def python_hash(
-    text: bytes,
-    dialect: int,
-    *,
-    seed: int = 1,
-    truncated: bool = False,
-    rules: int | None = None,
+    text: bytes, dialect: int, *, seed: int = 1, truncated: bool = False, rules: int | None = None
 ) -> int:
     """The hash by its definition, from the symbols that the Python automaton emits."""
     lexis = LANGUAGES[dialect].lexis

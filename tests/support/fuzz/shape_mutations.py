@@ -33,17 +33,8 @@ PIECES = [
     *(b"cast(", b" as ", b" default", b"_utf8mb4'x'", b"interval ", b"convert(", b" using ", b"!"),
     *(b"savepoint ", b"set @v1", b"execute ", b"drop prepare ", b"fetch ", b"create temporary"),
     *(b" table ", b" tmp_9f_x1", b" t_temp_12ab3z", b"2020_s", b"\x81\x5c", b"\x81`", b"u&'", b"|"),
-    *(
-        b"(?+)",
-        b"?+",
-        b"not ",
-        b"is ",
-        b"true",
-        b"timestamp with time zone '",
-        b" from ",
-        b"&",
-        b"~",
-    ),
+    *(b"(?+)", b"?+", b"not ", b"is ", b"true", b" from ", b"&", b"~", b"`a$1`", b"timestamp '"),
+    *(b" with time zone ", b" in (cast(1 as a.b.c.d.e.f))"),  # the longest element that is plain
 ]
 
 

@@ -4,14 +4,12 @@
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
  *		-Iattribution/sweep tests/support/fuzz/sweep_fuzz.c \
- *		attribution/sweep/{sweep,events,ends,entries}.c -o sweep_fuzz
+ *		attribution/sweep/{sweep,events,tails,ends,entries}.c -o sweep_fuzz
  *	./sweep_fuzz -max_total_time=60 -max_len=4096
  *
  * Each input runs twice, in one batch and in many: the results must be the same bytes.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "host.h"
 
 #include "sweep.h"
 
@@ -19,29 +17,12 @@
 #define MAX_WINDOWS  12
 #define MAX_SEGMENTS 200
 
-struct input {
-	const uint8_t *data;
-	size_t left;
-};
-
-static uint64_t take(struct input *in, size_t bytes)
-{
-	uint64_t value = 0;
-
-	if (bytes > in->left)
-		bytes = in->left;
-	memcpy(&value, in->data, bytes);
-	in->data += bytes;
-	in->left -= bytes;
-	return value;
-}
-
 /* A time near the others, or an arbitrary one. */
-static int64_t take_time(struct input *in, int64_t near)
+static int64_t take_time(struct host_input *in, int64_t near)
 {
-	uint64_t kind = take(in, 1);
+	uint64_t kind = host_take(in, 1);
 
-	return kind < 250 ? (int64_t)((uint64_t)near + kind) : (int64_t)take(in, 8);
+	return kind < 250 ? (int64_t)((uint64_t)near + kind) : (int64_t)host_take(in, 8);
 }
 
 struct columns {
@@ -52,7 +33,7 @@ struct columns {
 	float scaled[MAX_SEGMENTS];
 };
 
-static size_t take_columns(struct input *in, struct columns *c)
+static size_t take_columns(struct host_input *in, struct columns *c)
 {
 	int64_t t_ns = 0;
 	size_t n = 0;
@@ -60,15 +41,15 @@ static size_t take_columns(struct input *in, struct columns *c)
 	for (; in->left && n < MAX_SEGMENTS; n++) {
 		t_ns = c->t0_ns[n] = take_time(in, t_ns);
 		c->t1_ns[n] = take_time(in, t_ns);
-		c->cpu[n] = (int32_t)(take(in, 1) % (MAX_CPUS + 2)) - 1;
-		c->group[n] = (int64_t)take(in, 1) << take(in, 1) % 56;
+		c->cpu[n] = (int32_t)(host_take(in, 1) % (MAX_CPUS + 2)) - 1;
+		c->group[n] = (int64_t)host_take(in, 1) << host_take(in, 1) % 56;
 		for (int i = 0; i < SWEEP_COUNTERS; i++) {
-			uint64_t kind = take(in, 1);
+			uint64_t kind = host_take(in, 1);
 
 			c->valid[i][n] = kind & 1;
-			c->counters[i][n] = kind < 240 ? kind * 17 : take(in, 8);
+			c->counters[i][n] = kind < 240 ? kind * 17 : host_take(in, 8);
 		}
-		uint32_t bits = (uint32_t)take(in, 4);
+		uint32_t bits = (uint32_t)host_take(in, 4);
 		memcpy(&c->scaled[n], &bits, sizeof(bits));
 	}
 	return n;
@@ -138,14 +119,14 @@ static bool run(struct output out[4], const struct sweep_machine *machine, const
 	return true;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 {
 	static struct columns columns;
-	struct input in = {data, size};
+	struct host_input in = {data, size};
 	int32_t cpu_core[MAX_CPUS], core_package[MAX_CPUS], watched[MAX_CPUS];
 	int64_t bounds[MAX_WINDOWS + 1];
 	struct sweep_machine machine = {
-	    .cpus = take(&in, 1) % (MAX_CPUS + 1),
+	    .cpus = host_take(&in, 1) % (MAX_CPUS + 1),
 	    .cores = MAX_CPUS,
 	    .packages = 2,
 	    .watched = MAX_CPUS,
@@ -153,12 +134,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    .core_package = core_package,
 	    .cpu_watched = watched,
 	};
-	size_t boundaries = take(&in, 1) % (MAX_WINDOWS + 2), n, step;
+	size_t boundaries = host_take(&in, 1) % (MAX_WINDOWS + 2), n, step;
 	struct output whole[4], parts[4];
 	bool counters;
 
 	for (int i = 0; i < MAX_CPUS; i++) {
-		uint64_t kind = take(&in, 1);
+		uint64_t kind = host_take(&in, 1);
 
 		cpu_core[i] = (int32_t)(kind % MAX_CPUS);
 		core_package[i] = (int32_t)(kind >> 7);
@@ -166,8 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	for (size_t i = 0; i < boundaries; i++)
 		bounds[i] = take_time(&in, i ? bounds[i - 1] : 0);
-	step = 1 + take(&in, 1) % 8;
-	counters = take(&in, 1) & 1;
+	step = 1 + host_take(&in, 1) % 8;
+	counters = host_take(&in, 1) & 1;
 	n = take_columns(&in, &columns);
 	if (run(whole, &machine, bounds, boundaries, &columns, n, MAX_SEGMENTS, counters)) {
 		run(parts, &machine, bounds, boundaries, &columns, n, step, counters);

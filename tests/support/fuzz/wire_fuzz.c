@@ -11,9 +11,7 @@
  *
  * The input is a list of steps: a byte that selects the step, then its data.
  */
-#include <stdlib.h>
-#include <string.h>
-
+#include "host.h"
 #include "wire_host.h"
 
 #define MYSQL	    1
@@ -23,38 +21,12 @@
 #define LOSSES	    15
 #define TAGS_MAX    480
 
-struct input {
-	const __u8 *data;
-	size_t left;
-};
-
-static __u32 take(struct input *in, size_t bytes)
-{
-	__u32 value = 0;
-
-	for (; bytes && in->left; bytes--, in->left--)
-		value = value << 8 | *in->data++;
-	return value;
-}
-
-static size_t take_bytes(struct input *in, __u8 *to, size_t most)
-{
-	size_t bytes = take(in, 1) % (most + 1);
-
-	if (bytes > in->left)
-		bytes = in->left;
-	memcpy(to, in->data, bytes);
-	in->data += bytes;
-	in->left -= bytes;
-	return bytes;
-}
-
 /* A message of a known type whose length is right or nearly right. */
-static size_t postgres_message(struct input *in, __u8 *to)
+static size_t postgres_message(struct host_input *in, __u8 *to)
 {
 	static const char types[] = "QPBESDCHFXdcfp";
-	__u8 type = take(in, 1), off = take(in, 1);
-	size_t bytes = take_bytes(in, to + 5, 250);
+	__u8 type = host_take(in, 1), off = host_take(in, 1);
+	size_t bytes = host_take_bytes(in, to + 5, 250);
 	__u32 length = bytes + 4 + (off > 250 ? off : 0);
 
 	to[0] = types[type % (sizeof(types) - 1)];
@@ -65,11 +37,11 @@ static size_t postgres_message(struct input *in, __u8 *to)
 	return bytes + 5;
 }
 
-static size_t postgres_startup(struct input *in, __u8 *to)
+static size_t postgres_startup(struct host_input *in, __u8 *to)
 {
 	static const __u32 codes[] = {3 << 16, 80877102, 80877103, 80877104, 2 << 16};
-	__u32 code = codes[take(in, 1) % 5];
-	size_t bytes = take_bytes(in, to + 8, 250) + 8;
+	__u32 code = codes[host_take(in, 1) % 5];
+	size_t bytes = host_take_bytes(in, to + 8, 250) + 8;
 
 	for (int i = 0; i < 4; i++) {
 		to[i] = bytes >> (24 - 8 * i);
@@ -79,18 +51,18 @@ static size_t postgres_startup(struct input *in, __u8 *to)
 }
 
 /* A backend's messages, at any place in its buffer. */
-static void postgres_reply(struct input *in)
+static void postgres_reply(struct host_input *in)
 {
 	static const char types[] = "CDZEITSs12NHdG";
 	static const __u8 error[] = "SERROR\0VERROR\0C22012\0M\0";
 	__u8 bytes[4096] = {};
-	size_t count = take(in, 1) % 64, used = 0, messages = take(in, 1) % 32;
+	size_t count = host_take(in, 1) % 64, used = 0, messages = host_take(in, 1) % 32;
 
 	if (count > 40) /* after the rest of another message */
-		used = take(in, 2) % (sizeof(bytes) - 300);
+		used = host_take(in, 2) % (sizeof(bytes) - 300);
 	for (; messages && in->left && used < sizeof(bytes) - 300; messages--) {
-		__u8 *to = bytes + used, type = types[take(in, 1) % (sizeof(types) - 1)];
-		size_t body = take_bytes(in, to + 5, 250);
+		__u8 *to = bytes + used, type = types[host_take(in, 1) % (sizeof(types) - 1)];
+		size_t body = host_take_bytes(in, to + 5, 250);
 
 		if (type == 'Z' && body)
 			body = 1;
@@ -106,10 +78,10 @@ static void postgres_reply(struct input *in)
 	wire_reply(bytes, used);
 }
 
-static size_t mysql_packet(struct input *in, __u8 *to)
+static size_t mysql_packet(struct host_input *in, __u8 *to)
 {
-	__u8 sequence = take(in, 1), off = take(in, 1);
-	size_t bytes = take_bytes(in, to + 4, 250), length = bytes + (off > 250 ? off : 0);
+	__u8 sequence = host_take(in, 1), off = host_take(in, 1);
+	size_t bytes = host_take_bytes(in, to + 4, 250), length = bytes + (off > 250 ? off : 0);
 
 	to[0] = length;
 	to[1] = length >> 8;
@@ -119,33 +91,33 @@ static size_t mysql_packet(struct input *in, __u8 *to)
 }
 
 /* Parameters of an execution with names and values of their types, or nearly so; some are tags. */
-static size_t mysql_execution(struct input *in, __u8 *to)
+static size_t mysql_execution(struct host_input *in, __u8 *to)
 {
 	static const __u8 types[] = {254, 254, 1, 2, 3, 5, 6, 8, 10, 252, 0};
 	static const char tag[] = "qjoule.a";
 	__u8 *at = to + 4, kinds[16];
-	__u32 count = take(in, 1) % sizeof(kinds), odd = take(in, 1);
+	__u32 count = host_take(in, 1) % sizeof(kinds), odd = host_take(in, 1);
 
 	*at++ = odd < 240 ? 0x17 : 0x18; /* COM_STMT_SEND_LONG_DATA */
-	*at++ = take(in, 1) & 3;
+	*at++ = host_take(in, 1) & 3;
 	memset(at, 0, 8);
 	at[3] = odd & 7 ? 8 : odd;
 	at += 8;
 	*at++ = count;
 	for (__u32 i = 0; i < (count + 7) / 8; i++)
-		*at++ = odd < 200 ? 0 : take(in, 1);
+		*at++ = odd < 200 ? 0 : host_take(in, 1);
 	*at++ = odd < 230;
 	for (__u32 i = 0; i < count; i++) {
-		__u8 name = take(in, 1);
+		__u8 name = host_take(in, 1);
 
-		*at++ = kinds[i] = types[take(in, 1) % sizeof(types)];
+		*at++ = kinds[i] = types[host_take(in, 1) % sizeof(types)];
 		*at++ = 0;
 		*at++ = name & 1 ? sizeof(tag) - 1 : name & 2;
 		memcpy(at, tag, sizeof(tag) - 1);
 		at += at[-1];
 	}
 	for (__u32 i = 0; i < count; i++)
-		at += take_bytes(in, at, kinds[i] & 0xf0 ? 12 : 8);
+		at += host_take_bytes(in, at, kinds[i] & 0xf0 ? 12 : 8);
 	to[0] = at - to - 4;
 	to[1] = (at - to - 4) >> 8;
 	to[2] = to[3] = 0;
@@ -156,9 +128,9 @@ static size_t mysql_execution(struct input *in, __u8 *to)
  * Reads as a server does: MySQL reads a header and then its packet into the same place. Or
  * arbitrary reads.
  */
-static void receive(struct input *in, const __u8 *bytes, size_t count, int kind)
+static void receive(struct host_input *in, const __u8 *bytes, size_t count, int kind)
 {
-	__u8 how = take(in, 1);
+	__u8 how = host_take(in, 1);
 	size_t at = 0, step = how % 7 ? how : 1;
 
 	if (kind == MYSQL && how < 128 && count >= 4) {
@@ -172,10 +144,10 @@ static void receive(struct input *in, const __u8 *bytes, size_t count, int kind)
 		wire_receive(bytes + at, count - at < step ? count - at : step, how & 1 ? at : 0);
 }
 
-static size_t one_step(struct input *in, int kind)
+static size_t one_step(struct host_input *in, int kind)
 {
 	__u8 bytes[MESSAGE_MAX];
-	__u8 what = take(in, 1);
+	__u8 what = host_take(in, 1);
 	size_t count, times = 1;
 
 	switch (what & 7) {
@@ -187,17 +159,17 @@ static size_t one_step(struct input *in, int kind)
 			postgres_reply(in);
 			return 0;
 		}
-		count = take_bytes(in, bytes, 250);
+		count = host_take_bytes(in, bytes, 250);
 		wire_reply(bytes, count);
 		return 0;
 	case 2:
-		count = take_bytes(in, bytes, 250);
+		count = host_take_bytes(in, bytes, 250);
 		break;
 	case 3:
 		count = postgres_startup(in, bytes);
 		break;
 	case 4: /* what one read of 8 KB can hold */
-		times = take(in, 1) % REPEAT_MAX;
+		times = host_take(in, 1) % REPEAT_MAX;
 		/* fallthrough */
 	default:
 		if (kind == MYSQL && what & 16) {
@@ -212,16 +184,14 @@ static size_t one_step(struct input *in, int kind)
 	return times * (count + 1);
 }
 
-int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 {
-	struct input in = {data, size};
-	int kind = take(&in, 1) & 1 ? MYSQL : POSTGRES;
+	struct host_input in = {data, size};
+	int kind = host_take(&in, 1) & 1 ? MYSQL : POSTGRES;
 	size_t most = 0, n;
 	__u64 executions = 0;
 
-	wire_open(kind, take(&in, 1) % 3);
+	wire_open(kind, host_take(&in, 1) % 3);
 	while (in.left)
 		most += one_step(&in, kind);
 	n = wire_close();

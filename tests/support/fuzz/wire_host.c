@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Implements wire_host.h: bpf/'s parsers, and the kernel helpers that they use. */
-#include <stdlib.h>
-#include <string.h>
-
+#include "host.h"
 #include "wire_host.h"
 #include "core/query.bpf.c"
 #include "core/session.bpf.c"
@@ -19,7 +17,6 @@ static size_t buffer_bytes;
 static __u8 replies[POSTGRES_SEND_BUFFER];
 
 #include "wire_kernel.h"
-#include "wire_records.h"
 
 static int readable(const void *from, size_t bytes)
 {
@@ -45,8 +42,7 @@ void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64
 	return map == &tags_room ? (void *)&room : &thread;
 }
 
-/* Here is no server, so nothing is found in its memory: mysql/memory.bpf.h,
- * postgres/prepared.bpf.h. */
+/* There is no server, so nothing is found in its memory. */
 int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *of)
 {
 	return 0;
@@ -69,26 +65,10 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *of, __
 
 /* ---- a connection ------------------------------------------------------------------------- */
 
-static void forget(void)
-{
-	forget_entries();
-	while (n_texts)
-		free(texts[--n_texts].text);
-	buffer_bytes = 0;
-}
-
 void wire_open(int server_kind, int phase)
 {
-	forget();
-	memset(&thread, 0, sizeof(thread));
-	memset(&cpus[0], 0, sizeof(cpus[0]));
-	n_queries = n_sessions = session_bytes = n_roles = 0;
-	task.bpf_storage = &thread;
-	cpus[0].pid = cpus[0].tgid = 1;
-	thread.server = 1;
-	thread.server_kind = server_kind;
-	thread.rung = QJ_RUNG_SOCKET;
-	thread.phase = phase;
+	begin_connection(server_kind, phase);
+	buffer_bytes = 0;
 	memset(replies, 0, sizeof(replies));
 	if (server_kind == QJ_SERVER_POSTGRES)
 		thread.postgres.send_buffer = (__u64)replies;
@@ -161,9 +141,4 @@ size_t wire_close(void)
 		}
 	}
 	return n_queries;
-}
-
-__u32 wire_loss(int cause)
-{
-	return cpus[0].loss[cause & (QJ_LOSS_SLOTS - 1)];
 }

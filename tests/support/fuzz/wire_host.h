@@ -48,6 +48,15 @@ void wire_wait(void);
 void wire_reply(const __u8 *bytes, size_t count);
 /* The connection ends; returns how many queries there were. */
 size_t wire_close(void);
+
+/* A Redis that reads from one client and replies; a connection is new, or was open before. */
+void redis_open(int is_new);
+/* Nothing beyond these bytes is readable. */
+void redis_receive(const __u8 *bytes, size_t count);
+void redis_reply(const __u8 *bytes, size_t count);
+/* The client disconnects; returns how many requests there were. */
+size_t redis_close(void);
+
 const struct wire_query *wire_queries(void);
 /* The names of the connection since it was opened, in order. */
 const struct wire_name *wire_names(size_t *count);

@@ -2,7 +2,6 @@
 /* Parts of the programs and the tracer that need no kernel, compiled for the host. See parts.py. */
 #include "core/busy_clock.h"
 #include "core/counted.h"
-#include "topology.h"
 
 unsigned counted(const struct qj_reading *before, const struct qj_reading *now,
 		 unsigned long long *increment)
@@ -32,20 +31,4 @@ unsigned long long busy_set(unsigned long long clock, int busy, unsigned long lo
 long long busy_between(unsigned long long before_ns, unsigned long long now_ns)
 {
 	return qj_busy_between(before_ns, now_ns);
-}
-
-int read_topology(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS])
-{
-	return topology_read(dir, cpus);
-}
-
-unsigned rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS])
-{
-	return topology_rings(cpus, count, next);
-}
-
-void firsts(const struct qj_cpu *cpus, unsigned count, uint16_t of_core[QJ_MAX_CPUS],
-	    uint16_t of_package[QJ_MAX_CPUS])
-{
-	topology_firsts(cpus, count, of_core, of_package);
 }

@@ -62,7 +62,7 @@ def busy_between(before_ns: int, now_ns: int) -> int:
 def topology(directory: Path) -> list[tuple[int, int, int, int]]:
     """(cpu, package, core, sibling) of each CPU online. Raises `OSError`."""
     cpus = np.zeros(MAX_CPUS, CPU)
-    count = _library().read_topology(os.fsencode(directory), ctypes.c_void_p(cpus.ctypes.data))
+    count = _library().topology_read(os.fsencode(directory), ctypes.c_void_p(cpus.ctypes.data))
     if count < 0:
         raise OSError(-count, os.strerror(-count))
     return [tuple(cpu) for cpu in cpus[:count].tolist()]
@@ -72,7 +72,7 @@ def firsts(cpus: list[tuple[int, int, int, int]]) -> tuple[list[int], list[int]]
     """(lowest CPU of the same core, lowest CPU of the same package) for every CPU."""
     records = np.array(cpus, CPU)
     found = np.zeros((2, MAX_CPUS), np.uint16)
-    _library().firsts(
+    _library().topology_firsts(
         ctypes.c_void_p(records.ctypes.data),
         len(cpus),
         *(ctypes.c_void_p(one.ctypes.data) for one in found),
@@ -84,7 +84,7 @@ def rings(cpus: list[tuple[int, int, int, int]]) -> tuple[int, list[int]]:
     """(CPUs of the largest core, next CPU of the same core for every CPU)."""
     records = np.array(cpus, CPU)
     following = np.zeros(MAX_CPUS, np.uint16)
-    most = _library().rings(
+    most = _library().topology_rings(
         ctypes.c_void_p(records.ctypes.data), len(cpus), ctypes.c_void_p(following.ctypes.data)
     )
     return int(most), following.tolist()

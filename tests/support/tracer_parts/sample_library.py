@@ -17,7 +17,13 @@ U64 = npt.NDArray[np.uint64]
 
 @cache
 def _library() -> ctypes.CDLL:
-    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wno-unused-parameter", "-Itests/support/fuzz/host")
+    flags = (
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O2",
+        "-Wno-unused-parameter",
+        "-Itests/support/fuzz/host",
+    )
     loaded = compiled("tests/support/tracer_parts/sample_host.c", compiler="clang", flags=flags)
     loaded.sample_begin.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
     loaded.sample_run.argtypes = [ctypes.c_size_t, *[ctypes.c_void_p] * 3]
