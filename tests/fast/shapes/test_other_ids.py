@@ -86,13 +86,9 @@ def test_ids_in_a_trace(tmp_path: Path) -> None:
     assert second.id is None
     assert "compute_query_id" in second.why
     assert len(found) == 2
-
-
-def test_without_the_option_there_is_no_table(tmp_path: Path) -> None:
-    trace = recorded(tmp_path / "t", None)
-    assert not (tmp_path / "t" / "ids").exists()
-    assert trace.table("shapes").num_rows == 2
-    assert recorded_ids([trace]) == {}
+    without = recorded(tmp_path / "without", None)
+    assert not (tmp_path / "without" / "ids").exists()
+    assert recorded_ids([without]) == {}
 
 
 def test_ids_in_the_live_view() -> None:
@@ -103,11 +99,8 @@ def test_ids_in_the_live_view() -> None:
     assert [one.id for one in names.ids()[name_of(b"select a from t")]] == ["7", "-3"]
 
 
-def test_a_server_of_another_kind_has_no_ids_of_these() -> None:
-    assert OtherIds([server("redis")]).of(b"select 1", POSTGRES, False, 0) == ()
-
-
 def test_an_id_ends_the_reason_why_there_was_none() -> None:
+    assert OtherIds([server("redis")]).of(b"select 1", POSTGRES, False, 0) == ()
     assert certain([MISSING, KNOWN, KNOWN]) == (KNOWN,)
     assert certain([MISSING, OTHER]) == (MISSING, OTHER)
 
@@ -115,41 +108,29 @@ def test_an_id_ends_the_reason_why_there_was_none() -> None:
 @pytest.fixture
 def shown() -> Attribution:
     rows = query_row(10**8, "select 1"), query_row(10**7, "select 2"), query_row(10**6, "select 3")
-    ids = {
-        rows[0].keys["fingerprint"]: (KNOWN, OTHER),
-        rows[1].keys["fingerprint"]: (MISSING,),
-    }
+    ids = {rows[0].keys["fingerprint"]: (KNOWN, OTHER), rows[1].keys["fingerprint"]: (MISSING,)}
     return with_ids(attribution(rows, {"idle": 10**9}), ids)
 
 
-def test_json_says_why_there_is_none(shown: Attribution) -> None:
+def test_json_csv_and_parquet_have_ids_and_json_the_reason_for_none(shown: Attribution) -> None:
     first, second, third = json.loads(to_json(shown))["rows"]
     assert [one["id"] for one in first["ids"]["tool_id"]] == ["4711", "-12"]
     assert second["ids"] == {"tool_id": [{"id": None, "of": "tool 1", "why": "too long"}]}
     assert "ids" not in third
-
-
-def test_csv_and_parquet_have_a_column(shown: Attribution) -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(shown))))
     assert [row["tool_id"] for row in rows[:3]] == ["4711 -12", "", ""]
     assert to_table(shown).column("tool_id").to_pylist()[:3] == ["4711 -12", None, None]
     assert to_table(shown).schema.field("tool_id").type == pa.string()
 
 
-def test_a_table_lists_them_on_demand(shown: Attribution) -> None:
+def test_a_table_and_the_page_list_a_few_of_them(shown: Attribution) -> None:
     assert "tool_id" not in render(shown, width=120)
     text = render(shown, width=120, ids=True)
     assert "tool_id  4711 (tool 1)" in text
     assert "tool_id  none: too long (tool 1)" in text
-
-
-def test_the_page_has_them_beside_the_keys(shown: Attribution) -> None:
     first, _, third = _columns(shown.rows, known=True)["keys"]
     assert ["tool_id", "4711 (tool 1)"] in first
     assert not third
-
-
-def test_many_ids_are_cut(shown: Attribution) -> None:
     many = tuple(OtherId("tool_id", str(n), "tool") for n in range(100))
     pairs = other_ids.pairs(replace(shown.rows[0], ids=many))
     assert len(pairs) == other_ids.SHOWN_MAX + 1

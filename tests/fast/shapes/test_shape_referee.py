@@ -41,18 +41,18 @@ def test_mutations() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"select a in (" + b"1, " * 40_000 + b"2)",
-        b"select " + b"(" * 40_000 + b"1" + b")" * 40_000,
-        b"select x in (" * 4_000 + b"1" + b")" * 4_000,
-        b"values " + b"(1, (select 2)), " * 3_000 + b"(1)",
-        b"values " + b", ".join(b"(1, (select a%d))" % i for i in range(3_000)),
-        b"insert into t values (" + b"(select " * 5_000,
-        b"select " + b"'a'::" * 9_000 + b"int",
-        b"select x in (" + b"cast(" * 9_000,
-        b"select " + b"$a$" * 20_000,
-        b"/*+ " * 20_000,
-        b"/*! " + b"*/*+ " * 9_000,
-        b"create temporary table " + b" ".join(b"from t%d" % i for i in range(5_000)),
+        b"select a in (" + b"1, " * 9_000 + b"2)",
+        b"select " + b"(" * 9_000 + b"1" + b")" * 9_000,
+        b"select x in (" * 2_000 + b"1" + b")" * 2_000,
+        b"values " + b"(1, (select 2)), " * 2_000 + b"(1)",
+        b"values " + b", ".join(b"(1, (select a%d))" % i for i in range(2_000)),
+        b"insert into t values (" + b"(select " * 3_000,
+        b"select " + b"'a'::" * 5_000 + b"int",
+        b"select x in (" + b"cast(" * 5_000,
+        b"select " + b"$a$" * 9_000,
+        b"/*+ " * 9_000,
+        b"/*! " + b"*/*+ " * 5_000,
+        b"create temporary table " + b" ".join(b"from t%d" % i for i in range(3_000)),
         b"\xff\x81 " * 9_000,
     ],
 )
@@ -70,20 +70,12 @@ def test_the_seed_of_hashes_shows_in_no_shape() -> None:
     assert not difference(Case(text, Lexis.BACKTICK, COUNTS[Lexis.BACKTICK].default, False))
 
 
+_SIZES = {"moves": 8192, "columns": 256, "finals": 128, "modes": 128, "resumed": 5}
+
+
 def _tables(**changed: object) -> dict[str, object]:
-    tables: dict[str, object] = {
-        "backtick": True,
-        "moves": bytes(8192),
-        "columns": bytes(256),
-        "finals": bytes(128),
-        "modes": bytes(128),
-        "resumed": bytes(5),
-        "emissions": ("",),
-        "safe_text": str,
-        "reserved": "",
-        "seed": 1,
-    }
-    return tables | changed
+    others = {"emissions": ("",), "safe_text": str, "reserved": "", "seed": 1}
+    return {"backtick": True} | {name: bytes(n) for name, n in _SIZES.items()} | others | changed
 
 
 @pytest.mark.parametrize(

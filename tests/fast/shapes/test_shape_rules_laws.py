@@ -9,25 +9,13 @@ from hypothesis import strategies as st
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import (
-    COUNTS,
-    Backslash,
-    Charset,
-    Quoting,
-    backtick_rules,
-    standard_rules,
-)
+from qjoule.shapes.rules import COUNTS, Backslash, Charset, Quoting, backtick_rules, standard_rules
 
 MYSQL, POSTGRES = registry.dialect("mysql"), registry.dialect("postgres")
 SECRET = b"zq7x"
 #: What stands in a literal beside the secret: quotes are written as the mode wants them.
-_INNER = st.lists(
-    st.sampled_from(
-        [SECRET, b"\\", b"'", b'"', b"`", b"\x95", b"\x5c", b"\xa5", b" ", b",", b"-- "]
-    ),
-    min_size=1,
-    max_size=8,
-)
+_SIGNS = [SECRET, b"\\", b"'", b'"', b"`", b"\x95", b"\x5c", b"\xa5", b" ", b",", b"-- "]
+_INNER = st.lists(st.sampled_from(_SIGNS), min_size=1, max_size=8)
 _CODECS = {Charset.SJIS: "cp932", Charset.GBK: "gbk", Charset.BIG5: "big5"}
 #: Characters whose second byte is a backslash, or other ASCII, in the character sets above.
 _WIDE = {Charset.SJIS: "表ソ十", Charset.GBK: "乗誠運", Charset.BIG5: "許功蓋"}

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Truncation, raw passages, and the generated tables."""
+"""Shapes by example: truncation, raw passages, and the generated tables."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import pytest
 
@@ -57,13 +55,10 @@ def test_the_lengths_of_literals_do_not_matter_at_the_cut(dialect: int) -> None:
     assert cut == {"update t set a = ?…"}
 
 
-@pytest.mark.parametrize("dialect", SQL_DIALECTS)
-def test_a_cut_statement_has_another_hash_than_a_whole_one(dialect: int) -> None:
-    assert c_hash(b"select 1", dialect) != c_hash(b"select 1", dialect, truncated=True)
-
-
-def test_the_seed_changes_the_hash() -> None:
+def test_the_seed_and_a_cut_change_the_hash() -> None:
     assert len({c_hash(b"select 1", MYSQL, seed=seed) for seed in range(1000)}) == 1000
+    for dialect in SQL_DIALECTS:
+        assert c_hash(b"select 1", dialect) != c_hash(b"select 1", dialect, truncated=True)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +104,6 @@ def test_length_bounds_the_texts_but_not_the_ids() -> None:
 
 
 def test_a_structure_of_unusual_length_counts_as_truncated() -> None:
-    shape = fingerprint(b"select " + b"a," * 10**6, MYSQL)
+    shape = fingerprint(b"select " + b"a," * 10**5, MYSQL)
     assert shape.truncated
     assert shape.text.endswith("…")
-
-
-def test_a_shape_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        fingerprint(b"select 1", MYSQL).text = ""  # type: ignore[misc]

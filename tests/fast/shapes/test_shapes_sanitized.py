@@ -36,7 +36,6 @@ def _flags(*more: str) -> list[str]:
 
 
 def test_mutated_statements_show_no_fault(tmp_path: Path) -> None:
-    """More of them: set RUNS."""
     module = tmp_path / "_shapes.abi3.so"
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     flags = _flags("-g", "-O1", "-fPIC", "-shared", *sanitizers)

@@ -6,8 +6,7 @@
 """
 
 from qjoule.shapes.lexis import Lexis
-from shape_referee.folding import values_folded
-from shape_referee.generated_names import generated_names_masked
+from shape_referee.folding import generated_names_masked, values_folded
 from shape_referee.lists import lists_collapsed
 from shape_referee.reduction import reduce_statement
 from shape_referee.rendering import quoted, render

@@ -4,23 +4,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
-from qjoule.shapes.automaton import (
-    DIGITS_OF_NAME,
-    NUMBER,
-    PARAMETER,
-    SECOND,
-    STRING,
-)
+from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, SECOND, STRING
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.safe_text import text_of
 from qjoule.shapes.tokens import Kind, Token
 from shape_referee.reduction import reduce_statement
-
-_TOKENS_CACHED = 4096
-#: Statements repeat their words, so most tokens are not built again.
-_token = lru_cache(maxsize=_TOKENS_CACHED)(Token)
 
 # Possessive only on single characters: on groups, Python before 3.11.5 matches wrongly
 # (gh-106052). The groups here are followed by what may be empty, so they never backtrack.
@@ -69,7 +58,7 @@ def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> list[Token]:
         elif group == "numbered":
             out.append(_word(found[2:], spaced))
         elif group == "value":
-            out.append(_token(Kind.VALUE, "?", spaced))
+            out.append(Token(Kind.VALUE, "?", spaced))
         elif group == "name":
             out.append(_name(found, spaced))
         elif group == "hint":
@@ -84,7 +73,7 @@ def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> list[Token]:
             version_open, skip_to = False, match.end() + 1
             out.append(Token(Kind.SIGN, "*/", spaced))
         else:
-            out.append(_token(Kind.SIGN, found, spaced))
+            out.append(Token(Kind.SIGN, found, spaced))
         spaced = False
     return out
 
@@ -98,13 +87,11 @@ def hint_tokens(inner: str) -> list[Token]:
 _UPPER_TO_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-@lru_cache(maxsize=_TOKENS_CACHED)
 def _word(found: str, spaced: bool) -> Token:
     """Lower case of ASCII only: case folding of the rest differs between servers."""
     return Token(Kind.WORD, text_of(found.replace(SECOND, "")).translate(_UPPER_TO_LOWER), spaced)
 
 
-@lru_cache(maxsize=_TOKENS_CACHED)
 def _name(found: str, spaced: bool) -> Token:
     quote = found[0]
     inner = found[1:].replace(quote * 2, "")
