@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qjoule_drivers.channel import Channel
+
 HEADER_BYTES = 4096
 SLOT_BYTES = 64
 NOT_DEFINED = 0xFFFFFFFF
@@ -219,6 +221,14 @@ def listening(path: Path) -> Iterator[Listener]:
         yield listener
     finally:
         listener.close()
+
+
+def settle(listener: Listener, channel: Channel) -> None:
+    """The listener wants only changes, and the channel has seen that."""
+    channel.begin(None)
+    listener.only().want_changes()
+    channel.check_ns = 0
+    channel.begin(None)
 
 
 def tagged(listener: Listener, key: str = "m") -> list[Begin]:

@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule_drivers import current_tags, set_trace, tag
-from qjoule_drivers.context import (
-    EMPTY,
-    MAX_KEY,
-    MAX_TAGS,
-    MAX_VALUE,
-    clean,
-    merged,
-    trace_context,
-)
+from qjoule_drivers.context import EMPTY, MAX_KEY, MAX_TAGS, MAX_VALUE, clean, merged, trace_context
 
 
 def test_tags_are_added_and_taken_back() -> None:
@@ -33,6 +25,11 @@ def test_tags_are_added_and_taken_back() -> None:
                 assert current_tags() == {"tenant": "7", "job": "nightly"}
         assert current_tags() == {"endpoint": "checkout", "tenant": "42"}
     assert current_tags() == {}
+    try:
+        with tag(endpoint="x"):
+            raise KeyError
+    except KeyError:
+        assert current_tags() == {}
 
 
 def test_one_object_in_several_threads_at_once() -> None:
@@ -58,15 +55,7 @@ def test_one_object_in_several_threads_at_once() -> None:
     assert all(found.keys() == {"own"} for found in after)
 
 
-def test_an_error_takes_tags_back() -> None:
-    try:
-        with tag(endpoint="x"):
-            raise KeyError
-    except KeyError:
-        assert current_tags() == {}
-
-
-def test_functions_and_coroutines() -> None:
+def test_functions_and_coroutines_are_tagged() -> None:
     @tag(job="plain")
     def plain(a: int, *, b: int = 2) -> tuple[int, dict[str, str]]:
         return a + b, current_tags()
@@ -86,7 +75,7 @@ def test_functions_and_coroutines() -> None:
 
 
 def test_a_generator_is_tagged_and_its_consumer_is_not() -> None:
-    seen = []
+    seen: list[dict[str, str]] = []
 
     @tag(job="rows")
     def rows() -> Iterator[int]:
@@ -94,27 +83,18 @@ def test_a_generator_is_tagged_and_its_consumer_is_not() -> None:
             seen.append(current_tags())
             yield n
 
-    outside = []
-    for _ in rows():
-        outside.append(current_tags())
-    assert seen == [{"job": "rows"}] * 3
-    assert outside == [{}] * 3
-
-
-def test_an_asynchronous_generator() -> None:
-    seen = []
-
     @tag(job="rows")
-    async def rows() -> AsyncIterator[int]:
+    async def later_rows() -> AsyncIterator[int]:
         for n in range(3):
             seen.append(current_tags())
             yield n
 
     async def consume() -> list[dict[str, str]]:
-        return [current_tags() async for _ in rows()]
+        return [current_tags() async for _ in later_rows()]
 
+    assert [current_tags() for _ in rows()] == [{}] * 3
     assert asyncio.run(consume()) == [{}] * 3
-    assert seen == [{"job": "rows"}] * 3
+    assert seen == [{"job": "rows"}] * 6
 
 
 def test_a_generator_closed_in_another_context_leaves_it_alone() -> None:
@@ -137,14 +117,29 @@ def test_a_generator_closed_in_another_context_leaves_it_alone() -> None:
     assert found == [{"outer": "2"}]
 
 
-class _Unprintable:
+class _HostileType(type):
+    def __hash__(cls) -> int:
+        raise RuntimeError
+
+    def __eq__(cls, other: object) -> bool:
+        raise RuntimeError
+
+
+class _Hostile(metaclass=_HostileType):
+    def __hash__(self) -> int:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
     def __str__(self) -> str:
         raise RuntimeError
 
 
-def test_what_is_not_a_tag_is_left_out() -> None:
-    with tag(good="1", bad=_Unprintable(), empty="", blank="\x00\n", listed=[1, 2]):
-        assert current_tags() == {"good": "1", "listed": "[1, 2]"}
+def test_values_that_are_no_tags_are_left_out() -> None:
+    for _ in range(2):
+        with tag(good="1", bad=_Hostile(), empty="", blank="\x00\n", listed=[1, 2]):
+            assert current_tags() == {"good": "1", "listed": "[1, 2]"}
     with tag(**{f"k{n}": n for n in range(100)}):
         assert len(current_tags()) == MAX_TAGS
     with tag(big="x" * 10_000):
@@ -172,33 +167,10 @@ def test_the_same_tags_are_the_same_object(tags: dict[str, str]) -> None:
     assert merged(EMPTY, tags) is merged(EMPTY, dict(tags))
 
 
-def test_values_that_are_equal_and_are_other_texts() -> None:
+def test_equal_values_of_other_types_keep_their_texts() -> None:
     found = [merged(EMPTY, {"v": value}).of["v"] for value in ("1", 1, True, 1.0, b"1", 1, True)]
     assert found == ["1", "1", "True", "1.0", "1", "1", "True"]
     assert merged(EMPTY, {"v": 1}) is merged(EMPTY, {"v": 1})
-
-
-def test_values_that_mean_no_good() -> None:
-    class Meta(type):
-        def __hash__(cls) -> int:
-            raise RuntimeError
-
-        def __eq__(cls, other: object) -> bool:
-            raise RuntimeError
-
-    class Hostile(metaclass=Meta):
-        def __hash__(self) -> int:
-            raise RuntimeError
-
-        def __eq__(self, other: object) -> bool:
-            raise RuntimeError
-
-        def __str__(self) -> str:
-            return "text"
-
-    for _ in range(2):
-        with tag(v=Hostile(), n=1):
-            assert current_tags() == {"v": "text", "n": "1"}
 
 
 def test_a_trace_that_is_set_in_a_block_stays_and_its_tags_do_not() -> None:
@@ -215,8 +187,8 @@ def test_a_trace_that_is_set_in_a_block_stays_and_its_tags_do_not() -> None:
     assert trace_context() is None
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_memory_for_sets_of_tags_is_bounded() -> None:
     base = merged(EMPTY, {"base": "1"})
     for number in range(10_000):
         merged(base, {"id": str(number)})
-    assert len(base.merged) <= 4096
+    assert len(base.merged) <= 4096  # sets of tags that are remembered

@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +26,7 @@ from qjoule_drivers import ASGIMiddleware, WSGIMiddleware, current_tags, parse_t
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.context import MAX_VALUE, set_trace, take_from_baggage, trace_context
 from qjoule_drivers.propagation import baggage
-from tag_listener import listening
+from tag_listener import Listener, settle
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -39,7 +38,7 @@ def no_trace() -> Iterator[None]:
     set_trace(None)
 
 
-def test_wsgi() -> None:
+def test_wsgi_requests_have_tags_also_while_their_body_is_read() -> None:
     seen: list[Any] = []
 
     def application(environ: Any, start_response: Any) -> Iterable[bytes]:
@@ -60,32 +59,21 @@ def test_wsgi() -> None:
         "HTTP_TRACEPARENT": HEADER,
         "HTTP_BAGGAGE": "tenant=4%202;meta=1, secret=x",
     }
-    outside = []
-    for chunk in wrapped(environ, None):
-        outside.append((chunk, current_tags()))
+    outside = [(chunk, current_tags()) for chunk in wrapped(environ, None)]
     tags = {"http.request.method": "GET", "http.route": "/orders/{id}", "tenant": "4 2"}
     assert [found for found, _ in seen] == [tags, tags]
     assert [trace[0].hex() for _, trace in seen] == ["4bf92f3577b34da6a3ce929d0e0e4736"] * 2
     assert outside == [(b"/orders/7", {})]
-    wrapped({"REQUEST_METHOD": "BREW"}, None)
+    wrapped({"REQUEST_METHOD": "BREW", "PATH_INFO": ""}, None)
     assert seen[-1] == ({"http.request.method": "_OTHER"}, None)
+    # A route that fails is none.
+    WSGIMiddleware(application, route=lambda environ: environ["none"])(
+        {"REQUEST_METHOD": "GET"}, None
+    )
+    assert seen[-1] == ({"http.request.method": "GET"}, None)
 
 
-def test_a_route_that_fails_is_no_route() -> None:
-    def broken(_environ: Any) -> str:
-        raise RuntimeError
-
-    seen: list[dict[str, str]] = []
-
-    def application(_environ: Any, _start: Any) -> list[bytes]:
-        seen.append(current_tags())
-        return [b""]
-
-    assert WSGIMiddleware(application, route=broken)({"REQUEST_METHOD": "GET"}, None) == [b""]
-    assert seen == [{"http.request.method": "GET"}]
-
-
-def test_asgi() -> None:
+def test_asgi_requests_have_their_own_tags() -> None:
     seen: list[Any] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -142,29 +130,25 @@ def test_opentelemetry_s_baggage_becomes_tags_where_it_is_named() -> None:
         take_from_baggage(())
 
 
-def test_spans_are_told_when_they_change(tmp_path: Path) -> None:
+def test_a_change_of_the_span_is_reported(listener: Listener, channel: Channel) -> None:
     """Although the block of tags is the same."""
-    with listening(tmp_path / "tags.sock") as listener:
-        channel, peer = Channel(str(listener.path)), Peer({"db.system.name": "x"})
-        channel.begin(None)
-        listener.only().want_changes()
-        channel.check_ns = 0
-        tracer = TracerProvider().get_tracer("test")
-        with tag(m="x"):
-            for _ in range(2):
-                with tracer.start_as_current_span("request"):
-                    for _ in range(3):
-                        channel.begin(peer)
-            channel.begin(peer)
-        traces = [begin.trace for begin in listener.only().begins]
+    peer = Peer({"db.system.name": "x"})
+    settle(listener, channel)
+    tracer = TracerProvider().get_tracer("test")
+    with tag(m="x"):
+        for _ in range(2):
+            with tracer.start_as_current_span("request"):
+                for _ in range(3):
+                    channel.begin(peer)
+        channel.begin(peer)
+    traces = [begin.trace for begin in listener.only().begins]
     assert len(traces) == 3
     assert len(set(traces)) == 3
     assert traces[2] is None
 
 
-def test_a_frame_lasts_as_long_as_its_span(tmp_path: Path) -> None:
+def test_a_frame_lasts_as_long_as_its_span(channel: Channel) -> None:
     """Each thread has its own frame, and it keeps no span alive."""
-    channel = Channel(str(tmp_path / "nobody"))
     channel.heed_opentelemetry()
     tracer = TracerProvider().get_tracer("test")
     both_in = threading.Barrier(2, timeout=60)
@@ -188,16 +172,15 @@ def test_a_frame_lasts_as_long_as_its_span(tmp_path: Path) -> None:
     assert span() is None
 
 
-def test_baggage_that_is_named_later_counts(tmp_path: Path) -> None:
+def test_baggage_that_is_named_later_counts(listener: Listener, channel: Channel) -> None:
     token = otel_context.attach(otel_baggage.set_baggage("tenant", "7"))
     try:
-        with listening(tmp_path / "tags.sock") as listener:
-            channel, peer = Channel(str(listener.path)), Peer({"db.system.name": "x"})
-            channel.begin(peer)
-            take_from_baggage(["tenant"])
-            channel.heed_opentelemetry()
-            channel.begin(peer)
-            assert [begin.tags for begin in listener.only().begins] == [{}, {"tenant": "7"}]
+        peer = Peer({"db.system.name": "x"})
+        channel.begin(peer)
+        take_from_baggage(["tenant"])
+        channel.heed_opentelemetry()
+        channel.begin(peer)
+        assert [begin.tags for begin in listener.only().begins] == [{}, {"tenant": "7"}]
     finally:
         otel_context.detach(token)
         take_from_baggage(())
@@ -244,11 +227,11 @@ def test_a_span_that_fails_costs_the_trace_only(monkeypatch: pytest.MonkeyPatch)
         7,
     ],
 )
-def test_what_is_no_traceparent(header: object) -> None:
+def test_other_headers_are_no_traceparent(header: object) -> None:
     assert parse_traceparent(header) is None
 
 
-def test_a_later_version_s_traceparent() -> None:
+def test_a_traceparent_of_a_later_version_is_read() -> None:
     assert parse_traceparent(HEADER.replace("00-", "01-") + "-more") == parse_traceparent(HEADER)
     assert parse_traceparent(HEADER.encode()) is not None
 

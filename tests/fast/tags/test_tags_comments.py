@@ -4,25 +4,46 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qjoule.servers.cassandra.tags import tags_in_payload
 from qjoule.servers.mysql.tags import tags_in_attributes, tags_of_attributes
 from qjoule.tags.comments import tags_in, tags_in_name
-from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE
+from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags
 from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
 
 _TRACING = {"traceparent", "tracestate"}  #: names that are not tags by themselves
 _NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name not in _TRACING)
+_KEYS = st.text("abc_.-", min_size=1, max_size=20)
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
+
+
+@pytest.mark.parametrize("parse", [tags_in, tags_in_attributes, tags_in_payload])
+@given(block=st.binary(max_size=600))
+def test_tags_in_arbitrary_bytes_are_bounded(parse: Callable[[bytes], Tags], block: bytes) -> None:
+    for key, value in parse(block):
+        assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
+
+
+# ---- comments and names of connections --------------------------------------------------------
 
 
 @given(st.dictionaries(_NAMES, st.text(max_size=20), min_size=1, max_size=5))
-def test_what_a_shim_writes_is_read(tags: dict[str, str]) -> None:
+def test_a_comment_that_a_shim_writes_is_read(tags: dict[str, str]) -> None:
     assert tags_in(pairs_of(tags).encode()) == tuple(sorted(tags.items()))
+
+
+def test_a_comment_has_escapes_and_a_traceparent() -> None:
+    assert tags_in(rb"a='it\'s',b='%7B%7D'") == (("a", "it's"), ("b", "{}"))
+    traced = f"a='1',traceparent='{TRACEPARENT}',tracestate='x%3D1'"
+    assert tags_in(traced.encode()) == (("a", "1"), ("span", SPAN), ("trace", TRACE))
+    assert tags_in(b"traceparent='00-what-ever-01'") == ()
 
 
 @pytest.mark.parametrize(
@@ -45,45 +66,32 @@ def test_what_a_shim_writes_is_read(tags: dict[str, str]) -> None:
         b",".join(b"k%d='1'" % number for number in range(MAX_TAGS + 1)),
     ],
 )
-def test_any_other_comment_is_none(comment: bytes) -> None:
+def test_any_other_comment_has_no_tags(comment: bytes) -> None:
     assert tags_in(comment) == ()
 
 
-def test_escapes() -> None:
-    assert tags_in(rb"a='it\'s',b='%7B%7D'") == (("a", "it's"), ("b", "{}"))
+def test_names_of_connections() -> None:
+    assert tags_in_name("release=1.4,job=a%20b") == (("job", "a b"), ("release", "1.4"))
+    assert tags_in_name("release=") == (("release", ""),)
+    for name in ("psql", "a=b=c", "a=b,", ",a=b", "a = b", "a=ü", "", "=b", "a=b, c=d", "a='b'"):
+        assert tags_in_name(name) == (), name
 
 
-@given(st.binary(max_size=300))
-def test_whatever_is_sent_is_bounded(comment: bytes) -> None:
-    for key, value in tags_in(comment):
-        assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
-
-
-TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-
-
-def test_a_traceparent_is_a_trace_and_a_span() -> None:
-    assert tags_in(f"a='1',traceparent='00-{TRACE}-{SPAN}-01',tracestate='x%3D1'".encode()) == (
-        ("a", "1"),
-        ("span", SPAN),
-        ("trace", TRACE),
-    )
-    assert tags_in(b"traceparent='00-what-ever-01'") == ()
+# ---- MySQL's attributes -----------------------------------------------------------------------
 
 
 def _attributes(tags: dict[str, str]) -> bytes:
     return carrier._encoded(tuple(tags.items()), "utf-8")
 
 
-_KEYS = st.text("abc_.-", min_size=1, max_size=20)
-
-
 @given(st.dictionaries(_KEYS, st.text(max_size=MAX_VALUE), min_size=1, max_size=MAX_TAGS))
-def test_what_a_shim_sends_as_attributes_is_read(tags: dict[str, str]) -> None:
+@example({"a": "v" * 250, "b": "v" * 251})
+@example({f"k{n}": "" for n in range(8)})
+def test_attributes_that_a_shim_sends_are_read(tags: dict[str, str]) -> None:
     assert tags_in_attributes(_attributes(tags)) == tuple(sorted(tags.items()))
 
 
-def test_attributes_that_are_cut_or_longer_are_none() -> None:
+def test_attributes_that_are_cut_or_longer_have_no_tags() -> None:
     whole = _attributes({"endpoint": "x" * 200, "tenant": "7"})
     assert tags_in_attributes(whole)
     for size in range(len(whole)):
@@ -91,16 +99,18 @@ def test_attributes_that_are_cut_or_longer_are_none() -> None:
     assert tags_in_attributes(whole + b"x") == ()
 
 
-def test_attributes_of_other_names_and_kinds() -> None:
+def test_attributes_of_other_names_and_kinds_are_left_out() -> None:
     string = b"\xfe\0"
-    other = b"\x02\x01\0\x01" + string + b"\x05other" + string + b"\x08qjoule.k" + b"\x01a\x01b"
-    assert tags_in_attributes(other) == (("k", "b"),)
-    null = b"\x02\x01\x01\x01" + string + b"\x05other" + string + b"\x08qjoule.k" + b"\x01b"
-    assert tags_in_attributes(null) == (("k", "b"),)
+    names = b"\x01" + string + b"\x05other" + string + b"\x08qjoule.k"
+    assert tags_in_attributes(b"\x02\x01\0" + names + b"\x01a\x01b") == (("k", "b"),)
+    assert tags_in_attributes(b"\x02\x01\x01" + names + b"\x01b") == (("k", "b"),)  # a NULL
     double = b"\x01\x01\0\x01" + b"\x05\0" + b"\x08qjoule.k" + bytes(8)
     assert tags_in_attributes(double) == ()
     many = bytes([MAX_TAGS + 1, 1]) + bytes(5) + b"\x01"
     assert tags_in_attributes(many + (string + b"\x01a") * (MAX_TAGS + 1) + b"\0" * 33) == ()
+    of_connection = [(b"program_name", b"mysql"), (b"qjoule.release", b"1.4"), (b"qjoule.", b"x")]
+    assert tags_of_attributes(of_connection[:2]) == (("release", "1.4"),)
+    assert tags_of_attributes(of_connection) == ()
 
 
 @pytest.mark.parametrize(
@@ -121,10 +131,7 @@ def test_attributes_that_are_numbers(kind: bytes, value: bytes, text: str) -> No
     assert tags_in_attributes(block[:-3]) == ()
 
 
-@given(st.binary(max_size=300))
-def test_whatever_attributes_are_sent_is_bounded(block: bytes) -> None:
-    for key, value in tags_in_attributes(block):
-        assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
+# ---- CQL's payload ----------------------------------------------------------------------------
 
 
 def _entry(key: bytes, value: bytes | None) -> bytes:
@@ -140,10 +147,8 @@ def test_entries_of_a_payload() -> None:
     again = PAYLOAD + _entry(b"qjoule.k", b"") + _entry(b"theirs", b"x")
     assert tags_in_payload(again) == (("endpoint", "/shop"), ("k", ""))
     assert tags_in_payload(_entry(b"qjoule.k", None)) == ()
-    assert tags_in_payload(_entry(b"qjoule.traceparent", f"00-{TRACE}-{SPAN}-01".encode())) == (
-        ("span", SPAN),
-        ("trace", TRACE),
-    )
+    traced = _entry(b"qjoule.traceparent", TRACEPARENT.encode())
+    assert tags_in_payload(traced) == (("span", SPAN), ("trace", TRACE))
     for end in range(1, len(PAYLOAD)):
         assert tags_in_payload(PAYLOAD[:end]) in ((), (("endpoint", "/shop"),)), end
 
@@ -160,24 +165,5 @@ def test_entries_of_a_payload() -> None:
         b"\0\x08qjoule.x\x7f\xff\xff\xffx",
     ],
 )
-def test_a_payload_is_read_as_a_whole(more: bytes) -> None:
+def test_a_payload_with_an_invalid_entry_has_no_tags(more: bytes) -> None:
     assert tags_in_payload(PAYLOAD + more) == ()
-
-
-@given(st.binary(max_size=600))
-def test_whatever_payload_is_sent_is_bounded(block: bytes) -> None:
-    for key, value in tags_in_payload(block):
-        assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
-
-
-def test_names_of_connections() -> None:
-    assert tags_in_name("release=1.4,job=a%20b") == (("job", "a b"), ("release", "1.4"))
-    assert tags_in_name("release=") == (("release", ""),)
-    for name in ("psql", "a=b=c", "a=b,", ",a=b", "a = b", "a=ü", "", "=b", "a=b, c=d", "a='b'"):
-        assert tags_in_name(name) == (), name
-
-
-def test_attributes_of_a_connection() -> None:
-    given_ = [(b"program_name", b"mysql"), (b"qjoule.release", b"1.4"), (b"qjoule.", b"x")]
-    assert tags_of_attributes(given_[:2]) == (("release", "1.4"),)
-    assert tags_of_attributes(given_) == ()

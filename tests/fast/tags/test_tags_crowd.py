@@ -3,31 +3,43 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import resource
 import socket
-import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from other_user import NOBODY, other_user
+from other_user import NOBODY, SOMEBODY, other_user
 from qjoule.tags import application, calls, crowd
 from qjoule.tags.ends import Ends
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel
-from tag_changes import ask, new_peer
-from tag_owners import Everyone, call_in_each, honest
-from tag_ring import greet, header, memfd
+from tag_ring import HELLO, HandMade, empty_ring, greet, header, memfd
+from tag_source import Everyone, ask, call, honest, new_peer
 
-HELLO = b"qjoule tags 1\n"
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def _silent(path: Path, number: int) -> list[socket.socket]:
+    """Opens that many connections, as far as they are accepted, and sends nothing."""
+    made: list[socket.socket] = []
+    with suppress(OSError):
+        while len(made) < number:
+            made.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+            made[-1].connect(str(path))
+    return made
+
+
+# ---- descriptors ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -39,27 +51,14 @@ def few_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _silent(path: Path, number: int) -> list[socket.socket]:
-    """Opens that many connections, as far as they are accepted, from a process that sends
-    nothing.
-    """
-    made: list[socket.socket] = []
-    with suppress(OSError):
-        while len(made) < number:
-            one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-            made.append(one)
-            one.connect(str(path))
-    return made
-
-
-def test_the_limit_of_descriptors_is_raised(few_descriptors: None) -> None:
+@pytest.mark.usefixtures("few_descriptors")
+def test_the_limit_of_descriptors_is_raised() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert crowd.room() == min(crowd.MAX_PROCESSES, (hard - 256) // 2)
-    del few_descriptors
 
 
 @pytest.mark.parametrize("hard", [16, 200, 600])
-def test_descriptors_are_kept_for_the_recorder(path: Path, hard: int) -> None:
+def test_descriptors_are_kept_for_the_recorder(hard: int) -> None:
     """In a separate process, because a lowered limit stays lowered."""
     pid = os.fork()
     if pid == 0:
@@ -71,24 +70,25 @@ def test_descriptors_are_kept_for_the_recorder(path: Path, hard: int) -> None:
             status = 0
         os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
-    del path
 
 
-def test_silent_connections_of_one_process(path: Path) -> None:
+def test_silent_connections_of_one_process_are_bounded(path: Path) -> None:
     with closing(TagSource(path, owners=Everyone())) as source:
         source.poll()
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        before = _descriptors()
         clients = _silent(path, 100)
         source.poll()
         # One descriptor for each of ours, and the recorder's end of those it keeps.
-        kept = len(os.listdir("/proc/self/fd")) - before - len(clients)  # noqa: PTH208
+        kept = _descriptors() - before - len(clients)
         assert kept == crowd.MAX_OF_PROCESS
         assert source._listener.refused == 100 - kept
         for client in clients:
             client.close()
 
 
-def test_who_does_not_greet_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_does_not_greet_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(application, "GREETING_NS", 0)
     with closing(TagSource(path, owners=Everyone())) as source:
         (client,) = _silent(path, 1)
@@ -99,24 +99,79 @@ def test_who_does_not_greet_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatc
         assert source._listener.refused == 1
 
 
-@pytest.mark.root
-def test_a_user_who_takes_all_descriptors(path: Path, few_descriptors: None) -> None:
-    with closing(TagSource(path)) as source:
-        source.start()
+# ---- arbitrary content ------------------------------------------------------------------------
 
-        def work() -> tuple[None, object]:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-            kept = []
-            for _ in range(30):
-                kept += _silent(path, 60)
-                time.sleep(0.01)
-            return None, kept
 
-        with other_user(NOBODY, work), ExitStack() as files:
-            for _ in range(100):
-                files.enter_context(Path(os.devnull).open())
+def test_hostile_greetings_are_refused_and_leave_no_descriptor(path: Path) -> None:
+    with closing(TagSource(path, owners=Everyone())) as source:
+        before = _descriptors()
+        clients = [
+            greet(path, HELLO, []),
+            greet(path, b"GET / HTTP/1.1", []),
+            greet(path, HELLO, [memfd(b"")]),
+            greet(path, HELLO, [memfd(b"short")]),
+            greet(path, HELLO, [memfd(header()[:4095])]),
+            greet(path, HELLO, [empty_ring() for _ in range(3)]),
+            greet(path, HELLO, [os.open("/dev/null", os.O_RDONLY) for _ in range(30)]),
+            greet(path, b"x" * 4000, [memfd(b"")]),
+        ]
+        (silent,) = _silent(path, 1)
+        for _ in range(3):
             honest(path, source)
-    del few_descriptors
+        assert source._listener.refused == len(clients)
+        for client in [*clients, silent]:
+            client.close()
+        source.poll()
+        source.poll()
+        assert _descriptors() <= before
+
+
+def test_records_of_any_content_end_nothing(path: Path) -> None:
+    """And nobody else's tags are lost because of them."""
+    random = np.random.default_rng(7)
+    words = np.array([0, 1, 2, 3, 5, 6, 7, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1], "u8")
+    of = {"db.system.name": "x", "network.transport": "unix", "client.inode": 9}
+    with closing(TagSource(path, owners=Everyone())) as source:
+        for _ in range(30):
+            slots = random.choice(words, (2048, 8))
+            slots[:, 6] = random.choice(words[:7], 2048)
+            slots[:, 7] = np.arange(1, 2049)
+            if random.random() < 0.5:
+                slots[random.integers(2048), 7] = random.choice(words)
+            client = HandMade(path)
+            client.memory[4096:] = slots.tobytes()
+            client.memory[64:256] = random.choice(words, 24).tobytes()
+            with client.socket:
+                for number in range(1, 8):
+                    client.define("connection", number, of)
+                client.define("tags", 3, {"m": "x"})
+                source.poll()
+                source.reported({}, everything=True)
+        honest(path, source)
+
+
+def test_processes_that_come_and_go_leave_nothing(path: Path) -> None:
+    """With or without a call that is accepted."""
+    with closing(TagSource(path, owners=Everyone())) as source:
+        for turn in range(200):
+            if turn % 2:
+                with greet(path, HELLO, [empty_ring()]):
+                    source.poll()
+            else:
+                with closing(Channel(str(path))) as channel:
+                    call(channel, new_peer(), "x")
+                source.poll()
+        # As for a query that began long after all of them.
+        one_query = np.zeros(1, np.int64)
+        later_ns = one_query + time.monotonic_ns() + 60_000_000_000
+        for _ in range(2):
+            source.tags_of([None], one_query, one_query, later_ns)
+        known = source._calls
+        assert max(len(known._users), len(known._parted), len(known._applications)) <= 2
+        assert len(source._listener._by_descriptor) == 0
+
+
+# ---- users with more than the others ----------------------------------------------------------
 
 
 @pytest.mark.root
@@ -124,7 +179,7 @@ def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(crowd, "MAX_PROCESSES", 10)
 
     def work() -> tuple[None, object]:
-        return None, [greet(path, HELLO, [_ring()]) for _ in range(10)]
+        return None, [greet(path, HELLO, [empty_ring()]) for _ in range(10)]
 
     with closing(TagSource(path)) as source, other_user(NOBODY, work):
         source.poll()
@@ -133,11 +188,11 @@ def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch
         with ExitStack() as stack:
             # An equal number of each: then nobody has more than the other.
             for _ in range(7):
-                stack.enter_context(greet(path, HELLO, [_ring()]))
+                stack.enter_context(greet(path, HELLO, [empty_ring()]))
                 source.poll()
             uids = sorted(one.uid for one in listener._crowd)
             assert uids == [os.geteuid()] * 5 + [NOBODY] * 5
-            # The first one to connect has stayed.
+            # The first ones to connect have stayed.
             numbers = [one.number for one in listener._crowd if one.uid == NOBODY]
             assert sorted(numbers) == [1, 2, 3, 4, 5]
 
@@ -149,13 +204,11 @@ def test_the_biggest_user_s_definitions_are_forgotten(
     monkeypatch.setattr(crowd, "MAX_DEFINED", 200_000)
 
     def work() -> tuple[None, object]:
-        kept = []
-        for _ in range(6):  # each sends less than the honest one, but together they send more
-            client = greet(path, HELLO, [_ring()])
+        # Each process sends less than the honest one, but together they send more.
+        kept = [HandMade(path) for _ in range(6)]
+        for client in kept:
             for number in range(1, 6):
-                of = {f"k{n}": "x" * 250 for n in range(28)}
-                client.send(json.dumps({"tags": number, "of": of}).encode())
-            kept.append(client)
+                client.define("tags", number, {f"k{n}": "x" * 250 for n in range(28)})
         return None, kept
 
     with closing(TagSource(path)) as source, closing(Channel(str(path))) as channel:
@@ -166,15 +219,45 @@ def test_the_biggest_user_s_definitions_are_forgotten(
         source.poll()
         with other_user(NOBODY, work):
             source.poll()
-            users = {one.uid for one in source._listener._crowd}
-            assert os.geteuid() in users
-            defined = sum(one.definitions.bytes for one in source._listener._crowd)
-            assert defined <= crowd.MAX_DEFINED
+            connected = list(source._listener._crowd)
+            assert os.geteuid() in {one.uid for one in connected}
+            assert sum(one.definitions.bytes for one in connected) <= crowd.MAX_DEFINED
             assert source._listener.refused > 0
-            assert ask(source, call_in_each(channel, "still")) == ["still"]
+            assert ask(source, call(channel, new_peer(), "still")) == ["still"]
 
 
-def test_ends_of_the_biggest_user_are_forgotten() -> None:
+@pytest.mark.root
+@pytest.mark.parametrize(("limit", "most"), [("MAX_CALLS", 1000), ("MAX_TAG_CHARACTERS", 20_000)])
+def test_the_biggest_user_s_calls_are_forgotten(
+    path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    """2,000 calls with 100 different tags: as many as a socket holds."""
+    monkeypatch.setattr(calls, limit, most)
+    with closing(TagSource(path)) as source, closing(Channel(str(path))) as channel:
+        time_ns = call(channel, new_peer(), "first")
+        source.poll()
+
+        def work() -> tuple[None, object]:
+            pair = socket.socketpair()
+            inode = os.fstat(pair[0].fileno()).st_ino
+            client = HandMade(path)
+            of = {"db.system.name": "x", "network.transport": "unix", "client.inode": inode}
+            client.define("connection", 1, of)
+            for number in range(1, 101):
+                client.define("tags", number, {"m": f"{number}".ljust(200)})
+            now_ns = time.monotonic_ns()
+            for number in range(1, 2001):
+                client.record(number, now_ns, 1, number % 100 + 1)
+            return None, (pair, client)
+
+        with other_user(NOBODY, work):
+            source.poll()
+            assert source.unverified == 0
+            assert 0 < source._calls.dropped <= 2000
+            assert ask(source, time_ns) == ["first"]
+
+
+def test_the_biggest_user_s_ends_are_forgotten() -> None:
     ends = Ends(10)
     assert not ends
     for number in range(4):
@@ -187,46 +270,33 @@ def test_ends_of_the_biggest_user_are_forgotten() -> None:
     assert ends.of(3, 1, 1) == 0
 
 
+def _with_full_rings(path: Path) -> Callable[[], tuple[None, object]]:
+    def work() -> tuple[None, object]:
+        clients = []
+        for _ in range(crowd.MAX_OF_PROCESS):
+            ring = empty_ring(65536)
+            memory = mmap.mmap(ring, 0)
+            slots = np.frombuffer(memory, "u8", offset=4096).reshape(65536, 8)
+            slots[:, 7] = np.arange(1, 65537)
+            slots[:, 6] = 1
+            clients.append((memory, greet(path, HELLO, [ring])))
+        return None, clients
+
+    return work
+
+
 @pytest.mark.root
-@pytest.mark.parametrize("limit", ["MAX_CALLS", "MAX_TAG_CHARACTERS"])
-def test_calls_of_the_biggest_user_are_forgotten(
-    path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+def test_a_user_whose_rings_are_always_full_gets_a_share_of_the_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls and tags, as many as there is room for."""
-    monkeypatch.setattr(calls, limit, 1000 if limit == "MAX_CALLS" else 20_000)
-    with closing(TagSource(path)) as source, closing(Channel(str(path))) as channel:
-        time_ns = call_in_each(channel, "first")
+    """A process that wrote more than can be read in it is dropped."""
+    monkeypatch.setattr("qjoule.tags.listener.WHOLE_TURN_NS", 0)
+    with (
+        closing(TagSource(path)) as source,
+        other_user(NOBODY, _with_full_rings(path)),
+        other_user(SOMEBODY, lambda: (None, greet(path, HELLO, [empty_ring()]))),
+    ):
         source.poll()
-
-        def work() -> tuple[None, object]:
-            client, server = socket.socketpair()
-            inode = os.fstat(client.fileno()).st_ino
-            of = {"db.system.name": "x", "network.transport": "unix", "client.inode": inode}
-            return None, (client, server, _busy(path, of))
-
-        with other_user(NOBODY, work):
-            source.poll()
-            assert source.unverified == 0
-            assert 0 < source._calls.dropped <= 2000
-            assert ask(source, time_ns) == ["first"]
-
-
-def _busy(path: Path, of: dict[str, Any]) -> object:
-    """An application with 2,000 calls of 100 different tags: as many as a socket holds."""
-    ring = memfd(header() + bytes(2048 * 64))
-    memory = mmap.mmap(ring, 0)
-    client = greet(path, HELLO, [ring])
-    client.send(json.dumps({"connection": 1, "of": of}).encode())
-    for number in range(1, 101):
-        of = {"m": f"{number}".ljust(200)}
-        client.send(json.dumps({"tags": number, "of": of}).encode())
-    now = time.monotonic_ns()
-    for number in range(1, 2001):
-        at = 4096 + (number - 1) * 64 + 24
-        who = 1 << 32 | number % 100 + 1
-        struct.pack_into("=QQQQQ", memory, at, 0, now, who, 1, number)
-    return client
-
-
-def _ring() -> int:
-    return memfd(header() + bytes(2048 * 64))
+        by_user = [one.uid for one in source._listener._crowd]
+        assert by_user.count(NOBODY) == 1 and by_user.count(SOMEBODY) == 1
+        honest(path, source)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags as MySQL's query attributes: negotiated, sent with every statement, never partially."""
+"""Tags inside statements, opt-in: as comments that no value ends, or as MySQL's attributes."""
 
 from __future__ import annotations
 
 import gc
+import re
 import socket
 import struct
 import threading
@@ -11,15 +12,17 @@ import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
+from urllib.parse import unquote
 
 import pymysql
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qjoule.servers.mysql.tags import tags_in_attributes
 from qjoule_drivers import instrument, tag, uninstrument
-from qjoule_drivers.attributes import CAPABILITY, attributes
-from qjoule_drivers.comments import put_in_statements
+from qjoule_drivers.attributes import CAPABILITY, NONE
+from qjoule_drivers.comments import comment_of, commented, put_in_statements
 
 #: LONG_PASSWORD, CONNECT_WITH_DB, PROTOCOL_41, SECURE_CONNECTION, MULTI_RESULTS, PLUGIN_AUTH.
 PLAIN = 1 | 8 | 1 << 9 | 1 << 15 | 1 << 17 | 1 << 19
@@ -90,33 +93,13 @@ def _read(stream: Any) -> tuple[bytes, int]:
     return command, packets
 
 
-def _decoded(query: bytes, encoding: str = "utf-8") -> tuple[dict[str, str], bytes]:
-    """Attributes and text of a COM_QUERY, parsed as the server's documentation describes."""
-    at = 0
-
-    def take(size: int) -> bytes:
-        nonlocal at
-        at += size
-        assert at <= len(query)
-        return query[at - size : at]
-
-    def number() -> int:
-        first = take(1)[0]
-        assert first <= 0xFC
-        return first if first < 0xFB else int.from_bytes(take(2), "little")
-
-    assert take(1) == bytes([COM_QUERY])
-    count, sets = number(), number()
-    assert sets == 1
-    names, values = [], []
-    if count:
-        assert not any(take((count + 7) // 8))
-        assert take(1) == b"\1"
-        for _ in range(count):
-            assert take(2) == b"\xfe\0"
-            names.append(take(number()).decode("ascii"))
-        values = [take(number()).decode(encoding) for _ in range(count)]
-    return dict(zip(names, values, strict=True)), query[at:]
+def _tags(command: bytes, text: bytes) -> dict[str, str]:
+    """The attributes that precede the text of a COM_QUERY, as the recorder reads them."""
+    assert command.startswith(bytes([COM_QUERY])) and command.endswith(text)
+    block = command[1 : len(command) - len(text)]
+    tags = dict(tags_in_attributes(block))
+    assert tags or block == NONE
+    return tags
 
 
 @pytest.fixture
@@ -131,10 +114,6 @@ def server() -> Iterator[_Server]:
         running.close()
 
 
-def _queries(server: _Server) -> list[tuple[dict[str, str], bytes]]:
-    return [_decoded(command) for command in server.commands if command[0] == COM_QUERY]
-
-
 def test_every_statement_has_its_attributes_and_its_own_text(server: _Server) -> None:
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         with tag(endpoint="a b", tenant=7, secret="no"):
@@ -142,30 +121,13 @@ def test_every_statement_has_its_attributes_and_its_own_text(server: _Server) ->
             connection.ping()
             connection.commit()
         cursor.execute(b"update u")
-    tags = {"qjoule.endpoint": "a b", "qjoule.tenant": "7"}
-    assert _queries(server)[-3:] == [
-        (tags, "update t set a = 'ü'".encode()),
-        (tags, b"COMMIT"),
-        ({}, b"update u"),
-    ]
-    assert [command[0] for command in server.commands].count(COM_PING) == 1
+    update, ping, commit, untagged = server.commands[-4:]
+    tags = {"endpoint": "a b", "tenant": "7"}
+    assert _tags(update, "update t set a = 'ü'".encode()) == tags
+    assert ping == bytes([COM_PING])
+    assert _tags(commit, b"COMMIT") == tags
+    assert _tags(untagged, b"update u") == {}
     assert server.agreed == [True]
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from([f"k{n}" for n in range(32)]), st.text(min_size=1), min_size=1, max_size=32
-    )
-)
-def test_whatever_tags_there_are_they_end_before_the_text(tags: dict[str, str]) -> None:
-    put_in_statements(tags)
-    try:
-        with tag(**tags):
-            found, text = _decoded(b"\x03" + attributes("utf-8") + b"select 1")
-    finally:
-        put_in_statements(())
-    assert text == b"select 1"
-    assert {key.removeprefix("qjoule.") for key in found} <= tags.keys()
 
 
 def test_other_servers_get_comments(server: _Server) -> None:
@@ -179,7 +141,7 @@ def test_other_servers_get_comments(server: _Server) -> None:
     assert [command for command in server.commands if b"update" in command] == [commented] * 2
 
 
-def test_without_keys_nothing_is_agreed_on(server: _Server) -> None:
+def test_without_keys_no_attributes_are_negotiated(server: _Server) -> None:
     instrument("pymysql", in_statements=[])
     with closing(server.connect()) as connection, tag(endpoint="x"):
         connection.query("update t")
@@ -189,12 +151,12 @@ def test_without_keys_nothing_is_agreed_on(server: _Server) -> None:
     assert server.commands[-2:] == [b"\x03update t", b"\x03update u/*endpoint='x'*/"]
 
 
-def test_what_was_agreed_on_outlives_the_shim(server: _Server) -> None:
+def test_negotiated_attributes_outlive_the_shim(server: _Server) -> None:
     """The server reads attributes as long as the connection is open, whoever wraps the driver."""
     with closing(server.connect()) as connection, tag(endpoint="x"):
         uninstrument()
         connection.query("update t")
-        assert _queries(server)[-1] == ({}, b"update t")
+        assert _tags(server.commands[-1], b"update t") == {}
         server.capabilities = PLAIN  # another server under the same name
         connection.close()
         connection.connect()
@@ -203,7 +165,7 @@ def test_what_was_agreed_on_outlives_the_shim(server: _Server) -> None:
     assert server.commands[-1] == b"\x03update u"
 
 
-def test_a_connection_agrees_anew(server: _Server) -> None:
+def test_each_connection_negotiates_anew(server: _Server) -> None:
     with closing(server.connect()) as connection, tag(endpoint="x"):
         for capabilities in (PLAIN, PLAIN | CAPABILITY, PLAIN | CAPABILITY):
             connection.close()
@@ -213,11 +175,10 @@ def test_a_connection_agrees_anew(server: _Server) -> None:
     assert server.agreed == [True, False, True, True]
     attributed = [command for command in server.commands if b"update" in command]
     assert attributed[0] == b"\x03update t/*endpoint='x'*/"
-    tagged = ({"qjoule.endpoint": "x"}, b"update t")
-    assert [_decoded(one) for one in attributed[1:]] == [tagged, tagged]
+    assert [_tags(one, b"update t") for one in attributed[1:]] == [{"endpoint": "x"}] * 2
 
 
-def test_a_subclass_that_sends_for_itself_has_comments(server: _Server) -> None:
+def test_a_subclass_that_sends_statements_itself_has_comments(server: _Server) -> None:
     class Own(pymysql.connections.Connection):
         def _execute_command(self, command: int, sql: Any) -> None:
             super()._execute_command(command, sql)  # type: ignore[misc]
@@ -239,8 +200,60 @@ def test_a_connection_is_still_closed_when_it_is_let_go_of(server: _Server) -> N
         gc.enable()
 
 
-def test_long_statements_are_whole(server: _Server) -> None:
+def test_a_statement_of_several_packets_is_whole(server: _Server) -> None:
     text = b"update t set a = '" + b"x" * (1 << 24) + b"'"
     with closing(server.connect()) as connection, tag(endpoint="x"):
         connection.query(text)
-    assert _decoded(server.commands[-1]) == ({"qjoule.endpoint": "x"}, text)
+    assert _tags(server.commands[-1], text) == {"endpoint": "x"}
+
+
+# ---- comments ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys() -> Iterator[None]:
+    put_in_statements({"endpoint", "tenant"})
+    yield
+    put_in_statements(())
+
+
+@pytest.mark.usefixtures("keys")
+def test_only_named_tags_go_into_comments() -> None:
+    with tag(endpoint="a/b c", tenant=7, secret="no"):
+        assert commented("SELECT 1") == "SELECT 1/*endpoint='a%2Fb%20c',tenant='7'*/"
+        assert commented(b"SELECT 1 ; ") == b"SELECT 1 /*endpoint='a%2Fb%20c',tenant='7'*/;"
+    put_in_statements(())
+    with tag(endpoint="x"):
+        assert commented("SELECT 1") == "SELECT 1"
+
+
+@pytest.mark.usefixtures("keys")
+def test_other_statements_are_left_alone() -> None:
+    assert commented("SELECT 1") == "SELECT 1"
+    with tag(secret="no"):
+        assert commented("SELECT 1") == "SELECT 1"
+    others: list[Any] = ["SELECT 1 /*route='y'*/", "/* hint */ SELECT 1", 7, None, ["SELECT 1"]]
+    with tag(endpoint="x"):
+        for statement in others:
+            assert commented(statement) == statement
+
+
+@given(
+    st.text()
+    | st.sampled_from(["*/ DROP TABLE t; --", "' */;", "%27*/", "\x00", "\\", "*/*/", "a'--\n"]),
+    st.text(),
+)
+def test_no_value_ends_its_comment(value: str, key: str) -> None:
+    """SQL injection through a tag: a comment has no special characters between its marks."""
+    comment = comment_of({key: value, "endpoint": value})
+    assert re.fullmatch(r"/\*([A-Za-z0-9_.~%-]*='[A-Za-z0-9_.~%-]*',?)+\*/", comment)
+    values = dict(re.findall(r"([^=,]*)='([^']*)'", comment[2:-2]))
+    assert unquote(values["endpoint"]) == value
+    put_in_statements(["endpoint"])
+    try:
+        with tag(endpoint=value):
+            statement = commented("SELECT 1")
+    finally:
+        put_in_statements(())
+    assert statement.startswith("SELECT 1")
+    assert statement[8:].count("*/") <= 1

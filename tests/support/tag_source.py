@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applications that report to a `TagSource`, and the tags that it gives to their queries."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kept_too import tags_either_way
+from qjoule.tags.definitions import Connection
+from qjoule.tags.owners import Owner
+from qjoule.tags.tagging import TagSource
+from qjoule_drivers import tag
+from qjoule_drivers.channel import Channel, Peer
+
+NAMES: list[str | None] = [f"127.0.0.1 {40000 + n} > 127.0.0.1 3306" for n in range(4)]
+
+
+class Everyone:
+    """All connections belong to this process's user: made-up ones have no owner in the kernel."""
+
+    def owner_of(self, connection: Connection) -> Owner | None:
+        del connection
+        return Owner(os.geteuid(), b"")
+
+    def close(self) -> None:
+        pass
+
+
+def tcp_peer(local_port: int, server_port: int, address: str = "127.0.0.1") -> Peer:
+    """A TCP connection as a shim describes it."""
+    return Peer(
+        {
+            "db.system.name": "mysql",
+            "network.transport": "tcp",
+            "network.local.address": "127.0.0.1",
+            "network.local.port": local_port,
+            "server.address": address,
+            "server.port": server_port,
+        }
+    )
+
+
+def new_peer(number: int = 0) -> Peer:
+    """A new connection that the server calls `NAMES[number]`."""
+    return tcp_peer(40000 + number, 3306)
+
+
+def follow(source: TagSource, channel: Channel) -> None:
+    """The recorder asks for changes only, and the process has received that."""
+    channel.begin(None)
+    source.poll()
+    channel.check_ns = 0
+    channel.begin(None)
+    assert not channel.wants_ends
+
+
+def ask(source: TagSource, *begins_ns: int, of: int = 0, stream: int = 0) -> list[Any]:
+    """Tag `m` of queries of connection `of` that began then; None if unknown."""
+    n = len(begins_ns)
+    whose = np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64)
+    tags_of = tags_either_way(source, NAMES, *whose)
+    return [None if tags is None else dict(tags).get("m", "none") for tags in tags_of]
+
+
+def records(channel: Channel) -> int:
+    """The number of records it has written."""
+    recorder = channel._recorder
+    assert recorder is not None
+    return recorder._taken
+
+
+def call(channel: Channel, of: Peer, m: str, stream: int = 0) -> int:
+    """Makes a call; returns when its query begins at the server."""
+    with tag(m=m):
+        channel.begin(of, stream)
+    return time.monotonic_ns()
+
+
+def honest(path: Path, source: TagSource) -> None:
+    """An application that connects now is accepted."""
+    with closing(Channel(str(path))) as channel:
+        assert ask(source, call(channel, new_peer(), "honest")) == ["honest"]
