@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real preforking servers and event loops: each request's queries carry its tags, end to end.
-
-Tested are gunicorn's workers, with and without gevent, and a pool of processes as in Celery.
-"""
+"""Gunicorn's preforked workers, with and without gevent: queries carry their request's tags."""
 
 from __future__ import annotations
 
@@ -61,17 +58,6 @@ APP = """
         start_response("200 OK", [("Content-Type", "text/plain")])
         return [str(pid).encode()]
     """
-POOL = """
-    import multiprocessing
-    import sys
-
-    if __name__ == "__main__":
-        work("parent")  # the parent has met the recorder when it forks
-        fork = multiprocessing.get_context("fork")
-        with fork.Pool({workers}, maxtasksperchild=4) as processes:
-            print(*processes.map(work, [f"k{{n}}" for n in range({requests})], chunksize=1))
-        work("again")
-    """
 
 
 @contextmanager
@@ -114,13 +100,6 @@ def _get(place: Path, name: str) -> int:
         return int(answer.read())
 
 
-def _program(folder: Path, name: str, rest: str, mariadb: DatabaseServer) -> Path:
-    text = textwrap.dedent(WORK).format(socket=str(mariadb.socket)) + textwrap.dedent(rest)
-    path = folder / name
-    path.write_text(text)
-    return path
-
-
 def _check(run: Run, names: set[str]) -> None:
     queries = run.having("m_tag_")
     found = queries["text"].str.extract("m_tag_([a-z0-9]+)")[0]
@@ -135,10 +114,9 @@ def test_requests_of_preforking_servers(
     mariadb: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    _program(tmp_path, "app.py", APP, mariadb)
-    rest = POOL.format(workers=WORKERS, requests=REQUESTS)
-    pool = _program(tmp_path, "pool.py", rest, mariadb)
-    names = {"parent", "again", *(f"k{n}" for n in range(REQUESTS))}
+    work = textwrap.dedent(WORK).format(socket=str(mariadb.socket))
+    (tmp_path / "app.py").write_text(work + textwrap.dedent(APP))
+    names: set[str] = set()
     with recording(tmp_path / "t", "--pid", str(mariadb.pid)), ThreadPoolExecutor(CLIENTS) as ask:
         for kind in ("sync", "gevent"):
             mine = [f"{kind}{n}" for n in range(REQUESTS)]
@@ -146,12 +124,4 @@ def test_requests_of_preforking_servers(
                 pids = list(ask.map(lambda name, at=place: _get(at, name), mine))
             assert 1 <= len(set(pids)) <= WORKERS
             names |= set(mine)
-        ran = subprocess.run(
-            [QJOULE, "run", "--", sys.executable, str(pool)],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
-        )
-        assert len(set(ran.stdout.split())) > WORKERS  # workers were replaced
     _check(Run(tmp_path / "t"), names)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Law 5 for tags of clients on other hosts: `top` and `record` with `--client-tags` agree.
-
-Over the same statements, they give every value the same calls.
-"""
+"""Live equals offline for tags of clients on other hosts: `top` and `record` count alike."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that no probe fits, and its wrapped client: joules per endpoint from the
-client's calls.
-"""
+"""A server that no probe fits: joules per endpoint from the calls of its wrapped client."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ def _ran_ns(pid: int) -> int:
 
 
 def _load(client: Any, pid: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Two endpoints alternate, with pauses, each for some spans, until both had enough calls.  What
-    never runs alone, or never pauses, cannot be separated from the rest.
+    """Two endpoints alternate, with pauses, without which they could not be told apart.
 
     Returns the calls of each, and the CPU time that the server used meanwhile.
     """
@@ -88,16 +85,9 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
     found = attribute(directory, "--by", "tag:endpoint")
     rows = {row["tag:endpoint"]: row for row in found["rows"]}
     lost = Trace(directory).loss.get("tags", 0)
-    server_ns = sum(
-        row["cpu_ns"]
-        for row in (*found["rows"], *found["fixed"])
-        if row["server"].startswith(f"{NAME}:")
-    )
-    server_j = sum(
-        row["energy_j"]
-        for row in (*found["rows"], *found["fixed"])
-        if row["server"].startswith(f"{NAME}:")
-    )
+    every = [*found["rows"], *found["fixed"]]
+    of_server = [row for row in every if row["server"].startswith(f"{NAME}:")]
+    server_ns, server_j = (sum(row[key] for row in of_server) for key in ("cpu_ns", "energy_j"))
     for name, called in calls.items():
         row = rows[name]
         assert row["calls"] <= called <= row["calls"] + lost
