@@ -28,7 +28,7 @@ def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(name: str, tmp_path: Pa
         [
             *("clang", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}"),
             *("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"),
-            str(ROOT / "tests" / "fuzz" / f"{name}.c"),
+            str(ROOT / "tests/support/fuzz" / f"{name}.c"),
             *(str(sweep / f"{source}.c") for source in SOURCES[name]),
             *("-o", str(program)),
         ],

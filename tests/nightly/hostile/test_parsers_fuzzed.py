@@ -17,10 +17,7 @@ from registry_library import registry_include
 pytestmark = pytest.mark.beside
 
 SECONDS = 60
-HARNESSES = (
-    *("cql_fuzz", "mongodb_fuzz", "mongodb_packed_fuzz", "mongodb_reply_fuzz"),
-    "hotspot_host",
-)
+HARNESSES = ("pieces_fuzz", "hotspot_host")
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -35,7 +32,8 @@ def test_a_parser_of_files_survives(name: str, tmp_path: Path) -> None:
 def test_a_parser_of_the_kernel_side_survives_under_sanitizers(name: str, tmp_path: Path) -> None:
     sources = ROOT / "tests/support/fuzz"
     sanitize = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-DFUZZ"]
-    include = [f"-I{sources / 'host'}", f"-I{ROOT / 'bpf'}", registry_include(tmp_path)]
+    include = [f"-I{place}" for place in (sources, sources / "host", ROOT / "bpf")]
+    include.append(registry_include(tmp_path))
     build = ["clang", "-g", "-O1", *sanitize, *include, str(sources / f"{name}.c"), "-o", "fuzz"]
     subprocess.run(build, cwd=tmp_path, check=True)
     # A new program starts with the largest memory of the process that started it (getrusage(2)).
