@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of comparisons: what leaves them unchanged, and what inverts them."""
+"""Comparisons of runs, and of a figure with its own past."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.model.arrays import F64
+from qjoule.model.own_history import LEAST, expected, leaves
 from qjoule.model.run_ratios import log_ratios
 
 positive = st.floats(1e-9, 1e9)
@@ -49,3 +51,24 @@ def test_the_order_of_runs_changes_nothing(seed: int, n: int) -> None:
     a, b = _figures(seed, n), _figures(seed + 1, n)
     turned = log_ratios(a[:, ::-1], np.roll(b, 1, axis=1))
     np.testing.assert_allclose(turned.interval(), log_ratios(a, b).interval())
+
+
+def test_a_figures_past_holds_the_next_one_in_nineteen_of_twenty_cases() -> None:
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(2000):
+        *past, now = np.exp(rng.normal(3, 0.4, LEAST + 1)).tolist()
+        low, high = expected(past) or (np.inf, 0.0)
+        held += low <= now <= high
+    assert held / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_a_figure_leaves_its_past_only_if_the_intervals_do_not_meet() -> None:
+    past = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98]
+    low, high = expected(past) or (0.0, 0.0)
+    assert leaves((high * 1.01, high * 2), past) == (low, high)
+    assert leaves((low / 2, low * 0.99), past) == (low, high)
+    assert leaves((high * 0.99, high * 2), past) is None
+    assert leaves((low / 2, high * 2), past) is None
+    assert leaves((100.0, 200.0), past[: LEAST - 1]) is None
+    assert expected([*past[: LEAST - 1], 0.0, float("inf")]) is None

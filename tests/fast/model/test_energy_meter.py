@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An external meter beside a recording: its program or file, and its joules in the trace."""
+"""An external meter beside a recording: its lines, its clock, its program and its joules."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fake_tracer as ft
 from qjoule.engine.attribute import attribute
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import QjouleError
+from qjoule.model.clock import fit_clock, to_ours
 from qjoule.model.energy import Cause
-from qjoule.model.result import Attribution, Domain
-from qjoule.reporters.json_report import to_json
+from qjoule.model.result import Attribution
 from qjoule.session.meter import Meter, start_meter
+from qjoule.session.meter_lines import MeterLines, Reading
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
 from qjoule.trace.meta import MeterInfo
@@ -80,18 +84,6 @@ sys.exit(3)
     )
 
 
-def test_a_program_that_goes_on_ends_with_us(tmp_path: Path) -> None:
-    body = (
-        "import os\nprint(os.getpid(), '1 W', flush=True)\nwhile True: print('- 5 W', flush=True)"
-    )
-    meter = started(program(tmp_path, body))
-    until(lambda: meter.bad > 0)
-    process = meter._program
-    assert process is not None
-    meter.close()
-    assert process.wait(20) != 0
-
-
 def test_an_endless_line_takes_no_memory(tmp_path: Path) -> None:
     body = "sys.stdout.write('x' * 50_000_000)\nprint()\nprint('5 60 W')"
     meter = started(program(tmp_path, body))
@@ -115,115 +107,229 @@ def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
     assert meter.take().column("raw").to_pylist() == [6_000_000, 7_000_000]
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert start_meter(None, None) is None
-    with pytest.raises(UsageError, match="give one of them"):
-        start_meter("true", tmp_path)
-    with pytest.raises(UsageError, match="No closing quotation"):
-        start_meter("a 'b", None)
-    with pytest.raises(UsageError, match="name a program"):
-        start_meter(" ", None)
-    with pytest.raises(QjouleError, match="there is no program no-such-meter"):
-        start_meter("no-such-meter -v", None)
-    with pytest.raises(QjouleError, match="No such file"):
-        start_meter(None, tmp_path / "none")
-    with pytest.raises(QjouleError, match="neither a file"):
-        start_meter(None, tmp_path)
+MS = S // 1000
+
+
+def test_a_program_that_goes_on_ends_with_the_recording(tmp_path: Path) -> None:
+    meter = started(program(tmp_path, "while True: print('- 5 V', flush=True)"))
+    until(lambda: meter.bad > 0)
+    process = meter._program
+    assert process is not None
+    meter.close()
+    assert process.wait(20) != 0
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "message"),
+    [
+        ("true", ".", "give one of them"),
+        ("a 'b", None, "No closing quotation"),
+        (" ", None, "name a program"),
+        ("no-such-meter -v", None, "there is no program no-such-meter"),
+        (None, "none", "No such file"),
+        (None, ".", "neither a file"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    tmp_path: Path, command: str | None, file: str | None, message: str
+) -> None:
+    with pytest.raises(QjouleError, match=message):
+        start_meter(command, tmp_path / file if file else None)
+
+
+def test_no_program_runs_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(QjouleError, match="as root"):
         start_meter("true", None)
 
 
-class Told:
-    """A meter with known readings, which arrive 30 ms late; its clock is right."""
+class FakeMeter:
+    """A reading of `WATTS` each second from `first` to `last`, which arrives 30 ms late."""
 
-    def __init__(self, seconds: float, *, first: float = -2, watts: int = WATTS) -> None:
-        count = int(seconds - first) + 1
-        self._rows = [
-            (ft.BEGIN_NS + int((first + n) * S), (n * watts * S)) for n in range(max(count, 0))
-        ]
-        self.bad = 0
+    info = MeterInfo("plug", "power", 1e-9)
 
-    @property
-    def info(self) -> MeterInfo | None:
-        return MeterInfo("plug", "power", 1e-9)
+    def __init__(self, last: float, first: float = -2, bad: int = 0) -> None:
+        self.bad = bad
+        self._seconds = [first + n for n in range(max(int(last - first) + 1, 0))]
 
     def take(self) -> pa.Table:
-        rows, self._rows = self._rows, []
+        seconds, self._seconds = self._seconds, []
         columns = {
-            "t_ns": [t_ns + 30_000_000 for t_ns, _ in rows],
-            "stamp_ns": [t_ns - ft.BEGIN_NS + EPOCH_NS for t_ns, _ in rows],
-            "raw": [raw for _, raw in rows],
+            "t_ns": [ft.BEGIN_NS + int(s * S) + 30 * MS for s in seconds],
+            "stamp_ns": [EPOCH_NS + int(s * S) for s in seconds],
+            "raw": [n * WATTS * S for n in range(len(seconds))],
         }
         return pa.table(columns, METER)
 
 
-def trace(path: Path, meter: Told, seconds: float = 8, **hello: object) -> Trace:
+def trace(path: Path, meter: FakeMeter, seconds: float = 8, **hello: object) -> Trace:
     """A busy server for some seconds, and the meter."""
-    pieces = ft.traffic(seconds, per_second=200)
-    stream = b"".join(pieces)
+    stream = b"".join(ft.traffic(seconds, per_second=200))
     if hello:
-        head = ft.head(2, **hello)
-        stream = head + stream[len(ft.head(2)) :]
+        stream = ft.head(2, **hello) + stream[len(ft.head(2)) :]
     record(Stream(io.BytesIO(stream)), TraceWriter(path), ft.fingerprint, meter=meter)
     return Trace(path)
 
 
-def domain(found: Attribution, name: str) -> Domain:
-    return next(one for one in found.domains if one.name == name)
+def wall_nj(attribution: Attribution) -> int:
+    (wall,) = (one for one in attribution.domains if one.name == "wall")
+    assert sum(wall.parts_nj.values()) == wall.measured_nj
+    return wall.measured_nj
 
 
 def test_the_wall_is_a_ledger_of_its_own_beside_packages(tmp_path: Path) -> None:
-    found = attribute(trace(tmp_path / "t", Told(9)))
-    wall = domain(found, "wall")
-    assert found.main.name == "package"
+    beside = attribute(trace(tmp_path / "t", FakeMeter(9)))
+    assert beside.main.name == "package"
     # Readings always arrive 30 ms late, which cannot be distinguished from an offset of the clock.
     # So of 8 s, those between the first and the last reading in time are known.
-    assert wall.measured_nj == 7 * WATTS * S == sum(wall.parts_nj.values())
-    assert all(row.energy_by_domain_nj["wall"] > 0 for row in found.rows)
-    alone = attribute(trace(tmp_path / "alone", Told(-3)))
-    assert found.main == alone.main
-    assert [row.energy_nj for row in found.rows] == [row.energy_nj for row in alone.rows]
-    (note,) = (note for note in found.model.notes if "wall" in note)
+    assert wall_nj(beside) == 7 * WATTS * S
+    assert all(row.energy_by_domain_nj["wall"] > 0 for row in beside.rows)
+    alone = attribute(trace(tmp_path / "alone", FakeMeter(-3)))
+    assert [domain.name for domain in alone.domains] == ["package", "dram"]
+    assert beside.main == alone.main
+    assert [row.energy_nj for row in beside.rows] == [row.energy_nj for row in alone.rows]
+    (note,) = (note for note in beside.model.notes if "wall" in note)
     assert note.startswith(
         "wall meter: its clock is -0.030 s from this machine's and drifts +0.0 ppm"
     )
 
 
-def test_what_is_shown_says_the_same_each_time(tmp_path: Path) -> None:
-    path = trace(tmp_path / "t", Told(9)).path
-    first, again = (to_json(attribute(Trace(path))) for _ in range(2))
-    assert first == again
-    assert '"wall"' in first
+def test_without_counters_the_meter_is_the_source_and_its_invalid_lines_are_loss(
+    tmp_path: Path,
+) -> None:
+    one = trace(tmp_path / "t", FakeMeter(9, bad=7), energy_source=b"none", grade=0)
+    assert (one.meta.energy.source, one.meta.energy.grade) == ("meter", "measured")
+    assert one.meta.meter == FakeMeter.info
+    assert one.loss["meter"] == 7
 
 
-def test_without_counters_the_wall_is_all_there_is(tmp_path: Path) -> None:
-    found = trace(tmp_path / "t", Told(9), energy_source=b"none", grade=0)
-    assert (found.meta.energy.source, found.meta.energy.grade) == ("meter", "measured")
-    assert found.meta.meter == MeterInfo("plug", "power", 1e-9)
+def test_a_meter_that_stops_or_is_slow_has_windows_without_energy(tmp_path: Path) -> None:
+    stopped = attribute(trace(tmp_path / "stopped", FakeMeter(3), seconds=12))
+    assert wall_nj(stopped) == 3 * WATTS * S
+    assert stopped.unattributed_windows == 0
+    assert stopped.window_causes[f"wall {Cause.STOPPED.name.lower()}"] == 1
+    slow = attribute(trace(tmp_path / "slow", FakeMeter(1, first=0.9), seconds=1))
+    assert wall_nj(slow) == 0
+    assert slow.window_causes["wall edge"] > 0
 
 
-def test_a_meter_that_stops_is_told(tmp_path: Path) -> None:
-    found = attribute(trace(tmp_path / "t", Told(3), seconds=12))
-    wall = domain(found, "wall")
-    assert wall.measured_nj == 3 * WATTS * S
-    assert found.unattributed_windows == 0
-    assert found.window_causes[f"wall {Cause.STOPPED.name.lower()}"] == 1
+@pytest.mark.parametrize("drift", [0.0, 50e-6, -200e-6])
+def test_offset_and_drift_are_found_beneath_the_delays(drift: float) -> None:
+    stamp, t_ns, true = arrivals(drift)
+    stamp[[50, 300]] += 20 * S  # two wrong ones
+    fit = fit_clock(stamp, t_ns)
+    assert fit.followed
+    assert fit.drift == pytest.approx(drift, abs=10e-6)
+    ours = to_ours(fit, stamp, t_ns)
+    assert (ours <= t_ns).all(), "no stamp is later than its arrival"
+    assert np.abs(np.delete(ours - true, [50, 300])).max() < 8 * MS
+    assert 60 * MS < fit.delay_ns < 300 * MS
 
 
-@pytest.mark.parametrize("first", [0.4, 0.9])
-def test_a_meter_slower_than_the_recording_knows_nothing(tmp_path: Path, first: float) -> None:
-    found = attribute(trace(tmp_path / "t", Told(1, first=first), seconds=1))
-    assert domain(found, "wall").measured_nj == 0
-    assert found.window_causes["wall edge"] > 0
+@pytest.mark.parametrize("leap", [3600 * S, -3600 * S])
+def test_a_clock_that_leaps_is_not_followed(leap: int) -> None:
+    stamp, t_ns, _ = arrivals()
+    stamp[300:] += leap
+    fit = fit_clock(stamp, t_ns)
+    assert not fit.followed
+    assert (to_ours(fit, stamp, t_ns) == t_ns).all()
 
 
-def test_a_meter_that_says_nothing_leaves_the_trace_as_it_is(tmp_path: Path) -> None:
-    found = trace(tmp_path / "t", Told(-3))
-    assert [domain.name for domain in attribute(found).domains] == ["package", "dram"]
+@pytest.mark.parametrize(("unit", "half"), [(S, S // 2), (100 * MS, 50 * MS), (MS, MS // 2)])
+def test_whole_stamps_are_as_uncertain_as_they_are_coarse(unit: int, half: int) -> None:
+    stamp, t_ns, _ = arrivals()
+    assert fit_clock(stamp // unit * unit, t_ns).half_width_ns == half
 
 
-def test_lines_that_are_no_readings_are_loss(tmp_path: Path) -> None:
-    meter = Told(9)
-    meter.bad = 7
-    assert trace(tmp_path / "t", meter).loss["meter"] == 7
+def arrivals(drift: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(stamps, arrival times, true times by our clock): one a second for ten minutes, with
+    exponential delays of 40 ms and a few of 3 s.
+    """
+    random, count = np.random.default_rng(3), 600
+    true = 1000 * S + np.arange(count) * S + random.integers(0, 50 * MS, count)
+    stamp = EPOCH_NS + np.rint((true - true[0]) * (1 - drift)).astype(np.int64) + 123_456_789
+    delay = random.exponential(40 * MS, count)
+    delay[random.integers(0, count, 5)] += 3 * S
+    return stamp, true + delay.astype(np.int64), true
+
+
+def read(*lines: str | bytes) -> tuple[list[Reading], MeterLines]:
+    """Parses lines that came a second apart."""
+    parser = MeterLines()
+    raws = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    readings = [parser.read(raw, (77 + second) * S) for second, raw in enumerate(raws)]
+    return [reading for reading in readings if reading is not None], parser
+
+
+@pytest.mark.parametrize(
+    ("time", "stamp_ns"),
+    [
+        ("1699999999.123", 1699999999_123_000_000),
+        ("1699999999", 1699999999 * S),
+        ("1699999999123", 1699999999_123_000_000),
+        ("1699999999123456", 1699999999_123_456_000),
+        ("1699999999123456789", 1699999999_123_456_789),
+        ("2023-11-14T22:13:19.123Z", 1699999999_123_000_000),
+        ("2023-11-14T23:13:19.123+01:00", 1699999999_123_000_000),
+        ("2023-11-14T22:13:19.123", 1699999999_123_000_000),
+        ("12.5", 12 * S + S // 2),
+        ("0", 0),
+        ("-", None),
+    ],
+)
+def test_times_of_lines(time: str, stamp_ns: int | None) -> None:
+    (reading,), _ = read(f"{time} 57.3 W")
+    assert (reading.stamp_ns, reading.t_ns) == (stamp_ns, 77 * S)
+
+
+@pytest.mark.parametrize(
+    ("lines", "joules"),
+    [
+        *(
+            ([form.format(time) for time in (10, 11, 13.5)], 57.3 * 3.5)
+            for form in ("{} 57.3 W", "{} W 57.3", "{} 57.3W", "{},57.3,W", "{};57.3 ;W")
+        ),
+        (["10\t57300\tmW", "", "# made by a meter", "#", "11\t57300\tmW\r"], 57.3),
+        (["1 5 J", "2 90 J"], 85),
+        (["1 1.5 kJ", "2 2 kJ"], 500),
+        (["1 0.001 kWh", "2 0.002 kWh"], 3600),
+        (["1 1Wh", "2 2Wh"], 3600),
+        (["# unit: W", "1 40", "2 40"], 40),
+        (["time,watts", "1,40", "2,40"], 40),
+        (["time;volts;power_w;amps", "1;230.1;40;0.2", "2;230.1;40;0.2"], 40),
+        (["# time volts W", "1 230.1 40", "2 230.1 40"], 40),
+    ],
+)
+def test_joules_between_the_first_line_and_the_last(lines: list[str], joules: float) -> None:
+    readings, parser = read(*lines)
+    assert not parser.rubbish
+    counts = readings[-1].raw - readings[0].raw
+    assert counts * (1e-9 if parser.is_power else 1e-6) == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("57.3 W", "12", "12 W", "12 57.3", "noon 57.3 W", "12 57.3 V", "12 57.3 W/h", "12 -5 W"),
+        *("12 nan W", "12 inf W", "12 1e5 W", "12 2 MW", "12 1000001 W", "12 5 J", "-4 5 W"),
+        *("9" * 30 + " 5 W", "2023-13-41T00:00 5 W", "12 " + "5" * 300 + " W"),
+        *("10.5 5 W " + "x" * 300, "9 50 W", "10 50 W", "- 50 W"),
+    ],
+)
+def test_an_invalid_line_is_counted_and_left_out(line: str) -> None:
+    readings, parser = read("10 50 W", line, "11 50 W")
+    assert parser.rubbish == 1
+    assert [reading.raw for reading in readings] == [0, 50 * S]
+
+
+def test_after_a_gap_the_counter_starts_again() -> None:
+    readings, _ = read(*(f"{second} 50 W" for second in (1, 2, 3, 4, 60, 61)))
+    assert [reading.raw // S for reading in readings] == [0, 50, 100, 150, 0, 50]
+
+
+@given(st.lists(st.binary(max_size=300) | st.text(" -.:;,#0159WJkhTZ", max_size=40), max_size=30))
+def test_hostile_lines_give_ordered_readings_in_range(lines: list[bytes | str]) -> None:
+    readings, _ = read(*lines)
+    times = [one.t_ns if one.stamp_ns is None else one.stamp_ns for one in readings]
+    assert times == sorted(set(times))
+    assert all(0 <= one.raw < 2**63 for one in readings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters that change once a second: they have their own windows and possible faults."""
+"""Counters that change once a second have windows of their own, with faults of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from qjoule.model.batches import cut, windows
 from qjoule.model.coarse import coarse, ends, first_parts
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients
 from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
-from qjoule.model.ledger import Ledger
 from qjoule.model.slow import Standing, add_slow
 from qjoule.model.windows import SegmentWindows
 
@@ -67,82 +66,6 @@ def of_slow(energy: WindowEnergy) -> list[tuple[int, int, float]]:
     ]
 
 
-T_NS = np.arange(0, 10 * S + 1, 20 * MS)
-
-
-def test_a_window_is_from_one_move_to_the_next() -> None:
-    energy = energy_of(readings(moving(T_NS)))
-    first, *whole, last = of_slow(energy)
-    assert first == (300, Cause.EDGE, 0)
-    assert whole == [(300 + 1000 * k, Cause.NONE, WATTS) for k in range(1, 10)]
-    assert last == (10_000, Cause.EDGE, 0)
-    # A move lies between two readings.
-    assert set(energy.half_width_ns[1][energy.cause[1] == Cause.NONE].tolist()) == {10 * MS}
-    assert set(energy.cause[0].tolist()) == {Cause.NONE}
-
-
-def test_a_fast_counter_keeps_its_windows() -> None:
-    alone = window_energy(readings(moving(T_NS)), [FAST, SLOW], 0, 10 * S)
-    beside = energy_of(readings(moving(T_NS)))
-    assert (alone.energy_nj[0] == beside.energy_nj[0]).all()
-    assert (np.diff(beside.boundaries_ns) == 20 * MS).all()
-
-
-def test_one_that_stops_is_told_and_its_windows_end() -> None:
-    slow = moving(np.minimum(T_NS, 3 * S))
-    found = of_slow(energy_of(readings(slow)))
-    assert [row for row in found if row[1] == Cause.NONE][-1] == (2300, Cause.NONE, WATTS)
-    assert [row[0] for row in found if row[1] == Cause.STOPPED] == [6300, 10_000]
-
-
-def test_one_that_goes_on_after_a_stop_counts_from_there() -> None:
-    stood = np.where((T_NS > 3 * S) & (T_NS < 8300 * MS), 3 * S, T_NS)
-    found = of_slow(energy_of(readings(moving(stood))))
-    assert (8300, Cause.STOPPED, 0) in found
-    assert found[-2] == (9300, Cause.NONE, WATTS)
-
-
-def test_one_that_goes_back_is_a_reset() -> None:
-    slow = np.where(T_NS < 5 * S, moving(T_NS), moving(T_NS) - 900_000)
-    causes = [row[1] for row in of_slow(energy_of(readings(slow)))]
-    assert causes.count(Cause.RESET) == 1
-    assert causes.count(Cause.NONE) == 8
-
-
-def test_one_that_leaps_is_implausible() -> None:
-    slow = np.where(T_NS < 5 * S, moving(T_NS), moving(T_NS) + 10**9)
-    found = of_slow(energy_of(readings(slow)))
-    assert [row[1] for row in found].count(Cause.IMPLAUSIBLE) == 1
-    assert sum(row[2] for row in found) == 8 * WATTS
-
-
-def test_failed_readings_amid_a_period_lose_nothing() -> None:
-    ok = ~((T_NS > 4400 * MS) & (T_NS < 5200 * MS))
-    found = of_slow(energy_of(readings(moving(T_NS), ok=ok)))
-    assert [row[1] for row in found].count(Cause.NONE) == 9
-
-
-def test_failed_readings_over_a_move_widen_it() -> None:
-    ok = ~((T_NS > 5200 * MS) & (T_NS < 5600 * MS))
-    energy = energy_of(readings(moving(T_NS), ok=ok))
-    ending = np.flatnonzero(energy.cause[1] == Cause.NONE)
-    assert sum(energy.energy_nj[1]) == 9 * WATTS * 10**9
-    assert energy.half_width_ns[1][ending].max() == 200 * MS
-
-
-@pytest.mark.parametrize("seconds", [0.2, 0.9])
-def test_a_recording_shorter_than_a_period_knows_nothing(seconds: float) -> None:
-    t_ns = np.arange(0, int(seconds * S) + 1, 20 * MS)
-    found = of_slow(energy_of(readings(moving(t_ns, 300 * MS), seconds)))
-    assert {row[1] for row in found} == {Cause.EDGE}
-    assert {row[2] for row in found} == {0}
-
-
-def test_readings_that_all_fail_are_missing() -> None:
-    energy = energy_of(readings(moving(T_NS), ok=np.zeros(len(T_NS), bool)))
-    assert of_slow(energy) == [(10_000, Cause.MISSING, 0)]
-
-
 def test_power_is_of_half_a_period_before() -> None:
     power = Series(0, "psys", 1e-3, 0, S, is_power=True)
     energy = energy_of(readings(T_NS // S * WATTS * 1000), power)
@@ -182,43 +105,6 @@ def test_live_windows_are_a_recordings(phase_ms: int, failed: list[int], chunks:
         assert (live[:-1] == recorded[:-1]).all(), name
 
 
-def accounts(seed: int, *, refit: bool) -> tuple[Account, Ledger, WindowEnergy]:
-    """A machine with two CPUs that run at random for a minute and a half."""
-    random = np.random.default_rng(seed)
-    t_ns = np.arange(0, 90 * S + 1, 20 * MS)
-    found = readings(moving(t_ns, int(random.integers(0, S))), 90)
-    energy = energy_of(found)
-    rows = []
-    for cpu in (0, 1):
-        edges = np.sort(random.integers(0, 90 * S, 4000))
-        rows += [
-            (int(a), int(b), cpu, int(random.integers(0, 4))) for a, b in np.reshape(edges, (-1, 2))
-        ]
-    stream = SegmentWindows(model_cases.machine(0, 0), energy, ())
-    account = Account(energy.series, (0,), Coefficients(), refit=refit)
-    batches = [stream.add(part) for part in model_cases.chunks(model_cases.segments(rows), [900])]
-    for batch in (*batches, stream.finish()):
-        half = windows(batch) // 2 + 7
-        for piece in (cut(batch, 0, half), cut(batch, half, windows(batch))):
-            if windows(piece):
-                account.add(piece)
-    return account, account.finish(), energy
-
-
-@pytest.mark.parametrize("refit", [True, False])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_joule_has_one_owner(seed: int, refit: bool) -> None:
-    _, ledger, energy = accounts(seed, refit=refit)
-    for s, one in enumerate(energy.series):
-        sums = ledger.domains[one.domain]
-        measured = int(energy.energy_nj[s][energy.known[s]].sum())
-        assert measured > 0
-        assert sums.measured_nj == measured
-        assert int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj == measured
-    assert not [name for name in ledger.causes if "part" in name or "stopped" in name]
-    assert ledger.unattributed == 0
-
-
 @pytest.mark.parametrize("idle", IDLE_POLICIES)
 def test_who_ran_amid_a_period_has_its_share_of_all_of_it(idle: str) -> None:
     """Group 0 runs for 100 ms of each second, group 1 for 300 ms: shares of one and three
@@ -237,22 +123,103 @@ def test_who_ran_amid_a_period_has_its_share_of_all_of_it(idle: str) -> None:
     assert found[0] > 0
 
 
-def test_joining_windows_keeps_all_times() -> None:
+T_NS = np.arange(0, 10 * S + 1, 20 * MS)
+
+
+def test_a_window_is_from_one_move_to_the_next() -> None:
     energy = energy_of(readings(moving(T_NS)))
+    first, *whole, last = of_slow(energy)
+    assert first == (300, Cause.EDGE, 0)
+    assert whole == [(300 + 1000 * k, Cause.NONE, WATTS) for k in range(1, 10)]
+    assert last == (10_000, Cause.EDGE, 0)
+    # A move lies between two readings.
+    assert set(energy.half_width_ns[1][energy.cause[1] == Cause.NONE].tolist()) == {10 * MS}
+    alone = window_energy(readings(moving(T_NS)), [FAST, SLOW], 0, 10 * S)
+    assert (alone.energy_nj[0] == energy.energy_nj[0]).all(), "a fast counter keeps its windows"
+
+
+@pytest.mark.parametrize(
+    ("slow", "cause", "joules"),
+    [
+        (moving(np.minimum(T_NS, 3 * S)), Cause.STOPPED, 2 * WATTS),
+        (moving(np.where((T_NS > 3 * S) & (T_NS < 8300 * MS), 3 * S, T_NS)), Cause.STOPPED, 300),
+        (np.where(T_NS < 5 * S, moving(T_NS), moving(T_NS) - 900_000), Cause.RESET, 8 * WATTS),
+        (np.where(T_NS < 5 * S, moving(T_NS), moving(T_NS) + 10**9), Cause.IMPLAUSIBLE, 8 * WATTS),
+    ],
+)
+def test_a_counter_that_stops_goes_back_or_leaps_loses_only_that_energy(
+    slow: np.ndarray, cause: Cause, joules: float
+) -> None:
+    windows = of_slow(energy_of(readings(slow)))
+    assert cause in [row[1] for row in windows]
+    assert sum(row[2] for row in windows) == joules
+
+
+@pytest.mark.parametrize(
+    ("failed_ms", "joules", "half_width_ms"),
+    [((4400, 5200), 9 * WATTS, 10), ((5200, 5600), 9 * WATTS, 200), ((-1, 10_001), 0, None)],
+)
+def test_failed_readings_within_a_period_lose_nothing_and_over_a_move_widen_it(
+    failed_ms: tuple[int, int], joules: float, half_width_ms: int | None
+) -> None:
+    ok = ~((failed_ms[0] * MS < T_NS) & (failed_ms[1] * MS > T_NS))
+    energy = energy_of(readings(moving(T_NS), ok=ok))
+    assert sum(row[2] for row in of_slow(energy)) == joules
+    widths = energy.half_width_ns[1][energy.cause[1] == Cause.NONE]
+    assert half_width_ms is None or widths.max() == half_width_ms * MS
+    assert ok.any() or of_slow(energy) == [(10_000, Cause.MISSING, 0)]
+
+
+def test_a_recording_shorter_than_a_period_knows_nothing() -> None:
+    windows = of_slow(energy_of(readings(moving(T_NS[:46]), 0.9)))
+    assert {row[1:] for row in windows} == {(Cause.EDGE, 0)}
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_every_joule_has_one_owner(refit: bool) -> None:
+    """Two CPUs run at random for a minute and a half; batches end within periods."""
+    random = np.random.default_rng(1)
+    t_ns = np.arange(0, 90 * S + 1, 20 * MS)
+    energy = energy_of(readings(moving(t_ns, int(random.integers(0, S))), 90))
+    rows = []
+    for cpu in (0, 1):
+        edges = np.sort(random.integers(0, 90 * S, 4000)).reshape(-1, 2).tolist()
+        rows += [(a, b, cpu, int(random.integers(0, 4))) for a, b in edges]
+    stream = SegmentWindows(model_cases.machine(0, 0), energy, ())
+    account = Account(energy.series, (0,), Coefficients(), refit=refit)
+    batches = [stream.add(part) for part in model_cases.chunks(model_cases.segments(rows), [900])]
+    for batch in (*batches, stream.finish()):
+        half = windows(batch) // 2 + 7
+        for piece in (cut(batch, 0, half), cut(batch, half, windows(batch))):
+            if windows(piece):
+                account.add(piece)
+    ledger = account.finish()
+    for s, one in enumerate(energy.series):
+        sums = ledger.domains[one.domain]
+        measured = int(energy.energy_nj[s][energy.known[s]].sum())
+        assert sums.measured_nj == measured > 0
+        assert int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj == measured
+    assert not [name for name in ledger.causes if "part" in name or "stopped" in name]
+    assert ledger.unattributed == 0
+
+
+def test_joining_windows_keeps_all_times_and_the_widest_uncertainty() -> None:
+    energy = energy_of(readings(moving(T_NS), ok=~((T_NS > 5200 * MS) & (T_NS < 5600 * MS))))
     rows = [(k * 7 * MS, k * 7 * MS + 5 * MS, k % 2, k % 5) for k in range(1400)]
     stream = SegmentWindows(model_cases.machine(0, 1), energy, ())
-    stream.add(model_cases.segments([]))
-    batch = [stream.add(model_cases.segments(rows)), stream.finish()][0]
-    joined = coarse(batch, (1,))
-    assert windows(joined) < windows(batch)
-    assert len(first_parts(batch, (1,))) == windows(joined)
-    assert (joined.idle_ns.sum(axis=0) == batch.idle_ns.sum(axis=0)).all()
-    for group in range(5):
-        for name in ("cpu_ns", "overlap_ns", "shared_ns"):
-            before, after = (
-                getattr(one.entries, name)[one.entries.group == group].sum()
-                for one in (batch, joined)
-            )
-            assert after == pytest.approx(before)
+    batch = stream.add(model_cases.segments(rows))
+    whole = coarse(batch, (1,))
+    assert windows(whole) < windows(batch)
+    assert len(first_parts(batch, (1,))) == windows(whole)
+    assert (whole.idle_ns.sum(axis=0) == batch.idle_ns.sum(axis=0)).all()
+    assert whole.energy.half_width_ns.max() == batch.energy.half_width_ns.max()
+    starts = first_parts(batch, (1,))
+    widest = np.maximum.reduceat(batch.energy.half_width_ns, starts, axis=1)
+    assert (whole.energy.half_width_ns == widest).all()
+    for name in ("cpu_ns", "overlap_ns", "shared_ns"):
+        before, after = (
+            np.bincount(one.entries.group, getattr(one.entries, name)) for one in (batch, whole)
+        )
+        assert after == pytest.approx(before)
     assert coarse(batch, (0,)) is batch
     assert ends(batch.energy, (0,)).all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joules as kWh, money and carbon: known answers, every output, and input that is refused."""
+"""Joules as kWh, money and carbon: known answers, laws, outputs, and refused input."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import attribute_trace as hand
 from qjoule.commands.attribute import command
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model.impact import Embodied, Factor, Factors, Steps, impact, mean_factor
+from qjoule.model.impact import Embodied, Factor, Factors, Impact, Steps, impact, mean_factor
 from qjoule.model.impact_series import CARBON, PRICE, parse_series
 from qjoule.reporters import format as fmt
 
@@ -52,20 +54,6 @@ def test_a_kilowatt_hour_by_hand() -> None:
     assert found.gco2e.per_call_ci95 == pytest.approx((0.325, 1.3))
 
 
-def test_without_calls_or_factors_there_is_nothing_to_say() -> None:
-    found = impact(0, (0, 0), 0, 0, Factors(embodied=Embodied(5, "")))
-    assert (found.cost, found.kwh.per_call, found.embodied_gco2e) == (None, None, 0.0)
-    assert impact(1, (1, 1), 1, 1, Factors()).gco2e is None
-
-
-def test_a_changing_factor_counts_where_the_energy_was() -> None:
-    steps = Steps(np.array([0, HOUR_NS]), np.array([100.0, 500.0]), HOUR_NS)
-    bounds = np.array([0, HOUR_NS, 2 * HOUR_NS])
-    assert mean_factor(steps, bounds, np.array([3.0, 1.0])) == pytest.approx(200)
-    assert mean_factor(steps, bounds, np.array([0.0, 0.0])) == pytest.approx(300)
-    assert steps.at(np.array([HOUR_NS - 1, HOUR_NS])).tolist() == [100.0, 500.0]
-
-
 def test_every_output_has_it_and_its_factors(tmp_path: Path) -> None:
     trace = hand.write(tmp_path / "t")
     found = json.loads(run(trace, *ALL, "--format", "json").output)
@@ -91,52 +79,6 @@ def test_every_output_has_it_and_its_factors(tmp_path: Path) -> None:
     plain = run(trace, "--format", "json").output
     assert "impact" not in plain
     assert "kwh" not in run(trace, "--format", "csv").output
-
-
-def test_rows_add_up_to_the_total(tmp_path: Path) -> None:
-    trace = hand.write(tmp_path / "t")
-    found = json.loads(run(trace, *ALL, "--format", "json").output)
-    rows = [*found["rows"], *found["fixed"]]
-    totals = found["impact"]["totals"]
-    for name in ("kwh", "cost", "gco2e"):
-        assert math.fsum(row["impact"][name] for row in rows) == pytest.approx(
-            totals["measured"][name], rel=1e-12
-        )
-    assert sum(totals[part]["gco2e"] for part in totals if part != "measured") == pytest.approx(
-        totals["measured"]["gco2e"], rel=1e-12
-    )
-    embodied = math.fsum(row["impact"]["embodied_gco2e"] for row in rows)
-    assert embodied == pytest.approx(found["impact"]["factors"]["m_gco2e"], rel=1e-12)
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_the_table_stays_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    text = run(hand.write(tmp_path / "t"), *ALL).output
-    assert max(map(cell_len, text.splitlines())) <= width
-    words = " ".join(text.split())
-    assert "325 nEUR in all: 0.3000 EUR/kWh (constant)" in words
-    assert "SCI = (E·I + M) per R, R = 1 call: I = 380.0 g/kWh (constant), M =" in words
-    assert "PUE 1.3" in words
-    if width >= 80:
-        assert "130 nEUR" in words
-    if width >= 120:
-        lines = text.splitlines()
-        end = next(line.index("cost nEUR") for line in lines if "cost nEUR" in line) + 9
-        rules = [i for i, line in enumerate(lines) if line.startswith("────")]
-        figures = [line[:end].split()[-1] for line in lines[rules[0] + 1 : rules[-1] + 2]]
-        known = [float(one) for one in figures if one.replace(".", "").isdigit()]
-        assert math.fsum(known[:-1]) == pytest.approx(known[-1], abs=1e-9)
-
-
-def test_a_trace_without_energy_has_unknowns(tmp_path: Path) -> None:
-    trace = hand.write(tmp_path / "t", energy=[])
-    found = json.loads(run(trace, *ALL, "--format", "json").output)
-    assert found["rows"][0]["impact"]["cost"] is None
-    assert run(trace, *ALL, "--format", "csv").exit_code == 0
-    assert f"{fmt.UNKNOWN} in all" in run(trace, *ALL).output
 
 
 def series(tmp_path: Path, values: list[Any], column: str = CARBON, minutes: int = 60) -> Path:
@@ -169,41 +111,62 @@ def test_a_series_that_does_not_cover_the_trace(tmp_path: Path) -> None:
 
 
 LINE = "2026-01-01T0{}:00:00Z,{}\n"
-GOOD = "".join(LINE.format(hour, 300) for hour in range(3))
+GOOD = f"time,{CARBON}\n" + "".join(LINE.format(hour, 300) for hour in range(3))
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_the_table_fits_its_width_and_adds_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run(hand.write(tmp_path / "t"), *ALL).output.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    words = " ".join(" ".join(lines).split())
+    assert "325 nEUR in all: 0.3000 EUR/kWh (constant)" in words
+    assert "SCI = (E·I + M) per R, R = 1 call: I = 380.0 g/kWh (constant), M =" in words
+    assert "PUE 1.3" in words
+    if width >= 120:
+        end = next(line.index("cost nEUR") for line in lines if "cost nEUR" in line) + 9
+        rules = [i for i, line in enumerate(lines) if line.startswith("────")]
+        figures = [line[:end].split()[-1] for line in lines[rules[0] + 1 : rules[-1] + 2]]
+        known = [float(one) for one in figures if one.replace(".", "").isdigit()]
+        assert math.fsum(known[:-1]) == pytest.approx(known[-1], abs=1e-9)
+
+
+def test_without_energy_calls_or_factors_there_are_unknowns(tmp_path: Path) -> None:
+    trace = hand.write(tmp_path / "t", energy=[])
+    rows = json.loads(run(trace, *ALL, "--format", "json").output)["rows"]
+    assert rows[0]["impact"]["cost"] is None
+    assert run(trace, *ALL, "--format", "csv").exit_code == 0
+    assert f"{fmt.UNKNOWN} in all" in run(trace, *ALL).output
+    nothing = impact(0, (0, 0), 0, 0, Factors(embodied=Embodied(5, "")))
+    assert (nothing.cost, nothing.kwh.per_call, nothing.embodied_gco2e) == (None, None, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "line 1: the header"),
-        ("when,gco2e_per_kwh\n" + GOOD, "line 1: the header"),
-        (f"time,{PRICE}\n" + GOOD, "line 1: the header"),
-        (f"time,{CARBON}\n", "fewer than two"),
+        (GOOD.replace(CARBON, PRICE), "line 1: the header"),
         (f"time,{CARBON}\n" + LINE.format(0, 1), "fewer than two"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(5, 1), "line 5: a gap of 10,800 s"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(1, 1), "line 5: its time is not after"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(2, 1), "line 5: its time is not after"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(3, -1), "line 5: gco2e_per_kwh is negative"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(3, 1e5), "line 5: gco2e_per_kwh is absurd"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(3, "nan"), "line 5: 'nan' is no number"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(3, ""), "line 5: '' is no number"),
-        (f"time,{CARBON}\n{GOOD}" + LINE.format(3, "1,2"), "line 5: it must have two"),
-        (f"time,{CARBON}\n{GOOD}2026-01-01T03:00:00,1\n", "line 5: '2026-01-01T03:00:00' has no"),
-        (f"time,{CARBON}\n{GOOD}yesterday,1\n", "line 5: 'yesterday' is no time"),
-        (f'time,{CARBON}\n{GOOD}"2026', "line 5: unexpected end"),
+        (GOOD + LINE.format(5, 1), "line 5: a gap of 10,800 s"),
+        (GOOD + LINE.format(2, 1), "line 5: its time is not after"),
+        (GOOD + LINE.format(3, -1), "line 5: gco2e_per_kwh is negative"),
+        (GOOD + LINE.format(3, 1e5), "line 5: gco2e_per_kwh is absurd"),
+        (GOOD + LINE.format(3, "nan"), "line 5: 'nan' is no number"),
+        (GOOD + LINE.format(3, ""), "line 5: '' is no number"),
+        (GOOD + LINE.format(3, "1,2"), "line 5: it must have two"),
+        (GOOD + "2026-01-01T03:00:00,1\n", "line 5: '2026-01-01T03:00:00' has no"),
+        (GOOD + "yesterday,1\n", "line 5: 'yesterday' is no time"),
+        (GOOD + '"2026', "line 5: unexpected end"),
     ],
 )
-def test_a_bad_series_is_refused_by_its_line(text: str, said: str) -> None:
-    with pytest.raises(QjouleError) as found:
+def test_a_bad_series_is_refused_by_its_line(text: str, message: str) -> None:
+    with pytest.raises(QjouleError) as error:
         parse_series(text, CARBON, "grid.csv")
-    assert str(found.value).startswith("grid.csv")
-    assert said in str(found.value)
-    assert "\n" not in str(found.value)
-
-
-def test_months_are_no_gap() -> None:
-    lines = [f"2026-{month:02d}-01T00:00:00+01:00,{month}" for month in range(1, 13)]
-    assert len(parse_series("\n".join([f"time,{CARBON}", *lines]), CARBON, "x").values) == 12
+    assert str(error.value).startswith("grid.csv")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -216,16 +179,19 @@ def test_months_are_no_gap() -> None:
         ("--embodied", "99999999999"), ("--pue", "nan"), ("--price", "/"), ("--price", "٣/kWh"),
     ],
 )  # fmt: skip
-def test_what_is_no_factor_is_one_line(tmp_path: Path, arguments: tuple[str, str]) -> None:
+def test_invalid_factors_are_refused_in_one_line(
+    tmp_path: Path, arguments: tuple[str, str]
+) -> None:
     assert error(hand.write(tmp_path / "t"), *arguments)
+    assert run(tmp_path / "t", "--pue", "0.9").exit_code == 2
 
 
-@pytest.mark.parametrize("pue", ["0.9", "11", "x"])
-def test_no_site_has_this_pue(tmp_path: Path, pue: str) -> None:
-    assert run(hand.write(tmp_path / "t"), "--pue", pue).exit_code == 2
-
-
-def test_several_traces_share_one_mean(tmp_path: Path) -> None:
+def test_a_factor_that_changes_is_weighted_by_energy(tmp_path: Path) -> None:
+    steps = Steps(np.array([0, HOUR_NS]), np.array([100.0, 500.0]), HOUR_NS)
+    bounds = np.array([0, HOUR_NS, 2 * HOUR_NS])
+    assert mean_factor(steps, bounds, np.array([3.0, 1.0])) == pytest.approx(200)
+    assert mean_factor(steps, bounds, np.array([0.0, 0.0])) == pytest.approx(300)
+    assert steps.at(np.array([HOUR_NS - 1, HOUR_NS])).tolist() == [100.0, 500.0]
     traces = [
         hand.write(tmp_path / name, meta={"host": name, "realtime_offset_ns": i * HOUR_NS})
         for i, name in enumerate("ab")
@@ -234,3 +200,52 @@ def test_several_traces_share_one_mean(tmp_path: Path) -> None:
     factors = json.loads(run(*traces, *arguments).output)["impact"]["factors"]
     assert factors["i_gco2e_per_kwh"] == pytest.approx(200)
     assert factors["m_gco2e"] == pytest.approx(0.0008)
+
+
+energies = st.integers(0, 10**18)
+rates = st.floats(0, 1e4)
+
+
+def _factors(pue: float, price: float, carbon: float, grams: float) -> Factors:
+    return Factors(pue, Factor(price, ""), "EUR", Factor(carbon, ""), Embodied(grams, ""))
+
+
+def _values(found: Impact) -> list[float]:
+    assert found.cost is not None
+    assert found.gco2e is not None
+    return [found.kwh.value, found.cost.value, found.gco2e.value, *found.cost.ci95]
+
+
+factors = st.builds(_factors, st.floats(1, 10), rates, rates, rates)
+
+
+@given(st.lists(energies, min_size=1, max_size=20), factors)
+def test_rows_add_up(parts: list[int], given_factors: Factors) -> None:
+    whole = sum(parts)
+    rows = [impact(part, (part / 2, part), 1, whole, given_factors) for part in parts]
+    total = impact(whole, (whole / 2, whole), 1, whole, given_factors)
+    for column, value in zip(zip(*map(_values, rows), strict=True), _values(total), strict=True):
+        assert math.fsum(column) == pytest.approx(value, rel=1e-9, abs=1e-300)
+
+
+@given(energies, st.integers(1, 1000), factors, st.floats(0.1, 10))
+def test_twice_the_energy_or_the_factor_is_twice_the_impact(
+    energy: int, calls: int, given_factors: Factors, times: float
+) -> None:
+    assert given_factors.price
+    assert given_factors.carbon
+    assert given_factors.embodied
+    plain = impact(energy, (0, 2.0 * energy), calls, 10**18, given_factors)
+    more = impact(energy * times, (0, 2.0 * energy * times), calls, 10**18, given_factors)
+    dearer = _factors(
+        given_factors.pue,
+        given_factors.price.per_kwh * times,
+        given_factors.carbon.per_kwh * times,
+        given_factors.embodied.grams * times,
+    )
+    scaled = impact(energy, (0, 2.0 * energy), calls, 10**18, dearer)
+    assert plain.cost and more.cost and scaled.cost and plain.gco2e and scaled.gco2e
+    assert more.cost.value == pytest.approx(plain.cost.value * times)
+    assert scaled.cost.value == pytest.approx(plain.cost.value * times)
+    assert scaled.gco2e.value == pytest.approx(plain.gco2e.value * times)
+    assert plain.gco2e.per_call == pytest.approx(plain.gco2e.value / calls)

@@ -10,7 +10,7 @@ import pytest
 
 from power_cases import WINDOW_NS, Known, calibrated, known, learned, with_energy
 from qjoule.model.arrays import EFFECTS, F64, real_sums
-from qjoule.model.coefficients import EFFECT_TERMS, Coefficients
+from qjoule.model.coefficients import EFFECT_TERMS, THETA
 from qjoule.model.ledger import Ledger
 
 TERM_OF = dict(zip(EFFECTS, EFFECT_TERMS, strict=True))
@@ -53,55 +53,21 @@ def covered(ledger: Ledger, case: Known) -> bool:
     return bool(((low <= case.energy_nj) & (case.energy_nj <= high)).all())
 
 
-@pytest.mark.parametrize(
-    "coefficients", [Coefficients(), calibrated()], ids=["prior", "calibrated"]
-)
-def test_the_owner_whose_sleep_began_a_tail_pays_for_it(coefficients: Coefficients) -> None:
+def test_the_owner_whose_sleep_began_a_tail_pays_for_it() -> None:
     plain = known(20, FACTORS, windows=3000)
     names = ("package_tail_800us", "package_tail_1600us")
     case = with_effect(plain, names, tails_ns(plain, 1), 12.0)
-    ledger = learned(case, coefficients)
+    ledger = learned(case, calibrated())
     assert error(ledger, case).max() < 0.08
     assert covered(ledger, case)
     without = replace(
         case.batch, entries=replace(case.batch.entries, effects=plain.batch.entries.effects)
     )
-    blind = learned(replace(case, batch=without), coefficients)
+    blind = learned(replace(case, batch=without), calibrated())
     assert error(blind, case)[0] > 2 * error(ledger, case)[0]
     # A tail of the package is drawn once, whoever slept.
     shared = ledger.domains["package"].shared_nj - blind.domains["package"].shared_nj
     assert shared[0] > 5 * max(int(shared[1]), 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "amount", "cost"),
-    [
-        ("core_tail_400us", 2e6, 4.0),
-        ("core_wakes", 40.0, 60_000.0),
-        ("package_wakes", 20.0, 150_000.0),
-    ],
-)
-def test_each_cost_is_told_by_windows_in_which_it_varies(
-    name: str, amount: float, cost: float
-) -> None:
-    plain = known(21, FACTORS, windows=3000)
-    drawn = np.random.default_rng(2).uniform(0, amount, len(plain.batch.entries.window))
-    case = with_effect(plain, (name,), drawn, cost)
-    ledger = learned(case, calibrated())
-    model = ledger.models["package"]
-    at = 2 * model.zones + len(model.theta) - len(EFFECT_TERMS) + EFFECT_TERMS.index(TERM_OF[name])
-    found, sigma = model.theta[at - 2 * model.zones], model.covariance[at, at] ** 0.5
-    assert abs(found - cost) < 4 * sigma
-    assert covered(ledger, case)
-
-
-def test_conservation_with_effects_to_the_nanojoule() -> None:
-    plain = known(22, FACTORS, windows=1200)
-    case = with_effect(plain, ("core_tail_1600us",), tails_ns(plain, 3), 5.0)
-    for coefficients in (Coefficients(), calibrated()):
-        sums = learned(case, coefficients).domains["package"]
-        total = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
-        assert total == sums.measured_nj == int(case.batch.energy.energy_nj.sum())
 
 
 def test_a_group_that_only_has_a_tail_in_a_window_pays_for_that_alone() -> None:
@@ -134,3 +100,23 @@ def test_power_that_no_term_explains_widens_every_interval_and_is_said() -> None
     assert not any("does not fit" in note for note in usual.notes)
     width = [np.subtract(*one.ci95()[::-1]).sum() for one in (told, usual)]
     assert width[0] > 1.2 * width[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "cost"), [("core_tail_400us", 2e6, 4.0), ("core_wakes", 40.0, 60_000.0)]
+)
+def test_each_cost_is_learned_from_windows_in_which_it_varies(
+    name: str, amount: float, cost: float
+) -> None:
+    plain = known(21, FACTORS, windows=3000)
+    drawn = np.random.default_rng(2).uniform(0, amount, len(plain.batch.entries.window))
+    case = with_effect(plain, (name,), drawn, cost)
+    ledger = learned(case, calibrated())
+    model = ledger.models["package"]
+    at = THETA.index(TERM_OF[name])
+    sigma = model.covariance[2 * model.zones + at, 2 * model.zones + at] ** 0.5
+    assert abs(model.theta[at] - cost) < 4 * sigma
+    assert covered(ledger, case)
+    sums = ledger.domains["package"]
+    total = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
+    assert total == sums.measured_nj == int(case.batch.energy.energy_nj.sum())

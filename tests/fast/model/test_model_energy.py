@@ -33,82 +33,6 @@ def read(
     )
 
 
-def causes(found: WindowEnergy) -> list[Cause]:
-    return [Cause(int(cause)) for cause in found.cause[0]]
-
-
-def test_energy_is_the_difference_in_nanojoules() -> None:
-    found = read([0, 16384, 3 * 16384])
-    assert found.energy_nj.tolist() == [[10**9, 2 * 10**9]]
-    assert causes(found) == [Cause.NONE] * 2
-    assert found.boundaries_ns.tolist() == [0, 20 * MS, 40 * MS]
-
-
-def test_a_wrap_is_no_reset() -> None:
-    found = read([2**32 - 100, 16284])
-    assert found.energy_nj.tolist() == [[10**9]]
-
-
-def test_powercap_wraps_one_unit_after_its_largest_value() -> None:
-    powercap = Series(0, "package", 1e-6, 262143328850 + 1)
-    found = read([262143328850, 999_999], powercap)
-    assert found.energy_nj.tolist() == [[10**9]]
-
-
-def test_a_reset_is_flagged_and_its_energy_unknown() -> None:
-    found = read([10**9, 10**9 + 1000, 50, 1050])
-    assert causes(found) == [Cause.NONE, Cause.RESET, Cause.NONE]
-    assert not found.known[0, 1]
-
-
-def test_a_counter_that_does_not_wrap_and_goes_back_was_reset() -> None:
-    found = read([10, 5, 8], Series(0, "package", 1e-9))
-    assert causes(found)[0] == Cause.RESET
-
-
-def test_a_failed_read_spreads_the_known_sum_over_time() -> None:
-    found = read([0, None, 3 * 16384], t_ns=[0, 10 * MS, 30 * MS])
-    assert causes(found) == [Cause.INTERPOLATED] * 2
-    assert found.energy_nj.tolist() == [[10**9, 2 * 10**9]]
-
-
-def test_more_than_two_kilowatts_is_a_lie() -> None:
-    found = read([0, 16384 * 50, 16384 * 51])
-    assert causes(found) == [Cause.IMPLAUSIBLE, Cause.NONE]
-
-
-def test_a_value_beyond_the_range_is_as_good_as_a_failed_read() -> None:
-    found = read([0, 2**40, 2 * 16384])
-    assert causes(found) == [Cause.INTERPOLATED] * 2
-    assert found.energy_nj.sum() == 2 * 10**9
-
-
-def test_two_wraps_cannot_be_seen_so_a_long_gap_has_no_energy() -> None:
-    found = read([0, 16384, 32768], t_ns=[0, 100 * 10**9, 100 * 10**9 + 20 * MS])
-    assert causes(found) == [Cause.GAP, Cause.NONE]
-
-
-def test_a_stopped_counter_is_no_zero() -> None:
-    found = read([0, 1000, *[2000] * 8, 3000])
-    assert causes(found) == [Cause.NONE, Cause.NONE, *[Cause.STOPPED] * 7, Cause.NONE]
-
-
-def test_a_short_stand_or_a_gated_core_is_a_zero() -> None:
-    assert causes(read([5, 5, 1000])) == [Cause.NONE] * 2
-    assert causes(read([5] * 20, Series(0, "core", 2.0**-14, 2**32))) == [Cause.NONE] * 19
-
-
-def test_a_coarse_unit_may_stand_longer() -> None:
-    psys = Series(0, "psys", 1.0, 2**32)
-    assert causes(read([7] * 20, psys)) == [Cause.NONE] * 19
-
-
-def test_time_that_goes_back_bounds_no_window() -> None:
-    found = read([0, 16384, 20000, 32768], t_ns=[0, 20 * MS, 10 * MS, 40 * MS])
-    assert found.boundaries_ns.tolist() == [0, 20 * MS, 40 * MS]
-    assert found.energy_nj.tolist() == [[10**9, 10**9]]
-
-
 @pytest.mark.parametrize("unit_j", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_unit_that_is_no_unit_makes_the_domain_unknown(unit_j: float) -> None:
     found = read([0, 1, 2], Series(0, "package", unit_j, 2**32))
@@ -175,3 +99,57 @@ def test_any_raw_values_give_flags_and_no_negative_energy(raws: list[int], size:
     found = read(list(raws), Series(0, "package", 2.0**-14, size))
     assert (found.energy_nj >= 0).all()
     assert (found.energy_nj[found.known] <= 2000 * 25 * MS * len(raws)).all()
+
+
+POWERCAP = Series(0, "package", 1e-6, 262143328850 + 1)
+
+
+ENDLESS = Series(0, "package", 1e-9)
+
+
+CORE = Series(0, "core", 2.0**-14, 2**32)
+
+
+COARSE = Series(0, "psys", 1.0, 2**32)
+
+
+J = 16384  #: counts of PACKAGE
+NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
+RESET, STOPPED = Cause.RESET, Cause.STOPPED
+
+
+def causes(windows: WindowEnergy) -> list[Cause]:
+    return [Cause(int(cause)) for cause in windows.cause[0]]
+
+
+@pytest.mark.parametrize(
+    ("raws", "series", "ends_ms", "expected", "joules"),
+    [
+        ([0, J, 3 * J], PACKAGE, (0, 20, 40), [NONE] * 2, [1, 2]),
+        ([2**32 - 100, J - 100], PACKAGE, (0, 20), [NONE], [1]),  # wraps
+        ([262143328850, 999_999], POWERCAP, (0, 20), [NONE], [1]),  # wraps after its maximum
+        ([10**9, 10**9 + J, 50], PACKAGE, (0, 20, 40), [NONE, RESET], [1, None]),
+        ([10, 5], ENDLESS, (0, 20), [RESET], [None]),
+        ([0, None, 3 * J], PACKAGE, (0, 10, 30), [E, E], [1, 2]),  # a reading failed
+        ([0, 2**40, 2 * J], PACKAGE, (0, 20, 40), [E, E], [1, 1]),  # beyond the range
+        ([0, 50 * J, 51 * J], PACKAGE, (0, 20, 40), [Cause.IMPLAUSIBLE, NONE], [None, 1]),
+        ([0, J, 2 * J], PACKAGE, (0, 10**5, 10**5 + 20), [GAP, NONE], [None, 1]),
+        ([0, J, J, J, 2 * J], PACKAGE, (0, 20, 80, 140, 160),
+         [NONE, STOPPED, STOPPED, NONE], [1, None, None, 1]),
+        ([J, J, 2 * J], PACKAGE, (0, 20, 40), [NONE] * 2, [0, 1]),  # stood for 20 ms only
+        ([J] * 3, CORE, (0, 200, 400), [NONE] * 2, [0, 0]),  # may be gated
+        ([7] * 3, COARSE, (0, 200, 400), [NONE] * 2, [0, 0]),  # its unit is 1 J
+        ([0, J, 20000, 2 * J], PACKAGE, (0, 20, 10, 40), [NONE] * 2, [1, 1]),  # time goes back
+    ],
+)  # fmt: skip
+def test_readings_give_the_joules_of_each_window_or_the_cause_why_not(
+    raws: list[int | None],
+    series: Series,
+    ends_ms: tuple[int, ...],
+    expected: list[Cause],
+    joules: list[int | None],
+) -> None:
+    windows = read(raws, series, t_ns=[MS * ms for ms in ends_ms])
+    assert causes(windows) == expected
+    known = zip(windows.energy_nj[0].tolist(), windows.known[0].tolist(), strict=True)
+    assert [nj / 1e9 if ok else None for nj, ok in known] == joules

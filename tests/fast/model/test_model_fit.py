@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the fit: least squares, noise by frequency, slow drift, and forgetting."""
+"""The parts of the fit: least squares, noise by frequency, slow drift, and coefficients."""
 
 from __future__ import annotations
 
@@ -14,20 +14,8 @@ from scipy.signal import lfilter
 from qjoule.errors import UsageError
 from qjoule.model.coefficients import Coefficients, PowerInterval, Weights
 from qjoule.model.fit import noise
-from qjoule.model.fit.block import Evidence
-from qjoule.model.fit.power import Prior, covariance, fit_power, optima, solve_nonnegative
+from qjoule.model.fit.power import fit_power, optima, solve_nonnegative
 from qjoule.model.fit.warming import low_passed
-
-
-def test_what_would_be_negative_is_zero_and_the_rest_is_fitted_without_it() -> None:
-    random = np.random.default_rng(1)
-    x = random.random((400, 3))
-    y = x @ np.array([2.0, -1.0, 0.5])
-    found = fit_power(x, y, ("a", "b", "c"))
-    assert found.coef[1] == 0
-    alone = np.linalg.lstsq(x[:, [0, 2]], y, rcond=None)[0]
-    assert found.coef[[0, 2]] == pytest.approx(alone, rel=1e-6)
-    assert found.predict(x) == pytest.approx(x @ found.coef)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
@@ -58,13 +46,6 @@ def test_optima_of_what_has_none_are_refused(wrong: float) -> None:
         optima(np.stack([np.eye(2), gram]), np.ones((2, 2)))
 
 
-def test_a_prior_decides_where_data_cannot() -> None:
-    x = np.ones((50, 2))
-    prior = Prior(np.array([3.0, 1.0]), np.eye(2) * 1e-3)
-    found = fit_power(x, np.full(50, 6.0), prior=prior)
-    assert found.coef == pytest.approx([4.0, 2.0], rel=1e-3)
-
-
 def test_standard_errors_are_those_of_many_repetitions() -> None:
     random = np.random.default_rng(2)
     x = random.random((200, 2)) + 1.0
@@ -72,15 +53,6 @@ def test_standard_errors_are_those_of_many_repetitions() -> None:
     spread = np.std([one.coef for one in found], axis=0)
     said = np.mean([np.sqrt(np.diag(one.cov)) for one in found], axis=0)
     assert said == pytest.approx(spread, rel=0.15)
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(wrong: float) -> None:
-    x = np.ones((4, 1))
-    with pytest.raises(ValueError, match="no numbers"):
-        fit_power(x, np.array([1.0, wrong, 1.0, 1.0]))
-    with pytest.raises(ValueError, match="do not fit"):
-        fit_power(x, np.ones(3))
 
 
 def test_noise_of_edges_and_white_noise_are_told_apart() -> None:
@@ -108,12 +80,6 @@ def test_slow_drift_is_followed_and_what_is_unknown_is_bridged() -> None:
     assert noise.slow_part(seen[:1], variance[:1], 1.0).tolist() == [0.0]
 
 
-def test_evidence_of_nothing_changes_nothing() -> None:
-    none = Evidence.none(3)
-    gram = np.diag([1.0, 2.0, 4.0]) + none.precision
-    assert np.diag(covariance(gram)) == pytest.approx([1.0, 0.5, 0.25])
-
-
 def test_coefficients_come_back_as_they_were_stored() -> None:
     rows = tuple(tuple(float(i == j) for j in range(7)) for i in range(7))
     made = Coefficients(
@@ -127,45 +93,35 @@ def test_coefficients_come_back_as_they_were_stored() -> None:
     assert Coefficients.from_json_dict(made.to_json_dict()) == made
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 64, 389])
+def test_transforms_and_solvers_give_what_scipy_gives(rows: int) -> None:
+    random = np.random.default_rng(rows)
+    columns = random.normal(size=(rows, 3))
+    sines = dst(columns, type=1, axis=0, norm="ortho")
+    np.testing.assert_allclose(noise.transform(columns), sines, rtol=0, atol=1e-14)
+    low = lfilter([0.03], [1.0, -0.97], columns[:, 0])
+    np.testing.assert_allclose(low_passed(columns[:, 0], np.full(rows, 0.97)), low, rtol=1e-12)
+    if rows > 1:
+        diagonal, right = 2.5 + random.random(rows), columns[:, 1]
+        solution = solveh_banded(np.stack([np.full(rows, -1.2), diagonal]), right)
+        np.testing.assert_allclose(noise.tridiagonal(diagonal, -1.2, right), solution, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
-        None,
-        [],
-        {"a": "much"},
-        {"a": float("nan")},
-        {"a": -1.0},
-        {"covariance": [[1.0]]},
-        {"covariance": 3},
-        {"idle_w": [{"package": 0}]},
+        *(None, [], {"a": "much"}, {"a": float("nan")}, {"a": -1.0}, {"more": 1.0}),
+        *({"covariance": [[1.0]]}, {"covariance": 3}, {"idle_w": [{"package": 0}]}),
         {"idle_w": [{"package": 0, "domain": "package", "value": [1, 2]}]},
         {"others": {"dram": {"a": None}}},
-        {"more": 1.0},
     ],
 )
-def test_what_are_no_coefficients_is_a_usage_error(wrong: object) -> None:
+def test_invalid_coefficients_are_refused(wrong: object) -> None:
     with pytest.raises(UsageError):
         Coefficients.from_json_dict(wrong)
 
 
-@pytest.mark.parametrize("shape", [(1,), (2, 3), (64, 1), (389,), (512, 4)])
-def test_the_sine_transform_is_that_of_scipy(shape: tuple[int, ...]) -> None:
-    rows = np.random.default_rng(len(shape)).normal(size=shape)
-    wanted = dst(rows, type=1, axis=0, norm="ortho")
-    np.testing.assert_allclose(noise.transform(rows), wanted, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(noise.transform(noise.transform(rows)), rows, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 1000])
-def test_warmth_is_low_passed_as_by_scipy(rows: int) -> None:
-    values, keep = np.random.default_rng(rows).normal(size=rows), 0.97
-    wanted = lfilter([1.0 - keep], [1.0, -keep], values) if rows else values
-    np.testing.assert_array_equal(low_passed(values, np.full(rows, keep)), wanted)
-
-
-@pytest.mark.parametrize("rows", [2, 3, 400])
-def test_the_tridiagonal_system_is_solved_as_by_lapack(rows: int) -> None:
-    random = np.random.default_rng(rows)
-    diagonal, right = 2.5 + random.random(rows), random.normal(size=rows)
-    wanted = solveh_banded(np.stack([np.full(rows, -1.2), diagonal]), right)
-    np.testing.assert_allclose(noise.tridiagonal(diagonal, -1.2, right), wanted, rtol=1e-13)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_fit_of_what_is_no_number_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="no numbers"):
+        fit_power(np.ones((4, 1)), np.array([1.0, wrong, 1.0, 1.0]))

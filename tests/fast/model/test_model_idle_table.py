@@ -6,12 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model_cases import accounts
 from power_cases import FACTORS, known
 from qjoule.engine.accounts import Accounts, idle_table
 from qjoule.model.arrays import F64, TAILS_NS
 from qjoule.model.coefficients import THETA, Coefficients
-from qjoule.model.fit.known_loads import Surroundings
 from qjoule.model.fit.learner import Learner
 from qjoule.model.idle_table import IdleTable
 from qjoule.trace.meta import EnergyInfo, IdleState, Meta
@@ -22,31 +20,10 @@ TAILS = slice(2 + THETA.index("p0"), 2 + THETA.index("q4") + 1)
 WAKES = slice(2 + THETA.index("wp"), 2 + THETA.index("wc") + 1)
 
 
-def test_the_belief_is_where_the_states_reach() -> None:
-    tails = SKYLAKE.tails
-    assert len(tails) == len(TAILS_NS)
-    assert (tails[:4] > 1.0).all(), "up to 0.8 ms, wider than without a table"
-    assert tails[4] < 0.7, "1.6 ms is more than twice the deepest state's residency"
-
-
-def test_without_a_deeper_state_hardly_anything_lingers() -> None:
-    assert (SHALLOW.tails <= 0.25).all()
-    assert (SHALLOW.tails > 0).all(), "firmware may have states that the kernel does not know"
-
-
-def test_a_table_that_reaches_all_lengths_is_as_none() -> None:
-    assert IdleTable((5_000_000,), (400_000,)).tails.tolist() == [1.0] * len(TAILS_NS)
-
-
 def test_deeper_states_never_shrink_the_longest_tail() -> None:
     found = [IdleTable((ns,), (0,)).tails[-1] for ns in (0, 2_000, 10**5, 6 * 10**5, 10**6, 10**8)]
     assert found == sorted(found)
     assert all(0.25 <= one <= 1.5 for one in found)
-
-
-def test_a_wake_up_takes_as_long_as_leaving_the_deepest_state() -> None:
-    assert SKYLAKE.wake_ns == 133_000
-    assert SHALLOW.wake_ns == 2_000
 
 
 @pytest.mark.parametrize("wrong", [((), ()), ((1,), ()), ((-1,), (1,)), ((1,), (-1,))])
@@ -60,26 +37,6 @@ def meta(*states: IdleState, source: str = "powercap") -> Meta:
 
 
 C1, C6 = IdleState("C1", 2, 2, cpus=4), IdleState("C6", 133, 600, cpus=4)
-
-
-def test_the_table_of_a_trace() -> None:
-    poll = IdleState("POLL", 0, 0, cpus=4)
-    assert idle_table(meta(poll, C1, C6)) == IdleTable((0, 2_000, 600_000), (0, 2_000, 133_000))
-    assert idle_table(meta()) is None
-    assert idle_table(meta(poll)) is None, "polling is no sleep"
-
-
-def test_states_that_are_off_or_unknown_are_left_out() -> None:
-    off = IdleState("C6", 133, 600, cpus=4, disabled=4)
-    partly = IdleState("C6", 133, 600, cpus=4, disabled=3)
-    assert idle_table(meta(C1, off)) == IdleTable((2_000,), (2_000,))
-    assert idle_table(meta(C1, partly)) == idle_table(meta(C1, C6))
-    assert idle_table(meta(IdleState("C1", 2, None))) is None
-
-
-def test_a_guest_knows_nothing_of_the_real_cores() -> None:
-    assert idle_table(meta(IdleState("haltpoll", 1, 1, cpus=4))) is None
-    assert idle_table(meta(C1, C6, source="host")) is None
 
 
 def sigmas(table: IdleTable | None) -> F64:
@@ -99,18 +56,42 @@ def test_what_no_window_tells_is_as_the_table_says() -> None:
         assert found[WAKES] == pytest.approx(table.wake_ns / 20e3, rel=1e-3)
 
 
-def test_accounts_take_it_from_the_trace() -> None:
-    case = known(2, FACTORS)
-    found = Accounts.of(meta(C1, C6), case.series, (0,), "separate")
-    assert found.table == idle_table(meta(C1, C6))
-    account = found.new()
-    account.add(case.batch)
-    plain = accounts(case.series, (0,), Coefficients()).new()
-    plain.add(case.batch)
-    assert found.table is not None
-    one, other = (
-        np.sqrt(np.diag(each.finish().models["package"].covariance))[TAILS]
-        for each in (account, plain)
-    )
-    assert one == pytest.approx(other * np.tile(found.table.tails, 2), rel=1e-3)
-    assert Surroundings().idle_table is None
+def test_tails_are_expected_as_long_as_the_states_reach() -> None:
+    tails = SKYLAKE.tails
+    assert len(tails) == len(TAILS_NS)
+    assert (tails[:4] > 1.0).all(), "up to 0.8 ms, wider than without a table"
+    assert tails[4] < 0.7, "1.6 ms is more than twice the deepest state's residency"
+    assert (SHALLOW.tails <= 0.25).all()
+    assert (SHALLOW.tails > 0).all(), "firmware may have states that the kernel does not know"
+    assert IdleTable((5_000_000,), (400_000,)).tails.tolist() == [1.0] * len(TAILS_NS)
+    assert (SKYLAKE.wake_ns, SHALLOW.wake_ns) == (133_000, 2_000), "leaving the deepest state"
+
+
+POLL, OFF = IdleState("POLL", 0, 0, cpus=4), IdleState("C6", 133, 600, cpus=4, disabled=4)
+
+
+PARTLY = IdleState("C6", 133, 600, cpus=4, disabled=3)
+
+
+@pytest.mark.parametrize(
+    ("states", "source", "table"),
+    [
+        ((POLL, C1, C6), "powercap", IdleTable((0, 2_000, 600_000), (0, 2_000, 133_000))),
+        ((C1, OFF), "powercap", IdleTable((2_000,), (2_000,))),
+        ((C1, PARTLY), "powercap", IdleTable((2_000, 600_000), (2_000, 133_000))),
+        ((), "powercap", None),
+        ((POLL,), "powercap", None),  # polling is no sleep
+        ((IdleState("C1", 2, None),), "powercap", None),
+        ((IdleState("haltpoll", 1, 1, cpus=4),), "powercap", None),  # a guest
+        ((C1, C6), "host", None),
+    ],
+)
+def test_the_table_of_a_trace_has_the_states_in_use_on_real_cores(
+    states: tuple[IdleState, ...], source: str, table: IdleTable | None
+) -> None:
+    assert idle_table(meta(*states, source=source)) == table
+
+
+def test_accounts_use_the_table_of_their_trace() -> None:
+    series = known(2, FACTORS, windows=10).series
+    assert Accounts.of(meta(C1, C6), series, (0,), "separate").table == idle_table(meta(C1, C6))

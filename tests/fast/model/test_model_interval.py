@@ -36,14 +36,10 @@ def test_one_window_has_the_phase_error_of_the_update_period() -> None:
 def test_errors_of_adjacent_windows_cancel() -> None:
     assert errors([5, 6, 7, 8]).random_nj2[0] == pytest.approx(2.0)
     assert errors([5, 7, 9, 11]).random_nj2[0] == pytest.approx(8.0)
-
-
-def test_adjacent_windows_cancel_within_a_batch_too() -> None:
-    found = GroupErrors()
-    found.grow(2)
-    window, group = np.array([0, 1, 1, 2]), np.array([0, 0, 1, 0])
-    found.add_random(0, window, group, np.ones(4))
-    assert found.random_nj2.tolist() == [2.0, 2.0]
+    batch = GroupErrors()
+    batch.grow(2)
+    batch.add_random(0, np.array([0, 1, 1, 2]), np.array([0, 0, 1, 0]), np.ones(4))
+    assert batch.random_nj2.tolist() == [2.0, 2.0]
 
 
 def test_the_models_error_does_not_shrink_with_the_number_of_calls() -> None:

@@ -11,8 +11,6 @@ import pytest
 
 from qjoule.model.physical import (
     LEAST_ROUNDS,
-    THRESHOLD,
-    PhysicalTest,
     Round,
     Verdict,
     judge,
@@ -68,11 +66,8 @@ def machine(residual: float, share_a: float, **more: float) -> Machine:
     return Machine(0.4 * once, 0.6 * once, share_a * loads, (1 - share_a) * loads, **more)
 
 
-RESIDUALS = (0.15, 0.30, 0.45, 0.60)
-
-
-@pytest.mark.parametrize("residual", RESIDUALS)
-@pytest.mark.parametrize("share_a", [0.5, 0.56, 0.7])
+@pytest.mark.parametrize("residual", [0.15, 0.6])
+@pytest.mark.parametrize("share_a", [0.5, 0.7])
 def test_the_true_split_agrees_whatever_is_drawn_once(residual: float, share_a: float) -> None:
     truth = machine(residual, share_a)
     test = judge(truth.rounds(split_a=share_a))
@@ -83,11 +78,9 @@ def test_the_true_split_agrees_whatever_is_drawn_once(residual: float, share_a: 
     assert test.a.physical_share.value + test.b.physical_share.value == pytest.approx(1)
 
 
-@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("residual", [0.15, 0.6])
 def test_subtracting_the_power_at_rest_would_pass_a_wrong_split(residual: float) -> None:
-    """The true split is 70:30. A split by time gives 50:50, and subtracting rest leans towards
-    that.
-    """
+    """The true split is 70:30. A split by time gives 50:50; subtracting rest leans towards it."""
     truth = machine(residual, 0.7)
     test = judge(truth.rounds(split_a=0.5))
     assert test.verdict is Verdict.DIFFERS
@@ -95,21 +88,6 @@ def test_subtracting_the_power_at_rest_would_pass_a_wrong_split(residual: float)
     wrong = share_above_rest(test, truth.rest_w)
     assert wrong < 0.7 - 0.02  # always biased towards one half
     assert abs(test.a.physical_share.value - 0.7) < abs(wrong - 0.7) / 3
-
-
-def test_subtracting_the_power_at_rest_fails_the_true_split() -> None:
-    truth = machine(0.6, 0.7)
-    test = judge(truth.rounds(split_a=truth.share_a))
-    assert test.verdict is Verdict.AGREES
-    assert truth.share_a / share_above_rest(test, truth.rest_w) - 1 > THRESHOLD
-
-
-def test_even_by_time_is_found_out_at_56_to_44() -> None:
-    """The split of a real server, for which both time and cycles gave 50:50."""
-    test = judge(machine(0.36, 0.56, noise=0.0005).rounds(split_a=0.5))
-    assert test.a.error.value == pytest.approx(0.5 / 0.56 - 1, abs=0.01)
-    assert test.b.error.value == pytest.approx(0.5 / 0.44 - 1, abs=0.02)
-    assert test.verdict is Verdict.DIFFERS
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -128,52 +106,37 @@ def test_the_threshold_decides() -> None:
     assert judge(rounds, threshold=0.05).verdict is Verdict.DIFFERS
 
 
-def test_noise_is_not_agreement() -> None:
-    test = judge(machine(0.6, 0.5, noise=0.03).rounds(split_a=0.5))
-    assert test.verdict is Verdict.CANNOT_TELL
-    assert test.why
-
-
-def test_a_load_that_adds_nothing_is_not_judged() -> None:
-    test = judge(Machine(30, 20, 40, 0.0).rounds(split_a=1.0))
-    assert test.verdict is Verdict.CANNOT_TELL
-    assert "B adds" in test.why
-
-
-def test_loads_that_slow_each_other_down_are_not_judged() -> None:
-    rounds = [replace(one, together_b_calls_per_s=12.0) for one in machine(0.3, 0.5).rounds(0.5)]
+@pytest.mark.parametrize(
+    ("rounds", "why"),
+    [
+        (machine(0.6, 0.5, noise=0.03).rounds(0.5), ""),
+        (Machine(30, 20, 40, 0.0).rounds(1.0), "B adds"),
+        ([replace(r, together_b_calls_per_s=12.0) for r in machine(0.3, 0.5).rounds(0.5)], "-20%"),
+        ([replace(r, alone_a_calls_per_s=0.0) for r in machine(0.3, 0.5).rounds(0.5)], ""),
+        ([Round(50, 50, 50, 1, 1, 1, 1, 1, 1)] * 4, ""),
+    ],
+    ids=["noise", "adds nothing", "slow each other down", "never ran", "all the same"],
+)
+def test_rounds_that_cannot_tell_give_no_verdict(rounds: list[Round], why: str) -> None:
     test = judge(rounds)
     assert test.verdict is Verdict.CANNOT_TELL
-    assert "-20%" in test.why
-
-
-def test_a_load_that_never_ran_is_not_judged() -> None:
-    rounds = [replace(one, alone_a_calls_per_s=0.0) for one in machine(0.3, 0.5).rounds(0.5)]
-    assert judge(rounds).verdict is Verdict.CANNOT_TELL
-
-
-def test_readings_that_are_all_the_same_are_no_load() -> None:
-    test = judge([Round(50, 50, 50, 1, 1, 1, 1, 1, 1)] * 4)
-    assert test.verdict is Verdict.CANNOT_TELL
-    assert not any(map(math.isnan, numbers(test)))
+    assert why in test.why
+    sides = [one for side in (test.a, test.b) for one in (side.physical_share, side.error)]
+    assert not any(map(math.isnan, (x for one in sides for x in (one.value, one.low, one.high))))
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"alone_a_w": math.nan}, {"split_a": math.inf}, {"split_a": 0.0, "split_b": 0.0}]
+    ("wrong", "message"),
+    [
+        ([{"alone_a_w": math.nan}], "no number"),
+        ([{"split_a": math.inf}], "no number"),
+        ([{"split_a": 0.0, "split_b": 0.0}], "no number"),
+        ([], "at least"),
+    ],
 )
-def test_no_verdict_on_what_is_no_number(wrong: dict[str, float]) -> None:
-    rounds = machine(0.3, 0.5).rounds(0.5)
-    with pytest.raises(ValueError, match="no number"):
-        judge([*rounds, replace(rounds[0], **wrong)])
-
-
-def test_too_few_rounds_have_no_interval() -> None:
-    with pytest.raises(ValueError, match="at least"):
-        judge(machine(0.3, 0.5).rounds(0.5, n=LEAST_ROUNDS - 1))
-
-
-def numbers(test: PhysicalTest) -> list[float]:
-    estimates = [test.together_w, test.residual_w]
-    for side in (test.a, test.b):
-        estimates += [side.alone_w, side.adds_w, side.physical_share, side.split_share, side.error]
-    return [x for e in estimates for x in (e.value, e.low, e.high)]
+def test_too_few_rounds_and_no_numbers_are_refused(
+    wrong: list[dict[str, float]], message: str
+) -> None:
+    rounds = machine(0.3, 0.5).rounds(0.5, n=5 if wrong else LEAST_ROUNDS - 1)
+    with pytest.raises(ValueError, match=message):
+        judge([*rounds, *(replace(rounds[0], **one) for one in wrong)])

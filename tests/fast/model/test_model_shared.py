@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of each row's energy that a package draws once: from the split to every reporter."""
+"""The part of each row's energy that a package draws once, from the split to every reporter."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from power_cases import SHARED_W, Known, calibrated, known, learned
 from qjoule.engine.attribute import attribute
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.fold import fold_rows
-from qjoule.model.ledger import Ledger
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.result import Attribution, Row
-from qjoule.model.row_sums import added
 from qjoule.model.split import Split
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import document
@@ -38,42 +36,6 @@ def case() -> Known:
     return known(3, FACTORS, windows=400)
 
 
-def awake_nj(case: Known) -> float:
-    """What the package drew once over the whole case."""
-    return SHARED_W * float(case.batch.active_ns.sum())
-
-
-@pytest.mark.parametrize("idle", IDLE_POLICIES)
-@pytest.mark.parametrize("refit", [False, True])
-def test_the_ledger_adds_up_what_the_splits_call_shared(
-    case: Known, idle: IdlePolicy, refit: bool
-) -> None:
-    splits: list[Split] = []
-    account = accounts(case.series, (0,), calibrated(), refit=refit, idle=idle).new(
-        closed=lambda _batch, _ledger, found: splits.extend(found)
-    )
-    account.add(case.batch)
-    sums = account.finish().domains["package"]
-    assert splits
-    assert sums.shared_nj.sum() == sum(int(one.entry_shared_nj.sum()) for one in splits)
-    assert (sums.shared_nj > 0).all()
-    assert (sums.shared_nj <= sums.energy_nj).all()
-
-
-def test_shared_energy_is_the_package_once_divided_by_time(case: Known) -> None:
-    """Errors of readings leave a few windows with less energy than that."""
-    sums = learned(case, calibrated(), refit=False).domains["package"]
-    entries = case.batch.entries
-    spent_ns = np.bincount(entries.group, entries.shared_ns, len(FACTORS))
-    assert sums.shared_nj.sum() == pytest.approx(awake_nj(case), rel=2e-3)
-    assert sums.shared_nj == pytest.approx(SHARED_W * spent_ns, rel=2e-3)
-
-
-def test_without_shared_power_there_is_none(case: Known) -> None:
-    plain = calibrated(shared_w={}, shared_error_w={})
-    assert not learned(case, plain, refit=False).domains["package"].shared_nj.any()
-
-
 def test_groups_that_are_moved_or_merged_take_it_along(case: Known) -> None:
     ledger = learned(case, calibrated(), refit=False)
     before = ledger.domains["package"].shared_nj.copy()
@@ -83,15 +45,6 @@ def test_groups_that_are_moved_or_merged_take_it_along(case: Known) -> None:
     merged.renumber(Renumbering(np.array([0, 0, 1]), 2))
     assert merged.domains["package"].shared_nj.tolist() == [before[0] + before[1], before[2]]
     assert ledger.domains["package"].shared_nj.tolist() == before.tolist()
-
-
-def test_windows_added_in_parts_have_the_same_sum(case: Known) -> None:
-    ledger = Ledger(case.series, (0,), calibrated())
-    ledger.add(case.batch)
-    ledger.add(case.batch)
-    once = Ledger(case.series, (0,), calibrated())
-    once.add(case.batch)
-    assert (ledger.domains["package"].shared_nj == 2 * once.domains["package"].shared_nj).all()
 
 
 @pytest.fixture
@@ -119,11 +72,6 @@ def test_rows_have_their_part(hand: Attribution) -> None:
     assert all((row.shared_nj or 0) <= row.energy_nj for row in (*hand.rows, *hand.fixed))
 
 
-def test_a_sum_of_rows_has_the_sum(hand: Attribution) -> None:
-    parts = list(rows(hand).values())
-    assert added(parts, {}, apart=False).shared_nj == sum(row.shared_nj or 0 for row in parts)
-
-
 def test_every_reporter_shows_it(hand: Attribution) -> None:
     of_json = {one.get("fingerprint"): one for one in document(hand)["rows"]}
     of_csv = {one["fingerprint"]: one for one in csv.DictReader(io.StringIO(to_csv(hand)))}
@@ -138,6 +86,23 @@ def test_every_reporter_shows_it(hand: Attribution) -> None:
 
 
 def test_rows_beyond_the_first_are_joined_with_their_part(hand: Attribution) -> None:
-    folded = fold_rows(hand, 0)
-    assert len(folded.rows) == 1
-    assert folded.rows[0].shared_nj == sum(row.shared_nj or 0 for row in hand.rows)
+    (row,) = fold_rows(hand, 0).rows
+    assert row.shared_nj == sum(row.shared_nj or 0 for row in hand.rows)
+
+
+@pytest.mark.parametrize("idle", IDLE_POLICIES)
+def test_shared_energy_is_what_splits_call_shared_and_follows_time(
+    case: Known, idle: IdlePolicy
+) -> None:
+    """Errors of readings leave a few windows with less energy than the package draws once."""
+    splits: list[Split] = []
+    account = accounts(case.series, (0,), calibrated(), refit=False, idle=idle).new(
+        closed=lambda _batch, _ledger, closed: splits.extend(closed)
+    )
+    account.add(case.batch)
+    sums = account.finish().domains["package"]
+    assert sums.shared_nj.sum() == sum(int(one.entry_shared_nj.sum()) for one in splits) > 0
+    assert (sums.shared_nj <= sums.energy_nj).all()
+    entries = case.batch.entries
+    spent_ns = np.bincount(entries.group, entries.shared_ns, len(FACTORS))
+    assert sums.shared_nj == pytest.approx(SHARED_W * spent_ns, rel=2e-3)

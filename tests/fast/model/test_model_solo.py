@@ -13,29 +13,6 @@ from qjoule.model.power_model import PowerModel
 from qjoule.model.solo import Moment, after, gained, narrowed, noise_of, solo_moments
 
 
-def test_who_runs_alone() -> None:
-    busy = np.array([[9.0, 0], [5, 0], [0, 0], [0, 7], [96, 4], [90, 10], [0, 1], [0, 1]])
-    assert solo_moments(busy) == [
-        Moment(0, 0, 2),
-        Moment(1, 3, 1),
-        Moment(0, 4, 1),
-        Moment(1, 6, 2),
-    ]
-    assert solo_moments(busy, 0.9)[2] == Moment(0, 4, 2)
-
-
-def test_without_windows_or_classes() -> None:
-    assert solo_moments(np.zeros((0, 3))) == []
-    assert solo_moments(np.zeros((3, 0))) == []
-    assert solo_moments(np.zeros((3, 2))) == []
-
-
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.array([[-1.0]]), np.array([[np.nan]])])
-def test_no_times(wrong: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
-    with pytest.raises(ValueError, match="no CPU times"):
-        solo_moments(wrong)
-
-
 def test_information_is_the_growth_of_log_det() -> None:
     random = np.random.default_rng(1)
     root = random.normal(size=(5, 5))
@@ -71,3 +48,15 @@ def test_time_alone_narrows_the_factors_of_what_ran_together() -> None:
         assert 0 < later <= before
     assert found[0][1][1] <= found[0][0][1], "ten seconds tell more than one"
     assert found[0][1][1] < 0.8 * found[0][1][0]
+
+
+def test_solo_moments_are_windows_with_one_class_alone() -> None:
+    busy = np.array([[9.0, 0], [5, 0], [0, 0], [0, 7], [96, 4], [90, 10], [0, 1], [0, 1]])
+    expected = [Moment(0, 0, 2), Moment(1, 3, 1), Moment(0, 4, 1), Moment(1, 6, 2)]
+    assert solo_moments(busy) == expected
+    assert solo_moments(busy, 0.9)[2] == Moment(0, 4, 2)
+    for nothing in (np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((3, 2))):
+        assert solo_moments(nothing) == []
+    for wrong in (np.zeros(3), np.array([[-1.0]]), np.array([[np.nan]])):
+        with pytest.raises(ValueError, match="no CPU times"):
+            solo_moments(wrong)

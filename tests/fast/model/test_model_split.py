@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import model_cases
 from model_cases import Case
@@ -15,6 +17,7 @@ from qjoule.errors import UsageError
 from qjoule.model.arrays import Segments
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import Cause
+from qjoule.model.split import apportion
 
 MS = 1_000_000
 
@@ -37,35 +40,9 @@ def counted(valid: list[list[bool]], *counts: list[int]) -> Segments:
     return dataclasses.replace(plain, counters=np.array(counts, np.uint64), valid=np.array(valid))
 
 
-ALL = [True, True, True]
-NONE = [False, False, False]
-
-
 def energies(made: Case, domain: str = "package") -> list[int]:
     energy: list[int] = model_cases.run(made).ledger.domains[domain].energy_nj.tolist()
     return energy
-
-
-def test_without_counters_time_is_the_weight() -> None:
-    assert energies(case()) == [500_000_000] * 2
-
-
-def test_cycles_are_the_weight_where_they_are_counted() -> None:
-    made = case(segments=counted([ALL, ALL], [3000, 1, 1], [1000, 1, 1]))
-    assert energies(made) == [750_000_000, 250_000_000]
-
-
-def test_coefficients_weigh_instructions_and_misses() -> None:
-    both = counted([ALL, ALL], [0, 1000, 0], [0, 0, 10])
-    made = case(segments=both, coefficients=Coefficients(a=0, b=1, c=300))
-    assert energies(made) == [250_000_000, 750_000_000]
-
-
-def test_an_unread_counter_is_taken_at_the_windows_rate_not_as_zero() -> None:
-    assert energies(case(segments=counted([ALL, NONE], [3000, 1, 1], [0, 0, 0]))) == [
-        500_000_000,
-        500_000_000,
-    ]
 
 
 def test_a_counter_that_lies_is_not_believed() -> None:
@@ -73,15 +50,6 @@ def test_a_counter_that_lies_is_not_believed() -> None:
     ran = model_cases.run(made)
     assert ran.anomalies.implausible_counters == 1
     assert ran.ledger.domains["package"].energy_nj.tolist() == [500_000_000] * 2
-
-
-def test_dram_goes_by_misses() -> None:
-    made = case(
-        energy=model_cases.energy([0, 10 * MS], {(0, "package"): [10**9], (0, "dram"): [10**8]}),
-        segments=counted([ALL, ALL], [1000, 1, 9], [1000, 1, 1]),
-    )
-    assert energies(made) == [500_000_000] * 2
-    assert energies(made, "dram") == [90_000_000, 10_000_000]
 
 
 def test_idle_power_is_never_more_than_the_energy() -> None:
@@ -141,3 +109,65 @@ def test_a_window_without_a_figure_gives_nobody_anything() -> None:
 def test_coefficients_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Coefficients(**wrong)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**62),
+            st.lists(st.floats(0, 1e300) | st.integers(0, 5).map(float), min_size=1, max_size=9),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_apportioning_is_exact_and_within_one_of_the_quota(
+    parts: list[tuple[int, list[float]]],
+) -> None:
+    total = np.array([energy for energy, _ in parts], np.int64)
+    window = np.repeat(np.arange(len(parts)), [len(w) for _, w in parts])
+    weight = np.concatenate([np.array(w) for _, w in parts])
+    share = apportion(total, window, weight)
+    for k, (energy, weights) in enumerate(parts):
+        mine = share[window == k]
+        assert int(sum(mine.tolist())) == (energy if max(weights) > 0 else 0)
+        assert (mine >= 0).all()
+        quota = np.array(weights) / max(weights) if max(weights) > 0 else np.zeros(len(weights))
+        quota = energy * quota / max(quota.sum(), 1e-300)
+        assert (np.abs(mine - quota) <= 1 + 1e-12 * energy).all()
+
+
+ALL, NONE = [True, True, True], [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("valid", "counts", "coefficients", "joules"),
+    [
+        ([NONE, NONE], ([0, 0, 0], [0, 0, 0]), {}, [0.5, 0.5]),
+        ([ALL, ALL], ([3000, 1, 1], [1000, 1, 1]), {}, [0.75, 0.25]),
+        ([ALL, ALL], ([0, 1000, 0], [0, 0, 10]), {"a": 0, "b": 1, "c": 300}, [0.25, 0.75]),
+        ([ALL, NONE], ([3000, 1, 1], [0, 0, 0]), {}, [0.5, 0.5]),  # taken at the window's rate
+    ],
+)
+def test_energy_is_divided_by_weighted_counts_and_without_them_by_time(
+    valid: list[list[bool]],
+    counts: tuple[list[int], ...],
+    coefficients: dict[str, float],
+    joules: list[float],
+) -> None:
+    made = case(segments=counted(valid, *counts), coefficients=Coefficients(**coefficients))
+    assert energies(made) == [round(1e9 * one) for one in joules]
+
+
+def test_dram_is_divided_by_misses() -> None:
+    made = case(
+        energy=model_cases.energy([0, 10 * MS], {(0, "package"): [10**9], (0, "dram"): [10**8]}),
+        segments=counted([ALL, ALL], [1000, 1, 9], [1000, 1, 1]),
+    )
+    assert energies(made) == [500_000_000] * 2
+    assert energies(made, "dram") == [90_000_000, 10_000_000]
+
+
+def test_of_equal_remainders_the_first_get_more() -> None:
+    share = apportion(np.array([5]), np.zeros(4, np.int64), np.ones(4))
+    assert share.tolist() == [2, 1, 1, 1]

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments to windows by hand: small enough to check with a pencil."""
+"""Segments to windows by hand, and open blocks of windows however they were cut."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from model_cases import energy, segments
+from model_cases import chunks, energy, machine, segments
 from qjoule.model._sweep import Sweep
-from qjoule.model.arrays import LostTime, Machine, Segments, WindowBatch
+from qjoule.model.arrays import Entries, LostTime, Machine, Segments, WindowBatch
+from qjoule.model.batches import OpenBlock, cut, joined, windows
 from qjoule.model.windows import SegmentWindows
 
 #: One package of two cores with two threads each.
@@ -102,12 +104,6 @@ def test_segments_on_one_cpu_queue_up_in_their_order() -> None:
     assert [tuple(map(int, row)) for row in found] == [(0, 1, 10), (0, 2, 10), (1, 3, 10)]
 
 
-def test_cpu_numbers_that_no_machine_has_are_unknown() -> None:
-    machine = Machine(np.array([1, 5]), np.zeros(2, np.int64))
-    assert machine.slots(np.array([1, 5, 4, 6, 2**40, -1, -2])).tolist() == [0, 1, *[-1] * 5]
-    assert machine.slots(np.array([5, 0, 65535], np.uint16)).tolist() == [1, -1, -1]
-
-
 BOUNDS, ZERO = np.array([0, 10]), np.zeros(1, np.int32)
 
 
@@ -149,3 +145,49 @@ def test_columns_of_other_lengths_are_refused() -> None:
         with pytest.raises(ValueError):
             sweep.add(*columns)
     assert sweep.take()[0] == 0
+
+
+WINDOWS = 20
+ENERGY = energy(range(0, 100 * WINDOWS + 1, 100), {(0, "package"): [7] * WINDOWS})
+ROWS = [(t, t + 40, t // 50 % 2, t // 50 % 3) for t in range(0, 100 * WINDOWS - 50, 50)]
+
+
+def batches(*cuts: int) -> Iterator[WindowBatch]:
+    stream = SegmentWindows(machine(0, 0), ENERGY)
+    yield from map(stream.add, chunks(segments(ROWS), cuts))
+    yield stream.finish()
+
+
+def check(block: WindowBatch, whole: WindowBatch) -> None:
+    assert (block.first, block.packages) == (whole.first, whole.packages)
+    for item in fields(Entries):
+        mine, other = getattr(block.entries, item.name), getattr(whole.entries, item.name)
+        assert mine.dtype == other.dtype
+        assert mine.tolist() == other.tolist()
+    assert block.energy.boundaries_ns.tolist() == whole.energy.boundaries_ns.tolist()
+    for name in ("idle_ns", "lost_ns", "active_ns", "core_ns"):
+        assert getattr(block, name).tolist() == getattr(whole, name).tolist()
+
+
+WHOLE = joined(list(batches()))
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+@pytest.mark.parametrize("cuts", [(), (5, 6, 20, 39), tuple(range(1, 39))])
+def test_a_block_is_what_its_batches_are(cuts: tuple[int, ...], room: int) -> None:
+    block = OpenBlock(room)
+    for batch in batches(*cuts):
+        block.add(batch)
+    assert (block.windows, block.entries) == (WINDOWS, len(WHOLE.entries.window))
+    check(block.joined(), WHOLE)
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+def test_a_joined_block_does_not_change_when_windows_follow(room: int) -> None:
+    block = OpenBlock(room)
+    block.add(cut(WHOLE, 3, 7))
+    seen = block.joined()
+    block.add(cut(WHOLE, 7, WINDOWS))
+    check(seen, cut(WHOLE, 3, 7))
+    check(block.joined(), cut(WHOLE, 3, WINDOWS))
+    assert windows(seen) == 4
