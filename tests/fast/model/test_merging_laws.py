@@ -10,21 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_cases import accounts
 from power_cases import FACTORS, Known, calibrated, known, learned
 from qjoule.model.arrays import EFFECTS, F64
-from qjoule.model.coefficients import THETA, Coefficients
+from qjoule.model.coefficients import THETA
 from qjoule.model.features import FEATURES
 from qjoule.model.findings import Findings
-from qjoule.model.fit.merging import bounds, joined_at, merged
+from qjoule.model.fit.merging import bounds, merged
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.predict import predict
 from qjoule.model.fit.rows import thinned
 
-PACKAGE = "package"
 CLASSES = 3
 SIZE = 2 + len(THETA) + CLASSES
-TOGETHER = (0, 1)  #: the statements that hardly ever run alone
 
 
 def rows_of(seed: int, count: int, unknown: float = 0.0) -> Rows:
@@ -67,48 +64,6 @@ def covariance_of(seed: int) -> F64:
     return np.asarray(root @ root.T / SIZE + 1e-3 * np.eye(SIZE))
 
 
-SOME = given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 90), width=st.integers(2, 9))
-
-
-@SOME
-def test_merging_conserves_time_energy_and_work(seed: int, count: int, width: int) -> None:
-    rows = rows_of(seed, count)
-    made = merged(rows, width, covariance_of(seed), value_of(), 1.0)
-    lengths = made.lengths_s / rows.step_s
-    assert lengths.sum() == pytest.approx(count)
-    assert (lengths > min(width, count) - 1e-6).all()
-    if count >= 2 * width:
-        assert (lengths < 2 * width - 1 + 1e-6).all()
-    for name in ("power_w", "active", "features", "effects"):
-        before, after = getattr(rows, name), getattr(made, name)
-        whole = np.tensordot(made.lengths_s, after, 1)
-        np.testing.assert_allclose(whole, rows.step_s * before.sum(axis=0), rtol=1e-9, atol=1e-12)
-
-
-@SOME
-def test_merging_invents_no_information(seed: int, count: int, width: int) -> None:
-    """What separate rows tell, less what merged rows tell, is not negative in any direction; and
-    the rows chosen lose no more than even ones."""
-    rows, covariance = rows_of(seed, count), covariance_of(seed)
-    made = merged(rows, width, covariance, value_of(), 1.0)
-    apart, together = information(rows, covariance), information(made, covariance)
-    lost = np.linalg.eigvalsh(apart - together)
-    assert lost.min() > -1e-9 * max(np.trace(apart), 1.0)
-    if count % width:
-        return  # even rows leave out the last windows
-    even = information(thinned(rows, width), covariance)
-    assert np.trace(together) >= np.trace(even) * (1 - 1e-6) - 1e-9
-
-
-@given(seed=st.integers(0, 2**32 - 1), unknown=st.floats(0.0, 1.0))
-def test_a_row_with_an_unknown_window_is_unknown(seed: int, unknown: float) -> None:
-    rows = rows_of(seed, 40, unknown)
-    made = merged(rows, 3, covariance_of(seed), value_of(), 1.0)
-    ends = np.cumsum(np.rint(made.lengths_s / rows.step_s).astype(int))
-    whole = [rows.known[a:b].all() for a, b in pairwise([0, *ends.tolist()])]
-    assert made.known.tolist() == whole
-
-
 def test_the_bounds_are_the_best_there_are() -> None:
     """Compared with all ways to cut twelve windows into rows of two or three."""
 
@@ -130,27 +85,6 @@ def test_the_bounds_are_the_best_there_are() -> None:
         assert loss(mine) == pytest.approx(min(map(loss, ways(12))), rel=1e-5)
 
 
-def test_a_moment_alone_stays_a_row_of_its_own() -> None:
-    """Four windows of the second class alone, at any place in what the first does."""
-    for first in range(20, 30):
-        rows = rows_of(1, 60)
-        rows.features[:, 1:] = 0.0
-        rows.features[:, 0] = rows.features[30, 0] + 1.0
-        rows.features[first : first + 4, 1] = rows.features[0, 0]
-        rows.features[first : first + 4, 0] = 0.0
-        made = merged(rows, 4, np.eye(SIZE), value_of(), 1.0)
-        ns = made.features[:, :2, FEATURES.index("cpu_ns")]
-        assert ((ns > 0).sum(axis=1) == 1).all(), "no row is a mixture"
-
-
-def test_zones_are_merged_apart() -> None:
-    one, two = rows_of(1, 50), rows_of(2, 50)
-    both = joined_at(one, np.arange(50))
-    assert np.array_equal(both.features, one.features)
-    assert (both.lengths_s == one.step_s).all()
-    assert not np.array_equal(one.features, two.features)
-
-
 def moments(seed: int, *, stretch: int = 4, share: float = 0.012) -> Known:
     """Two of four statements always run together, but for `share` of the windows: there, in
     stretches, one of the two runs alone."""
@@ -168,59 +102,78 @@ def moments(seed: int, *, stretch: int = 4, share: float = 0.012) -> Known:
     return known(seed, FACTORS, together=True, changed=busy)
 
 
-def apart(case: Known, coefficients: Coefficients) -> tuple[float, float]:
+TOGETHER = (0, 1)  #: the statements that hardly ever run alone
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 90), width=st.integers(2, 9))
+def test_merging_conserves_time_energy_and_work_and_invents_no_information(
+    seed: int, count: int, width: int
+) -> None:
+    """What separate rows tell, less what merged rows tell, is not negative in any direction; and
+    the rows chosen lose no more than even ones."""
+    rows, covariance = rows_of(seed, count, unknown=0.1), covariance_of(seed)
+    made = merged(rows, width, covariance, value_of(), 1.0)
+    lengths = np.rint(made.lengths_s / rows.step_s).astype(int)
+    assert lengths.sum() == count
+    assert (lengths >= min(width, count)).all()
+    assert count < 2 * width or (lengths < 2 * width).all()
+    ends = np.cumsum(lengths).tolist()
+    assert made.known.tolist() == [rows.known[a:b].all() for a, b in pairwise([0, *ends])]
+    for name in ("power_w", "active", "features", "effects"):
+        before, after = getattr(rows, name), getattr(made, name)
+        whole = np.tensordot(made.lengths_s, after, 1)
+        np.testing.assert_allclose(whole, rows.step_s * before.sum(axis=0), rtol=1e-9, atol=1e-12)
+    rows = rows_of(seed, count)
+    made = merged(rows, width, covariance, value_of(), 1.0)
+    apart, together = information(rows, covariance), information(made, covariance)
+    assert np.linalg.eigvalsh(apart - together).min() > -1e-9 * max(np.trace(apart), 1.0)
+    if count % width == 0:  # else even rows leave out the last windows
+        even = information(thinned(rows, width), covariance)
+        assert np.trace(together) >= np.trace(even) * (1 - 1e-6) - 1e-9
+
+
+def test_windows_in_which_a_class_ran_alone_are_a_row_of_their_own() -> None:
+    for first in range(20, 30):
+        rows = rows_of(1, 60)
+        rows.features[:, 1:] = 0.0
+        rows.features[:, 0] = rows.features[30, 0] + 1.0
+        rows.features[first : first + 4, 1] = rows.features[0, 0]
+        rows.features[first : first + 4, 0] = 0.0
+        made = merged(rows, 4, np.eye(SIZE), value_of(), 1.0)
+        ns = made.features[:, :2, FEATURES.index("cpu_ns")]
+        assert ((ns > 0).sum(axis=1) == 1).all(), "no row is a mixture"
+
+
+def difference(case: Known) -> tuple[float, float]:
     """Error of the difference of the two statements' factors, and its standard error."""
-    account = accounts(case.series, (0,), coefficients).new()
-    account.add(case.batch)
-    model = account.finish().models[PACKAGE]
-    at = [model.fixed + column for column in model.column(np.array(TOGETHER)).tolist()]
+    model = learned(case, calibrated()).models["package"]
+    column = model.column(np.array(TOGETHER))
+    at = [model.fixed + one for one in column.tolist()]
     (a, ab), (_, b) = model.covariance[np.ix_(at, at)].tolist()
-    factors = model.factor[model.column(np.array(TOGETHER))]
+    factors = model.factor[column]
     wrong = float(factors[0] - factors[1]) - (FACTORS[0] - FACTORS[1])
     return wrong, float(np.sqrt(a + b - 2 * ab))
 
 
-def test_intervals_hold_and_moments_narrow_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_hold_and_moments_alone_narrow_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [moments(seed) for seed in range(24)]
-    chosen = np.array([apart(case, calibrated()) for case in cases])
-    held = np.abs(chosen[:, 0]) < 1.96 * chosen[:, 1]
-    assert held.mean() >= 0.92
+    chosen = np.array([difference(case) for case in cases])
+    assert (np.abs(chosen[:, 0]) < 1.96 * chosen[:, 1]).mean() >= 0.92
 
     def evenly(windows: Rows, even: Rows, _width: int, _belief: object) -> Rows:
         return even if len(even.power_w) < len(windows.power_w) else windows
 
     monkeypatch.setattr("qjoule.model.fit.learner.chosen", evenly)
-    before = np.array([apart(case, calibrated()) for case in cases])
+    before = np.array([difference(case) for case in cases])
     assert np.mean(chosen[:, 1]) < 0.98 * np.mean(before[:, 1])
 
 
-def test_energies_hold_and_are_conserved() -> None:
-    held = []
-    for seed in range(12):
-        case = moments(seed)
-        ledger = learned(case, calibrated())
-        low, high = ledger.ci95(PACKAGE)
-        held += ((low <= case.energy_nj) & (case.energy_nj <= high)).tolist()
-        sums = ledger.domains[PACKAGE]
-        parts = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
-        assert parts == sums.measured_nj == int(case.batch.energy.energy_nj.sum())
-    assert np.mean(held) >= 0.92
-
-
-def test_the_same_windows_give_the_same_rows() -> None:
-    one, two = (learned(moments(3), calibrated()).models[PACKAGE] for _ in range(2))
-    assert np.array_equal(one.covariance, two.covariance)
-    assert np.array_equal(one.factor, two.factor)
-
-
-def test_who_ran_alone_is_known_and_what_it_told() -> None:
-    case = moments(1, share=0.1)
-    findings = Findings.of(learned(case, calibrated()))
+def test_findings_name_the_time_alone_and_what_it_told() -> None:
+    findings = Findings.of(learned(moments(1, share=0.1), calibrated()))
     never = Findings.of(learned(known(1, FACTORS, together=True), calibrated()))
     for group in TOGETHER:
-        found = findings.alone(group)
-        assert found is not None
-        assert 0.5 < found.alone_s < 2.0, "of 30 s, one in ten was alone, half of them this one"
-        assert 0.1 < found.information_nats < 5.0
-        rarely = never.alone(group)
-        assert rarely is None or rarely.information_nats < 0.5 * found.information_nats
+        alone, rarely = findings.alone(group), never.alone(group)
+        assert alone is not None
+        assert 0.5 < alone.alone_s < 2.0, "of 30 s, one in ten was alone, half of them this one"
+        assert 0.1 < alone.information_nats < 5.0
+        assert rarely is None or rarely.information_nats < 0.5 * alone.information_nats
