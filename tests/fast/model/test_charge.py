@@ -45,6 +45,9 @@ def test_each_segment_is_charged_to_its_query_or_else_to_its_owner(
     data: st.DataObject, count: int
 ) -> None:
     query, plain = data.draw(ids(count))
+    there = [number for number in plain if number]
+    assert query.span == ((min(there), max(there)) if there else (0, 0))
+    assert query.filled.tolist() == plain
     owners, queries = data.draw(groups(of_owners=True)), data.draw(groups(of_owners=False))
     owner = np.array(
         data.draw(
@@ -67,30 +70,6 @@ def test_each_segment_is_charged_to_its_query_or_else_to_its_owner(
     assert (found.server_ns, found.named_ns) == (server_ns, named_ns)
 
 
-@given(st.data(), st.integers(0, 20))
-def test_the_span_of_ids_leaves_out_what_is_not_there(data: st.DataObject, count: int) -> None:
-    query, plain = data.draw(ids(count))
-    there = [number for number in plain if number]
-    assert query.span == ((min(there), max(there)) if there else (0, 0))
-    assert query.filled.tolist() == plain
-
-
-@given(
-    st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 3), st.integers(0, 4)), max_size=30),
-    st.integers(1, 5),
-)
-def test_products_are_added_in_order(rows: list[tuple[float, int, int]], width: int) -> None:
-    values = np.random.default_rng(1).normal(size=(5, width))
-    sums, expected = np.ones((4, width)), np.ones((4, width))
-    share, row, window = (np.array([one[i] for one in rows]) for i in range(3))
-    _sweep.add_products(
-        sums, share.astype(float), row.astype(np.int64), window.astype(np.int64), values, width
-    )
-    for each, r, w in rows:
-        expected[r] += each * values[w]
-    assert sums.tolist() == expected.tolist()
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(-1e9, 1e9)), max_size=40))
 def test_sums_are_those_of_numpy_to_the_bit(rows: list[tuple[int, float]]) -> None:
     index = np.array([i for i, _ in rows], np.int64)
@@ -98,12 +77,6 @@ def test_sums_are_those_of_numpy_to_the_bit(rows: list[tuple[int, float]]) -> No
     assert real_sums(index, values, 5).tolist() == np.bincount(index, values, 5).tolist()
     whole = values.astype(np.int64)
     assert real_sums(index, whole, 5).tolist() == np.bincount(index, whole, 5).tolist()
-
-
-@pytest.mark.parametrize("index", [-1, 2, 2**62])
-def test_sums_that_are_not_there_are_refused(index: int) -> None:
-    with pytest.raises(IndexError):
-        real_sums(np.array([index]), np.ones(1), 2)
 
 
 ONE, ID, YES = np.zeros(1, np.int64), np.ones(1, np.uint64), np.ones(1, bool)
@@ -127,10 +100,25 @@ def test_arrays_that_do_not_fit_together_are_refused(wrong: tuple[Any, ...]) -> 
         _sweep.charge(*wrong)
 
 
-@pytest.mark.parametrize(("row", "window"), [(1, 0), (0, 1), (-1, 0), (0, -1), (0, 2**62)])
-def test_products_of_rows_that_are_not_there_are_refused(row: int, window: int) -> None:
-    one = np.ones(1)
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 3), st.integers(0, 4)), max_size=30))
+def test_products_are_added_in_order(rows: list[tuple[float, int, int]]) -> None:
+    values = np.random.default_rng(1).normal(size=(5, 3))
+    sums, expected = np.ones((4, 3)), np.ones((4, 3))
+    share = np.array([share for share, _, _ in rows], float)
+    row, window = (np.array([one[i] for one in rows], np.int64) for i in (1, 2))
+    _sweep.add_products(sums, share, row, window, values, 3)
+    for factor, r, w in rows:
+        expected[r] += factor * values[w]
+    assert sums.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("index", [-1, 1, 2**62])
+def test_rows_out_of_range_are_refused(index: int) -> None:
+    one, zero, wrong = np.ones(1), np.array([0]), np.array([index])
     with pytest.raises(IndexError):
-        _sweep.add_products(one.copy(), one, np.array([row]), np.array([window]), one, 1)
+        real_sums(wrong, one, 1)
+    for row, window in ((wrong, zero), (zero, wrong)):
+        with pytest.raises(IndexError):
+            _sweep.add_products(one.copy(), one, row, window, one, 1)
     with pytest.raises(ValueError):
-        _sweep.add_products(one.copy(), one, np.array([0]), np.array([0, 0]), one, 1)
+        _sweep.add_products(one.copy(), one, zero, np.array([0, 0]), one, 1)

@@ -25,7 +25,6 @@ from tracer_parts.tails_library import Tails, tails
 
 SMT = [(cpu, cpu // 4, cpu % 4 // 2, cpu // 2 * 2) for cpu in range(8)]
 CORES = [(cpu, cpu // 2, cpu % 2, cpu) for cpu in range(4)]
-BEGIN_NS = 1_000_000
 #: Idle and busy times from the scheduler's to beyond the longest tail.
 STEPS_NS = (1, 300, 999, 1000, 20_000, 150_000, 700_000, 2_500_000)
 
@@ -95,57 +94,6 @@ class Played:
         self._waits = None
 
 
-def expected(machine: Machines, played: Played) -> Found:
-    cpus = np.array(machine, np.int64)
-    ordered = np.array(sorted(played.segments), np.int64).reshape(-1, 4)
-    t0_ns, t1_ns, cpu, group = (ordered[:, column].copy() for column in range(4))
-    segments = Segments(t0_ns, t1_ns, cpu, group)
-    return reference(Machine(cpus[:, 0], cpus[:, 1], cpus[:, 3]), played.bounds, segments)
-
-
-@given(events, st.sampled_from([SMT, CORES]))
-def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine: Machines) -> None:
-    """Wake-ups and awake time exactly; tails to 1 ns for each time that was shared."""
-    played = Played(machine, steps)
-    found = expected(machine, played)
-    tail: dict[tuple[int, int, int, str], Fraction] = defaultdict(Fraction)
-    wakes: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
-    for (window, package, owner), entry in found.entries.items():
-        for what in ("core", "package"):
-            wakes[window, owner, f"{what}_wakes"] += entry.effects[f"{what}_wakes"]
-            for ns in TAILS_NS:
-                name = f"{what}_tail_{ns // 1000}us"
-                tail[window, package, owner, name] += entry.effects[name]
-    assert {k: v for k, v in wakes.items() if v} == {k: v for k, v in played.wakes.items() if v}
-    summed: dict[tuple[int, int, int, str], int] = defaultdict(int)
-    for row in played.sums:
-        window = played.bounds.index(int(row["t0_ns"]))
-        for what in ("core", "package"):
-            for ns, each in zip(TAILS_NS, row[f"{what}_tail_ns"].tolist(), strict=True):
-                name = f"{what}_tail_{ns // 1000}us"
-                summed[window, int(row["package"]), int(row["tgid"]), name] += each
-    for key in tail.keys() | summed.keys():
-        assert abs(summed[key] - tail[key]) <= len(played.segments) + len(played.bounds), key
-
-
-@given(events, st.sampled_from([SMT, CORES]))
-def test_awake_time_is_that_of_the_sweep(
-    steps: list[tuple[int, int, int]], machine: Machines
-) -> None:
-    played = Played(machine, steps)
-    found = expected(machine, played)
-    for row in played.times:
-        window = played.bounds.index(int(row["t0_ns"]))
-        assert int(row["t1_ns"]) == played.bounds[window + 1]
-        assert int(row["awake_ns"]) == found.active_ns[window, int(row["package"])]
-    windows = len(list(pairwise(played.bounds)))
-    assert len(played.times) == windows * len({package for _, package, *_ in machine})
-
-
-def test_the_lengths_are_the_models() -> None:
-    assert tuple(TAIL_NS << i for i in range(TAILS)) == TAILS_NS
-
-
 @pytest.mark.parametrize("machine", [SMT, CORES])
 def test_threads_at_once(machine: Machines) -> None:
     """All CPUs switch at the same time. At the end all sleep: no count is off, and what was said
@@ -181,3 +129,49 @@ def test_threads_at_once(machine: Machines) -> None:
         cores = len({core for _, p, core, _ in machine if p == package})
         spent_ns = int(first["t1_ns"][0] - first["t0_ns"][0])
         assert mine["core_tail_ns"][:, -1].sum() <= cores * spent_ns
+
+
+BEGIN_NS = 1_000_000
+
+
+Tail = tuple[int, int, int, str, int]  #: window, package, owner, core or package, length
+
+
+def reference_of(machine: Machines, played: Played) -> Found:
+    cpus = np.array(machine, np.int64)
+    ordered = np.array(sorted(played.segments), np.int64).reshape(-1, 4)
+    t0_ns, t1_ns, cpu, group = (ordered[:, column].copy() for column in range(4))
+    segments = Segments(t0_ns, t1_ns, cpu, group)
+    return reference(Machine(cpus[:, 0], cpus[:, 1], cpus[:, 3]), played.bounds, segments)
+
+
+@given(events, st.sampled_from([SMT, CORES]))
+def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine: Machines) -> None:
+    """Wake-ups and awake time exactly; tails to 1 ns for each time that was shared."""
+    played = Played(machine, steps)
+    expected = reference_of(machine, played)
+    tails_ns: dict[Tail, Fraction] = defaultdict(Fraction)
+    wakes: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
+    for (window, package, owner), entry in expected.entries.items():
+        for what in ("core", "package"):
+            wakes[window, owner, f"{what}_wakes"] += entry.effects[f"{what}_wakes"]
+            for ns in TAILS_NS:
+                each = entry.effects[f"{what}_tail_{ns // 1000}us"]
+                tails_ns[window, package, owner, what, ns] += each
+    assert {k: v for k, v in wakes.items() if v} == {k: v for k, v in played.wakes.items() if v}
+    sums_ns: dict[Tail, int] = defaultdict(int)
+    for row in played.sums:
+        window = played.bounds.index(int(row["t0_ns"]))
+        for what in ("core", "package"):
+            for ns, each in zip(TAILS_NS, row[f"{what}_tail_ns"].tolist(), strict=True):
+                sums_ns[window, int(row["package"]), int(row["tgid"]), what, ns] += each
+    for key in tails_ns.keys() | sums_ns.keys():
+        most = len(played.segments) + len(played.bounds)
+        assert abs(sums_ns[key] - tails_ns[key]) <= most, key
+    for row in played.times:
+        window = played.bounds.index(int(row["t0_ns"]))
+        assert int(row["t1_ns"]) == played.bounds[window + 1]
+        assert int(row["awake_ns"]) == expected.active_ns[window, int(row["package"])]
+    packages = {package for _, package, *_ in machine}
+    assert len(played.times) == (len(played.bounds) - 1) * len(packages)
+    assert tuple(TAIL_NS << i for i in range(TAILS)) == TAILS_NS

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule attribute A B`: rows of several traces are added up by their keys."""
+"""Several traces as one (`qjoule attribute A B`): the sum equals its parts."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -14,13 +15,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 import attribute_trace as hand
+import model_cases
+from model_cases import Case, cases
 from qjoule.commands.attribute import command
 from qjoule.engine.attribute import attribute
 from qjoule.errors import UsageError
+from qjoule.model import assemble, latency
+from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
 from qjoule.model.interval import EnergyErrors, of_recordings
-from qjoule.model.result import Attribution, TracePart
+from qjoule.model.labels import GroupLabel, background, process
+from qjoule.model.result import PARTS, Attribution, Row, TraceInfo, TracePart
 from qjoule.model.together import together
 from qjoule.reporters.table import render
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Server
@@ -67,28 +75,6 @@ def parts(*paths: Path) -> list[TracePart]:
     return [TracePart(path.name, attribute(Trace(path), BY)) for path in paths]
 
 
-def test_a_request_over_two_machines_is_one_row(written: Callable[..., Path]) -> None:
-    a, b = written("a", "db1", "aaaa"), written("b", "db2", "bbbb")
-    found = document(a, b, "--by", "tag:trace")
-    (row,) = [row for row in found["rows"] if row["tag:trace"] == TRACE_ID]
-    assert row["calls"] == 1 + 3
-    assert row["server"] == "(several)"
-    assert set(row["by_trace"]) == {"a", "b"}
-    assert sum(one["energy_j"] for one in row["by_trace"].values()) == row["energy_j"]
-    alone = {
-        name: next(
-            r for r in document(path, "--by", "tag:trace")["rows"] if r["tag:trace"] == TRACE_ID
-        )
-        for name, path in (("a", a), ("b", b))
-    }
-    for name, mine in alone.items():
-        assert row["by_trace"][name]["energy_j"] == mine["energy_j"]
-        assert row["by_trace"][name]["energy_j_ci95"] == mine["energy_j_ci95"]
-    low, high = row["energy_j_ci95"]
-    lows, highs = zip(*(mine["energy_j_ci95"] for mine in alone.values()), strict=True)
-    assert sum(lows) <= low <= row["energy_j"] <= high <= sum(highs) + Decimal("2e-9")
-
-
 def test_totals_add_up_in_each_trace_and_in_all(written: Callable[..., Path]) -> None:
     found = document(written("a"), written("b", "db2"), written("c", "db3"), "--by", "tag:trace")
     assert [part["name"] for part in found["traces"]] == ["a", "b", "c"]
@@ -104,67 +90,6 @@ def test_totals_add_up_in_each_trace_and_in_all(written: Callable[..., Path]) ->
     assert servers == {"shop-db on db1", "shop-db on db2", "shop-db on db3"}
 
 
-def test_the_order_of_traces_changes_only_the_order_of_their_names(
-    written: Callable[..., Path],
-) -> None:
-    three = parts(written("a"), written("b", "db2", "bbbb"), written("c", "db3"))
-    one, other = together(three), together(three[::-1])
-    nameless = [replace(x, parts=(), model=replace(x.model, notes=())) for x in (one, other)]
-    assert nameless[0] == nameless[1]
-    assert sorted(one.model.notes) == sorted(other.model.notes)
-
-
-def test_the_same_recording_twice_is_refused_also_as_a_copy(
-    written: Callable[..., Path], tmp_path: Path
-) -> None:
-    a = written("a")
-    copied = Path(shutil.copytree(a, tmp_path / "copy"))
-    for twice in (a, tmp_path / "." / "a", copied):
-        error = run(a, twice).exception
-        assert isinstance(error, UsageError)
-        assert "the same recording: give it once" in str(error)
-
-
-def test_one_server_recorded_twice_at_once_is_refused(written: Callable[..., Path]) -> None:
-    begun_later = {"begin_ns": hand.BEGIN_NS + hand.MS}
-    error = run(written("a"), written("b", meta=begun_later)).exception
-    assert isinstance(error, UsageError)
-    assert "both recorded shop-db on db1 at the same time" in str(error)
-
-
-def test_two_servers_of_one_machine_at_once_are_said_to_share_its_energy(
-    written: Callable[..., Path],
-) -> None:
-    other = {"begin_ns": hand.BEGIN_NS + 1, "servers": (Server(1, "other-db", "mysql"),)}
-    found = document(written("a"), written("b", meta=other))
-    assert (
-        "a and b cover the same time of db1: what it drew is in both totals"
-        in (found["model"]["notes"])
-    )
-
-
-def test_one_machine_at_two_times_has_no_such_note(written: Callable[..., Path]) -> None:
-    later = {"realtime_offset_ns": LATER_NS}
-    found = document(written("a"), written("b", meta=later))
-    assert not any("cover the same time" in note for note in found["model"]["notes"])
-    assert not any("hosts differ" in note for note in found["model"]["notes"])
-    assert float(found["trace"]["duration_s"]) == pytest.approx(0.08)
-    assert {row["server"] for row in found["rows"]} == {"shop-db"}
-
-
-def test_what_differs_is_said(written: Callable[..., Path]) -> None:
-    estimated = {"energy": EnergyInfo("estimated", "estimated", "")}
-    found = document(written("a"), written("b", "db2", meta=estimated))
-    notes = " | ".join(found["model"]["notes"])
-    assert "hosts differ: db1 (a); db2 (b)" in notes
-    assert "grades differ: estimated (b); simulated (a)" in notes
-    assert found["energy_source"]["grade"] == "simulated"
-    assert [part["energy_source"]["grade"] for part in found["traces"]] == [
-        "simulated",
-        "estimated",
-    ]
-
-
 def test_without_energy_in_one_the_sum_is_unknown_and_the_other_s_is_not(
     written: Callable[..., Path],
 ) -> None:
@@ -178,42 +103,6 @@ def test_without_energy_in_one_the_sum_is_unknown_and_the_other_s_is_not(
     assert found["totals_j"]["measured"] is None
     assert found["traces"][0]["totals_j"]["measured"] == 3
     assert "no energy in b: the sum of joules is not known" in found["model"]["notes"]
-
-
-def test_a_domain_of_one_trace_is_in_no_sum(written: Callable[..., Path]) -> None:
-    both = [
-        hand.energy(t, raw * scale, domain)
-        for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
-        for domain, scale in (("package", 1), ("dram", 2))
-    ]
-    domains = (DomainInfo(0, "package", 1e-9), DomainInfo(0, "dram", 1e-9))
-    with_dram = written("b", "db2", energy=both, meta={"domains": domains})
-    found = document(written("a"), with_dram)
-    assert "dram was counted in b only: it is in no sum" in found["model"]["notes"]
-    assert found["energy_source"]["domains"] == ["package"]
-    assert not any("energy_by_domain_j" in row for row in found["rows"])
-
-
-def test_a_main_domain_that_not_all_have_is_replaced_by_one_that_they_do(
-    written: Callable[..., Path],
-) -> None:
-    def readings(*names: str) -> dict[str, Any]:
-        rows = [
-            hand.energy(t, raw * (1 + names.index(name)), name)
-            for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
-            for name in names
-        ]
-        return {
-            "energy": rows,
-            "meta": {"domains": tuple(DomainInfo(0, name, 1e-9) for name in names)},
-        }
-
-    a, b = written("a", **readings("package", "psys")), written("b", "db2", **readings("psys"))
-    found = document(a, b)
-    assert found["energy_source"]["main_domain"] == "psys"
-    assert found["totals_j"]["measured"] == 6 + 3
-    assert [part["totals_j"]["measured"] for part in found["traces"]] == [6, 3]
-    assert sum(row["energy_j"] for row in (*found["rows"], *found["fixed"])) == 9
 
 
 @pytest.mark.parametrize("key", ["session", "thread"])
@@ -237,53 +126,186 @@ def test_other_policies_do_not_add_up(written: Callable[..., Path]) -> None:
         together([])
 
 
-def test_the_table_says_what_each_trace_is(written: Callable[..., Path]) -> None:
-    found = together(parts(written("a"), written("b", "db2")))
-    text = render(found, width=140)
+def test_a_request_over_two_machines_is_one_row(written: Callable[..., Path]) -> None:
+    paths = {"a": written("a", "db1", "aaaa"), "b": written("b", "db2", "bbbb")}
+
+    def request(*traces: Path) -> dict[str, Any]:
+        rows = document(*traces, "--by", "tag:trace")["rows"]
+        (row,) = (one for one in rows if one["tag:trace"] == TRACE_ID)
+        return dict(row)
+
+    row, alone = request(*paths.values()), {name: request(path) for name, path in paths.items()}
+    assert (row["calls"], row["server"]) == (1 + 3, "(several)")
+    for figure in ("energy_j", "energy_j_ci95"):
+        parts = {name: one[figure] for name, one in row["by_trace"].items()}
+        assert parts == {name: one[figure] for name, one in alone.items()}
+    assert sum(one["energy_j"] for one in alone.values()) == row["energy_j"]
+    low, high = row["energy_j_ci95"]
+    lows, highs = zip(*(mine["energy_j_ci95"] for mine in alone.values()), strict=True)
+    assert sum(lows) <= low <= row["energy_j"] <= high <= sum(highs) + Decimal("2e-9")
+
+
+def test_the_same_recording_or_server_twice_is_refused(
+    written: Callable[..., Path], tmp_path: Path
+) -> None:
+    a = written("a")
+    later = written("b", meta={"begin_ns": hand.BEGIN_NS + hand.MS})
+    again = "the same recording: give it once"
+    for twice, message in (
+        (a, again),
+        (tmp_path / "." / "a", again),
+        (Path(shutil.copytree(a, tmp_path / "copy")), again),
+        (later, "both recorded shop-db on db1 at the same time"),
+    ):
+        error = run(a, twice).exception
+        assert isinstance(error, UsageError)
+        assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("host", "meta", "notes"),
+    [
+        (
+            "db1",
+            {"begin_ns": hand.BEGIN_NS + 1, "servers": (Server(1, "other-db", "mysql"),)},
+            ["a and b cover the same time of db1: what it drew is in both totals"],
+        ),
+        ("db1", {"realtime_offset_ns": LATER_NS}, []),
+        (
+            "db2",
+            {"energy": EnergyInfo("estimated", "estimated", "")},
+            [
+                "hosts differ: db1 (a); db2 (b)",
+                "grades differ: estimated (b); simulated (a)",
+            ],
+        ),
+    ],
+)
+def test_what_traces_share_and_what_differs_is_noted(
+    written: Callable[..., Path], host: str, meta: dict[str, Any], notes: list[str]
+) -> None:
+    text = " | ".join(document(written("a"), written("b", host, meta=meta))["model"]["notes"])
+    for note in notes:
+        assert note in text
+    assert ("cover the same time" in text) == any("cover" in note for note in notes)
+    assert ("hosts differ" in text) == (host != "db1")
+
+
+@pytest.mark.parametrize("shared", ["package", "psys"])
+def test_only_domains_of_all_traces_are_summed(written: Callable[..., Path], shared: str) -> None:
+    def recorded(name: str, host: str, *domains: str) -> Path:
+        readings = [
+            hand.energy(t, raw * (1 + n), domain)
+            for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
+            for n, domain in enumerate(domains)
+        ]
+        known = tuple(DomainInfo(0, domain, 1e-9) for domain in domains)
+        return written(name, host, energy=readings, meta={"domains": known})
+
+    a, b = recorded("a", "db1", "package", "psys"), recorded("b", "db2", shared)
+    whole = document(a, b)
+    other = ({"package", "psys"} - {shared}).pop()
+    assert f"{other} was counted in a only: it is in no sum" in whole["model"]["notes"]
+    assert whole["energy_source"]["main_domain"] == shared
+    assert whole["energy_source"]["domains"] == [shared]
+    parts = [part["totals_j"]["measured"] for part in whole["traces"]]
+    assert parts == ([3, 3] if shared == "package" else [6, 3])
+    assert whole["totals_j"]["measured"] == sum(parts)
+    assert sum(row["energy_j"] for row in (*whole["rows"], *whole["fixed"])) == sum(parts)
+
+
+def test_random_errors_add_in_squares_and_common_errors_linearly() -> None:
+    alone = EnergyErrors(9.0, 5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0)
+    both = EnergyErrors(18.0, 10.0, 2.0, 4.0, 6.0, 8.0, 12.0, 14.0)
+    assert of_recordings([alone, alone]) == both
+    noise = EnergyErrors(9e12, *[0.0] * 7)
+    model = replace(noise, random_nj2=0.0, model_nj=3e6)
+    for errors, times in ((noise, 2), (model, 4)):
+        low, high = of_recordings([errors] * 4).ends(4e9)
+        one = errors.ends(1e9)
+        assert high - low == pytest.approx(times * (one[1] - one[0]), abs=8)
+
+
+def test_table_and_csv_tell_which_traces_they_are_of(written: Callable[..., Path]) -> None:
+    a, b = written("a"), written("b", "db2")
+    text = render(together(parts(a, b)), width=140)
     assert "db1, db2" in text
     assert "a: " in text
-    assert "3.000 J simulated" in text or "3 J simulated" in text
+    assert re.search(r"3(\.000)? J simulated", text)
     assert TRACE_ID[:8] in text
+    header, *lines = run(a, b, "--format", "csv").output.splitlines()
+    assert header.endswith(",traces")
+    assert all(line.endswith(",2") for line in lines)
 
 
-def test_csv_and_parquet_say_how_many_traces(written: Callable[..., Path], tmp_path: Path) -> None:
-    a, b = written("a"), written("b", "db2")
-    lines = run(a, b, "--format", "csv").output.splitlines()
-    assert lines[0].endswith(",traces")
-    assert all(line.endswith(",2") for line in lines[1:])
-    out = tmp_path / "out.parquet"
-    assert run(a, b, "--format", "parquet", "-o", out).exit_code == 0
+LABELS = [GroupLabel("queries", (("tag:trace", f"t{g}"),), server="db") for g in range(3)]
+LABELS += [background("db", "purge"), process("bash"), process("p")]
+HOSTS = ("db1", "db2", "")
 
 
-def test_noise_adds_in_squares_and_what_is_common_does_not() -> None:
-    alone = EnergyErrors(9.0, 5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0)
-    both = of_recordings([alone, alone])
-    assert both == EnergyErrors(18.0, 10.0, 2.0, 4.0, 6.0, 8.0, 12.0, 14.0)
-    noise = EnergyErrors(9e12, *[0.0] * 7)
-    low, high = of_recordings([noise] * 4).ends(4e9)
-    one = noise.ends(1e9)
-    assert high - low == pytest.approx(2 * (one[1] - one[0]), abs=2)
-    model = replace(noise, random_nj2=0.0, model_nj=3e6)
-    low, high = of_recordings([model] * 4).ends(4e9)
-    one = model.ends(1e9)
-    assert high - low == pytest.approx(4 * (one[1] - one[0]), abs=8)
+def everything(found: Attribution) -> list[Row]:
+    return [*found.rows, *found.fixed]
 
 
-def test_intervals_of_a_sum_are_never_wider_than_all_ends_together(
-    written: Callable[..., Path],
-) -> None:
-    three = parts(written("a"), written("b", "db2"), written("c", "db3"))
-    whole = together(three)
-    of: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-    for part in whole.parts:
-        for row in everything(part.attribution):
-            of.setdefault((row.kind, *sorted(row.keys.items())), []).append(row.energy_nj_ci95)
+def of(parts: Sequence[TracePart], row: Row) -> list[Row]:
+    """The parts' rows that make up one row of the whole."""
+    return [
+        one
+        for each in parts
+        for one in everything(each.attribution)
+        if (one.kind, one.keys) == (row.kind, row.keys)
+    ]
+
+
+def drawn_part(number: int, case: Case, host: str) -> TracePart:
+    """One trace of a drawn machine."""
+    info = TraceInfo(host, "6.1", "cpu", "", 1.0, True, {"query": number})
+    about = assemble.Provenance(info, "replay", "simulated", by=("tag:trace",))
+    ledger = model_cases.run(case).ledger
+    stats = latency.CallStats.none(len(LABELS))
+    stats.calls[:] = number + 1
+    return TracePart(f"t{number}", assemble.attribution(ledger, LABELS, stats, about))
+
+
+@st.composite
+def several(draw: st.DrawFn) -> list[TracePart]:
+    """Two or three traces with the same policy."""
+    drawn = draw(st.lists(cases(tidy=True), min_size=2, max_size=3))
+    policy: IdlePolicy = draw(st.sampled_from(IDLE_POLICIES))
+    return [
+        drawn_part(n, replace(case, idle=policy), draw(st.sampled_from(HOSTS)))
+        for n, case in enumerate(drawn)
+    ]
+
+
+@given(several())
+def test_a_sum_is_what_its_parts_are_in_any_order(traces: list[TracePart]) -> None:
+    whole = together(traces)
+    reversed_order = together(traces[::-1])
+    assert nameless(whole) == nameless(reversed_order)
+    assert sorted(whole.model.notes) == sorted(reversed_order.model.notes)
+    for domain in whole.domains:
+        assert sum(domain.parts_nj.values()) == domain.measured_nj
+    if whole.domains:
+        for kind in PARTS:
+            mine = sum(row.energy_nj for row in everything(whole) if row.kind == kind)
+            assert mine == whole.main.parts_nj[kind]
     for row in everything(whole):
-        ends = of[(row.kind, *sorted(row.keys.items()))]
-        low, high = (math.fsum(values) for values in zip(*ends, strict=True))
-        assert low - 3 <= row.energy_nj_ci95[0]
-        assert row.energy_nj_ci95[1] <= high + 3
+        same = of(whole.parts, row)
+        assert row.calls == sum(one.calls for one in same)
+        assert row.cpu_ns == sum(one.cpu_ns for one in same)
+        for name, energy_nj in row.energy_by_domain_nj.items():
+            assert energy_nj == sum(one.energy_by_domain_nj[name] for one in same)
+        if not whole.domains:
+            continue
+        assert row.energy_nj == sum(one.energy_nj for one in same)
+        low, high = row.energy_nj_ci95
+        lows, highs = zip(*(one.energy_nj_ci95 for one in same), strict=True)
+        slack = 8 + 1e-12 * sum(highs)  # whole nJ each, and floats that are as large as energies
+        assert math.fsum(lows) <= low <= row.energy_nj + slack
+        assert row.energy_nj - slack <= high <= math.fsum(highs)
 
 
-def everything(attribution: Attribution) -> list[Any]:
-    return [*attribution.rows, *attribution.fixed]
+def nameless(whole: Attribution) -> Attribution:
+    """Without what depends on the order of the parts: the parts, and the notes that name them."""
+    return replace(whole, parts=(), model=replace(whole.model, notes=()))

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C sweep against a reference in plain Python, and against itself with other batch cuts."""
+"""The C sweep against a reference in plain Python, other batch cuts, and a fuzzer."""
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,58 +138,12 @@ def compare(batches: list[WindowBatch], expected: Found) -> None:
     assert keys == sorted(expected.entries)
 
 
-@given(drawings())
-def test_it_finds_what_the_referee_finds(drawn: Drawn) -> None:
-    batches, anomalies = run(drawn, [])
-    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
-    compare(batches, expected)
-    found, limit = vars(anomalies), 2**63 - 1
-    assert found == {name: min(value, limit) for name, value in vars(expected.anomalies).items()}
-
-
-@given(drawings(ordered=False))
-def test_broken_order_is_cut_and_counted(drawn: Drawn) -> None:
-    batches, anomalies = run(drawn, [])
-    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
-    compare(batches, expected)
-    assert anomalies.late == expected.anomalies.late
-
-
 @given(drawings(ordered=False) | drawings(), st.lists(st.integers(0, 30), max_size=6))
 def test_batches_leave_no_trace_to_the_bit(drawn: Drawn, cuts: list[int]) -> None:
     cuts = [min(cut, len(drawn.segments.t0_ns)) for cut in cuts]
     (whole, anomalies), (parts, again) = run(drawn, []), run(drawn, cuts)
     assert joined(whole) == joined(parts)
     assert anomalies == again
-
-
-@given(drawings())
-def test_shared_time_adds_up_to_the_time_anybody_ran(drawn: Drawn) -> None:
-    for batch in run(drawn, [])[0]:
-        shared = np.zeros(batch.active_ns.shape)
-        np.add.at(shared, (batch.entries.window, batch.entries.package), batch.entries.shared_ns)
-        assert shared == pytest.approx(batch.active_ns, rel=1e-12, abs=1e-6)
-        assert (batch.active_ns <= batch.core_ns).all()
-        assert (batch.entries.overlap_ns <= batch.entries.cpu_ns).all()
-
-
-@pytest.mark.parametrize("cpus", [8, 9, 64, 65, 200])
-def test_any_number_of_cpus(cpus: int) -> None:
-    random, n = np.random.default_rng(cpus), 250
-    cpu = np.arange(cpus)
-    machine = Machine(cpu, cpu * 2 // cpus, cpu // 2)
-    t0 = np.sort(random.integers(0, 1000, n))
-    counts = random.integers(0, 10**4, (n, COUNTERS)).astype(np.uint64)
-    segments = Segments(
-        t0,
-        t0 + random.integers(1, 300, n),
-        random.integers(0, cpus, n),
-        random.integers(0, 20, n),
-        counts,
-        np.ones((n, COUNTERS), bool),
-    )
-    drawn = Drawn(machine, [0, 200, 400, 1000, 1500], segments)
-    compare(run(drawn, [])[0], reference(machine, drawn.bounds, segments))
 
 
 def test_groups_that_no_longer_run_leave_no_trace() -> None:
@@ -257,27 +213,6 @@ def test_parts_swept_apart_are_the_whole_to_the_bit(drawn: Drawn, data: st.DataO
     assert vars(anomalies) == vars(again)
 
 
-def test_a_guessed_state_is_right_on_a_busy_machine() -> None:
-    """So that parts can be swept at once, without waiting for each other."""
-    random, n, cpus = np.random.default_rng(5), 4000, 4
-    cpu = np.arange(cpus)
-    machine = Machine(cpu, np.zeros(cpus, np.int64), cpu // 2)
-    t0 = np.sort(random.integers(0, 80_000_000, n))
-    misses = random.integers(0, 1000, (n, COUNTERS)).astype(np.uint64)
-    segments = Segments(
-        t0,
-        t0 + random.integers(1000, 60_000, n),
-        random.integers(0, cpus, n).astype(np.int32),
-        random.integers(0, 20, n),
-        misses,
-        np.ones((n, COUNTERS), bool),
-    )
-    drawn = Drawn(machine, list(range(0, 80_000_001, 10_000_000)), segments)
-    parts, _, guessed = in_parts(drawn, [2, 4, 6], 1)
-    assert guessed == [True] * 3
-    assert joined(parts) == joined(run(drawn, [])[0])
-
-
 def test_a_state_of_another_machine_is_refused() -> None:
     machine = Machine(np.arange(2), np.zeros(2, np.int64))
     begin, end = np.array([1], np.int64), np.array([15], np.int64)
@@ -293,3 +228,95 @@ def test_a_state_of_another_machine_is_refused() -> None:
             windows(drawn).resume(1, wrong)
     with pytest.raises(ValueError, match="state"):
         windows(drawn).resume(9, state)
+
+
+def busy_machine(cpus: int, packages: int, count: int, end_ns: int, longest_ns: int) -> Drawn:
+    """Segments of 20 groups at random on cores with two threads each."""
+    random = np.random.default_rng(cpus)
+    cpu = np.arange(cpus)
+    t0 = np.sort(random.integers(0, end_ns, count))
+    counts = random.integers(0, 1000, (count, COUNTERS)).astype(np.uint64)
+    segments = Segments(
+        t0,
+        t0 + random.integers(1, longest_ns, count),
+        random.integers(0, cpus, count).astype(np.int32),
+        random.integers(0, 20, count),
+        counts,
+        np.ones((count, COUNTERS), bool),
+    )
+    bounds = np.linspace(0, end_ns, 9).astype(np.int64).tolist()
+    return Drawn(Machine(cpu, cpu * packages // cpus, cpu // 2), bounds, segments)
+
+
+@given(drawings() | drawings(ordered=False))
+def test_windows_are_those_of_the_reference(drawn: Drawn) -> None:
+    batches, anomalies = run(drawn, [])
+    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
+    compare(batches, expected)
+    limit = 2**63 - 1
+    wanted = {name: min(value, limit) for name, value in vars(expected.anomalies).items()}
+    assert vars(anomalies) == wanted
+    for batch in batches:
+        shared = np.zeros(batch.active_ns.shape)
+        np.add.at(shared, (batch.entries.window, batch.entries.package), batch.entries.shared_ns)
+        assert shared == pytest.approx(batch.active_ns, rel=1e-12, abs=1e-6)
+        assert (batch.active_ns <= batch.core_ns).all()
+        assert (batch.entries.overlap_ns <= batch.entries.cpu_ns).all()
+
+
+@pytest.mark.parametrize("cpus", [9, 64, 65, 200])
+def test_any_number_of_cpus(cpus: int) -> None:
+    drawn = busy_machine(cpus, 2, 250, 1500, 300)
+    compare(run(drawn, [])[0], reference(drawn.machine, drawn.bounds, drawn.segments))
+
+
+def test_a_guessed_state_is_right_on_a_busy_machine() -> None:
+    """So that parts can be swept at once, without waiting for each other."""
+    drawn = busy_machine(4, 1, 4000, 80_000_000, 60_000)
+    parts, _, guessed = in_parts(drawn, [2, 4, 6], 1)
+    assert guessed == [True] * 3
+    assert joined(parts) == joined(run(drawn, [])[0])
+
+
+ROOT = Path(__file__).parents[3]
+SOURCES = {
+    "sweep_fuzz": ("sweep", "events", "tails", "ends", "entries"),
+    "rows_fuzz": ("rows",),
+}
+RUNS, SEED = 20_000, 1
+#: A new program starts with the largest memory of the process that started it (getrusage(2)).
+NO_RSS = "-rss_limit_mb=0"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(name: str, tmp_path: Path) -> None:
+    """The inputs are always the same. To search further, run tests/support/fuzz/*_fuzz.c."""
+    sweep = ROOT / "attribution" / "sweep"
+    program = tmp_path / name
+    subprocess.run(
+        [
+            *("clang", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}"),
+            *("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"),
+            str(ROOT / "tests/support/fuzz" / f"{name}.c"),
+            *(str(sweep / f"{source}.c") for source in SOURCES[name]),
+            *("-o", str(program)),
+        ],
+        check=True,
+    )
+    command = [str(program), f"-runs={RUNS}", f"-seed={SEED}", "-max_len=1024", "-len_control=5"]
+    command.append(NO_RSS)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_it_builds_without_a_warning(tmp_path: Path) -> None:
+    include = subprocess.run(
+        ["/usr/bin/python3", "-c", "import sysconfig; print(sysconfig.get_path('include'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    for source in sorted((ROOT / "attribution" / "sweep").glob("*.c")):
+        flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
+        flags += ["-DPy_LIMITED_API=0x030B0000", "-c", str(source), "-o", str(tmp_path / "o")]
+        subprocess.run(["gcc", *flags], check=True)

@@ -35,21 +35,6 @@ def estimated(folder: Path, error: float | None) -> Attribution:
     return attribute(Trace(hand.write(folder, meta=meta)))
 
 
-def half_width(found: Attribution) -> float:
-    low, high = found.rows[0].energy_nj_ci95
-    return (high - low) / 2
-
-
-def test_the_trace_s_error_is_the_total_s(tmp_path: Path) -> None:
-    small, unsaid = estimated(tmp_path / "a", 0.2), estimated(tmp_path / "b", None)
-    assert small.energy_source.total_error == 0.2
-    assert unsaid.energy_source.total_error == 0.5
-    assert "the estimated total is taken to be within ±20%" in small.model.notes
-    assert half_width(small) < half_width(unsaid)
-    large = estimated(tmp_path / "c", 1.5)
-    assert large.rows[0].energy_nj_ci95[0] == 0
-
-
 def test_a_hostile_error_is_no_statement() -> None:
     for error in (-0.1, 0.0, math.nan, math.inf, 1e9):
         meta = Meta(energy=ESTIMATED, domains=(DomainInfo(0, "package", 1e-9, error=error),))
@@ -58,34 +43,6 @@ def test_a_hostile_error_is_no_statement() -> None:
     assert total_errors(Meta(energy=ESTIMATED, domains=two)) == {"package": 0.4}
     counted = Meta(energy=EnergyInfo("powercap", "measured"), domains=two)
     assert total_errors(counted) == {}
-
-
-def test_meta_keeps_it_and_older_traces_have_none() -> None:
-    one = DomainInfo(0, "rest", 1e-9, error=9.2)
-    written = Meta(domains=(one,)).to_json()
-    assert parse_meta(written.encode()).domains == (one,)
-    assert (
-        "error" not in json.loads(Meta(domains=(DomainInfo(0, "x", 1.0),)).to_json())["domains"][0]
-    )
-
-
-def test_the_stream_announces_it_in_thousandths() -> None:
-    records = np.zeros(2, DOMAIN)
-    records["domain"], records["unit_j"], records["name"] = (0, 1), 1e-9, (b"package", b"rest")
-    records["error"] = (900, 0)
-    found = domains(records)
-    assert [found[n].error for n in (0, 1)] == [0.9, None]
-
-
-@pytest.mark.parametrize("error", [0.2, 0.9, 1.5, 9.0])
-def test_forms_of_one_total_lose_its_error_even_if_an_end_was_cut_off(
-    tmp_path: Path, error: float
-) -> None:
-    exact = [form.same_total_ci95 for form in forms(estimated(tmp_path / "a", 1e-9))]
-    wide = forms(estimated(tmp_path / "b", error))
-    for form, expected in zip(wide, exact, strict=True):
-        found = without_total_error(form, error).j_per_call_ci95
-        assert found == pytest.approx(expected)
 
 
 def test_a_run_s_document_states_it_and_an_older_one_goes_by_its_grade(tmp_path: Path) -> None:
@@ -101,5 +58,34 @@ def test_a_run_s_document_states_it_and_an_older_one_goes_by_its_grade(tmp_path:
             run_of(found)
 
 
-def run_of(found: dict[str, Any]) -> RunForms:
-    return forms_from_json(json.dumps(found).encode(), "run.json")
+def test_the_error_of_a_trace_widens_its_rows_and_is_noted(tmp_path: Path) -> None:
+    small, unknown = estimated(tmp_path / "a", 0.2), estimated(tmp_path / "b", None)
+    assert (small.energy_source.total_error, unknown.energy_source.total_error) == (0.2, 0.5)
+    assert "the estimated total is taken to be within ±20%" in small.model.notes
+    widths = [float(np.ptp(one.rows[0].energy_nj_ci95)) for one in (small, unknown)]
+    assert widths[0] < widths[1]
+    assert estimated(tmp_path / "c", 1.5).rows[0].energy_nj_ci95[0] == 0
+
+
+def test_the_stream_announces_it_in_thousandths_and_meta_keeps_it() -> None:
+    records = np.zeros(2, DOMAIN)
+    records["domain"], records["unit_j"], records["name"] = (0, 1), 1e-9, (b"package", b"rest")
+    records["error"] = (900, 0)
+    announced = domains(records)
+    assert [announced[n].error for n in (0, 1)] == [0.9, None]
+    written = Meta(domains=tuple(announced[n] for n in (0, 1))).to_json()
+    assert parse_meta(written.encode()).domains == (announced[0], announced[1])
+
+
+@pytest.mark.parametrize("error", [0.2, 1.5])
+def test_forms_of_one_total_lose_its_error_even_if_an_end_was_cut_off(
+    tmp_path: Path, error: float
+) -> None:
+    exact, wide = (forms(estimated(tmp_path / name, e)) for name, e in (("a", 1e-9), ("b", error)))
+    for form, expected in zip(wide, exact, strict=True):
+        alone = without_total_error(form, error).j_per_call_ci95
+        assert alone == pytest.approx(expected.same_total_ci95)
+
+
+def run_of(document: dict[str, Any]) -> RunForms:
+    return forms_from_json(json.dumps(document).encode(), "run.json")

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests without CPU time of their own: `top`, `top --replay` and `attribute` agree.
+
+Requests are counted on sockets, or reported by clients. At one watt per core, the true joules of
+requests equal their CPU time.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fake_tracer
+import statistical_traffic as traffic
+from fake_tracer import BEGIN_NS
+from qjoule.contract import Grade
+from qjoule.engine.attribute import attribute
+from qjoule.engine.selection import selection
+from qjoule.live.replay import ReplaySource
+from qjoule.live.source import StreamSource
+from qjoule.model.fold import bound_tags
+from qjoule.model.result import Attribution, Row
+from qjoule.reporters.csv_report import to_csv
+from qjoule.reporters.missing import lost
+from qjoule.reporters.table import render
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.stream.recording import record
+from qjoule.stream.reported_calls import CallShapes, call_rows
+from qjoule.tags.reported_calls import Call
+from qjoule.trace.meta import Meta, Server
+from qjoule.trace.reader import Trace
+from qjoule.trace.schema import OTHER_FINGERPRINT
+from qjoule.trace.writer import TraceWriter
+
+SHAPES = [shape.decode() for shape in traffic.SHAPES]
+CASSANDRA = Server(1, "cassandra", "cassandra", rung="statistical")
+KVD = Server(1, "kvd:7001", "generic", rung="none")
+ENDPOINTS = ("light", "heavy")
+
+
+class Reports:
+    """Clients' reports: each call comes with the first request after its end."""
+
+    def __init__(self, calls: Sequence[Call], lost: int = 0, unverified: int = 0) -> None:
+        self._calls = list(calls)
+        self.lost, self.unverified = lost, unverified
+
+    def tags_of(self, _names: Any, codes: Any, _streams: Any, _begins: Any) -> pa.MapArray:
+        return pa.nulls(len(codes), pa.map_(pa.string(), pa.string()))
+
+    def reported(self, _opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
+        del everything
+        calls, self._calls = self._calls, []
+        return calls
+
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        return [True for _ in connections]
+
+
+def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Call]:
+    """One call at a time, each a hundredth of a window long."""
+    calls = []
+    for window, requests in enumerate(story.requests):
+        t_ns = BEGIN_NS + window * traffic.WINDOW_NS
+        for endpoint, count in enumerate(requests.tolist()):
+            for _ in range(count):
+                t_ns += 400_000
+                tags = (("endpoint", values[endpoint]),)
+                calls.append(Call(1, "redis", t_ns - 200_000, t_ns, 1, tags))
+    return calls
+
+
+def silent(story: traffic.Story) -> traffic.Story:
+    """The same work, of which the kernel sees only threads."""
+    return replace(story, requests=np.zeros_like(story.requests))
+
+
+def trace(
+    directory: Path,
+    story: traffic.Story,
+    grade: Grade = Grade.SIMULATED,
+    *,
+    server: Server = CASSANDRA,
+    reports: Reports | None = None,
+) -> Trace:
+    stream = Stream(io.BytesIO(b"".join(traffic.recorded(story, grade))))
+    meta = Meta(servers=(server,))
+    record(stream, TraceWriter(directory), fake_tracer.fingerprint, meta, reports=reports)
+    return Trace(directory)
+
+
+def replayed(of: Trace, interval_s: float, group: str = "fingerprint") -> list[Snapshot]:
+    controls = Controls(interval_s, group)
+    return list(ReplaySource(of, by=(group,), speed=0).snapshots(controls))
+
+
+def live(
+    story: traffic.Story,
+    interval_s: float,
+    group: str = "fingerprint",
+    *,
+    server: Server = CASSANDRA,
+    **options: Any,
+) -> list[Snapshot]:
+    stream = Stream(io.BytesIO(b"".join(traffic.live(story, Grade.SIMULATED))))
+    meta = Meta(servers=(server,))
+    source = StreamSource(stream, fake_tracer.fingerprint, meta, **options)
+    return list(source.snapshots(Controls(interval_s, group)))
+
+
+def by_shape(attribution: Attribution) -> dict[str, Row]:
+    return {row.shape: row for row in attribution.rows}
+
+
+def by_endpoint(attribution: Attribution) -> dict[str, Row]:
+    return {row.keys["tag:endpoint"]: row for row in attribution.rows}
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.floats(0.5, 6.0),
+    st.sampled_from([0.7, 2.0, 5.0]),
+    st.sampled_from([Grade.ESTIMATED, Grade.SIMULATED]),
+)
+def test_live_view_and_replay_end_at_the_attribution(
+    seed: int, seconds: float, interval_s: float, grade: Grade
+) -> None:
+    """The kernel's sums cannot show who ran at the same instant, so live joules agree to 10 %."""
+    story = traffic.story(seconds, seed)
+    with TemporaryDirectory() as directory:
+        whole_trace = trace(Path(directory) / "t", story, grade)
+        last = replayed(whole_trace, interval_s)[-1].total
+        whole = attribute(whole_trace)
+    assert (last.rows, last.domains) == (whole.rows, whole.domains)
+    assert (last.model.notes, last.coverage) == (whole.model.notes, whole.coverage)
+    rows, expected = by_shape(live(story, interval_s)[-1].total), by_shape(whole)
+    assert rows.keys() == expected.keys()
+    for shape, row in rows.items():
+        same = expected[shape]
+        assert (row.calls, row.cpu_ns, row.rung) == (same.calls, same.cpu_ns, same.rung)
+        assert set(row.flags) == set(same.flags)
+        assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1, abs=1e6)
+
+
+def test_intervals_of_time_have_joules_once_there_are_enough_windows() -> None:
+    """Before that there is a note that gives the reason. Intervals hold the true joules."""
+    story = traffic.story(30.0)
+    snapshots = live(story, 1.0)
+    first, last = snapshots[0].interval, snapshots[-1].total
+    assert any("too little time" in note for note in first.model.notes)
+    assert all({"statistical", "untold"} <= set(row.flags) for row in first.rows)
+    assert all(row.energy_nj == 0 < row.energy_nj_ci95[1] for row in first.rows if row.calls)
+    assert not any("too little time" in note for note in last.model.notes)
+    held, windows = [], sum(one.interval.windows for one in snapshots[:20])
+    for snapshot in snapshots[20:]:
+        begin, windows = windows, windows + snapshot.interval.windows
+        domain = snapshot.interval.main
+        assert sum(domain.parts_nj.values()) == domain.measured_nj
+        for shape, row in by_shape(snapshot.interval).items():
+            assert "untold" not in row.flags
+            which = SHAPES.index(shape)
+            calls = story.requests[begin:windows, which].sum()
+            assert row.calls == calls
+            low, high = row.energy_nj_ci95
+            held.append(low <= calls * traffic.CPU_NS[which] <= high)
+    assert np.mean(held) >= 0.9
+    for shape, each_ns in zip(SHAPES, traffic.CPU_NS, strict=True):
+        row = by_shape(last)[shape]
+        assert row.cpu_ns / row.calls == pytest.approx(each_ns, rel=0.15)
+
+
+def test_what_cannot_be_told_apart_is_never_nothing_for_certain(tmp_path: Path) -> None:
+    """Both shapes in one mix, on a machine whose speed varies, live and in a replay."""
+    rng = np.random.default_rng(9)
+    windows = 1500
+    slow = np.repeat(np.exp(rng.normal(0, 0.3, windows // 25)), 25)
+    busy = np.repeat(rng.uniform(0.2, 1.0, windows // 25), 25)
+    requests = rng.poisson(np.outer(busy / slow, [10.0, 3.0]))
+    used = (requests * slow[:, None]) @ traffic.CPU_NS
+    cpu_ns = np.stack([used / 2 + 300_000, used / 2, np.zeros(windows)], axis=1)
+    story = traffic.Story(requests, np.minimum(cpu_ns, 19e6).astype(np.int64))
+    true_nj = (requests * slow[:, None]).sum(axis=0) * traffic.CPU_NS
+    held: list[bool] = []
+    for snapshot in (live(story, 40.0)[-1], replayed(trace(tmp_path / "t", story), 40.0)[-1]):
+        for shape, row in by_shape(snapshot.total).items():
+            low, high = row.energy_nj_ci95
+            held.append(low <= true_nj[SHAPES.index(shape)] <= high)
+    assert held == [True] * 4
+
+
+def test_a_reset_of_a_replay_learns_anew(tmp_path: Path) -> None:
+    controls, seen = Controls(2.0), []
+    source = ReplaySource(trace(tmp_path / "t", traffic.story(30.0)), speed=0)
+    for snapshot in source.snapshots(controls):
+        seen.append(snapshot)
+        if len(seen) == 12:
+            controls.reset()
+    assert any("untold" not in row.flags for row in seen[11].total.rows)
+    assert all("untold" in row.flags for row in seen[12].total.rows)
+
+
+def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> None:
+    """In five stories, 90 % of the intervals hold the true joules, and no energy is lost."""
+    held = []
+    for seed in range(5):
+        story = traffic.story(9.0, seed)
+        reports = Reports(calls_of(story))
+        of = trace(tmp_path / str(seed), silent(story), server=KVD, reports=reports)
+        whole = attribute(of, ("tag:endpoint",))
+        rows, calls = by_endpoint(whole), story.requests.sum(axis=0)
+        for endpoint, n, each_ns in zip(ENDPOINTS, calls, traffic.CPU_NS, strict=True):
+            row = rows[endpoint]
+            assert (row.calls, row.rung, row.exact, row.server) == (n, "tag", False, KVD.name)
+            assert row.latency_ns_p50 == row.latency_ns_mean == 200_000
+            low, high = row.energy_nj_ci95
+            held.append(low <= n * each_ns <= high)
+        assert sum(whole.main.parts_nj.values()) == whole.main.measured_nj
+        served = [*whole.rows, *(row for row in whole.fixed if row.server == KVD.name)]
+        assert sum(row.cpu_ns for row in served) == story.cpu_ns.sum()
+        queries_ns = sum(row.cpu_ns for row in whole.rows)
+        assert whole.coverage == pytest.approx(queries_ns / story.cpu_ns.sum())
+        assert "kvd:7001 none (by thread)+tag" in render(whole, width=160)
+    assert np.mean(held) >= 0.9
+
+
+def live_reported(story: traffic.Story, by: str, *where: str, rung: str = "none") -> Attribution:
+    options = {"reports": Reports(calls_of(story)), "where": selection(where)}
+    server = replace(KVD, rung=rung)
+    last = live(silent(story), 5.0, by, server=server, **options)[-1]
+    assert last.groups == ("fingerprint", "server", "tag:endpoint") or rung != "none"
+    assert sum(last.total.main.parts_nj.values()) == last.total.main.measured_nj
+    return last.total
+
+
+def test_the_live_view_groups_and_selects_reported_calls(tmp_path: Path) -> None:
+    story = traffic.story(15.0)
+    reports = Reports(calls_of(story))
+    recorded = trace(tmp_path / "t", silent(story), server=KVD, reports=reports)
+    expected = attribute(recorded, ("tag:endpoint",))
+    assert replayed(recorded, 2.0, "tag:endpoint")[-1].total.rows == expected.rows
+    rows = by_endpoint(live_reported(story, "tag:endpoint"))
+    assert rows.keys() == set(ENDPOINTS)
+    for endpoint, row in rows.items():
+        same = by_endpoint(expected)[endpoint]
+        assert (row.calls, row.rung, row.exact) == (same.calls, "tag", False)
+        assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1)
+        assert row.latency_ns_mean == same.latency_ns_mean
+    light, heavy = story.requests.sum(axis=0).tolist()
+    shapes = {row.shape: row.calls for row in live_reported(story, "fingerprint").rows}
+    assert shapes == {"redis call  endpoint=light": light, "redis call  endpoint=heavy": heavy}
+    (server,) = live_reported(story, "server").rows
+    assert (server.keys, server.calls) == ({"server": KVD.name}, light + heavy)
+    chosen = by_endpoint(live_reported(story, "tag:endpoint", "tag:endpoint=heavy"))
+    assert (chosen["heavy"].calls, chosen["not_selected"].calls) == (heavy, light)
+    assert chosen["not_selected"].not_selected
+    # Calls of a server whose queries are probed are not counted again.
+    assert live_reported(story, "fingerprint", rung="socket").rows == ()
+
+
+def test_reports_that_are_lost_or_not_believed_are_a_loss(tmp_path: Path) -> None:
+    story = silent(traffic.story(1.0))
+    recorded = trace(tmp_path / "t", story, server=KVD, reports=Reports([], 3, 5))
+    last = live(story, 5.0, server=KVD, reports=Reports([], 3, 5))[-1].total
+    for loss in (recorded.loss, last.trace.loss):
+        assert (loss["tags"], loss["unverified"]) == (3, 5)
+        assert "5 calls on connections that may be another user's" in lost(loss)
+
+
+def test_hostile_tags_are_harmless_and_too_many_are_joined(tmp_path: Path) -> None:
+    story = traffic.story(1.0)
+    reports = Reports(calls_of(story, ["=cmd|'/c calc'!A0\x1b[31m\n", "x\u202ey\0"]))
+    recorded = trace(tmp_path / "t", silent(story), server=KVD, reports=reports)
+    whole = attribute(recorded, ("tag:endpoint",))
+    bounded = bound_tags(whole, 1)
+    assert len(bounded.rows) == 2
+    lines = to_csv(whole).splitlines()
+    assert not set(render(bounded, width=100) + "".join(lines)) & set("\x1b\0\u202e")
+    (formula,) = (row for row in csv.DictReader(lines) if "cmd" in (row["tag:endpoint"] or ""))
+    assert formula["tag:endpoint"].startswith("'=cmd")
+    shapes = CallShapes(3)
+    many = [Call(1, "redis", 1, 2, 1, (("tenant", str(n)),)) for n in range(50)]
+    fingerprints = set(call_rows(many, 0, shapes).column("fingerprint").to_pylist())
+    assert len(fingerprints) == len(shapes.take_rows()) == 4
+    assert OTHER_FINGERPRINT in fingerprints
