@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which servers are found in a /proc, and how each is traced: plans.json.
 
-Candidates have fixed settings, kernels of several ages and different user options. After an
-intended change, check the difference, then regenerate the file: `QJOULE_REGOLD=1 pytest
+After an intended change, check the difference, then regenerate the file: `QJOULE_REGOLD=1 pytest
 tests/fast/golden/test_plans.py`.
 """
 

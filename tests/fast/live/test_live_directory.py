@@ -22,52 +22,36 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
 
 
-def test_a_recording_that_never_began_leaves_no_directory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("existed", "written"), [(False, False), (True, False), (False, True)])
+def test_a_directory_goes_only_if_the_recording_made_it_and_wrote_nothing(
+    tmp_path: Path, existed: bool, written: bool
+) -> None:
+    if existed:
+        (tmp_path / "t").mkdir()
     with pytest.raises(ValueError, match="refused"), inside(tmp_path / "t"):
+        if written:
+            Path("meta.json").write_text("{}")
         raise ValueError("refused")
-    assert list(tmp_path.iterdir()) == []
+    assert (tmp_path / "t").exists() == (existed or written)
+    assert (tmp_path / "t/meta.json").exists() == written
 
 
-def test_what_was_written_stays(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="late"), inside(tmp_path / "t"):
-        Path("meta.json").write_text("{}")
-        raise ValueError("late")
-    assert (tmp_path / "t/meta.json").exists()
-
-
-def test_a_directory_of_the_users_stays(tmp_path: Path) -> None:
-    (tmp_path / "t").mkdir()
-    with pytest.raises(ValueError, match="refused"), inside(tmp_path / "t"):
-        raise ValueError("refused")
-    assert (tmp_path / "t").is_dir()
-
-
-def test_a_directory_in_use_is_refused_and_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "message"), [(".", "not empty"), ("precious", "is no directory")])
+def test_what_is_in_use_is_refused_and_stays(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "precious").write_text("data")
-    with pytest.raises(QjouleError, match="not empty"), inside(tmp_path):
-        pytest.fail("it began")
-    assert (tmp_path / "precious").exists()
-
-
-def test_a_file_is_refused_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("data")
-    with pytest.raises(QjouleError, match="is no directory"), inside(tmp_path / "precious"):
+    with pytest.raises(QjouleError, match=message), inside(tmp_path / name):
         pytest.fail("it began")
     assert (tmp_path / "precious").read_text() == "data"
 
 
-def test_nothing_of_roots_directory_is_kept_open(tmp_path: Path) -> None:
+def test_nothing_of_roots_directory_stays_open(tmp_path: Path) -> None:
     roots = tmp_path / "roots"
     roots.mkdir()
     os.chdir(roots)
     with inside(tmp_path / "t"):
-        assert str(roots) not in _open_files()
+        open_files = set()
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # of the listing itself
+                open_files.add(str(link.readlink()))
+        assert str(roots) not in open_files
     assert Path.cwd() == Path("/")
-
-
-def _open_files() -> set[str]:
-    found = set()
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # of the listing itself
-            found.add(str(link.readlink()))
-    return found

@@ -20,9 +20,6 @@ from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.snapshots import Snapshot
 
-SIZES = [(20, 5), (40, 10), (60, 16), (80, 24), (120, 40), (200, 50), (300, 100)]
-HOSTILE = ("\x1b[2J\x1b]0;x\x07", "[red]x[/red]", "a\nb\x00\x9b", "表" * 200, "")
-
 
 def screen(state: ViewState, width: int, height: int) -> list[str]:
     lines = compose(state, width, height)
@@ -40,26 +37,6 @@ def showing(table: Attribution) -> ViewState:
     state = ViewState(title="replay x")
     state.accept(Snapshot(table, table, 12.0))
     return state
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("mode", ["", "enter", "h", "/"])
-@pytest.mark.parametrize("shape", HOSTILE)
-def test_every_screen_fits_and_is_safe(width: int, height: int, mode: str, shape: str) -> None:
-    row = query_row(10**9, shape, server=shape, rung=shape, flags=(shape,))
-    state = showing(attribution((row, query_row(5)), {"idle": 10**9}, loss={"X": 3}))
-    state.press(mode, mode if len(mode) == 1 else None)
-    text = "\n".join(screen(state, width, height))
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_waiting_ended_and_without_energy(width: int, height: int) -> None:
-    state = ViewState(title="replay x")
-    assert "waiting" in "\n".join(screen(state, max(width, 40), max(height, 6)))
-    state.ended = True
-    screen(state, width, height)
-    screen(showing(attribution((query_row(0),), {}, grade="none")), width, height)
 
 
 def power_figures(lines: list[str]) -> list[Decimal]:
@@ -89,41 +66,6 @@ def test_the_screen_adds_up(
     assert len(figures) == min(len(rows), size[1] - 15) + 7
 
 
-def test_a_filter_moves_the_rest_to_other_queries() -> None:
-    state = showing(typical())
-    for character in "/delete":
-        state.press(character, character)
-    state.press("enter", None)
-    lines = screen(state, 80, 24)
-    assert any("other queries (4)" in line for line in lines)
-    *figures, total = power_figures(lines)
-    assert sum(figures) == total
-
-
-def test_header_says_what_must_be_said() -> None:
-    state = showing(typical(grade="estimated", loss={"PUMP": 1234}, unattributed_windows=2))
-    text = "\n".join(screen(state, 160, 24)[:4])
-    for part in ("package", "estimated", "idle separate", "coverage 98.2 %"):
-        assert part in text
-    assert "2 windows without energy" in text
-    for part in (
-        "lost: 1,234 records read too late",
-        "tracer 0.3 % CPU, 0.1 % E",
-        "mariadb:3306 symbol",
-    ):
-        assert part in text
-
-
-def test_cursor_below_the_screen_scrolls_it() -> None:
-    rows = tuple(query_row(1000 - n, f"q{n:02}") for n in range(40))
-    state = showing(attribution(rows, {}))
-    for _ in range(20):
-        state.press("down", None)
-    lines = screen(state, 80, 24)
-    assert any("q20" in line for line in lines)
-    assert not any("q00" in line for line in lines)
-
-
 def test_detail_has_the_whole_text_and_both_spans() -> None:
     long = "SELECT " + ", ".join(f"column_{n}" for n in range(60))
     row = query_row(10**9, long, cycles=1e9, instructions=2e9, energy_by_domain_nj={"dram": 5})
@@ -140,31 +82,78 @@ def test_detail_has_the_whole_text_and_both_spans() -> None:
     assert re.search(r"IPC .* 2\.00", text)
 
 
+SIZES = [(20, 5), (60, 16), (80, 24), (300, 100)]
+HOSTILE = ("\x1b[2J\x1b]0;x\x07", "[red]x[/red]", "a\nb\x00\x9b", "表" * 200, "")
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("mode", ["", "enter", "h", "/"])
+def test_every_screen_fits_and_is_safe(width: int, height: int, mode: str) -> None:
+    for shape in HOSTILE:
+        row = query_row(10**9, shape, server=shape, rung=shape, flags=(shape,))
+        state = showing(attribution((row, query_row(5)), {"idle": 10**9}, loss={"X": 3}))
+        state.press(mode, mode if len(mode) == 1 else None)
+        text = "\n".join(screen(state, width, height))
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+    screen(showing(attribution((query_row(0),), {}, grade="none")), width, height)
+
+
+def test_a_screen_without_figures_waits() -> None:
+    state = ViewState(title="replay x")
+    assert "waiting" in "\n".join(screen(state, 40, 6))
+    state.ended = True
+    screen(state, 40, 6)
+
+
+def test_a_filter_moves_the_rest_to_other_queries() -> None:
+    state = showing(typical())
+    for character in "/delete":
+        state.press(character, character)
+    state.press("enter", None)
+    lines = screen(state, 80, 24)
+    assert any("other queries (4)" in line for line in lines)
+    *figures, total = power_figures(lines)
+    assert sum(figures) == total
+
+
+def test_the_header_tells_grade_losses_coverage_and_state() -> None:
+    state = showing(typical(grade="estimated", loss={"PUMP": 1234}, unattributed_windows=2))
+    state.press("space", " ")
+    state.accept(snapshot())
+    state.ended = True
+    text = "\n".join(screen(state, 200, 24)[:4])
+    for part in (
+        *("package", "estimated", "idle separate", "coverage 98.2 %", "2 windows without energy"),
+        *("lost: 1,234 records read too late", "tracer 0.3 % CPU, 0.1 % E"),
+        *("mariadb:3306 symbol", "PAUSED · END OF TRACE"),
+    ):
+        assert part in text
+
+
+def test_the_screen_scrolls_to_the_cursor() -> None:
+    rows = tuple(query_row(1000 - n, f"q{n:02}") for n in range(40))
+    state = showing(attribution(rows, {}))
+    for _ in range(20):
+        state.press("down", None)
+    text = "\n".join(screen(state, 80, 24))
+    assert "q20" in text
+    assert "q00" not in text
+
+
 def test_optional_columns_appear_with_their_data() -> None:
-    row = query_row(
-        10**9, keys={"fingerprint": "f" * 16, "database": "shop", "user": "web"}, cycles=2.0
-    )
+    keys = {"fingerprint": "f" * 16, "database": "shop", "user": "web"}
+    row = query_row(10**9, keys=keys, cycles=2.0)
     lines = screen(showing(attribution((row,), {})), 200, 24)
     assert all(title in lines[4] for title in ("DB", "USER/APP", "FINGERPRINT"))
     assert "IPC" not in lines[4], "cycles without instructions give no IPC"
     assert "shop" in lines[5]
 
 
-@given(st.text(), st.integers(1, 100))
-def test_cut_never_exceeds(text: str, width: int) -> None:
+@given(st.text(), st.text(st.characters(exclude_categories=["C", "M", "Z"])), st.integers(2, 100))
+def test_no_text_exceeds_its_width_and_wrapping_loses_nothing(
+    text: str, word: str, width: int
+) -> None:
     assert cell_len(cut(text, width)) <= width
-
-
-@given(st.text(st.characters(exclude_categories=["C", "M", "Z"])), st.integers(2, 100))
-def test_wrap_loses_nothing(text: str, width: int) -> None:
-    pieces = wrap(text, width)
-    assert "".join(pieces) == text
+    pieces = wrap(word, width)
+    assert "".join(pieces) == word
     assert all(cell_len(piece) <= width for piece in pieces)
-
-
-def test_paused_and_end_are_said() -> None:
-    state = showing(typical())
-    state.press("space", " ")
-    state.accept(snapshot())
-    state.ended = True
-    assert "PAUSED · END OF TRACE" in screen(state, 80, 24)[3]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every key, through textual, with a source that yields what the test puts in."""
+"""The live view in textual, with a source that yields what the test puts in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
 from textual.pilot import Pilot
 
 from fake_source import FakeSource, snapshot
@@ -39,96 +40,59 @@ async def running(
         yield app, pilot
 
 
-def run(scenario: Callable[[], object]) -> None:
-    asyncio.run(scenario())  # type: ignore[arg-type]
-
-
-def test_sort_turn_pause_and_cumulative_keys() -> None:
+@pytest.mark.parametrize(
+    ("keys", "shown", "hidden"),
+    [
+        (["c"], ["CPU ▼"], []),
+        (["n", "<"], ["calls ▲"], []),
+        (["e", "space", "a"], ["PAUSED", "energy ▼", "since reset"], []),
+        (["/", *"delete"], ["filter: delete"], ["users.location"]),
+        (["/", *"delete", "enter"], ["filter 'delete'"], ["users.location"]),
+        (["/", *"delete", "enter", "escape"], ["users.location"], []),
+        (["down", "enter"], ["ORDER BY n DESC LIMIT ?", "latency p99"], []),
+        (["h"], ["turn the sort order round"], []),
+        (["h", "h"], ["TOTAL measured"], []),
+        (["E"], ["written: out.json"], []),
+    ],
+)
+def test_the_screen_shows_what_keys_did(
+    keys: list[str], shown: list[str], hidden: list[str]
+) -> None:
     async def scenario() -> None:
         async with running() as (app, pilot):
-            for key, status in (("c", "CPU ▼"), ("l", "latency ▼"), ("n", "calls ▼")):
-                await pilot.press(key)
-                assert status in text(app)
-            await pilot.press("<")
-            assert "calls ▲" in text(app)
-            await pilot.press("e", "<", "space")
-            assert "PAUSED" in text(app)
-            assert "energy ▼" in text(app)
-            await pilot.press("a")
-            assert "since reset" in text(app)
+            await pilot.press(*keys)
+            screen = text(app)
+            assert all(words in screen for words in shown)
+            assert not any(words in screen for words in hidden)
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
-def test_filter_keys() -> None:
-    async def scenario() -> None:
+def test_group_interval_and_reset_reach_the_source_and_quitting_stops_it() -> None:
+    async def scenario(quit_key: str) -> None:
         async with running() as (app, pilot):
-            await pilot.press("/", *"delete")
-            assert "filter: delete" in text(app)
-            assert "users.location" not in text(app)
-            await pilot.press("enter")
-            assert "filter 'delete'" in text(app)
-            await pilot.press("escape")
-            assert "users.location" in text(app)
+            await pilot.press("g", "+", "+", "-", "R")
+            controls = app._controls
+            assert (controls.group, controls.interval_s, controls.resets) == ("server", 5.0, 1)
+            await pilot.press(quit_key)
+        assert app.return_value == 0
+        assert app._controls.stopped
+        assert not app._thread.is_alive()
 
-    run(scenario)
-
-
-def test_drill_down_and_help() -> None:
-    async def scenario() -> None:
-        async with running() as (app, pilot):
-            await pilot.press("down", "enter")
-            assert app.state.mode is Mode.DETAIL
-            assert "ORDER BY n DESC LIMIT ?" in text(app)
-            assert "latency p99" in text(app)
-            await pilot.press("escape", "h")
-            assert "turn the sort order round" in text(app)
-            await pilot.press("h")
-            assert "TOTAL measured" in text(app)
-
-    run(scenario)
+    asyncio.run(scenario("q"))
+    asyncio.run(scenario("ctrl+c"))
 
 
-def test_group_interval_and_reset_reach_the_source() -> None:
-    async def scenario() -> None:
-        async with running() as (app, pilot):
-            await pilot.press("g")
-            assert app._controls.group == "server"
-            await pilot.press("+")
-            assert app._controls.interval_s == 5.0
-            await pilot.press("-", "-")
-            assert app._controls.interval_s == 1.0
-            await pilot.press("R")
-            assert app._controls.resets == 1
-
-    run(scenario)
-
-
-def test_export_says_where_or_why_not() -> None:
+def test_an_export_that_fails_says_why() -> None:
     def fails(_: ViewState) -> str:
         raise QjouleError("the disk is full")
 
     async def scenario() -> None:
-        async with running() as (app, pilot):
-            await pilot.press("E")
-            assert "written: out.json" in text(app)
         async with running(export=fails) as (app, pilot):
             await pilot.press("E")
             assert "not written: the disk is full" in text(app)
 
-    run(scenario)
-
-
-def test_quit_keys_stop_the_source() -> None:
-    async def scenario() -> None:
-        for key in ("q", "ctrl+c"):
-            async with running() as (app, pilot):
-                await pilot.press(key)
-            assert app.return_value == 0
-            assert app._controls.stopped
-            assert not app._thread.is_alive()
-
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_a_blocked_source_does_not_block_keys() -> None:
@@ -140,7 +104,7 @@ def test_a_blocked_source_does_not_block_keys() -> None:
             await pilot.press("q")
         assert app.return_value == 0
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_a_failing_source_shows_its_error_and_keeps_the_screen() -> None:
@@ -153,10 +117,10 @@ def test_a_failing_source_shows_its_error_and_keeps_the_screen() -> None:
             assert "END OF TRACE" in text(app)
         assert isinstance(app.failure, QjouleError)
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
-def test_resize_and_click() -> None:
+def test_the_screen_follows_its_size_and_redraws_only_what_changed() -> None:
     async def scenario() -> None:
         async with running() as (app, pilot):
             await pilot.resize_terminal(60, 20)
@@ -167,34 +131,25 @@ def test_resize_and_click() -> None:
             await until(lambda: "CPU ms/CALL" in text(app))
             await pilot.click(offset=(20, 7))
             assert app.state.cursor(app.state.rows()) == 2
-
-    run(scenario)
-
-
-def test_only_what_changed_is_redrawn() -> None:
-    async def scenario() -> None:
-        async with running() as (app, pilot):
             await pilot.pause()
             canvas = app.query_one(Canvas)
-            assert canvas.show(list(canvas._lines)) == 0
             lines = list(canvas._lines)
-            lines[3] = lines[2]
-            assert canvas.show(lines) == 1
+            assert canvas.show(lines) == 0
+            assert canvas.show([*lines[:3], lines[2], *lines[4:]]) == 1
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_the_detail_lists_ids_of_other_tools() -> None:
     async def scenario() -> None:
         plain = snapshot()
         ids = OtherId("tool_id", "4711", "tool 1"), OtherId("other_id", None, "tool 2", "too long")
-        rows = tuple(replace(row, ids=ids) for row in plain.total.rows)
-        found = replace(plain.total, rows=rows)
-        shown = replace(plain, interval=found, total=found)
-        async with running(FakeSource(shown)) as (app, pilot):
+        table = replace(plain.total, rows=tuple(replace(row, ids=ids) for row in plain.total.rows))
+        async with running(FakeSource(replace(plain, interval=table, total=table))) as (app, pilot):
             await until(lambda: "SELECT users.location" in text(app))
             await pilot.press("enter")
+            assert app.state.mode is Mode.DETAIL
             assert "tool_id · 4711 (tool 1)" in text(app).replace("  ", " · ")
             assert "none: too long (tool 2)" in text(app)
 
-    run(scenario)
+    asyncio.run(scenario())

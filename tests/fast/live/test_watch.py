@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fake_tracer import records
 from qjoule.contract import Block, OwnerKind, TaskEvent
@@ -58,43 +59,6 @@ def told(watch: Watch, t_ns: int = 60 * S) -> list[tuple[str, str, int | None, i
     return [(one.what, one.name, one.t_ns, one.until_ns) for one in watch.changes]
 
 
-def test_a_server_that_goes_on_is_no_change() -> None:
-    assert told(watched()) == []
-
-
-def test_a_server_that_exits_and_one_that_comes_back() -> None:
-    gone = (5 * S, 100, TaskEvent.EXIT, TRACED)
-    assert told(watched(gone)) == [("exited", "shop:3306", 5 * S, None)]
-    back = (7 * S, 101, TaskEvent.EXEC, TRACED)
-    assert told(watched(gone, back)) == [("exited", "shop:3306", 5 * S, 7 * S)]
-
-
-def test_workers_that_end_leave_the_server_running() -> None:
-    rows: Events = [(S, 101, TaskEvent.FORK, TRACED), (4 * S, 101, TaskEvent.EXIT, TRACED)]
-    assert told(watched(*rows)) == []
-
-
-def test_a_tool_of_the_same_file_is_no_server_that_exits() -> None:
-    watch = Watch([SERVER], Lookout())
-    watch.tasks(events((S, 7, TaskEvent.EXEC, TRACED), (S + 1000, 7, TaskEvent.EXIT, TRACED)))
-    assert told(watch) == []
-
-
-def test_a_replaced_executable_runs_untraced() -> None:
-    rows: Events = [
-        (5 * S, 100, TaskEvent.EXIT, TRACED),
-        (6 * S, 200, TaskEvent.EXEC, {}),
-    ]
-    watch = watched(*rows)
-    assert told(watch, 6 * S + CONFIRM_NS - 1) == [("exited", "shop:3306", 5 * S, None)]
-    assert watch.process_of(200) == ""
-    assert watch.advance(6 * S + CONFIRM_NS) == {200}
-    assert told(watch)[1] == ("untraced", "shopd", 6 * S, None)
-    assert watch.process_of(200) == "shopd (untraced, pid 200)"
-    watch.tasks(events((9 * S, 200, TaskEvent.EXIT, {})))
-    assert told(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
-
-
 def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
     rows: Events = [
         (6 * S, 200, TaskEvent.EXEC, {}),
@@ -113,13 +77,6 @@ def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
     assert [one.cpu_ns for one in watch.changes] == [25]
     assert watch.process_of(201) == watch.process_of(200) == "shopd (untraced, pid 200)"
     assert watch.process_of(300) == ""
-
-
-def test_a_tool_with_a_servers_name_is_not_told() -> None:
-    version: Events = [(S, 200, TaskEvent.EXEC, {}), (S + 1000, 200, TaskEvent.EXIT, {})]
-    assert told(watched(*version)) == []
-    assert told(watched((S, 200, TaskEvent.EXEC, {}), lookout=Lookout(tools=[200]))) == []
-    assert told(watched((S, 200, TaskEvent.EXEC, {"comm": b"sshd"}))) == []
 
 
 def test_what_ran_untraced_before_is_told_with_its_reason() -> None:
@@ -141,11 +98,6 @@ def test_with_chosen_processes_only_a_successor_is_told() -> None:
     assert [one[:2] for one in told(watch)] == [("untraced", "shopd"), ("exited", "shop:3306")]
 
 
-def test_a_traced_server_that_runs_another_program_has_exited() -> None:
-    watch = watched((5 * S, 100, TaskEvent.EXEC, {"comm": b"sh"}))
-    assert told(watch) == [("exited", "shop:3306", 5 * S, None)]
-
-
 class Follower:
     """Answers what a test has put into it."""
 
@@ -164,9 +116,7 @@ class Follower:
 def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
     new = Server(id=1, name="shop:3306", kind="shopdb", version="2.0", exe="/opt/shopd")
     follower = Follower()
-    watch = watched(
-        (5 * S, 100, TaskEvent.EXIT, TRACED), (6 * S, 200, TaskEvent.EXEC, {}), follower=follower
-    )
+    watch = watched(GONE, UNTRACED, follower=follower)
     learnt: list[Server] = []
     watch.learnt.append(learnt.append)
     watch.advance(8 * S)
@@ -185,23 +135,6 @@ def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
     assert watch.process_of(200) == "shopd (untraced, pid 200)"
 
 
-def test_why_a_server_is_not_followed_is_told() -> None:
-    follower = Follower()
-    watch = watched((6 * S, 200, TaskEvent.EXEC, {}), follower=follower)
-    watch.advance(8 * S)
-    follower.answers = [Followed(200, why="no symbols")]
-    watch.advance(9 * S)
-    assert [one.why for one in watch.changes] == ["no symbols"]
-
-
-def test_sessions_that_a_rung_misses_are_told() -> None:
-    watch = watched(unseen={"shop:3306": "sessions of the Y Protocol"})
-    assert [(one.what, one.name, one.why) for one in watch.changes] == [
-        ("unseen", "shop:3306", "sessions of the Y Protocol")
-    ]
-    assert told(watch) == [("unseen", "shop:3306", None, None)]
-
-
 def test_hostile_processes_are_bounded() -> None:
     watch = watched()
     for number in range(3 * MAX_CHANGES):
@@ -212,8 +145,53 @@ def test_hostile_processes_are_bounded() -> None:
     assert watch.changes[-1].name == "others"
 
 
-def test_an_empty_batch_changes_nothing() -> None:
-    watch = watched()
+GONE = (5 * S, 100, TaskEvent.EXIT, TRACED)
+UNTRACED = (6 * S, 200, TaskEvent.EXEC, {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes"),
+    [
+        ([], []),
+        ([GONE], [("exited", "shop:3306", 5 * S, None)]),
+        ([GONE, (7 * S, 101, TaskEvent.EXEC, TRACED)], [("exited", "shop:3306", 5 * S, 7 * S)]),
+        ([(5 * S, 100, TaskEvent.EXEC, {"comm": b"sh"})], [("exited", "shop:3306", 5 * S, None)]),
+        # A worker that ends, and tools with the server's file or name, are no change.
+        ([(S, 101, TaskEvent.FORK, TRACED), (4 * S, 101, TaskEvent.EXIT, TRACED)], []),
+        ([(S, 7, TaskEvent.EXEC, TRACED), (S + 1000, 7, TaskEvent.EXIT, TRACED)], []),
+        ([(S, 200, TaskEvent.EXEC, {}), (S + 1000, 200, TaskEvent.EXIT, {})], []),
+        ([(S, 300, TaskEvent.EXEC, {})], []),
+        ([(S, 200, TaskEvent.EXEC, {"comm": b"sshd"})], []),
+    ],
+)
+def test_exits_of_servers_are_changes_and_those_of_tools_and_workers_are_not(
+    rows: Events, changes: list[tuple[str, str, int, int | None]]
+) -> None:
+    watch = watched(*rows, lookout=Lookout(tools=[300]))
     watch.tasks(np.zeros(0, events().dtype))
     watch.ran(records(Block.SEGMENT, []))
-    assert told(watch) == []
+    assert told(watch) == changes
+
+
+def test_a_replaced_executable_runs_untraced_once_it_has_lived_long_enough() -> None:
+    watch = watched(GONE, UNTRACED)
+    assert told(watch, 6 * S + CONFIRM_NS - 1) == [("exited", "shop:3306", 5 * S, None)]
+    assert watch.process_of(200) == ""
+    assert watch.advance(6 * S + CONFIRM_NS) == {200}
+    assert told(watch)[1] == ("untraced", "shopd", 6 * S, None)
+    assert watch.process_of(200) == "shopd (untraced, pid 200)"
+    watch.tasks(events((9 * S, 200, TaskEvent.EXIT, {})))
+    assert told(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
+
+
+def test_reasons_are_given_why_a_server_is_not_followed_or_sessions_are_missed() -> None:
+    follower = Follower()
+    unseen = {"shop:3306": "sessions of the Y Protocol"}
+    watch = watched(UNTRACED, follower=follower, unseen=unseen)
+    watch.advance(8 * S)
+    follower.answers = [Followed(200, why="no symbols")]
+    watch.advance(9 * S)
+    assert [(one.what, one.name, one.why) for one in watch.changes] == [
+        ("unseen", "shop:3306", "sessions of the Y Protocol"),
+        ("untraced", "shopd", "no symbols"),
+    ]

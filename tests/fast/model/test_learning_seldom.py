@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of learning seldom, as the agent does: nothing is lost, and rows agree with a recording."""
+"""Learning seldom, as the agent does, loses nothing, and rows agree with a recording."""
 
 from __future__ import annotations
 
 import io
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import fake_tracer
 from qjoule.engine.attribute import attribute
 from qjoule.live.source import StreamSource
-from qjoule.metrics.interval import Interval, Query, Shape, interval_of
+from qjoule.metrics.interval import Query, Shape, interval_of
 from qjoule.model.fit.learner import Learner
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
@@ -23,59 +22,40 @@ from qjoule.trace.writer import TraceWriter
 from two_packages import SERVER, TwoPackages
 
 META = Meta(servers=(Server(SERVER, "shop-db", "mysql", rung="symbol"),))
-#: Blocks end after 512 windows: two are closed, and half of one is open.
-WINDOWS = 1300
-INTERVAL_S = 1.0
-
-
-@cache
-def _stream() -> bytes:
-    return TwoPackages(windows=WINDOWS).stream()
-
-
-def _intervals(refresh_s: float) -> list[Interval]:
-    source = StreamSource(
-        *(Stream(io.BytesIO(_stream())), fake_tracer.fingerprint, META), refresh_s=refresh_s
-    )
-    controls = Controls(INTERVAL_S, totals=False)
-    return [interval_of(one.interval) for one in source.snapshots(controls)]
-
-
-def _summed(intervals: list[Interval]) -> dict[Shape, Query]:
-    found: dict[Shape, Query] = {}
-    for one in intervals:
-        for shape, query in one.queries.items():
-            found.setdefault(shape, Query()).add(query)
-    return found
+WINDOWS = 600  #: a block ends after 512, so that one is closed and one is open
 
 
 def test_learning_seldom_divides_the_same_joules_within_the_intervals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learnt = []
+    learned = []
     learn = Learner.learn
 
     def counted(self: Learner, batches: object, *, keep: bool) -> object:
-        learnt.append(keep)
+        learned.append(keep)
         return learn(self, batches, keep=keep)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Learner, "learn", counted)
-    seldom = _intervals(60.0)
-    of_seldom = learnt.count(False)
-    often = _intervals(0.0)
-    assert 1 <= of_seldom <= 3 < learnt.count(False) - of_seldom
-    writer = TraceWriter(tmp_path)
-    record(Stream(io.BytesIO(_stream())), writer, fake_tracer.fingerprint, META)
-    whole = attribute(Trace(tmp_path), ("fingerprint",))
-    rows = {row.keys["fingerprint"]: row for row in whole.rows if row.kind == "queries"}
+    stream = TwoPackages(windows=WINDOWS).stream()
+    blocks = Stream(io.BytesIO(stream))
+    source = StreamSource(blocks, fake_tracer.fingerprint, META, refresh_s=60.0)
+    snapshots = source.snapshots(Controls(1.0, totals=False))
+    intervals = [interval_of(snapshot.interval) for snapshot in snapshots]
+    assert 1 <= learned.count(False) <= 3 < len(intervals)
+    trace = tmp_path / "trace"
+    record(Stream(io.BytesIO(stream)), TraceWriter(trace), fake_tracer.fingerprint, META)
+    whole = attribute(Trace(trace), ("fingerprint",))
 
-    for intervals in (seldom, often):
-        for one in intervals:
-            for domain, energy_nj in one.node_nj.items():
-                owned = sum(spent.energy_nj.get(domain, 0) for spent in one.owners.values())
-                assert owned == energy_nj
-        assert sum(one.node_nj["package"] for one in intervals) == whole.main.measured_nj
-    for shape, query in _summed(seldom).items():
+    sums: dict[Shape, Query] = {}
+    for interval in intervals:
+        for domain, energy_nj in interval.node_nj.items():
+            owned = sum(spent.energy_nj.get(domain, 0) for spent in interval.owners.values())
+            assert owned == energy_nj
+        for shape, query in interval.queries.items():
+            sums.setdefault(shape, Query()).add(query)
+    assert sum(interval.node_nj["package"] for interval in intervals) == whole.main.measured_nj
+    rows = {row.keys["fingerprint"]: row for row in whole.rows if row.kind == "queries"}
+    for shape, query in sums.items():
         row, amounts = rows[shape.fingerprint], query.amounts
         assert (amounts.calls, amounts.cpu_ns) == (row.calls, row.cpu_ns)
         low, high = row.energy_nj_ci95

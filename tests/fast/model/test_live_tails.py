@@ -33,8 +33,6 @@ events = st.lists(
     st.tuples(st.integers(0, 8), st.integers(0, 3), st.sampled_from(STEPS_NS)), max_size=60
 )
 Segment = tuple[int, int, int, int]
-
-
 Machines = list[tuple[int, int, int, int]]  #: of CPUs: cpu, package, core, sibling
 
 
@@ -132,8 +130,6 @@ def test_threads_at_once(machine: Machines) -> None:
 
 
 BEGIN_NS = 1_000_000
-
-
 Tail = tuple[int, int, int, str, int]  #: window, package, owner, core or package, length
 
 

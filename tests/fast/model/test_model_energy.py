@@ -102,17 +102,9 @@ def test_any_raw_values_give_flags_and_no_negative_energy(raws: list[int], size:
 
 
 POWERCAP = Series(0, "package", 1e-6, 262143328850 + 1)
-
-
 ENDLESS = Series(0, "package", 1e-9)
-
-
 CORE = Series(0, "core", 2.0**-14, 2**32)
-
-
 COARSE = Series(0, "psys", 1.0, 2**32)
-
-
 J = 16384  #: counts of PACKAGE
 NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
 RESET, STOPPED = Cause.RESET, Cause.STOPPED

@@ -68,13 +68,11 @@ def test_tails_are_expected_as_long_as_the_states_reach() -> None:
 
 
 POLL, OFF = IdleState("POLL", 0, 0, cpus=4), IdleState("C6", 133, 600, cpus=4, disabled=4)
-
-
 PARTLY = IdleState("C6", 133, 600, cpus=4, disabled=3)
 
 
 @pytest.mark.parametrize(
-    ("states", "source", "table"),
+    ("idle_states", "source", "table"),
     [
         ((POLL, C1, C6), "powercap", IdleTable((0, 2_000, 600_000), (0, 2_000, 133_000))),
         ((C1, OFF), "powercap", IdleTable((2_000,), (2_000,))),
@@ -87,9 +85,9 @@ PARTLY = IdleState("C6", 133, 600, cpus=4, disabled=3)
     ],
 )
 def test_the_table_of_a_trace_has_the_states_in_use_on_real_cores(
-    states: tuple[IdleState, ...], source: str, table: IdleTable | None
+    idle_states: tuple[IdleState, ...], source: str, table: IdleTable | None
 ) -> None:
-    assert idle_table(meta(*states, source=source)) == table
+    assert idle_table(meta(*idle_states, source=source)) == table
 
 
 def test_accounts_use_the_table_of_their_trace() -> None:

@@ -345,8 +345,6 @@ PLAIN = frozenset(
         "zone",
     ]
 )
-
-
 UNITS = (
     *("_ns", "_nj", "_w", "_s", "_j", "_nj2", "_nj_ci95", "_ns_ci95", "_ns_quantiles", "_ns_mean"),
     *("_ns_p50", "_ns_p95", "_ns_p99", "j_per_call", "j_per_call_ci95", "_gco2e", "grams", "_nats"),

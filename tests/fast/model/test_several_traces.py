@@ -283,7 +283,6 @@ def test_a_sum_is_what_its_parts_are_in_any_order(traces: list[TracePart]) -> No
     whole = together(traces)
     reversed_order = together(traces[::-1])
     assert nameless(whole) == nameless(reversed_order)
-    assert sorted(whole.model.notes) == sorted(reversed_order.model.notes)
     for domain in whole.domains:
         assert sum(domain.parts_nj.values()) == domain.measured_nj
     if whole.domains:

@@ -121,10 +121,15 @@ def test_statements_are_shown_live(browser: Any, agent: RemoteAgent) -> None:
     assert texts(browser, "#shape") == [SHAPES[1]]
     figures = dict(zip(texts(browser, "#figures dt"), texts(browser, "#figures dd"), strict=True))
     assert figures["calls"] == "40" and figures["energy"].startswith("23.5 J (95 %: ")
+    browser.set_window_size(420, 800)
+    assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
+    browser.set_window_size(1200, 900)
     agent.show(snapshot_bytes(duration_s=25.0))
     until(lambda: "last 25 s" in texts(browser, "#about")[0])
     until(lambda: browser.execute_script("return points.length") == 2)
-    assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
+    open_with(browser, agent, "bare")  # a token without the scope of texts
+    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
+    assert "SELECT" not in browser.page_source
 
 
 def test_hostile_texts_are_only_text(browser: Any, agent: RemoteAgent) -> None:

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/tails.bpf.c"
+#include "../../../bpf/core/tails.bpf.c"
 
 /* Of tracer/idle_times.c, which is compiled by itself. */
 struct stream;
