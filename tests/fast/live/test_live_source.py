@@ -80,7 +80,7 @@ def test_intervals_add_up_and_time_is_conserved() -> None:
     assert total.main.measured_nj == round(20 * 1000 * 2.0**-14 * 1e9)
     assert sum(total.main.parts_nj.values()) == total.main.measured_nj
     rows = {row.shape: row for row in total.rows}
-    named = rows["SELECT 1"]
+    named = rows["SELECT ?"]
     assert (named.calls, named.cpu_ns, named.rung) == (200, 20 * 40 * MS, "symbol")
     assert named.latency_ns_mean == MS
     cpu_ns = sum(row.cpu_ns for row in (*total.rows, *total.fixed))
@@ -181,9 +181,9 @@ def test_a_text_that_comes_late_names_what_ran_before_it() -> None:
     total = seen[-1].total
     rows = {row.shape: row for row in total.rows}
     calls = {shape: (row.calls, row.cpu_ns) for shape, row in rows.items()}
-    assert calls == {"SELECT 1": (400, 20 * 50 * MS), "DELETE": (200, 20 * 5 * MS)}
-    assert rows["SELECT 1"].latency_ns_p50 is not None
+    assert calls == {"SELECT ?": (400, 20 * 50 * MS), "DELETE": (200, 20 * 5 * MS)}
+    assert rows["SELECT ?"].latency_ns_p50 is not None
     assert total.coverage == 1.0
     assert sum(total.main.parts_nj.values()) == total.main.measured_nj
-    low, high = rows["SELECT 1"].energy_nj_ci95
-    assert low < rows["SELECT 1"].energy_nj < high
+    low, high = rows["SELECT ?"].energy_nj_ci95
+    assert low < rows["SELECT ?"].energy_nj < high

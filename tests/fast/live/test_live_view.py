@@ -44,14 +44,10 @@ async def running(
     ("keys", "shown", "hidden"),
     [
         (["c"], ["CPU ▼"], []),
-        (["n", "<"], ["calls ▲"], []),
         (["e", "space", "a"], ["PAUSED", "energy ▼", "since reset"], []),
-        (["/", *"delete"], ["filter: delete"], ["users.location"]),
         (["/", *"delete", "enter"], ["filter 'delete'"], ["users.location"]),
-        (["/", *"delete", "enter", "escape"], ["users.location"], []),
         (["down", "enter"], ["ORDER BY n DESC LIMIT ?", "latency p99"], []),
-        (["h"], ["turn the sort order round"], []),
-        (["h", "h"], ["TOTAL measured"], []),
+        (["h"], ["turn the sort order round"], ["TOTAL measured"]),
         (["E"], ["written: out.json"], []),
     ],
 )

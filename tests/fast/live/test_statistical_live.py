@@ -181,36 +181,6 @@ def test_intervals_of_time_have_joules_once_there_are_enough_windows() -> None:
         assert row.cpu_ns / row.calls == pytest.approx(each_ns, rel=0.15)
 
 
-def test_what_cannot_be_told_apart_is_never_nothing_for_certain(tmp_path: Path) -> None:
-    """Both shapes in one mix, on a machine whose speed varies, live and in a replay."""
-    rng = np.random.default_rng(9)
-    windows = 1500
-    slow = np.repeat(np.exp(rng.normal(0, 0.3, windows // 25)), 25)
-    busy = np.repeat(rng.uniform(0.2, 1.0, windows // 25), 25)
-    requests = rng.poisson(np.outer(busy / slow, [10.0, 3.0]))
-    used = (requests * slow[:, None]) @ traffic.CPU_NS
-    cpu_ns = np.stack([used / 2 + 300_000, used / 2, np.zeros(windows)], axis=1)
-    story = traffic.Story(requests, np.minimum(cpu_ns, 19e6).astype(np.int64))
-    true_nj = (requests * slow[:, None]).sum(axis=0) * traffic.CPU_NS
-    held: list[bool] = []
-    for snapshot in (live(story, 40.0)[-1], replayed(trace(tmp_path / "t", story), 40.0)[-1]):
-        for shape, row in by_shape(snapshot.total).items():
-            low, high = row.energy_nj_ci95
-            held.append(low <= true_nj[SHAPES.index(shape)] <= high)
-    assert held == [True] * 4
-
-
-def test_a_reset_of_a_replay_learns_anew(tmp_path: Path) -> None:
-    controls, seen = Controls(2.0), []
-    source = ReplaySource(trace(tmp_path / "t", traffic.story(30.0)), speed=0)
-    for snapshot in source.snapshots(controls):
-        seen.append(snapshot)
-        if len(seen) == 12:
-            controls.reset()
-    assert any("untold" not in row.flags for row in seen[11].total.rows)
-    assert all("untold" in row.flags for row in seen[12].total.rows)
-
-
 def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> None:
     """In five stories, 90 % of the intervals hold the true joules, and no energy is lost."""
     held = []

@@ -70,15 +70,6 @@ def test_each_segment_is_charged_to_its_query_or_else_to_its_owner(
     assert (found.server_ns, found.named_ns) == (server_ns, named_ns)
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.floats(-1e9, 1e9)), max_size=40))
-def test_sums_are_those_of_numpy_to_the_bit(rows: list[tuple[int, float]]) -> None:
-    index = np.array([i for i, _ in rows], np.int64)
-    values = np.array([value for _, value in rows])
-    assert real_sums(index, values, 5).tolist() == np.bincount(index, values, 5).tolist()
-    whole = values.astype(np.int64)
-    assert real_sums(index, whole, 5).tolist() == np.bincount(index, whole, 5).tolist()
-
-
 ONE, ID, YES = np.zeros(1, np.int64), np.ones(1, np.uint64), np.ones(1, bool)
 OWNER, NO_BITS = np.zeros(1, np.uint32), np.zeros(0, np.uint8)
 

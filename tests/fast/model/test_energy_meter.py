@@ -20,7 +20,6 @@ import fake_tracer as ft
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.model.clock import fit_clock, to_ours
-from qjoule.model.energy import Cause
 from qjoule.model.result import Attribution
 from qjoule.session.meter import Meter, start_meter
 from qjoule.session.meter_lines import MeterLines, Reading
@@ -31,7 +30,7 @@ from qjoule.trace.reader import Trace
 from qjoule.trace.schema import METER
 from qjoule.trace.writer import TraceWriter
 
-S = 1_000_000_000
+MS, S = 1_000_000, 1_000_000_000
 WATTS = 80
 EPOCH_NS = 1_700_000_000 * S  #: when the trace begins
 
@@ -42,21 +41,131 @@ def as_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(there: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    """Waits for what a program will certainly do; the limit is the test's own timeout."""
     while not there():
-        assert time.monotonic() < end
         time.sleep(0.01)
 
 
-def program(tmp_path: Path, body: str) -> str:
-    """A command line that runs this Python."""
+def read(*lines: str | bytes) -> tuple[list[Reading], MeterLines]:
+    """Parses lines that came a second apart."""
+    parser = MeterLines()
+    raws = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    readings = [parser.read(raw, (77 + second) * S) for second, raw in enumerate(raws)]
+    return [reading for reading in readings if reading is not None], parser
+
+
+@pytest.mark.parametrize(
+    ("time", "stamp_ns"),
+    [
+        ("1699999999.123", 1699999999_123_000_000),
+        ("1699999999", 1699999999 * S),
+        ("1699999999123", 1699999999_123_000_000),
+        ("1699999999123456", 1699999999_123_456_000),
+        ("1699999999123456789", 1699999999_123_456_789),
+        ("2023-11-14T23:13:19.123+01:00", 1699999999_123_000_000),
+        ("2023-11-14T22:13:19.123", 1699999999_123_000_000),
+        ("0", 0),
+        ("-", None),
+    ],
+)
+def test_times_of_lines(time: str, stamp_ns: int | None) -> None:
+    (reading,), _ = read(f"{time} 57.3 W")
+    assert (reading.stamp_ns, reading.t_ns) == (stamp_ns, 77 * S)
+
+
+@pytest.mark.parametrize(
+    ("lines", "joules"),
+    [
+        *(
+            ([form.format(time) for time in (10, 11, 13.5)], 57.3 * 3.5)
+            for form in ("{} 57.3 W", "{} W 57.3", "{} 57.3W", "{},57.3,W", "{};57.3 ;W")
+        ),
+        (["10\t57300\tmW", "", "# made by a meter", "#", "11\t57300\tmW\r"], 57.3),
+        (["1 5 J", "2 90 J"], 85),
+        (["1 1.5 kJ", "2 2 kJ"], 500),
+        (["1 0.001 kWh", "2 0.002 kWh"], 3600),
+        (["1 1Wh", "2 2Wh"], 3600),
+        (["# unit: W", "1 40", "2 40"], 40),
+        (["time,watts", "1,40", "2,40"], 40),
+        (["time;volts;power_w;amps", "1;230.1;40;0.2", "2;230.1;40;0.2"], 40),
+    ],
+)
+def test_joules_between_the_first_line_and_the_last(lines: list[str], joules: float) -> None:
+    readings, parser = read(*lines)
+    assert not parser.rubbish
+    counts = readings[-1].raw - readings[0].raw
+    assert counts * (1e-9 if parser.is_power else 1e-6) == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("57.3 W", "12", "12 W", "12 57.3", "noon 57.3 W", "12 57.3 V", "12 57.3 W/h", "12 -5 W"),
+        *("12 nan W", "12 inf W", "12 1e5 W", "12 2 MW", "12 1000001 W", "12 5 J", "-4 5 W"),
+        *("9" * 30 + " 5 W", "2023-13-41T00:00 5 W", "12 " + "5" * 300 + " W"),
+        *("10.5 5 W " + "x" * 300, "9 50 W", "10 50 W", "- 50 W"),
+    ],
+)
+def test_an_invalid_line_is_counted_and_left_out(line: str) -> None:
+    readings, parser = read("10 50 W", line, "11 50 W")
+    assert parser.rubbish == 1
+    assert [reading.raw for reading in readings] == [0, 50 * S]
+
+
+def test_after_a_gap_the_counter_starts_again() -> None:
+    readings, _ = read(*(f"{second} 50 W" for second in (1, 2, 3, 4, 60, 61)))
+    assert [reading.raw // S for reading in readings] == [0, 50, 100, 150, 0, 50]
+
+
+@given(st.lists(st.binary(max_size=300) | st.text(" -.:;,#0159WJkhTZ", max_size=40), max_size=30))
+def test_hostile_lines_give_ordered_readings_in_range(lines: list[bytes | str]) -> None:
+    readings, _ = read(*lines)
+    times = [one.t_ns if one.stamp_ns is None else one.stamp_ns for one in readings]
+    assert times == sorted(set(times))
+    assert all(0 <= one.raw < 2**63 for one in readings)
+
+
+def arrivals(drift: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(stamps, arrival times, true times by our clock): one a second for ten minutes, with
+    exponential delays of 40 ms and a few of 3 s.
+    """
+    random, count = np.random.default_rng(3), 600
+    true = 1000 * S + np.arange(count) * S + random.integers(0, 50 * MS, count)
+    stamp = EPOCH_NS + np.rint((true - true[0]) * (1 - drift)).astype(np.int64) + 123_456_789
+    delay = random.exponential(40 * MS, count)
+    delay[random.integers(0, count, 5)] += 3 * S
+    return stamp, true + delay.astype(np.int64), true
+
+
+@pytest.mark.parametrize("drift", [0.0, 50e-6, -200e-6])
+def test_offset_and_drift_are_found_beneath_the_delays(drift: float) -> None:
+    stamp, t_ns, true = arrivals(drift)
+    stamp[[50, 300]] += 20 * S  # two wrong ones
+    fit = fit_clock(stamp, t_ns)
+    assert fit.followed
+    assert fit.drift == pytest.approx(drift, abs=10e-6)
+    ours = to_ours(fit, stamp, t_ns)
+    assert (ours <= t_ns).all(), "no stamp is later than its arrival"
+    assert np.abs(np.delete(ours - true, [50, 300])).max() < 8 * MS
+    assert 60 * MS < fit.delay_ns < 300 * MS
+
+
+@pytest.mark.parametrize("leap", [3600 * S, -3600 * S])
+def test_a_clock_that_leaps_is_not_followed(leap: int) -> None:
+    stamp, t_ns, _ = arrivals()
+    for unit in (S, 100 * MS, MS):  # stamps are as uncertain as they are coarse
+        assert fit_clock(stamp // unit * unit, t_ns).half_width_ns == unit // 2
+    stamp[300:] += leap
+    fit = fit_clock(stamp, t_ns)
+    assert not fit.followed
+    assert (to_ours(fit, stamp, t_ns) == t_ns).all()
+
+
+def started(tmp_path: Path, body: str) -> Meter:
+    """A meter whose program runs this Python."""
     script = tmp_path / "a meter.py"
-    script.write_text(f"import sys, time\n{body}\n")
-    return f"'{sys.executable}' '{script}'"
-
-
-def started(command: str | None = None, file: Path | None = None) -> Meter:
-    meter = start_meter(command, file)
+    script.write_text(f"import sys\n{body}\n")
+    meter = start_meter(f"'{sys.executable}' '{script}'", None)
     assert meter is not None
     return meter
 
@@ -65,58 +174,45 @@ def test_a_program_is_read_line_by_line_until_it_ends(tmp_path: Path) -> None:
     body = """
 for second in range(5):
     print(1700000000 + second, '80 W', flush=True)
-print('no idea', flush=True)
+sys.stdout.write('x' * 50_000_000)
+print()
 sys.stdout.write('1700000005 80 W')
 sys.exit(3)
 """
-    meter = started(program(tmp_path, body))
+    meter = started(tmp_path, body)
     until(lambda: meter.ended)
     table = meter.take()
     meter.close()
     assert table.schema.equals(METER)
-    assert table.column("raw").to_pylist() == [n * 80 * S for n in range(6)]
+    assert table.column("raw").to_pylist() == [n * WATTS * S for n in range(6)]
     assert table.column("stamp_ns").to_pylist() == [EPOCH_NS + n * S for n in range(6)]
     assert meter.take().num_rows == 0
-    assert meter.bad == 1
     assert meter.info == MeterInfo(Path(sys.executable).name, "power", 1e-9)
-    assert meter.summary.endswith(
-        "6 readings, 1 lines that are none, and ended before the recording"
-    )
-
-
-def test_an_endless_line_takes_no_memory(tmp_path: Path) -> None:
-    body = "sys.stdout.write('x' * 50_000_000)\nprint()\nprint('5 60 W')"
-    meter = started(program(tmp_path, body))
-    until(lambda: meter.ended)
-    meter.close()
-    assert (meter.count, meter.bad) == (1, 1)
-
-
-def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
-    file = tmp_path / "meter.log"
-    file.write_text("time,joules\n1,5\n")
-    meter = started(file=file)
-    with file.open("a") as log:
-        for line in ("2 6 J", "3 7 J"):
-            log.write(line + "\n")
-            log.flush()
-        until(lambda: meter.count == 2)
-    assert not meter.ended
-    meter.close()
-    assert meter.info == MeterInfo("meter.log", "counter", 1e-6)
-    assert meter.take().column("raw").to_pylist() == [6_000_000, 7_000_000]
-
-
-MS = S // 1000
+    end = "6 readings, 1 lines that are none, and ended before the recording"
+    assert meter.summary.endswith(end)
 
 
 def test_a_program_that_goes_on_ends_with_the_recording(tmp_path: Path) -> None:
-    meter = started(program(tmp_path, "while True: print('- 5 V', flush=True)"))
+    meter = started(tmp_path, "while True: print('- 5 V', flush=True)")
     until(lambda: meter.bad > 0)
     process = meter._program
     assert process is not None
     meter.close()
     assert process.wait(20) != 0
+
+
+def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
+    file = tmp_path / "meter.log"
+    file.write_text("time,joules\n1,5\n")
+    meter = start_meter(None, file)
+    assert meter is not None
+    with file.open("a") as log:
+        log.write("2 6 J\n3 7 J\n")
+    until(lambda: meter.count == 2)
+    assert not meter.ended
+    meter.close()
+    assert meter.info == MeterInfo("meter.log", "counter", 1e-6)
+    assert meter.take().column("raw").to_pylist() == [6_000_000, 7_000_000]
 
 
 @pytest.mark.parametrize(
@@ -189,9 +285,8 @@ def test_the_wall_is_a_ledger_of_its_own_beside_packages(tmp_path: Path) -> None
     assert beside.main == alone.main
     assert [row.energy_nj for row in beside.rows] == [row.energy_nj for row in alone.rows]
     (note,) = (note for note in beside.model.notes if "wall" in note)
-    assert note.startswith(
-        "wall meter: its clock is -0.030 s from this machine's and drifts +0.0 ppm"
-    )
+    start = "wall meter: its clock is -0.030 s from this machine's and drifts +0.0 ppm"
+    assert note.startswith(start)
 
 
 def test_without_counters_the_meter_is_the_source_and_its_invalid_lines_are_loss(
@@ -206,130 +301,7 @@ def test_without_counters_the_meter_is_the_source_and_its_invalid_lines_are_loss
 def test_a_meter_that_stops_or_is_slow_has_windows_without_energy(tmp_path: Path) -> None:
     stopped = attribute(trace(tmp_path / "stopped", FakeMeter(3), seconds=12))
     assert wall_nj(stopped) == 3 * WATTS * S
-    assert stopped.unattributed_windows == 0
-    assert stopped.window_causes[f"wall {Cause.STOPPED.name.lower()}"] == 1
+    assert (stopped.unattributed_windows, stopped.window_causes["wall stopped"]) == (0, 1)
     slow = attribute(trace(tmp_path / "slow", FakeMeter(1, first=0.9), seconds=1))
     assert wall_nj(slow) == 0
     assert slow.window_causes["wall edge"] > 0
-
-
-@pytest.mark.parametrize("drift", [0.0, 50e-6, -200e-6])
-def test_offset_and_drift_are_found_beneath_the_delays(drift: float) -> None:
-    stamp, t_ns, true = arrivals(drift)
-    stamp[[50, 300]] += 20 * S  # two wrong ones
-    fit = fit_clock(stamp, t_ns)
-    assert fit.followed
-    assert fit.drift == pytest.approx(drift, abs=10e-6)
-    ours = to_ours(fit, stamp, t_ns)
-    assert (ours <= t_ns).all(), "no stamp is later than its arrival"
-    assert np.abs(np.delete(ours - true, [50, 300])).max() < 8 * MS
-    assert 60 * MS < fit.delay_ns < 300 * MS
-
-
-@pytest.mark.parametrize("leap", [3600 * S, -3600 * S])
-def test_a_clock_that_leaps_is_not_followed(leap: int) -> None:
-    stamp, t_ns, _ = arrivals()
-    stamp[300:] += leap
-    fit = fit_clock(stamp, t_ns)
-    assert not fit.followed
-    assert (to_ours(fit, stamp, t_ns) == t_ns).all()
-
-
-@pytest.mark.parametrize(("unit", "half"), [(S, S // 2), (100 * MS, 50 * MS), (MS, MS // 2)])
-def test_whole_stamps_are_as_uncertain_as_they_are_coarse(unit: int, half: int) -> None:
-    stamp, t_ns, _ = arrivals()
-    assert fit_clock(stamp // unit * unit, t_ns).half_width_ns == half
-
-
-def arrivals(drift: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(stamps, arrival times, true times by our clock): one a second for ten minutes, with
-    exponential delays of 40 ms and a few of 3 s.
-    """
-    random, count = np.random.default_rng(3), 600
-    true = 1000 * S + np.arange(count) * S + random.integers(0, 50 * MS, count)
-    stamp = EPOCH_NS + np.rint((true - true[0]) * (1 - drift)).astype(np.int64) + 123_456_789
-    delay = random.exponential(40 * MS, count)
-    delay[random.integers(0, count, 5)] += 3 * S
-    return stamp, true + delay.astype(np.int64), true
-
-
-def read(*lines: str | bytes) -> tuple[list[Reading], MeterLines]:
-    """Parses lines that came a second apart."""
-    parser = MeterLines()
-    raws = [line if isinstance(line, bytes) else line.encode() for line in lines]
-    readings = [parser.read(raw, (77 + second) * S) for second, raw in enumerate(raws)]
-    return [reading for reading in readings if reading is not None], parser
-
-
-@pytest.mark.parametrize(
-    ("time", "stamp_ns"),
-    [
-        ("1699999999.123", 1699999999_123_000_000),
-        ("1699999999", 1699999999 * S),
-        ("1699999999123", 1699999999_123_000_000),
-        ("1699999999123456", 1699999999_123_456_000),
-        ("1699999999123456789", 1699999999_123_456_789),
-        ("2023-11-14T22:13:19.123Z", 1699999999_123_000_000),
-        ("2023-11-14T23:13:19.123+01:00", 1699999999_123_000_000),
-        ("2023-11-14T22:13:19.123", 1699999999_123_000_000),
-        ("12.5", 12 * S + S // 2),
-        ("0", 0),
-        ("-", None),
-    ],
-)
-def test_times_of_lines(time: str, stamp_ns: int | None) -> None:
-    (reading,), _ = read(f"{time} 57.3 W")
-    assert (reading.stamp_ns, reading.t_ns) == (stamp_ns, 77 * S)
-
-
-@pytest.mark.parametrize(
-    ("lines", "joules"),
-    [
-        *(
-            ([form.format(time) for time in (10, 11, 13.5)], 57.3 * 3.5)
-            for form in ("{} 57.3 W", "{} W 57.3", "{} 57.3W", "{},57.3,W", "{};57.3 ;W")
-        ),
-        (["10\t57300\tmW", "", "# made by a meter", "#", "11\t57300\tmW\r"], 57.3),
-        (["1 5 J", "2 90 J"], 85),
-        (["1 1.5 kJ", "2 2 kJ"], 500),
-        (["1 0.001 kWh", "2 0.002 kWh"], 3600),
-        (["1 1Wh", "2 2Wh"], 3600),
-        (["# unit: W", "1 40", "2 40"], 40),
-        (["time,watts", "1,40", "2,40"], 40),
-        (["time;volts;power_w;amps", "1;230.1;40;0.2", "2;230.1;40;0.2"], 40),
-        (["# time volts W", "1 230.1 40", "2 230.1 40"], 40),
-    ],
-)
-def test_joules_between_the_first_line_and_the_last(lines: list[str], joules: float) -> None:
-    readings, parser = read(*lines)
-    assert not parser.rubbish
-    counts = readings[-1].raw - readings[0].raw
-    assert counts * (1e-9 if parser.is_power else 1e-6) == pytest.approx(joules)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("57.3 W", "12", "12 W", "12 57.3", "noon 57.3 W", "12 57.3 V", "12 57.3 W/h", "12 -5 W"),
-        *("12 nan W", "12 inf W", "12 1e5 W", "12 2 MW", "12 1000001 W", "12 5 J", "-4 5 W"),
-        *("9" * 30 + " 5 W", "2023-13-41T00:00 5 W", "12 " + "5" * 300 + " W"),
-        *("10.5 5 W " + "x" * 300, "9 50 W", "10 50 W", "- 50 W"),
-    ],
-)
-def test_an_invalid_line_is_counted_and_left_out(line: str) -> None:
-    readings, parser = read("10 50 W", line, "11 50 W")
-    assert parser.rubbish == 1
-    assert [reading.raw for reading in readings] == [0, 50 * S]
-
-
-def test_after_a_gap_the_counter_starts_again() -> None:
-    readings, _ = read(*(f"{second} 50 W" for second in (1, 2, 3, 4, 60, 61)))
-    assert [reading.raw // S for reading in readings] == [0, 50, 100, 150, 0, 50]
-
-
-@given(st.lists(st.binary(max_size=300) | st.text(" -.:;,#0159WJkhTZ", max_size=40), max_size=30))
-def test_hostile_lines_give_ordered_readings_in_range(lines: list[bytes | str]) -> None:
-    readings, _ = read(*lines)
-    times = [one.t_ns if one.stamp_ns is None else one.stamp_ns for one in readings]
-    assert times == sorted(set(times))
-    assert all(0 <= one.raw < 2**63 for one in readings)

@@ -59,11 +59,6 @@ def test_what_stands_for_several_shapes_is_not_remembered(name: str) -> None:
     assert keys(statement(name))[0] == [0]
 
 
-def test_names_of_clients_do_not_break_the_hash() -> None:
-    odd = process(b"\xff\x00\n".decode(errors="surrogateescape"))
-    assert keys(odd)[0][0]
-
-
 def query(server: str, *, named: bool) -> GroupLabel:
     return GroupLabel("queries", (("fingerprint", server),), "", server, "socket", (), named)
 

@@ -20,27 +20,26 @@ from hypothesis import strategies as st
 
 from qjoule.contract import TAIL_NS, TAILS
 from qjoule.model.arrays import TAILS_NS, Machine, Segments
-from sweep_reference import Found, reference
+from sweep_reference import reference
 from tracer_parts.tails_library import Tails, tails
 
+Machines = list[tuple[int, int, int, int]]  #: of CPUs: cpu, package, core, sibling
 SMT = [(cpu, cpu // 4, cpu % 4 // 2, cpu // 2 * 2) for cpu in range(8)]
 CORES = [(cpu, cpu // 2, cpu % 2, cpu) for cpu in range(4)]
+BEGIN_NS = 1_000_000
 #: Idle and busy times from the scheduler's to beyond the longest tail.
 STEPS_NS = (1, 300, 999, 1000, 20_000, 150_000, 700_000, 2_500_000)
-
-#: CPU, owner (0: idle), and the time since the event before; or the end of a window.
-events = st.lists(
+#: CPU, owner (0: idle), and the time since the event before; a CPU that is not there ends a window.
+EVENTS = st.lists(
     st.tuples(st.integers(0, 8), st.integers(0, 3), st.sampled_from(STEPS_NS)), max_size=60
 )
-Segment = tuple[int, int, int, int]
-Machines = list[tuple[int, int, int, int]]  #: of CPUs: cpu, package, core, sibling
 
 
 class Played:
     """What the programs and the tracer made of some events."""
 
     def __init__(self, machine: Machines, steps: Sequence[tuple[int, int, int]]):
-        self.segments: list[Segment] = []
+        self.segments: list[tuple[int, int, int, int]] = []
         self.wakes: dict[tuple[int, int, str], int] = defaultdict(int)
         self.bounds = [BEGIN_NS]
         self._running: dict[int, tuple[int, int]] = {}
@@ -49,7 +48,15 @@ class Played:
             host.edge(BEGIN_NS)
             host.drain(0, BEGIN_NS)
             before = [len(records) for records in host.found()]
-            now_ns = self._play(host, len(machine), steps)
+            now_ns = BEGIN_NS
+            for cpu, owner, step_ns in steps:
+                now_ns += step_ns
+                if cpu >= len(machine):
+                    self._edge(host, now_ns)
+                    continue
+                if owner == 2:  # late: many programs ran since the window ended
+                    self._drain(host)
+                self._switch(host, cpu, owner, now_ns)
             self._edge(host, now_ns + 1)
             self._drain(host)
             for cpu, (owner, t0_ns) in self._running.items():
@@ -57,28 +64,14 @@ class Played:
             sums, times = host.found()
         self.sums, self.times = sums[before[0] :].copy(), times[before[1] :].copy()
 
-    def _play(self, host: Tails, cpus: int, steps: Sequence[tuple[int, int, int]]) -> int:
-        now_ns = BEGIN_NS
-        for cpu, owner, step_ns in steps:
-            now_ns += step_ns
-            if cpu >= cpus:
-                self._edge(host, now_ns)
-                continue
-            if owner == 2:  # late: many programs ran since the window ended
-                self._drain(host)
-            self._switch(host, cpu, owner, now_ns)
-        return now_ns
-
     def _switch(self, host: Tails, cpu: int, owner: int, now_ns: int) -> None:
         if cpu in self._running:
             before, t0_ns = self._running.pop(cpu)
             self.segments.append((t0_ns, now_ns, cpu, before))
         if owner:
             self._running[cpu] = owner, now_ns
-        core, package = host.switch(cpu, owner, now_ns)
-        window = len(self.bounds) - 1
-        self.wakes[window, owner, "core_wakes"] += core
-        self.wakes[window, owner, "package_wakes"] += package
+        for what, woke in zip(("core", "package"), host.switch(cpu, owner, now_ns), strict=True):
+            self.wakes[len(self.bounds) - 1, owner, what] += woke
 
     def _edge(self, host: Tails, now_ns: int) -> None:
         self._drain(host)  # the tracer is never more than one window behind
@@ -92,17 +85,48 @@ class Played:
         self._waits = None
 
 
+@given(EVENTS, st.sampled_from([SMT, CORES]))
+def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine: Machines) -> None:
+    """Wake-ups and awake time exactly; tails to 1 ns for each time that was shared."""
+    played = Played(machine, steps)
+    columns = np.array(sorted(played.segments), np.int64).reshape(-1, 4).T
+    cpu, package, _, sibling = np.array(machine, np.int64).T
+    segments = Segments(*(column.copy() for column in columns))
+    expected = reference(Machine(cpu, package, sibling), played.bounds, segments)
+    wakes: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
+    tails_ns: dict[tuple[int, int, int, str, int], Fraction] = defaultdict(Fraction)
+    for (window, place, owner), entry in expected.entries.items():
+        for what in ("core", "package"):
+            wakes[window, owner, what] += entry.effects[f"{what}_wakes"]
+            for ns in TAILS_NS:
+                each = entry.effects[f"{what}_tail_{ns // 1000}us"]
+                tails_ns[window, place, owner, what, ns] += each
+    assert {k: v for k, v in wakes.items() if v} == {k: v for k, v in played.wakes.items() if v}
+    for row in played.sums:
+        window = played.bounds.index(int(row["t0_ns"]))
+        for what in ("core", "package"):
+            for ns, each in zip(TAILS_NS, row[f"{what}_tail_ns"].tolist(), strict=True):
+                tails_ns[window, int(row["package"]), int(row["tgid"]), what, ns] -= each
+    most = len(played.segments) + len(played.bounds)
+    assert not [key for key, off in tails_ns.items() if abs(off) > most]
+    for row in played.times:
+        window = played.bounds.index(int(row["t0_ns"]))
+        assert int(row["t1_ns"]) == played.bounds[window + 1]
+        assert int(row["awake_ns"]) == expected.active_ns[window, int(row["package"])]
+    assert len(played.times) == (len(played.bounds) - 1) * len(set(package.tolist()))
+    assert tuple(TAIL_NS << i for i in range(TAILS)) == TAILS_NS
+
+
 @pytest.mark.parametrize("machine", [SMT, CORES])
 def test_threads_at_once(machine: Machines) -> None:
-    """All CPUs switch at the same time. At the end all sleep: no count is off, and what was said
-    to be a tail or asleep is no longer than the time was."""
-    rounds, packages = 3_000, len({package for _, package, *_ in machine})
-    clock = count(BEGIN_NS, 1000)
+    """All CPUs switch at the same time. At the end all sleep: no count is off, and tails and sleep
+    are no longer than the time was."""
+    packages, clock = len({package for _, package, *_ in machine}), count(BEGIN_NS, 1000)
     with tails(machine) as host:
         host.edge(next(clock))
 
         def work(cpu: int) -> None:
-            for _ in range(rounds):
+            for _ in range(3_000):
                 host.switch(cpu, cpu + 1, next(clock))
                 host.switch(cpu, 0, next(clock))
 
@@ -119,55 +143,11 @@ def test_threads_at_once(machine: Machines) -> None:
     assert times["awake_ns"][-packages:].tolist() == [0] * packages
     assert set(sums["t0_ns"].tolist()) == {BEGIN_NS}, "in the second window all tails have ended"
     first = times[:packages]
-    asleep_ns = first["t1_ns"] - first["t0_ns"] - first["awake_ns"]
+    spent_ns = first["t1_ns"] - first["t0_ns"]
+    asleep_ns = spent_ns - first["awake_ns"]
     assert (asleep_ns > TAILS_NS[-1]).all()
     for package in range(packages):
         mine = sums[sums["package"] == package]
         assert TAILS_NS[-1] <= mine["package_tail_ns"][:, -1].sum() <= asleep_ns[package]
         cores = len({core for _, p, core, _ in machine if p == package})
-        spent_ns = int(first["t1_ns"][0] - first["t0_ns"][0])
-        assert mine["core_tail_ns"][:, -1].sum() <= cores * spent_ns
-
-
-BEGIN_NS = 1_000_000
-Tail = tuple[int, int, int, str, int]  #: window, package, owner, core or package, length
-
-
-def reference_of(machine: Machines, played: Played) -> Found:
-    cpus = np.array(machine, np.int64)
-    ordered = np.array(sorted(played.segments), np.int64).reshape(-1, 4)
-    t0_ns, t1_ns, cpu, group = (ordered[:, column].copy() for column in range(4))
-    segments = Segments(t0_ns, t1_ns, cpu, group)
-    return reference(Machine(cpus[:, 0], cpus[:, 1], cpus[:, 3]), played.bounds, segments)
-
-
-@given(events, st.sampled_from([SMT, CORES]))
-def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine: Machines) -> None:
-    """Wake-ups and awake time exactly; tails to 1 ns for each time that was shared."""
-    played = Played(machine, steps)
-    expected = reference_of(machine, played)
-    tails_ns: dict[Tail, Fraction] = defaultdict(Fraction)
-    wakes: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
-    for (window, package, owner), entry in expected.entries.items():
-        for what in ("core", "package"):
-            wakes[window, owner, f"{what}_wakes"] += entry.effects[f"{what}_wakes"]
-            for ns in TAILS_NS:
-                each = entry.effects[f"{what}_tail_{ns // 1000}us"]
-                tails_ns[window, package, owner, what, ns] += each
-    assert {k: v for k, v in wakes.items() if v} == {k: v for k, v in played.wakes.items() if v}
-    sums_ns: dict[Tail, int] = defaultdict(int)
-    for row in played.sums:
-        window = played.bounds.index(int(row["t0_ns"]))
-        for what in ("core", "package"):
-            for ns, each in zip(TAILS_NS, row[f"{what}_tail_ns"].tolist(), strict=True):
-                sums_ns[window, int(row["package"]), int(row["tgid"]), what, ns] += each
-    for key in tails_ns.keys() | sums_ns.keys():
-        most = len(played.segments) + len(played.bounds)
-        assert abs(sums_ns[key] - tails_ns[key]) <= most, key
-    for row in played.times:
-        window = played.bounds.index(int(row["t0_ns"]))
-        assert int(row["t1_ns"]) == played.bounds[window + 1]
-        assert int(row["awake_ns"]) == expected.active_ns[window, int(row["package"])]
-    packages = {package for _, package, *_ in machine}
-    assert len(played.times) == (len(played.bounds) - 1) * len(packages)
-    assert tuple(TAIL_NS << i for i in range(TAILS)) == TAILS_NS
+        assert mine["core_tail_ns"][:, -1].sum() <= cores * spent_ns[package]

@@ -70,24 +70,6 @@ def test_the_owner_whose_sleep_began_a_tail_pays_for_it() -> None:
     assert shared[0] > 5 * max(int(shared[1]), 1)
 
 
-def test_a_group_that_only_has_a_tail_in_a_window_pays_for_that_alone() -> None:
-    plain = known(23, FACTORS, windows=1500)
-    entries = plain.batch.entries
-    alone = np.flatnonzero(entries.group == 3)[::2]
-    nothing = np.zeros(len(alone))
-    some = entries.take(np.arange(len(entries.window)))
-    for column in ("cpu_ns", "shared_ns", "overlap_ns"):
-        getattr(some, column)[alone] = nothing
-    for column in ("counters", "counted_ns"):
-        getattr(some, column)[alone] = 0.0
-    some.effects[alone, EFFECTS.index("package_tail_1600us")] = 1e6
-    case = replace(plain, batch=replace(plain.batch, entries=some))
-    known_cost = calibrated(p4=10.0)
-    sums = learned(case, known_cost, refit=False).domains["package"]
-    assert sums.energy_nj[3] > 0
-    assert int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj == sums.measured_nj
-
-
 def test_power_that_no_term_explains_widens_every_interval_and_is_said() -> None:
     plain = known(24, (1.0, 1.0, 1.0, 1.0), windows=4000)
     entries, energy = plain.batch.entries, plain.batch.energy

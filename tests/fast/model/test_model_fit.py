@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 from qjoule.errors import UsageError
 from qjoule.model.coefficients import Coefficients, PowerInterval, Weights
 from qjoule.model.fit import noise
-from qjoule.model.fit.power import fit_power, optima, solve_nonnegative
+from qjoule.model.fit.power import fit_power, solve_nonnegative
 from qjoule.model.fit.warming import low_passed
 
 
@@ -37,22 +37,6 @@ def test_a_matrix_that_rounding_made_indefinite_is_solved_all_the_same() -> None
     best = solve_nonnegative(gram, np.array([1.0, -1.0, 0.5]))
     assert np.isfinite(best).all()
     assert (best >= 0).all()
-
-
-@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
-def test_optima_of_what_has_none_are_refused(wrong: float) -> None:
-    gram = np.diag([1.0, wrong])
-    with pytest.raises(np.linalg.LinAlgError), np.errstate(invalid="ignore"):
-        optima(np.stack([np.eye(2), gram]), np.ones((2, 2)))
-
-
-def test_standard_errors_are_those_of_many_repetitions() -> None:
-    random = np.random.default_rng(2)
-    x = random.random((200, 2)) + 1.0
-    found = [fit_power(x, x @ [1.0, 2.0] + random.normal(0, 0.3, 200)) for _ in range(300)]
-    spread = np.std([one.coef for one in found], axis=0)
-    said = np.mean([np.sqrt(np.diag(one.cov)) for one in found], axis=0)
-    assert said == pytest.approx(spread, rel=0.15)
 
 
 def test_noise_of_edges_and_white_noise_are_told_apart() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from power_cases import FACTORS, known
-from qjoule.engine.accounts import Accounts, idle_table
+from qjoule.engine.accounts import idle_table
 from qjoule.model.arrays import F64, TAILS_NS
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.fit.learner import Learner
@@ -18,12 +18,6 @@ SKYLAKE = IdleTable((2_000, 20_000, 600_000), (2_000, 10_000, 133_000))
 SHALLOW = IdleTable((2_000,), (2_000,))
 TAILS = slice(2 + THETA.index("p0"), 2 + THETA.index("q4") + 1)
 WAKES = slice(2 + THETA.index("wp"), 2 + THETA.index("wc") + 1)
-
-
-def test_deeper_states_never_shrink_the_longest_tail() -> None:
-    found = [IdleTable((ns,), (0,)).tails[-1] for ns in (0, 2_000, 10**5, 6 * 10**5, 10**6, 10**8)]
-    assert found == sorted(found)
-    assert all(0.25 <= one <= 1.5 for one in found)
 
 
 @pytest.mark.parametrize("wrong", [((), ()), ((1,), ()), ((-1,), (1,)), ((1,), (-1,))])
@@ -88,8 +82,3 @@ def test_the_table_of_a_trace_has_the_states_in_use_on_real_cores(
     idle_states: tuple[IdleState, ...], source: str, table: IdleTable | None
 ) -> None:
     assert idle_table(meta(*idle_states, source=source)) == table
-
-
-def test_accounts_use_the_table_of_their_trace() -> None:
-    series = known(2, FACTORS, windows=10).series
-    assert Accounts.of(meta(C1, C6), series, (0,), "separate").table == idle_table(meta(C1, C6))

@@ -4,11 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import inspect
-import pkgutil
-import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import model_cases
-import qjoule.engine
-import qjoule.model
 from model_cases import Case, cases
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import LiveNames, identities
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import LostTime
-from qjoule.model.coefficients import EFFECT_TERMS, IDLE_POLICIES, Coefficients
+from qjoule.model.coefficients import IDLE_POLICIES, Coefficients
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import PARTS, Attribution, TraceInfo
@@ -204,171 +197,3 @@ def test_every_figure_is_a_number_and_policies_move_only_idle_energy(case: Case)
             assert row.cpu_ns >= 0
         to_json(attribution)  # raises for NaN and infinity
     assert totals[0] == totals[1] == totals[2]
-
-
-#: Counts, ids, indices and ratios; what is estimated has the unit of its values.
-PLAIN = frozenset(
-    [
-        "a",
-        "alpha",
-        "anomalies",
-        "b",
-        "beta",
-        "beyond",
-        "bits",
-        "blocks",
-        "by_chance",
-        "c",
-        "ci95",
-        "calls",
-        "cause",
-        "cells",
-        "classes",
-        "codes",
-        "coefficients",
-        "column",
-        "columns",
-        "counters",
-        "covariance",
-        "coverage",
-        "cpu",
-        "cpu_core",
-        "cpu_ids",
-        "cpu_package",
-        "crowd",
-        "cycles",
-        "detectable",
-        "df",
-        "drawn",
-        "drift",
-        "edp_gain",
-        "edp_gain_ci95",
-        "effects",
-        "energy_by_domain_ci95",
-        "error",
-        "estimate",
-        "executions",
-        "factor",
-        "features",
-        "first",
-        "greenup",
-        "greenup_ci95",
-        "group",
-        "groups",
-        "half_width",
-        "held_out_error",
-        "held_out_errors",
-        "high",
-        "histogram",
-        "idle",
-        "ids",
-        "implausible_counters",
-        "instructions",
-        "inverted",
-        "k",
-        "last",
-        "late",
-        "latency_counts",
-        "limit",
-        "llc_misses",
-        "loss",
-        "loss_share",
-        "low",
-        "more_runs",
-        "noise",
-        "of_server",
-        "offset",
-        "only",
-        "others",
-        "outcomes",
-        "overlap_counters",
-        "overlapping",
-        "package",
-        "packages",
-        "part",
-        "partner",
-        "per_call",
-        "per_call_ci95",
-        "per_kwh",
-        "pid",
-        "power_factor",
-        "powerup",
-        "powerup_ci95",
-        "pue",
-        "query",
-        "range",
-        "rate_change",
-        "ratio",
-        "raw",
-        "record_loss",
-        "rounds",
-        "row",
-        "runs",
-        "same_total_ci95",
-        "scaled",
-        "se",
-        "seen",
-        "series",
-        "shapes",
-        "share",
-        "slack",
-        "slopes",
-        "slots",
-        "speedup",
-        "speedup_ci95",
-        "split_a",
-        "split_b",
-        "spread",
-        "t",
-        "text",
-        "theta",
-        "threshold",
-        "timed",
-        "total",
-        "total_error",
-        "total_errors",
-        "trust",
-        "unattributed_windows",
-        "unknown",
-        "unknown_cpu",
-        "v",
-        "valid",
-        "value",
-        "values",
-        "variance",
-        "weight",
-        "weight_error",
-        "window",
-        "window_causes",
-        "window_weight",
-        "windows",
-        "zone",
-    ]
-)
-UNITS = (
-    *("_ns", "_nj", "_w", "_s", "_j", "_nj2", "_nj_ci95", "_ns_ci95", "_ns_quantiles", "_ns_mean"),
-    *("_ns_p50", "_ns_p95", "_ns_p99", "j_per_call", "j_per_call_ci95", "_gco2e", "grams", "_nats"),
-)
-
-
-def numeric_fields() -> Iterator[tuple[str, str]]:
-    """(class, field) of the numbers in all data classes of the engine and the model."""
-    for place in (qjoule.engine, qjoule.model):
-        for info in pkgutil.iter_modules(place.__path__, f"{place.__name__}."):
-            module = importlib.import_module(info.name)
-            for name, kind in inspect.getmembers(module, dataclasses.is_dataclass):
-                if name.startswith("_") or kind.__module__ != module.__name__:
-                    continue
-                for item in dataclasses.fields(kind):
-                    text = str(item.type)
-                    numeric = re.search("int|float|I64|F64|NDArray|Interval", text)
-                    if numeric and "Callable" not in text and item.name[0] != "_":
-                        yield name, item.name
-
-
-def test_law6_numbers_carry_their_unit_in_their_name() -> None:
-    fields = list(numeric_fields())
-    assert len(fields) > 50
-    names = {*PLAIN, *EFFECT_TERMS}
-    wrong = [one for one in fields if one[1] not in names and not one[1].endswith(UNITS)]
-    assert not wrong

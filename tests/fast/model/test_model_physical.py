@@ -100,12 +100,6 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     assert 0.91 <= held / 400 <= 0.985
 
 
-def test_the_threshold_decides() -> None:
-    rounds = machine(0.3, 0.6, noise=0.0005).rounds(split_a=0.56)
-    assert judge(rounds, threshold=0.15).verdict is Verdict.AGREES
-    assert judge(rounds, threshold=0.05).verdict is Verdict.DIFFERS
-
-
 @pytest.mark.parametrize(
     ("rounds", "why"),
     [

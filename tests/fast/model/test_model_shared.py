@@ -16,7 +16,6 @@ from model_cases import accounts
 from power_cases import SHARED_W, Known, calibrated, known, learned
 from qjoule.engine.attribute import attribute
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
-from qjoule.model.fold import fold_rows
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.result import Attribution, Row
 from qjoule.model.split import Split
@@ -83,11 +82,6 @@ def test_every_reporter_shows_it(hand: Attribution) -> None:
         assert float(of_csv[name]["shared_j"]) == shared_j
         assert of_parquet[name]["shared_j"] == shared_j
         assert dict(_figures(row, hand))["of it shared"] == f"{round(1e3 * shared_j)} mJ"
-
-
-def test_rows_beyond_the_first_are_joined_with_their_part(hand: Attribution) -> None:
-    (row,) = fold_rows(hand, 0).rows
-    assert row.shared_nj == sum(row.shared_nj or 0 for row in hand.rows)
 
 
 @pytest.mark.parametrize("idle", IDLE_POLICIES)

@@ -45,20 +45,6 @@ def energies(made: Case, domain: str = "package") -> list[int]:
     return energy
 
 
-def test_a_counter_that_lies_is_not_believed() -> None:
-    made = case(segments=counted([ALL, ALL], [3000, 1, 1], [2**63, 1, 1]))
-    ran = model_cases.run(made)
-    assert ran.anomalies.implausible_counters == 1
-    assert ran.ledger.domains["package"].energy_nj.tolist() == [500_000_000] * 2
-
-
-def test_idle_power_is_never_more_than_the_energy() -> None:
-    power = PowerInterval(1000.0, 0.0, 2000.0)
-    made = case(coefficients=Coefficients(idle_w={(0, "package"): power}))
-    ran = model_cases.run(made)
-    assert ran.ledger.domains["package"].idle_nj == 10**9
-
-
 def test_shared_power_goes_by_time_and_only_while_somebody_runs() -> None:
     made = case(
         segments=counted([ALL, ALL], [3000, 1, 1], [1000, 1, 1]),
@@ -80,20 +66,6 @@ def test_packages_are_split_apart_and_psys_over_both() -> None:
     )
     assert energies(made) == [10**9, 3 * 10**9]
     assert energies(made, "psys") == [3 * 10**9] * 2
-
-
-def test_energy_of_a_package_without_cpus_is_residual() -> None:
-    made = case(energy=model_cases.energy([0, 10 * MS], {(7, "package"): [10**9]}))
-    sums = model_cases.run(made).ledger.domains["package"]
-    assert (sums.residual_nj, sums.idle_nj) == (10**9, 0)
-
-
-def test_a_window_without_a_figure_gives_nobody_anything() -> None:
-    key = (0, "package")
-    made = case(energy=model_cases.energy([0, 10 * MS], {key: [10**9]}, {key: [Cause.GAP]}))
-    ran = model_cases.run(made)
-    assert energies(made) == [0, 0]
-    assert (ran.ledger.unattributed, ran.ledger.domains["package"].measured_nj) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,15 +131,21 @@ def test_energy_is_divided_by_weighted_counts_and_without_them_by_time(
     assert energies(made) == [round(1e9 * one) for one in joules]
 
 
-def test_dram_is_divided_by_misses() -> None:
-    made = case(
-        energy=model_cases.energy([0, 10 * MS], {(0, "package"): [10**9], (0, "dram"): [10**8]}),
-        segments=counted([ALL, ALL], [1000, 1, 9], [1000, 1, 1]),
-    )
-    assert energies(made) == [500_000_000] * 2
-    assert energies(made, "dram") == [90_000_000, 10_000_000]
-
-
 def test_of_equal_remainders_the_first_get_more() -> None:
     share = apportion(np.array([5]), np.zeros(4, np.int64), np.ones(4))
     assert share.tolist() == [2, 1, 1, 1]
+
+
+def test_bounds_of_what_is_divided() -> None:
+    """Idle power is at most the energy; energy without CPUs is residual; unknown is nobody's."""
+    key, bounds = (0, "package"), [0, 10 * MS]
+    power = PowerInterval(1000.0, 0.0, 2000.0)
+    idle = model_cases.run(case(coefficients=Coefficients(idle_w={key: power}))).ledger
+    assert idle.domains["package"].idle_nj == 10**9
+    nowhere = model_cases.energy(bounds, {(7, "package"): [10**9]})
+    sums = model_cases.run(case(energy=nowhere)).ledger.domains["package"]
+    assert (sums.residual_nj, sums.idle_nj) == (10**9, 0)
+    unknown = model_cases.energy(bounds, {key: [10**9]}, {key: [Cause.GAP]})
+    ledger = model_cases.run(case(energy=unknown)).ledger
+    sums = ledger.domains["package"]
+    assert (sums.energy_nj.tolist(), sums.measured_nj, ledger.unattributed) == ([0, 0], 0, 1)

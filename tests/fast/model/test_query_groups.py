@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,68 +23,59 @@ from qjoule.engine import query_groups
 from qjoule.engine.attribute import attribute
 from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.model.charge import Ids
-from qjoule.model.energy import I64, Bool
 from qjoule.model.id_runs import U64
-from qjoule.model.labels import PREPARED_BEFORE, SESSION_OVERHEAD, GroupLabel, LabelIndex
+from qjoule.model.labels import PREPARED_BEFORE, SESSION_OVERHEAD, LabelIndex
 from qjoule.model.latency import DIGITS, EXACT, QUANTILES, Latencies
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import empty
 
 Record = dict[str, Any]
+Key = tuple[str, tuple[tuple[str, str], ...]]  #: kind and keys of a label
 IDS = [*range(1, 30), 2**44 + 1, 2**44 + 2, 2**64 - 1]
+FOREVER = 2**63 - 1
 
 
 class Part:
     """A row group in memory that counts how often it is read."""
 
-    def __init__(self, table: pa.Table | None) -> None:
+    def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.reads = 0
 
-    def read(self, columns: Sequence[str]) -> pa.Table | None:
+    def read(self, columns: Sequence[str]) -> pa.Table:
         self.reads += 1
-        return None if self.table is None else self.table.select(list(dict.fromkeys(columns)))
+        return self.table.select(list(dict.fromkeys(columns)))
 
 
 @st.composite
 def records(draw: st.DrawFn) -> list[Record]:
     """Query records in any order, with repeated ids and inconsistent times."""
-    return draw(
-        st.lists(
-            st.builds(
-                lambda number, begin, lasts, other: (
-                    {"query": number, "begin_ns": begin, "end_ns": begin + lasts} | other
-                ),
-                st.sampled_from(IDS),
-                st.integers(0, 1000),
-                st.integers(-5, 500),
-                st.fixed_dictionaries(
-                    {
-                        "server": st.sampled_from([None, 1, 2, 3]),
-                        "fingerprint": st.sampled_from([None, "aaaa", "bbbb"]),
-                        "shape": st.sampled_from([None, 0, 1, 0xFF]),
-                        "command": st.sampled_from([None, "query", "execute", "prepare", "other"]),
-                        "status": st.sampled_from([None, "ok", "unfinished"]),
-                        "executions": st.sampled_from([None, 0, 1, 3]),
-                        "flags": st.integers(0, 31),
-                        "rung": st.sampled_from([None, "socket", "symbol"]),
-                        "user": st.sampled_from([None, "ann"]),
-                        "session": st.sampled_from([None, 7, 8]),
-                    }
-                ),
-            ),
-            max_size=30,
-        )
-    )
+    columns = {
+        "query": st.sampled_from(IDS),
+        "begin_ns": st.integers(0, 1000),
+        "end_ns": st.integers(-5, 500),
+        "server": st.sampled_from([None, 1, 2, 3]),
+        "fingerprint": st.sampled_from([None, "aaaa", "bbbb"]),
+        "shape": st.sampled_from([None, 0, 1, 0xFF]),
+        "command": st.sampled_from([None, "query", "execute", "prepare", "other"]),
+        "status": st.sampled_from([None, "ok", "unfinished"]),
+        "executions": st.sampled_from([None, 0, 1, 3]),
+        "flags": st.integers(0, 31),
+        "rung": st.sampled_from([None, "socket", "symbol"]),
+        "user": st.sampled_from([None, "ann"]),
+        "session": st.sampled_from([None, 7, 8]),
+    }
+    rows = draw(st.lists(st.fixed_dictionaries(columns), max_size=30))
+    return [row | {"end_ns": row["begin_ns"] + row["end_ns"]} for row in rows]
 
 
 def server_name(server: int | None) -> str:
     return {None: "(unknown server)", 3: "two"}.get(server, f"server {server}")
 
 
-def keys_of(record: Record, by: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Kind and keys of a record's label, as the format document defines them."""
+def key_of(record: Record, by: Sequence[str]) -> Key:
+    """As the format document defines labels."""
     server = server_name(record["server"])
     if record["command"] == "other":
         return "background", (("server", server), ("role", SESSION_OVERHEAD))
@@ -121,112 +112,71 @@ def table_of(rows: list[Record]) -> pa.Table:
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few_rows_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_groups, "HELD_ROWS", 7)
-    yield
 
 
 BY = st.sampled_from(
     [("fingerprint",), ("server",), ("query",), ("session", "user"), ("user", "fingerprint")]
 )
 CUTS = st.lists(st.integers(0, 30), max_size=8)
+ASKED = st.lists(st.lists(st.sampled_from([*IDS, 31, 2**44]), max_size=12), max_size=6)
 
 
-@given(
-    records(),
-    CUTS,
-    st.lists(st.booleans(), min_size=9, max_size=9),
-    BY,
-    st.lists(st.lists(st.sampled_from([*IDS, 31, 2**44]), max_size=12), max_size=6),
-)
-def test_lookups_and_calls_are_those_of_all_records_at_once(
-    rows: list[Record],
-    places: list[int],
-    missing: list[bool],
-    by: tuple[str, ...],
-    asked: list[list[int]],
-) -> None:
-    pieces = cut(rows, places)
-    parts = [Part(None if gone else table_of(p)) for p, gone in zip(pieces, missing, strict=False)]
-    kept = [row for p, gone in zip(pieces, missing, strict=False) if not gone for row in p]
-    index = LabelIndex()
-    groups = QueryGroups(parts, empty("shapes"), server_name, by, index)
-    first: dict[int, Record] = {}
-    for row in kept:
-        first.setdefault(row["query"], row)
-    largest = max((len(p) for p in pieces), default=0)
-    for ids in asked:
-        group, named = found(groups, np.array(ids, np.uint64))
-        for number, g, known in zip(ids, group.tolist(), named.tolist(), strict=True):
-            if number not in first:
-                assert (g, known) == (-1, False)
-                continue
-            row = first[number]
-            assert (index.labels[g].kind, index.labels[g].keys) == keys_of(row, by)
-            assert known == (row["command"] != "other" and row["fingerprint"] is not None)
-        assert groups.held_rows <= max(query_groups.HELD_ROWS, largest)
-    check_labels(index.labels, kept, by)
-    check_calls(groups, index.labels, kept, by)
-
-
-def found(groups: QueryGroups, ids: U64) -> tuple[I64, Bool]:
+def lookup(groups: QueryGroups, ids: U64) -> list[tuple[int, bool]]:
     """The group of each id, -1 if it has none, and whether it is marked."""
     query, table = groups.numbered(Ids(ids))
     place = np.minimum(query.ids - np.uint64(table.first), np.uint64(len(table.group)))
     group, marked = np.append(table.group, -1), np.append(table.marked, False)
-    return group[place], marked[place]
+    return list(zip(group[place].tolist(), marked[place].tolist(), strict=True))
 
 
-def check_labels(labels: list[GroupLabel], rows: list[Record], by: tuple[str, ...]) -> None:
-    """Each label that occurs is there once, and holds what its records have in common."""
-    by_keys = defaultdict(list)
-    for row in rows:
-        by_keys[keys_of(row, by)].append(row)
-    assert {(label.kind, label.keys) for label in labels} == by_keys.keys()
-    assert len(labels) == len(by_keys)
-    for label in labels:
-        rungs = {row["rung"] or "" for row in by_keys[label.kind, label.keys]}
-        if label.kind == "queries":
-            assert label.rung == (rungs.pop() if len(rungs) == 1 else "")
-
-
-def check_calls(
-    groups: QueryGroups, labels: list[GroupLabel], rows: list[Record], by: tuple[str, ...]
+@given(records(), CUTS, BY, ASKED, st.integers(-10, 1600))
+def test_lookups_and_calls_are_those_of_all_records_at_once(
+    rows: list[Record], places: list[int], by: tuple[str, ...], asked: list[list[int]], until: int
 ) -> None:
-    latencies: dict[Any, list[int]] = defaultdict(list)
-    calls: dict[Any, int] = defaultdict(int)
-    for row in filter(is_call, rows):
-        latencies[keys_of(row, by)].append(row["end_ns"] - row["begin_ns"])
-        calls[keys_of(row, by)] += row["executions"] or 1
-    stats = groups.stats(len(labels))
-    for g, label in enumerate(labels):
-        key = (label.kind, label.keys)
-        assert stats.calls[g] == calls[key]
-        if not latencies[key]:
-            assert np.isnan(stats.latency_ns_mean[g])
+    pieces, index = cut(rows, places), LabelIndex()
+    parts = [Part(table_of(piece)) for piece in pieces]
+    groups = QueryGroups(parts, empty("shapes"), server_name, by, index)
+    first = {row["query"]: row for row in reversed(rows)}
+    for ids in asked:
+        for number, (group, known) in zip(
+            ids, lookup(groups, np.array(ids, np.uint64)), strict=True
+        ):
+            if (row := first.get(number)) is None:
+                assert (group, known) == (-1, False)
+                continue
+            assert (index.labels[group].kind, index.labels[group].keys) == key_of(row, by)
+            assert known == (row["command"] != "other" and row["fingerprint"] is not None)
+        assert groups.held_rows <= max(query_groups.HELD_ROWS, *map(len, pieces))
+    by_key: dict[Key, list[Record]] = defaultdict(list)
+    for row in rows:
+        by_key[key_of(row, by)].append(row)
+    assert sorted(by_key) == sorted((label.kind, label.keys) for label in index.labels)
+    stats = groups.stats(len(index.labels))
+    for group, label in enumerate(index.labels):
+        mine = by_key[label.kind, label.keys]
+        rungs = {row["rung"] or "" for row in mine}
+        assert label.kind != "queries" or label.rung == (rungs.pop() if len(rungs) == 1 else "")
+        calls = [row for row in mine if is_call(row)]
+        assert stats.calls[group] == sum(row["executions"] or 1 for row in calls)
+        latencies = [row["end_ns"] - row["begin_ns"] for row in calls]
+        if not latencies:
+            assert np.isnan(stats.latency_ns_mean[group])
             continue
-        assert stats.latency_ns_mean[g] == sum(latencies[key]) / len(latencies[key])
-        assert stats.latency_ns_quantiles[g].tolist() == quantiles(latencies[key])
+        assert stats.latency_ns_mean[group] == sum(latencies) / len(latencies)
+        assert stats.latency_ns_quantiles[group].tolist() == quantiles(latencies)
+    ended, after = CallsByEnd(groups), -(2**63)
+    for end in (until, FOREVER):
+        taken = [t for calls in ended.until(end) for t in calls.end_ns.tolist()]
+        expected = [r["end_ns"] for r in rows if is_call(r) and after < r["end_ns"] <= end]
+        assert sorted(taken) == sorted(expected)
+        after = end
 
 
 def quantiles(latencies: list[int]) -> list[int]:
     ordered = sorted(latencies)
     return [ordered[max(math.ceil(q * len(ordered)) - 1, 0)] for q in QUANTILES]
-
-
-@given(records(), CUTS, st.lists(st.integers(-10, 1600), max_size=5))
-def test_each_call_is_taken_once_when_it_has_ended(
-    rows: list[Record], places: list[int], times: list[int]
-) -> None:
-    parts = [Part(table_of(p)) for p in cut(rows, places)]
-    groups = QueryGroups(parts, empty("shapes"), server_name, ("server",), LabelIndex())
-    ended = CallsByEnd(groups)
-    after = -(2**63)
-    for until in [*sorted(times), 2**63 - 1]:
-        taken = [t for calls in ended.until(until) for t in calls.end_ns.tolist()]
-        expected = [r["end_ns"] for r in rows if is_call(r) and after < r["end_ns"] <= until]
-        assert sorted(taken) == sorted(expected)
-        after = until
 
 
 SEGMENT = st.tuples(
@@ -235,7 +185,7 @@ SEGMENT = st.tuples(
 
 
 @given(records(), CUTS, st.integers(1, 6), BY, st.lists(SEGMENT, max_size=40))
-def test_a_result_does_not_know_how_its_trace_was_cut(
+def test_a_result_does_not_depend_on_how_its_trace_was_cut(
     rows: list[Record],
     places: list[int],
     group_rows: int,
@@ -253,25 +203,22 @@ def test_a_result_does_not_know_how_its_trace_was_cut(
         for number, piece in enumerate(cut(rows, places)):
             path = parted / "queries" / f"part-{number:06}.parquet"
             pq.write_table(table_of(piece), path, row_group_size=group_rows)
-        texts = [to_json(attribute(Trace(path), by)) for path in (whole, parted)]
-    assert texts[0] == texts[1]
+        one, other = (to_json(attribute(Trace(path), by)) for path in (whole, parted))
+    assert one == other
 
 
 def test_a_long_trace_is_read_twice_and_never_held() -> None:
     """In order of time, with a query that lasts for many row groups and a thread woken early."""
-    size, parts = 5, []
+    parts = []
     for number in range(40):
-        ids = [2**44 * (1 + i % 2) + number * size + i for i in range(size)]
+        ids = [2**44 * (1 + i % 2) + number * 5 + i for i in range(5)]
         rows = [{"query": q, "begin_ns": q, "end_ns": q, "fingerprint": "aaaa"} for q in ids]
         parts.append(Part(table_of(rows)))
     groups = QueryGroups(parts, empty("shapes"), server_name, ("fingerprint",), LabelIndex())
-    held = []
     for part in parts:
-        assert part.table is not None
-        group, _ = found(groups, part.table.column("query").to_numpy())
-        assert (group == 0).all()
-        held.append(groups.held_rows)
-    assert max(held) <= query_groups.HELD_ROWS
+        ids = part.table.column("query").to_numpy()
+        assert {group for group, _ in lookup(groups, ids)} == {0}
+        assert groups.held_rows <= query_groups.HELD_ROWS
     assert [part.reads for part in parts] == [1] + [2] * 39
 
 
@@ -280,7 +227,7 @@ def test_a_long_trace_is_read_twice_and_never_held() -> None:
     st.integers(1, 60),
     st.booleans(),
 )
-def test_quantiles_are_near_and_do_not_know_the_order(
+def test_quantiles_are_near_and_do_not_depend_on_the_order(
     calls: list[tuple[int, int]], at: int, many: bool
 ) -> None:
     if many:  # longer than what is kept unabridged
@@ -297,8 +244,8 @@ def test_quantiles_are_near_and_do_not_know_the_order(
         assert stats.calls[group] == len(mine)
         if mine:
             near = 0 if len(set(mine)) <= EXACT else 2.0**-DIGITS
-            found = stats.latency_ns_quantiles[group].tolist()
-            assert found == pytest.approx(quantiles(mine), rel=max(near, 1e-12))
+            expected = pytest.approx(quantiles(mine), rel=max(near, 1e-12))
+            assert stats.latency_ns_quantiles[group].tolist() == expected
 
 
 def columns(calls: list[tuple[int, int]]) -> tuple[Any, Any, Any]:

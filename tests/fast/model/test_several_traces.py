@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -75,21 +74,6 @@ def parts(*paths: Path) -> list[TracePart]:
     return [TracePart(path.name, attribute(Trace(path), BY)) for path in paths]
 
 
-def test_totals_add_up_in_each_trace_and_in_all(written: Callable[..., Path]) -> None:
-    found = document(written("a"), written("b", "db2"), written("c", "db3"), "--by", "tag:trace")
-    assert [part["name"] for part in found["traces"]] == ["a", "b", "c"]
-    for name, total in found["totals_j"].items():
-        assert sum(part["totals_j"][name] for part in found["traces"]) == total
-    for totals in (found["totals_j"], *(part["totals_j"] for part in found["traces"])):
-        assert sum(j for name, j in totals.items() if name != "measured") == totals["measured"]
-    assert sum(row["energy_j"] for row in (*found["rows"], *found["fixed"])) == 9
-    for row in (*found["rows"], *found["fixed"]):
-        assert sum(one["energy_j"] for one in row["by_trace"].values()) == row["energy_j"]
-        assert sum(one["cpu_ns"] for one in row["by_trace"].values()) == row["cpu_ns"]
-    servers = {row["server"] for row in found["fixed"] if row["kind"] == "background"}
-    assert servers == {"shop-db on db1", "shop-db on db2", "shop-db on db3"}
-
-
 def test_without_energy_in_one_the_sum_is_unknown_and_the_other_s_is_not(
     written: Callable[..., Path],
 ) -> None:
@@ -115,15 +99,6 @@ def test_numbers_of_one_trace_are_no_keys_of_several(
         assert isinstance(error, UsageError)
         assert f"{key} is a number of one trace" in str(error)
         assert run(a, *options).exit_code == 0
-
-
-def test_other_policies_do_not_add_up(written: Callable[..., Path]) -> None:
-    a, b = written("a"), written("b", "db2")
-    one, other = attribute(Trace(a)), attribute(Trace(b), idle="even")
-    with pytest.raises(ValueError, match="different policies"):
-        together([TracePart("a", one), TracePart("b", other)])
-    with pytest.raises(ValueError, match="nothing"):
-        together([])
 
 
 def test_a_request_over_two_machines_is_one_row(written: Callable[..., Path]) -> None:
@@ -214,30 +189,6 @@ def test_only_domains_of_all_traces_are_summed(written: Callable[..., Path], sha
     assert sum(row["energy_j"] for row in (*whole["rows"], *whole["fixed"])) == sum(parts)
 
 
-def test_random_errors_add_in_squares_and_common_errors_linearly() -> None:
-    alone = EnergyErrors(9.0, 5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0)
-    both = EnergyErrors(18.0, 10.0, 2.0, 4.0, 6.0, 8.0, 12.0, 14.0)
-    assert of_recordings([alone, alone]) == both
-    noise = EnergyErrors(9e12, *[0.0] * 7)
-    model = replace(noise, random_nj2=0.0, model_nj=3e6)
-    for errors, times in ((noise, 2), (model, 4)):
-        low, high = of_recordings([errors] * 4).ends(4e9)
-        one = errors.ends(1e9)
-        assert high - low == pytest.approx(times * (one[1] - one[0]), abs=8)
-
-
-def test_table_and_csv_tell_which_traces_they_are_of(written: Callable[..., Path]) -> None:
-    a, b = written("a"), written("b", "db2")
-    text = render(together(parts(a, b)), width=140)
-    assert "db1, db2" in text
-    assert "a: " in text
-    assert re.search(r"3(\.000)? J simulated", text)
-    assert TRACE_ID[:8] in text
-    header, *lines = run(a, b, "--format", "csv").output.splitlines()
-    assert header.endswith(",traces")
-    assert all(line.endswith(",2") for line in lines)
-
-
 LABELS = [GroupLabel("queries", (("tag:trace", f"t{g}"),), server="db") for g in range(3)]
 LABELS += [background("db", "purge"), process("bash"), process("p")]
 HOSTS = ("db1", "db2", "")
@@ -308,3 +259,36 @@ def test_a_sum_is_what_its_parts_are_in_any_order(traces: list[TracePart]) -> No
 def nameless(whole: Attribution) -> Attribution:
     """Without what depends on the order of the parts: the parts, and the notes that name them."""
     return replace(whole, parts=(), model=replace(whole.model, notes=()))
+
+
+def test_totals_add_up_in_each_trace_and_in_all(written: Callable[..., Path]) -> None:
+    paths = written("a"), written("b", "db2"), written("c", "db3")
+    whole = document(*paths, "--by", "tag:trace")
+    assert [part["name"] for part in whole["traces"]] == ["a", "b", "c"]
+    for totals in (whole["totals_j"], *(part["totals_j"] for part in whole["traces"])):
+        assert sum(j for name, j in totals.items() if name != "measured") == totals["measured"]
+    rows = [*whole["rows"], *whole["fixed"]]
+    assert sum(row["energy_j"] for row in rows) == whole["totals_j"]["measured"] == 9
+    for row in rows:
+        for figure in ("energy_j", "cpu_ns"):
+            assert sum(one[figure] for one in row["by_trace"].values()) == row[figure]
+    servers = {row["server"] for row in rows if row["kind"] == "background"}
+    assert servers == {"shop-db on db1", "shop-db on db2", "shop-db on db3"}
+    text = render(together(parts(*paths)), width=140)
+    assert "db1, db2" in text
+    assert TRACE_ID[:8] in text
+    header, *lines = run(*paths, "--format", "csv").output.splitlines()
+    assert header.endswith(",traces")
+    assert all(line.endswith(",3") for line in lines)
+    with pytest.raises(ValueError, match="different policies"):
+        even = attribute(Trace(paths[1]), idle="even")
+        together([*parts(paths[0]), TracePart("b", even)])
+
+
+def test_random_errors_add_in_squares_and_common_errors_linearly() -> None:
+    noise = EnergyErrors(9e12, *[0.0] * 7)
+    common = EnergyErrors(0.0, 3e6, *[0.0] * 6)
+    for errors, times in ((noise, 2), (common, 4)):
+        low, high = of_recordings([errors] * 4).ends(4e9)
+        one = errors.ends(1e9)
+        assert high - low == pytest.approx(times * (one[1] - one[0]), abs=8)
