@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laws of how a learner merges windows to rows, and of the moments in which one class ran alone."""
+"""Rows that a learner merges from windows, and the moments in which one class ran alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from power_cases import FACTORS, Known, calibrated, known, learned
 from qjoule.model.arrays import EFFECTS, F64
 from qjoule.model.coefficients import THETA
-from qjoule.model.features import FEATURES
-from qjoule.model.findings import Findings
+from qjoule.model.features import FEATURES, entry_features
+from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.merging import bounds, merged
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.predict import predict
 from qjoule.model.fit.rows import thinned
+from qjoule.model.solo import Moment, after, gained, narrowed, noise_of, solo_moments
 
 CLASSES = 3
 SIZE = 2 + len(THETA) + CLASSES
@@ -168,12 +169,41 @@ def test_intervals_hold_and_moments_alone_narrow_them(monkeypatch: pytest.Monkey
     assert np.mean(chosen[:, 1]) < 0.98 * np.mean(before[:, 1])
 
 
-def test_findings_name_the_time_alone_and_what_it_told() -> None:
-    findings = Findings.of(learned(moments(1, share=0.1), calibrated()))
-    never = Findings.of(learned(known(1, FACTORS, together=True), calibrated()))
-    for group in TOGETHER:
-        alone, rarely = findings.alone(group), never.alone(group)
-        assert alone is not None
-        assert 0.5 < alone.alone_s < 2.0, "of 30 s, one in ten was alone, half of them this one"
-        assert 0.1 < alone.information_nats < 5.0
-        assert rarely is None or rarely.information_nats < 0.5 * alone.information_nats
+def test_information_is_the_growth_of_log_det() -> None:
+    random = np.random.default_rng(1)
+    root = random.normal(size=(5, 5))
+    covariance, slopes = root @ root.T, random.normal(size=(3, 5))
+    noise_w = random.uniform(0.5, 2.0, 3)
+    precision = np.linalg.inv(covariance)
+    told = precision + (slopes / noise_w[:, None] ** 2).T @ slopes
+    growth = 0.5 * (np.linalg.slogdet(told)[1] - np.linalg.slogdet(precision)[1])
+    assert gained(covariance, slopes, noise_w) == pytest.approx(growth)
+    assert after(covariance, slopes, noise_w) == pytest.approx(np.linalg.inv(told))
+
+
+def test_solo_moments_are_windows_with_one_class_alone() -> None:
+    busy = np.array([[9.0, 0], [5, 0], [0, 0], [0, 7], [96, 4], [90, 10], [0, 1], [0, 1]])
+    expected = [Moment(0, 0, 2), Moment(1, 3, 1), Moment(0, 4, 1), Moment(1, 6, 2)]
+    assert solo_moments(busy) == expected
+    assert solo_moments(busy, 0.9)[2] == Moment(0, 4, 2)
+    for nothing in (np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((3, 2))):
+        assert solo_moments(nothing) == []
+    for wrong in (np.zeros(3), np.array([[-1.0]]), np.array([[np.nan]])):
+        with pytest.raises(ValueError, match="no CPU times"):
+            solo_moments(wrong)
+
+
+def test_time_alone_narrows_the_factors_of_what_ran_together() -> None:
+    case = known(3, FACTORS, together=True)
+    model = Learner(case.series, (0,), calibrated(), 1_000_000).learn([case.batch], keep=True)
+    features = entry_features(case.batch.entries, len(case.batch.lost_ns))
+    for column in range(4):
+        mine = features[case.batch.entries.group == column].sum(axis=0)
+        per_ns = mine / mine[FEATURES.index("cpu_ns")]
+        power = model["package"]
+        (before, one_s), (_, ten_s) = (narrowed(power, 0, column, per_ns, s) for s in (1.0, 10.0))
+        assert 0 < ten_s <= one_s <= before
+        assert column > 0 or ten_s < 0.8 * before
+    noises = [noise_of(50.0, 30.0, seconds) for seconds in (0.01, 0.1, 1.0, 10.0, 1e6)]
+    assert noises == sorted(noises, reverse=True)
+    assert noises[-1] == pytest.approx(0.25, rel=0.05), "longer is more certain, never certain"

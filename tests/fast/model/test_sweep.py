@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,29 +89,22 @@ def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
     t_ns = near | st.sampled_from([start, *bounds])
     huge = st.sampled_from([-(2**63), 2**63 - 1])
     cpu, group = st.integers(0, 9), st.sampled_from([0, 1, 2, 2**62, -5])
-    row = st.tuples(t_ns, t_ns | huge, cpu, group)
-    made = draw(st.lists(row | st.tuples(t_ns | huge, t_ns, cpu, group), max_size=30))
+    row = st.tuples(t_ns, t_ns | huge, cpu, group) | st.tuples(t_ns | huge, t_ns, cpu, group)
+    made = draw(st.lists(row, max_size=30))
     made = sorted(made, key=lambda r: r[0]) if ordered else made
     t0, t1, cpus, groups = np.array(made, np.int64).reshape(-1, 4).T
-    return Drawn(
-        machine, bounds, Segments(t0, t1, cpus.astype(np.int32), groups, *_counts(draw, made))
-    )
-
-
-def _counts(draw: st.DrawFn, made: list[Any]) -> tuple[Any, Any, Any]:
-    if draw(st.booleans()):
-        return None, None, None
+    segments = Segments(t0, t1, cpus.astype(np.int32), groups)
+    if not draw(st.booleans()):
+        return Drawn(machine, bounds, segments)
     count = st.integers(0, 10**5) | st.sampled_from([2**53 + 1, 2**64 - 1])
-    n = len(made)
-    counts = draw(st.lists(count, min_size=n * COUNTERS, max_size=n * COUNTERS))
-    valid = draw(st.lists(st.booleans(), min_size=n * COUNTERS, max_size=n * COUNTERS))
+    n = COUNTERS * len(made)
+    counts, valid = (draw(st.lists(of, min_size=n, max_size=n)) for of in (count, st.booleans()))
     share = st.floats(0, 1, width=32) | st.sampled_from([float("nan"), -1.0, 2.0])
-    scaled = draw(st.none() | st.lists(share, min_size=n, max_size=n))
-    return (
-        np.array(counts, np.uint64).reshape(-1, COUNTERS),
-        np.array(valid, bool).reshape(-1, COUNTERS),
-        None if scaled is None else np.array(scaled, np.float32),
-    )
+    scaled = draw(st.none() | st.lists(share, min_size=len(made), max_size=len(made)))
+    counters = np.array(counts, np.uint64).reshape(-1, COUNTERS)
+    read = np.array(valid, bool).reshape(-1, COUNTERS)
+    shares = None if scaled is None else np.array(scaled, np.float32)
+    return Drawn(machine, bounds, replace(segments, counters=counters, valid=read, scaled=shares))
 
 
 def compare(batches: list[WindowBatch], expected: Found) -> None:
@@ -144,90 +137,6 @@ def test_batches_leave_no_trace_to_the_bit(drawn: Drawn, cuts: list[int]) -> Non
     (whole, anomalies), (parts, again) = run(drawn, []), run(drawn, cuts)
     assert joined(whole) == joined(parts)
     assert anomalies == again
-
-
-def test_groups_that_no_longer_run_leave_no_trace() -> None:
-    """Thousands at once, then a few for so long that the others are forgotten, then all again."""
-    random, window_ns, many = np.random.default_rng(3), 10_000, 5000
-    crowd, few = random.permutation(many), np.arange(3)
-    parts = [crowd, few, few + 1, crowd[::-1], few]
-    group = np.concatenate(parts)
-    t0 = np.concatenate([k * window_ns + np.arange(len(part)) for k, part in enumerate(parts)])
-    machine = Machine(np.zeros(1, np.int64), np.zeros(1, np.int64))
-    segments = Segments(t0, t0 + 1, np.zeros(len(t0), np.int32), group)
-    bounds = list(range(0, (len(parts) + 1) * window_ns, window_ns))
-    batches, _ = run(Drawn(machine, bounds, segments), [many])
-    entries = [batch.entries for batch in batches]
-    ran = [e.take(e.cpu_ns > 0) for e in entries]  # all others only have a tail
-    found = [np.concatenate([getattr(e, name) for e in ran]) for name in ("group", "cpu_ns")]
-    assert found[0].tolist() == [int(g) for part in parts for g in np.sort(part)]
-    assert (found[1] == 1).all()
-
-
-def in_parts(
-    drawn: Drawn, borders: list[int], lead: int
-) -> tuple[list[WindowBatch], Anomalies, list[bool]]:
-    """The windows from parts that were swept apart: each begins `lead` windows early in the likely
-    state, or, if it does not arrive in the state that the part before has left, in that one."""
-    bounds, t0_ns = np.array(drawn.bounds), drawn.segments.t0_ns
-    batches, anomalies, state, guessed = [], Anomalies(), None, []
-    edges = [0, *borders, len(bounds) - 1]
-    for first, last in pairwise(edges):
-        warm = max(first - lead, 0)
-        stream = windows(drawn)
-        if warm:
-            stream.resume(warm, None)
-        since = bounds[warm] if warm else -(2**63)
-        inside = t0_ns >= since
-        if last < len(bounds) - 1:
-            inside &= t0_ns < bounds[last]
-        early = inside & (t0_ns < bounds[first]) & bool(first)
-        if first:
-            stream.add(rows(drawn.segments, early))
-            stream.until(first)
-            guessed.append(stream.state == state)
-            if not guessed[-1]:
-                stream = windows(drawn)
-                stream.resume(first, state)
-        before = vars(stream.anomalies).copy()
-        batches.append(stream.add(rows(drawn.segments, inside & ~early)))
-        if last < len(bounds) - 1:
-            batches.append(stream.until(last))
-            state = stream.state
-        else:
-            batches.append(stream.finish())
-        for name, value in vars(stream.anomalies).items():
-            setattr(anomalies, name, getattr(anomalies, name) + value - before[name])
-    return batches, anomalies, guessed
-
-
-@given(drawings(), st.data())
-def test_parts_swept_apart_are_the_whole_to_the_bit(drawn: Drawn, data: st.DataObject) -> None:
-    count = len(drawn.bounds) - 1
-    if count < 2:
-        return
-    borders = sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=3)))
-    whole, anomalies = run(drawn, [])
-    parts, again, _ = in_parts(drawn, borders, data.draw(st.integers(0, 3)))
-    assert joined(whole) == joined(parts)
-    assert vars(anomalies) == vars(again)
-
-
-def test_a_state_of_another_machine_is_refused() -> None:
-    machine = Machine(np.arange(2), np.zeros(2, np.int64))
-    begin, end = np.array([1], np.int64), np.array([15], np.int64)
-    segments = Segments(begin, end, np.zeros(1, np.int32), np.ones(1, np.int64))
-    drawn = Drawn(machine, [0, 10, 20, 30], segments)
-    stream = windows(drawn)
-    stream.add(segments)
-    stream.until(1)
-    state = stream.state
-    assert state
-    for wrong in (state[:-8], state[8:], state + state, b"\0" * len(state) * 2):
-        with pytest.raises(ValueError, match="state"):
-            windows(drawn).resume(1, wrong)
-    with pytest.raises(ValueError, match="state"):
-        windows(drawn).resume(9, state)
 
 
 def busy_machine(cpus: int, packages: int, count: int, end_ns: int, longest_ns: int) -> Drawn:
@@ -270,53 +179,101 @@ def test_any_number_of_cpus(cpus: int) -> None:
     compare(run(drawn, [])[0], reference(drawn.machine, drawn.bounds, drawn.segments))
 
 
-def test_a_guessed_state_is_right_on_a_busy_machine() -> None:
+ROOT = Path(__file__).parents[3]
+
+
+def test_groups_that_no_longer_run_leave_no_trace() -> None:
+    """Thousands at once, then a few for so long that the others are forgotten, then all again."""
+    random, window_ns, many = np.random.default_rng(3), 10_000, 5000
+    crowd, few = random.permutation(many), np.arange(3)
+    parts = [crowd, few, few + 1, crowd[::-1], few]
+    t0 = np.concatenate([k * window_ns + np.arange(len(part)) for k, part in enumerate(parts)])
+    machine = Machine(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    segments = Segments(t0, t0 + 1, np.zeros(len(t0), np.int32), np.concatenate(parts))
+    bounds = list(range(0, (len(parts) + 1) * window_ns, window_ns))
+    batches, _ = run(Drawn(machine, bounds, segments), [many])
+    ran = [b.entries.take(b.entries.cpu_ns > 0) for b in batches]  # all others only have a tail
+    group, cpu_ns = (np.concatenate([getattr(e, n) for e in ran]) for n in ("group", "cpu_ns"))
+    assert group.tolist() == [int(g) for part in parts for g in np.sort(part)]
+    assert (cpu_ns == 1).all()
+
+
+def swept_apart(
+    drawn: Drawn, borders: list[int], lead: int
+) -> tuple[list[WindowBatch], dict[str, int], list[bool]]:
+    """The windows from parts that were swept apart, their anomalies, and which guesses held.
+
+    Each part begins `lead` windows early in the likely state, or, if it does not arrive in the
+    state that the part before has left, in that one.
+    """
+    bounds, t0_ns = np.array(drawn.bounds), drawn.segments.t0_ns
+    batches, anomalies, state, guessed = [], dict.fromkeys(vars(Anomalies()), 0), None, []
+    for first, last in pairwise([0, *borders, len(bounds) - 1]):
+        warm, ends = max(first - lead, 0), last == len(bounds) - 1
+        stream = windows(drawn)
+        if warm:
+            stream.resume(warm, None)
+        inside = (t0_ns >= (bounds[warm] if warm else -(2**63))) & (ends | (t0_ns < bounds[last]))
+        early = inside & (t0_ns < bounds[first]) & bool(first)
+        if first:
+            stream.add(rows(drawn.segments, early))
+            stream.until(first)
+            guessed.append(stream.state == state)
+            if not guessed[-1]:
+                stream = windows(drawn)
+                stream.resume(first, state)
+        before = vars(stream.anomalies).copy()
+        batches.append(stream.add(rows(drawn.segments, inside & ~early)))
+        batches.append(stream.finish() if ends else stream.until(last))
+        state = None if ends else stream.state
+        for name, value in vars(stream.anomalies).items():
+            anomalies[name] += value - before[name]
+    return batches, anomalies, guessed
+
+
+@given(drawings(), st.data())
+def test_parts_swept_apart_are_the_whole_to_the_bit(drawn: Drawn, data: st.DataObject) -> None:
+    count = len(drawn.bounds) - 1
+    if count < 2:
+        return
+    borders = sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=3)))
+    whole, anomalies = run(drawn, [])
+    parts, again, _ = swept_apart(drawn, borders, data.draw(st.integers(0, 3)))
+    assert joined(whole) == joined(parts)
+    assert vars(anomalies) == again
+
+
+def test_a_guessed_state_is_right_on_a_busy_machine_and_another_machines_is_refused() -> None:
     """So that parts can be swept at once, without waiting for each other."""
     drawn = busy_machine(4, 1, 4000, 80_000_000, 60_000)
-    parts, _, guessed = in_parts(drawn, [2, 4, 6], 1)
+    parts, _, guessed = swept_apart(drawn, [2, 4, 6], 1)
     assert guessed == [True] * 3
     assert joined(parts) == joined(run(drawn, [])[0])
+    stream = windows(drawn)
+    stream.add(drawn.segments)
+    stream.until(1)
+    state = stream.state
+    assert state
+    for window, wrong in ((1, state[:-8]), (1, state[8:]), (1, state + state), (99, state)):
+        with pytest.raises(ValueError, match="state"):
+            windows(drawn).resume(window, wrong)
 
 
-ROOT = Path(__file__).parents[3]
-SOURCES = {
-    "sweep_fuzz": ("sweep", "events", "tails", "ends", "entries"),
-    "rows_fuzz": ("rows",),
-}
-RUNS, SEED = 20_000, 1
-#: A new program starts with the largest memory of the process that started it (getrusage(2)).
-NO_RSS = "-rss_limit_mb=0"
+SOURCES = {"sweep_fuzz": ("sweep", "events", "tails", "ends", "entries"), "rows_fuzz": ("rows",)}
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(name: str, tmp_path: Path) -> None:
+def test_a_sanitized_fuzzer_finds_no_fault(name: str, tmp_path: Path) -> None:
     """The inputs are always the same. To search further, run tests/support/fuzz/*_fuzz.c."""
-    sweep = ROOT / "attribution" / "sweep"
-    program = tmp_path / name
-    subprocess.run(
-        [
-            *("clang", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}"),
-            *("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"),
-            str(ROOT / "tests/support/fuzz" / f"{name}.c"),
-            *(str(sweep / f"{source}.c") for source in SOURCES[name]),
-            *("-o", str(program)),
-        ],
-        check=True,
-    )
-    command = [str(program), f"-runs={RUNS}", f"-seed={SEED}", "-max_len=1024", "-len_control=5"]
-    command.append(NO_RSS)
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    sweep, program = ROOT / "attribution/sweep", tmp_path / name
+    flags = ["-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}", "-o", str(program)]
+    flags += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+    sources = [
+        ROOT / f"tests/support/fuzz/{name}.c",
+        *(sweep / f"{one}.c" for one in SOURCES[name]),
+    ]
+    subprocess.run(["clang", *flags, *map(str, sources)], check=True)
+    # A new program starts with the largest memory of the process that started it (getrusage(2)).
+    limits = ["-runs=20000", "-seed=1", "-max_len=1024", "-len_control=5", "-rss_limit_mb=0"]
+    done = subprocess.run([str(program), *limits], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-
-
-def test_it_builds_without_a_warning(tmp_path: Path) -> None:
-    include = subprocess.run(
-        ["/usr/bin/python3", "-c", "import sysconfig; print(sysconfig.get_path('include'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    for source in sorted((ROOT / "attribution" / "sweep").glob("*.c")):
-        flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
-        flags += ["-DPy_LIMITED_API=0x030B0000", "-c", str(source), "-o", str(tmp_path / "o")]
-        subprocess.run(["gcc", *flags], check=True)
