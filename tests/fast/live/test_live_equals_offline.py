@@ -70,7 +70,6 @@ def live(stream: bytes, known: Calibrated = UNCALIBRATED, interval_s: float = 0.
     return list(source.snapshots(Controls(interval_s)))[-1].total
 
 
-@cache
 def offline(
     stream: bytes, known: Calibrated = UNCALIBRATED, by: tuple[str, ...] = ("fingerprint",)
 ) -> Attribution:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live stream: the same records give the same figures as in a trace."""
+"""The live stream: its figures are those of a trace, and it stays small whatever clients send."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, Loss, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
+from qjoule.live.recent import Recent
 from qjoule.live.source import StreamSource
+from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.stream.blocks import Stream
+from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.names import MAX_TASKS, Names
 from qjoule.trace.meta import Meta, Server
 
@@ -24,16 +26,8 @@ WINDOW = 100 * MS
 META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
 
 
-def window(number: int, *rows: dict[str, object], joules: int = 1000) -> bytes:
-    """One window as the tracer writes it: the reading that ends it, then its sums."""
-    t0_ns = BEGIN_NS + number * WINDOW
-    span = {"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW}
-    sums = [{**span, **row} for row in rows]
-    return (
-        energy(t0_ns + WINDOW, (number + 2) * joules, 0)
-        + (block(Block.AGGREGATE, *sums) if sums else b"")
-        + flush(t0_ns + WINDOW)
-    )
+def window(number: int, *rows: dict[str, object]) -> bytes:
+    return summed(number, fake_tracer.records(Block.AGGREGATE, rows))
 
 
 def query(shape: int, cpu_ms: int, calls: int = 10, **other: object) -> dict[str, object]:
@@ -60,10 +54,12 @@ def source(body: bytes, **options: object) -> StreamSource:
     return StreamSource(Stream(io.BytesIO(stream)), fake_tracer.fingerprint, META, **options)  # type: ignore[arg-type]
 
 
-def snapshots(windows: Iterable[bytes]) -> list[Snapshot]:
+def snapshots(
+    windows: Iterable[bytes], interval_s: float = 0.5, *, totals: bool = True
+) -> list[Snapshot]:
     pieces = list(windows)
     body = b"".join(pieces) + end(BEGIN_NS + len(pieces) * WINDOW)
-    return list(source(body).snapshots(Controls(0.5)))
+    return list(source(body).snapshots(Controls(interval_s, totals=totals)))
 
 
 def test_intervals_add_up_and_time_is_conserved() -> None:
@@ -149,17 +145,6 @@ def test_a_broken_stream_gives_its_last_figures_then_an_error() -> None:
         list(empty.snapshots(Controls(0.5)))
 
 
-def test_names_that_nobody_asks_for_are_forgotten() -> None:
-    names = Names(fake_tracer.fingerprint, (), max_hashes=3)
-    for shape in range(1, 100):
-        for frame in Stream(io.BytesIO(head() + text(shape, b"S" + b"x" * shape))):
-            if frame.kind is Block.TEXT:
-                names.add_text(frame)
-        assert names.statement(1) is not None, "asked for each time"
-    known = [names.statement(n) is not None for n in (3, 50, 97, 98, 99)]
-    assert known == [False, False, False, True, True]
-
-
 def test_a_fork_bomb_does_not_take_servers_their_names() -> None:
     names = Names(fake_tracer.fingerprint, ())
     pids = range(100, 100 + 2 * MAX_TASKS)
@@ -187,3 +172,103 @@ def test_a_text_that_comes_late_names_what_ran_before_it() -> None:
     assert sum(total.main.parts_nj.values()) == total.main.measured_nj
     low, high = rows["SELECT ?"].energy_nj_ci95
     assert low < rows["SELECT ?"].energy_nj < high
+
+
+PER_WINDOW = 30
+FLOOD, REST = 12, 20  #: windows
+KEPT = 100
+
+
+def sums(shapes: np.ndarray, cpu_ns: int) -> np.ndarray:
+    rows = fake_tracer.records(Block.AGGREGATE, [{}] * len(shapes))
+    rows["owner_kind"], rows["shape"], rows["server"] = OwnerKind.QUERY, shapes, 1
+    rows["cpu_ns"], rows["calls"], rows["latency_ns"] = cpu_ns, 1, MS
+    rows["latency"][:, LATENCY_BUCKETS // 2] = 1
+    return rows
+
+
+def flooded(*, texts: bool) -> Iterator[bytes]:
+    """A steady statement, and for a while always new ones beside it. Names have no digits, which
+    would be literals.
+    """
+    letters = str.maketrans("0123456789", "abcdefghij")
+    for number in range(FLOOD + REST):
+        rows, named = sums(np.array([STEADY]), STEADY_NS), b""
+        if number < FLOOD:
+            new = np.arange(PER_WINDOW) + 10 + number * PER_WINDOW
+            rows = np.concatenate([rows, sums(new, ONE_NS)])
+            for shape in new.tolist() if texts else ():
+                named += text(shape, b"SELECT " + str(shape).translate(letters).encode())
+        yield named + summed(number, rows)
+
+
+@pytest.mark.usefixtures("few_groups_are_remembered")
+@pytest.mark.parametrize("texts", [True, False])
+def test_shapes_are_forgotten_and_totals_still_add_up(texts: bool) -> None:
+    seen = snapshots(flooded(texts=texts), 1.0)
+    total = seen[-1].total
+    assert max(len(one.total.rows) for one in seen) <= KEPT + PER_WINDOW + 2
+    assert len(total.rows) <= KEPT + 2
+    assert len(seen[-1].interval.rows) == 1, "only what ran"
+    new, steady_windows = FLOOD * PER_WINDOW, FLOOD + REST
+    assert sum(row.calls for row in total.rows) == new + steady_windows
+    assert sum(row.cpu_ns for row in total.rows) == new * ONE_NS + steady_windows * STEADY_NS
+    for figure in ("calls", "cpu_ns"):
+        parts = sum(getattr(row, figure) for one in seen for row in one.interval.rows)
+        assert parts == sum(getattr(row, figure) for row in total.rows)
+    assert sum(one.interval.main.measured_nj for one in seen) == total.main.measured_nj
+    cpu_ns = sum(row.cpu_ns for row in (*total.rows, *total.fixed))
+    assert cpu_ns == 2 * steady_windows * WINDOW
+    assert sum(total.main.parts_nj.values()) == total.main.measured_nj
+    assert sum(row.energy_nj for row in total.rows) == total.main.parts_nj["queries"]
+    by_shape = {row.shape: row for row in total.rows}
+    steady = by_shape["SELECT ?"]
+    assert (steady.calls, steady.cpu_ns) == (steady_windows, steady_windows * STEADY_NS)
+    forgotten = by_shape[FORGOTTEN_SHAPES if texts else OTHER_SHAPES]
+    assert forgotten.calls >= new - KEPT
+    low, high = forgotten.energy_nj_ci95
+    assert low <= forgotten.energy_nj <= high
+
+
+@pytest.mark.usefixtures("few_groups_are_remembered")
+def test_processes_with_ever_new_names_are_forgotten() -> None:
+    body = []
+    for number in range(FLOOD):
+        pids = np.arange(PER_WINDOW) + 1000 + number * PER_WINDOW
+        rows = sums(np.zeros(PER_WINDOW), ONE_NS)
+        rows["owner_kind"], rows["calls"], rows["server"] = OwnerKind.PROCESS, 0, 0
+        rows["tgid"] = pids
+        named = [
+            {"pid": pid, "tgid": pid, "event": TaskEvent.EXEC, "comm": b"p%d" % pid}
+            for pid in pids.tolist()
+        ]
+        body.append(block(Block.TASK, *named) + summed(number, rows))
+    total = snapshots(body, 1.0)[-1].total
+    processes = [row for row in total.fixed if row.kind == "other_processes"]
+    assert len(processes) <= KEPT + PER_WINDOW
+    assert sum(row.cpu_ns for row in processes) == FLOOD * PER_WINDOW * ONE_NS
+    assert FORGOTTEN_PROCESSES in {row.keys["process"] for row in processes}
+
+
+@pytest.mark.usefixtures("few_groups_are_remembered")
+def test_a_total_that_nobody_looks_at_is_not_made() -> None:
+    seen = snapshots(flooded(texts=True), 1.0, totals=False)
+    with_totals = snapshots(flooded(texts=True), 1.0)
+    assert all(one.total is one.interval for one in seen)
+    assert [one.interval for one in seen] == [one.interval for one in with_totals]
+
+
+STEADY, STEADY_NS, ONE_NS = 1, 20 * MS, 50_000
+
+
+def summed(number: int, rows: np.ndarray) -> bytes:
+    """One window as the tracer writes it: the reading that ends it, then its sums."""
+    t0_ns = BEGIN_NS + number * WINDOW
+    rows["t0_ns"], rows["t1_ns"] = t0_ns, t0_ns + WINDOW
+    reading = energy(t0_ns + WINDOW, (number + 2) * 1000, 0)
+    return reading + encode_block(Block.AGGREGATE, rows) + flush(t0_ns + WINDOW)
+
+
+@pytest.fixture
+def few_groups_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recent.__init__, "__defaults__", (KEPT - 20, 20))

@@ -79,18 +79,6 @@ def test_group_interval_and_reset_reach_the_source_and_quitting_stops_it() -> No
     asyncio.run(scenario("ctrl+c"))
 
 
-def test_an_export_that_fails_says_why() -> None:
-    def fails(_: ViewState) -> str:
-        raise QjouleError("the disk is full")
-
-    async def scenario() -> None:
-        async with running(export=fails) as (app, pilot):
-            await pilot.press("E")
-            assert "not written: the disk is full" in text(app)
-
-    asyncio.run(scenario())
-
-
 def test_a_blocked_source_does_not_block_keys() -> None:
     async def scenario() -> None:
         async with running(FakeSource()) as (app, pilot):

@@ -17,7 +17,6 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 import attribute_trace as hand
 from qjoule.commands.attribute import command
@@ -117,25 +116,6 @@ def test_every_output_has_the_impact_and_its_factors(tmp_path: Path) -> None:
     assert str(table.schema.field("i_gco2e_per_kwh").type) == "double"
     assert "impact" not in document(trace)
     assert "kwh" not in run(trace, "--format", "csv").output
-
-
-@pytest.mark.parametrize("width", [60, 120])
-def test_the_table_fits_its_width_and_adds_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = run(hand.write(tmp_path / "t"), *ALL).output.splitlines()
-    assert max(map(cell_len, lines)) <= width
-    words = " ".join(" ".join(lines).split())
-    assert "325 nEUR in all: 0.3000 EUR/kWh (constant)" in words
-    assert "SCI = (E·I + M) per R, R = 1 call: I = 380.0 g/kWh (constant), M =" in words
-    assert "PUE 1.3" in words
-    if width >= 120:
-        end = next(line.index("cost nEUR") for line in lines if "cost nEUR" in line) + 9
-        rules = [i for i, line in enumerate(lines) if line.startswith("────")]
-        figures = [line[:end].split()[-1] for line in lines[rules[0] + 1 : rules[-1] + 2]]
-        known = [float(one) for one in figures if one.replace(".", "").isdigit()]
-        assert math.fsum(known[:-1]) == pytest.approx(known[-1], abs=1e-9)
 
 
 def test_without_energy_calls_or_factors_there_are_unknowns(tmp_path: Path) -> None:

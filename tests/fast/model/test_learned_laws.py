@@ -99,10 +99,7 @@ NONSENSE = st.builds(
 @given(NONSENSE)
 # Counters a million times what a core can count: rounding made the normal equations indefinite.
 @example(
-    Nonsense(
-        *(3107, 64, 2, True, 0.0, 0.5, 0.3, 1e15, 0.0, 1.0),
-        *(None, 1e6, True, "separate", 0),
-    )
+    Nonsense(*(3107, 64, 2, True, 0.0, 0.5, 0.3, 1e15, 0.0, 1.0), *(None, 1e6, True, "separate", 0))
 )
 def test_what_is_learned_from_nonsense_adds_up_and_is_a_number(nonsense: Nonsense) -> None:
     ledger = nonsense.account().finish()

@@ -15,7 +15,7 @@ from qjoule.model.arrays import EFFECTS, F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.features import FEATURES, entry_features
 from qjoule.model.fit.learner import Learner
-from qjoule.model.fit.merging import bounds, merged
+from qjoule.model.fit.merging import merged
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.predict import predict
 from qjoule.model.fit.rows import thinned
@@ -63,27 +63,6 @@ def information(rows: Rows, covariance: F64) -> F64:
 def covariance_of(seed: int) -> F64:
     root = np.random.default_rng(seed).normal(size=(SIZE, SIZE))
     return np.asarray(root @ root.T / SIZE + 1e-3 * np.eye(SIZE))
-
-
-def test_the_bounds_are_the_best_there_are() -> None:
-    """Compared with all ways to cut twelve windows into rows of two or three."""
-
-    def ways(left: int) -> list[tuple[int, ...]]:
-        if left == 0:
-            return [()]
-        return [(n, *rest) for n in (2, 3) if n <= left for rest in ways(left - n)]
-
-    for seed in range(20):
-        seen = np.random.default_rng(seed).normal(size=(12, 4))
-
-        def loss(lengths: tuple[int, ...], seen: F64 = seen) -> float:
-            ends = np.cumsum([0, *lengths])
-            parts = [seen[a:b] for a, b in pairwise(ends.tolist())]
-            return float(sum(((part - part.mean(axis=0)) ** 2).sum() for part in parts))
-
-        found = bounds(seen, np.ones(12, bool), 2)
-        mine = tuple(np.diff(np.append(found, 12)).tolist())
-        assert loss(mine) == pytest.approx(min(map(loss, ways(12))), rel=1e-5)
 
 
 def moments(seed: int, *, stretch: int = 4, share: float = 0.012) -> Known:

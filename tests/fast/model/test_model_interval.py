@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals: which parts shrink with more windows and which do not."""
+"""Intervals: which parts shrink with more windows, and the error of an estimated total."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import attribute_trace as hand
+from qjoule.contract import DOMAIN
+from qjoule.engine.accounts import total_errors
+from qjoule.engine.attribute import attribute
+from qjoule.errors import QjouleError
 from qjoule.model.interval import GroupErrors, edge_sigma_nj
+from qjoule.model.repeated import RunForms
+from qjoule.model.result import Attribution
+from qjoule.model.same_total import without_total_error
+from qjoule.reporters.json_report import forms, forms_from_json, to_json
+from qjoule.stream.announced import domains
+from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta, parse_meta
+from qjoule.trace.reader import Trace
 
 
 def errors(windows: list[int], x: float = 1.0) -> GroupErrors:
@@ -65,3 +80,70 @@ def test_what_was_lost_is_on_top_of_what_was_seen() -> None:
     assert (low[0], high[0]) == (10_000, 10_600)
     assert low[2] < low[1] < 10_000
     assert high[1] > max(high[0], high[2])
+
+
+ESTIMATED = EnergyInfo("estimated", "estimated", "a power curve")
+
+
+def estimated(folder: Path, error: float | None) -> Attribution:
+    meta = {
+        "energy": ESTIMATED,
+        "domains": (DomainInfo(0, "package", 1e-9, idle_w=25.0, error=error),),
+    }
+    return attribute(Trace(hand.write(folder, meta=meta)))
+
+
+def test_a_hostile_error_is_no_statement() -> None:
+    for error in (-0.1, 0.0, math.nan, math.inf, 1e9):
+        meta = Meta(energy=ESTIMATED, domains=(DomainInfo(0, "package", 1e-9, error=error),))
+        assert total_errors(meta) == {}
+    two = tuple(DomainInfo(n, "package", 1e-9, error=e) for n, e in ((0, 0.3), (1, 0.4)))
+    assert total_errors(Meta(energy=ESTIMATED, domains=two)) == {"package": 0.4}
+    counted = Meta(energy=EnergyInfo("powercap", "measured"), domains=two)
+    assert total_errors(counted) == {}
+
+
+def test_a_run_s_document_states_it_and_an_older_one_goes_by_its_grade(tmp_path: Path) -> None:
+    found: dict[str, Any] = json.loads(to_json(estimated(tmp_path / "a", 0.9)))
+    source = found["energy_source"]
+    assert source["total_error"] == 0.9
+    assert run_of(found).total_error == 0.9
+    del source["total_error"]
+    assert run_of(found).total_error == 0.5
+    for nonsense in (-1, "NaN", "much", None):
+        source["total_error"] = nonsense
+        with pytest.raises(QjouleError):
+            run_of(found)
+
+
+def test_the_error_of_a_trace_widens_its_rows_and_is_noted(tmp_path: Path) -> None:
+    small, unknown = estimated(tmp_path / "a", 0.2), estimated(tmp_path / "b", None)
+    assert (small.energy_source.total_error, unknown.energy_source.total_error) == (0.2, 0.5)
+    assert "the estimated total is taken to be within ±20%" in small.model.notes
+    widths = [float(np.ptp(one.rows[0].energy_nj_ci95)) for one in (small, unknown)]
+    assert widths[0] < widths[1]
+    assert estimated(tmp_path / "c", 1.5).rows[0].energy_nj_ci95[0] == 0
+
+
+def test_the_stream_announces_it_in_thousandths_and_meta_keeps_it() -> None:
+    records = np.zeros(2, DOMAIN)
+    records["domain"], records["unit_j"], records["name"] = (0, 1), 1e-9, (b"package", b"rest")
+    records["error"] = (900, 0)
+    announced = domains(records)
+    assert [announced[n].error for n in (0, 1)] == [0.9, None]
+    written = Meta(domains=tuple(announced[n] for n in (0, 1))).to_json()
+    assert parse_meta(written.encode()).domains == (announced[0], announced[1])
+
+
+@pytest.mark.parametrize("error", [0.2, 1.5])
+def test_forms_of_one_total_lose_its_error_even_if_an_end_was_cut_off(
+    tmp_path: Path, error: float
+) -> None:
+    exact, wide = (forms(estimated(tmp_path / name, e)) for name, e in (("a", 1e-9), ("b", error)))
+    for form, expected in zip(wide, exact, strict=True):
+        alone = without_total_error(form, error).j_per_call_ci95
+        assert alone == pytest.approx(expected.same_total_ci95)
+
+
+def run_of(document: dict[str, Any]) -> RunForms:
+    return forms_from_json(json.dumps(document).encode(), "run.json")

@@ -12,14 +12,7 @@ import numpy as np
 import pytest
 
 from model_cases import accounts
-from power_cases import (
-    FACTORS,
-    IDLE_W,
-    Known,
-    calibrated,
-    known,
-    learned,
-)
+from power_cases import FACTORS, IDLE_W, Known, calibrated, known, learned
 from qjoule.model import assemble, features, latency
 from qjoule.model.arrays import F64
 from qjoule.model.batches import cut
@@ -80,18 +73,6 @@ def test_neither_pieces_nor_looks_change_the_result() -> None:
     assert pieces.domains["package"].energy_nj.tolist() == look
     assert whole.domains["package"].energy_nj.tolist() == look
     assert [a.tolist() for a in pieces.ci95()] == [a.tolist() for a in whole.ci95()]
-
-
-def test_a_group_that_is_moved_keeps_its_energy() -> None:
-    case = known(9, FACTORS, windows=1700)
-    account = accounts(case.series, (0,), Coefficients()).new()
-    account.add(cut(case.batch, 0, 1600))
-    before = account.look().domains["package"].energy_nj
-    account.move(1, 0)
-    after = account.look().domains["package"].energy_nj
-    assert after[1] == 0
-    # From then on they are one class, so what is learned of the others changes a little.
-    assert int(after.sum()) == pytest.approx(int(before.sum()), rel=1e-3)
 
 
 def reported(ledger: Ledger) -> tuple[dict[str, Any], str]:

@@ -35,7 +35,6 @@ from qjoule.trace.reader import Trace
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 BY = ("tag:trace",)
-LATER_NS = 3_600 * 10**9
 
 
 def queries(*tagged: str) -> list[dict[str, Any]]:
@@ -74,33 +73,6 @@ def parts(*paths: Path) -> list[TracePart]:
     return [TracePart(path.name, attribute(Trace(path), BY)) for path in paths]
 
 
-def test_without_energy_in_one_the_sum_is_unknown_and_the_other_s_is_not(
-    written: Callable[..., Path],
-) -> None:
-    none = written("b", "db2", meta={"energy": EnergyInfo(), "domains": ()}, energy=[])
-    found = document(written("a"), none, "--by", "tag:trace")
-    (row,) = [row for row in found["rows"] if row["tag:trace"] == TRACE_ID]
-    assert row["energy_j"] is None
-    assert row["calls"] == 2
-    assert row["by_trace"]["a"]["energy_j"] > 0
-    assert row["by_trace"]["b"]["energy_j"] is None
-    assert found["totals_j"]["measured"] is None
-    assert found["traces"][0]["totals_j"]["measured"] == 3
-    assert "no energy in b: the sum of joules is not known" in found["model"]["notes"]
-
-
-@pytest.mark.parametrize("key", ["session", "thread"])
-def test_numbers_of_one_trace_are_no_keys_of_several(
-    written: Callable[..., Path], key: str
-) -> None:
-    a, b = written("a"), written("b", "db2")
-    for options in (("--by", key), ("--where", f"{key}=7")):
-        error = run(a, b, *options).exception
-        assert isinstance(error, UsageError)
-        assert f"{key} is a number of one trace" in str(error)
-        assert run(a, *options).exit_code == 0
-
-
 def test_a_request_over_two_machines_is_one_row(written: Callable[..., Path]) -> None:
     paths = {"a": written("a", "db1", "aaaa"), "b": written("b", "db2", "bbbb")}
 
@@ -135,58 +107,6 @@ def test_the_same_recording_or_server_twice_is_refused(
         error = run(a, twice).exception
         assert isinstance(error, UsageError)
         assert message in str(error)
-
-
-@pytest.mark.parametrize(
-    ("host", "meta", "notes"),
-    [
-        (
-            "db1",
-            {"begin_ns": hand.BEGIN_NS + 1, "servers": (Server(1, "other-db", "mysql"),)},
-            ["a and b cover the same time of db1: what it drew is in both totals"],
-        ),
-        ("db1", {"realtime_offset_ns": LATER_NS}, []),
-        (
-            "db2",
-            {"energy": EnergyInfo("estimated", "estimated", "")},
-            [
-                "hosts differ: db1 (a); db2 (b)",
-                "grades differ: estimated (b); simulated (a)",
-            ],
-        ),
-    ],
-)
-def test_what_traces_share_and_what_differs_is_noted(
-    written: Callable[..., Path], host: str, meta: dict[str, Any], notes: list[str]
-) -> None:
-    text = " | ".join(document(written("a"), written("b", host, meta=meta))["model"]["notes"])
-    for note in notes:
-        assert note in text
-    assert ("cover the same time" in text) == any("cover" in note for note in notes)
-    assert ("hosts differ" in text) == (host != "db1")
-
-
-@pytest.mark.parametrize("shared", ["package", "psys"])
-def test_only_domains_of_all_traces_are_summed(written: Callable[..., Path], shared: str) -> None:
-    def recorded(name: str, host: str, *domains: str) -> Path:
-        readings = [
-            hand.energy(t, raw * (1 + n), domain)
-            for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
-            for n, domain in enumerate(domains)
-        ]
-        known = tuple(DomainInfo(0, domain, 1e-9) for domain in domains)
-        return written(name, host, energy=readings, meta={"domains": known})
-
-    a, b = recorded("a", "db1", "package", "psys"), recorded("b", "db2", shared)
-    whole = document(a, b)
-    other = ({"package", "psys"} - {shared}).pop()
-    assert f"{other} was counted in a only: it is in no sum" in whole["model"]["notes"]
-    assert whole["energy_source"]["main_domain"] == shared
-    assert whole["energy_source"]["domains"] == [shared]
-    parts = [part["totals_j"]["measured"] for part in whole["traces"]]
-    assert parts == ([3, 3] if shared == "package" else [6, 3])
-    assert whole["totals_j"]["measured"] == sum(parts)
-    assert sum(row["energy_j"] for row in (*whole["rows"], *whole["fixed"])) == sum(parts)
 
 
 LABELS = [GroupLabel("queries", (("tag:trace", f"t{g}"),), server="db") for g in range(3)]
@@ -292,3 +212,69 @@ def test_random_errors_add_in_squares_and_common_errors_linearly() -> None:
         low, high = of_recordings([errors] * 4).ends(4e9)
         one = errors.ends(1e9)
         assert high - low == pytest.approx(times * (one[1] - one[0]), abs=8)
+
+
+SHARED = "a and b cover the same time of db1: what it drew is in both totals"
+DIFFER = "hosts differ: db1 (a); db2 (b) | grades differ: estimated (b); simulated (a)"
+
+
+@pytest.mark.parametrize(
+    ("host", "meta", "notes"),
+    [
+        ("db1", {"begin_ns": hand.BEGIN_NS + 1, "servers": (Server(1, "x", "mysql"),)}, SHARED),
+        ("db1", {"realtime_offset_ns": 3_600 * 10**9}, ""),
+        ("db2", {"energy": EnergyInfo("estimated", "estimated", "")}, DIFFER),
+    ],
+)
+def test_what_traces_share_and_what_differs_is_noted(
+    written: Callable[..., Path], host: str, meta: dict[str, Any], notes: str
+) -> None:
+    whole = document(written("a"), written("b", host, meta=meta))["model"]["notes"]
+    expected = [note for note in whole if "cover the same time" in note or " differ: " in note]
+    assert sorted(expected) == sorted(filter(None, notes.split(" | ")))
+
+
+def test_without_energy_in_one_the_sum_is_unknown(written: Callable[..., Path]) -> None:
+    none = written("b", "db2", meta={"energy": EnergyInfo(), "domains": ()}, energy=[])
+    whole = document(written("a"), none, "--by", "tag:trace")
+    (row,) = [row for row in whole["rows"] if row["tag:trace"] == TRACE_ID]
+    assert (row["energy_j"], row["calls"]) == (None, 2)
+    assert row["by_trace"]["a"]["energy_j"] > 0
+    assert row["by_trace"]["b"]["energy_j"] is None
+    assert whole["totals_j"]["measured"] is None
+    assert whole["traces"][0]["totals_j"]["measured"] == 3
+    assert "no energy in b: the sum of joules is not known" in whole["model"]["notes"]
+
+
+@pytest.mark.parametrize("shared", ["package", "psys"])
+def test_only_domains_of_all_traces_are_summed(written: Callable[..., Path], shared: str) -> None:
+    def recorded(name: str, host: str, *domains: str) -> Path:
+        readings = [
+            hand.energy(t, raw * (1 + n), domain)
+            for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
+            for n, domain in enumerate(domains)
+        ]
+        known = tuple(DomainInfo(0, domain, 1e-9) for domain in domains)
+        return written(name, host, energy=readings, meta={"domains": known})
+
+    a, b = recorded("a", "db1", "package", "psys"), recorded("b", "db2", shared)
+    whole = document(a, b)
+    other = "psys" if shared == "package" else "package"
+    assert f"{other} was counted in a only: it is in no sum" in whole["model"]["notes"]
+    assert whole["energy_source"]["domains"] == [shared]
+    parts = [part["totals_j"]["measured"] for part in whole["traces"]]
+    assert parts == ([3, 3] if shared == "package" else [6, 3])
+    assert whole["totals_j"]["measured"] == sum(parts)
+    assert sum(row["energy_j"] for row in (*whole["rows"], *whole["fixed"])) == sum(parts)
+
+
+@pytest.mark.parametrize("key", ["session", "thread"])
+def test_numbers_of_one_trace_are_no_keys_of_several(
+    written: Callable[..., Path], key: str
+) -> None:
+    a, b = written("a"), written("b", "db2")
+    for options in (("--by", key), ("--where", f"{key}=7")):
+        error = run(a, b, *options).exception
+        assert isinstance(error, UsageError)
+        assert f"{key} is a number of one trace" in str(error)
+        assert run(a, *options).exit_code == 0

@@ -250,7 +250,7 @@ def test_a_guessed_state_is_right_on_a_busy_machine_and_another_machines_is_refu
     assert guessed == [True] * 3
     assert joined(parts) == joined(run(drawn, [])[0])
     stream = windows(drawn)
-    stream.add(drawn.segments)
+    stream.add(rows(drawn.segments, drawn.segments.t0_ns < drawn.bounds[1]))
     stream.until(1)
     state = stream.state
     assert state
