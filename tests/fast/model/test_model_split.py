@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import model_cases
@@ -86,13 +86,14 @@ def test_coefficients_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> N
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 2**62),
+            st.integers(0, 2**62) | st.sampled_from([2**53 + 1, 2**60 + 1]),
             st.lists(st.floats(0, 1e300) | st.integers(0, 5).map(float), min_size=1, max_size=9),
         ),
         min_size=1,
         max_size=4,
     )
 )
+@example([(2**53 + 1, [0.0, 1.0])])
 def test_apportioning_is_exact_and_within_one_of_the_quota(
     parts: list[tuple[int, list[float]]],
 ) -> None:
@@ -104,6 +105,7 @@ def test_apportioning_is_exact_and_within_one_of_the_quota(
         mine = share[window == k]
         assert int(sum(mine.tolist())) == (energy if max(weights) > 0 else 0)
         assert (mine >= 0).all()
+        assert not mine[np.array(weights) == 0].any(), "without weight there is no share"
         quota = np.array(weights) / max(weights) if max(weights) > 0 else np.zeros(len(weights))
         quota = energy * quota / max(quota.sum(), 1e-300)
         assert (np.abs(mine - quota) <= 1 + 1e-12 * energy).all()

@@ -61,8 +61,9 @@ def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
     share: I64 = whole.astype(np.int64)
     left = totals - np.add.reduceat(share, starts)
     share += _largest(quota - whole, left, starts, counts)
-    for i in np.flatnonzero((left < 0) | (left > counts)):
-        # Beyond 2**53 nJ floats no longer count whole nanojoules.
+    # Beyond 2**53 nJ floats do not count whole nanojoules: what rounding leaves is no remainder,
+    # and an entry without weight must not get it.
+    for i in np.flatnonzero((left < 0) | (left > counts) | (totals > 2**53)):
         part = slice(starts[i], starts[i] + counts[i])
         share[part] = _apportion_exactly(int(totals[i]), scaled[part])
     return share
