@@ -15,13 +15,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from qjoule.trace.schema import TABLES
@@ -40,7 +41,6 @@ from tracing.mongodb_client import Client, clients_gone
 from tracing.recording import recording
 
 TIMES = 60  #: of each kind of statement
-CURVE = "estimated:10,12,20,30"  #: W
 PAUSE_S = 0.001  #: between requests to servers that would otherwise be done within one window
 MOST_SEGMENTS = 4000  #: of a trace; of a longer one only the busiest time is kept
 SPAN_NS = 200_000_000  #: that time
@@ -199,7 +199,7 @@ GOLDEN = {
 def energy(rung: str, file: Path) -> str:
     """An energy source: a curve, or on the symbol rung two counters of two domains."""
     if rung != "symbol":
-        return CURVE
+        return "estimated:10,12,20,30"  # W
     lines = ["domain 0 package 1e-6 4294967296", "domain 0 dram 1e-6 4294967296"]
     for t_ms in range(0, SEED_MS):
         step = t_ms * 20_000 + (t_ms % 7) * 500
@@ -207,15 +207,6 @@ def energy(rung: str, file: Path) -> str:
     file.write_text("\n".join(lines) + "\n")
     file.chmod(0o644)
     return f"replay:{file}"
-
-
-@contextmanager
-def shims(socket: Path) -> Iterator[None]:
-    """Wraps this process's drivers, so that they report their calls to the recorder."""
-    os.environ["QJOULE_TAGS_SOCKET"] = str(socket)
-    channel_module.channel._path = str(socket)
-    instrument()
-    yield
 
 
 def record(name: str, directory: Path, work: Path) -> None:
@@ -258,17 +249,11 @@ def cut(tables: dict[str, pa.Table], meta: dict[str, Any]) -> None:
     most = max(range(len(ends)), key=lambda i: bisect.bisect(ends, ends[i] + SPAN_NS) - i)
     begin_ns = ends[most] - SPAN_NS // 8
     end_ns = begin_ns + SPAN_NS
-    for name, first, last in (
-        ("segments", "t0_ns", "t1_ns"),
-        ("energy", "t_ns", "t_ns"),
-        ("queries", "begin_ns", "end_ns"),
-    ):
-        table = tables[name]
-        inside = [
-            begin_ns <= begun and ended <= end_ns
-            for begun, ended in zip(table[first].to_pylist(), table[last].to_pylist(), strict=True)
-        ]
-        tables[name] = table.filter(pa.array(inside))
+    times = {"segments": ("t0_ns", "t1_ns"), "energy": ("t_ns",), "queries": ("begin_ns", "end_ns")}
+    for name, columns in times.items():
+        first, last = tables[name][columns[0]], tables[name][columns[-1]]
+        inside = pc.and_(pc.greater_equal(first, begin_ns), pc.less_equal(last, end_ns))
+        tables[name] = tables[name].filter(inside)
     tables.pop("cpu_time", None)
     meta |= {"begin_ns": begin_ns, "end_ns": end_ns}
     meta["rows"] |= {name: tables[name].num_rows if name in tables else 0 for name in meta["rows"]}
@@ -288,9 +273,11 @@ def main() -> None:
     directory = Path(sys.argv[1]).absolute()
     with tempfile.TemporaryDirectory() as work:
         Path(work).chmod(0o755)
-        with shims(Path(work) / "tags.sock"):
-            for name in sys.argv[2:] or GOLDEN:
-                record(name, directory, Path(work))
+        socket = Path(work) / "tags.sock"
+        os.environ["QJOULE_TAGS_SOCKET"] = channel_module.channel._path = str(socket)
+        instrument()  # so that this process's drivers report their calls to the recorder
+        for name in sys.argv[2:] or GOLDEN:
+            record(name, directory, Path(work))
 
 
 if __name__ == "__main__":

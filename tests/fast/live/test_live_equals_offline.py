@@ -70,15 +70,13 @@ def live(stream: bytes, known: Calibrated = UNCALIBRATED, interval_s: float = 0.
     return list(source.snapshots(Controls(interval_s)))[-1].total
 
 
-def offline(
-    stream: bytes, known: Calibrated = UNCALIBRATED, by: tuple[str, ...] = ("fingerprint",)
-) -> Attribution:
+def offline(stream: bytes, known: Calibrated = UNCALIBRATED) -> Attribution:
     """The attribution of the trace that is recorded from the stream."""
     with TemporaryDirectory() as folder:
         directory = Path(folder) / "trace"
         blocks = Stream(io.BytesIO(stream))
         record(blocks, TraceWriter(directory), fake_tracer.fingerprint, META)
-        return attribute(Trace(directory), by, calibrated=known)
+        return attribute(Trace(directory), calibrated=known)
 
 
 def rows(attribution: Attribution) -> dict[Key, Row]:
@@ -182,8 +180,3 @@ def test_a_late_reading_makes_intervals_wider_and_no_row_wrong() -> None:
         assert low <= row.energy_nj <= high, key
         if row.kind == "idle":  # others also depend on power factors, which the windows tell
             assert high - low > row.energy_nj_ci95[1] - row.energy_nj_ci95[0]
-
-
-def test_sessions_name_the_database_of_a_trace() -> None:
-    of_database = offline(stream_of(windows=10), by=("database",))
-    assert [row.keys for row in of_database.rows] == [{"database": "shop"}]

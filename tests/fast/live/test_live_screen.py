@@ -18,6 +18,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
+from qjoule.shapes.other_id import OtherId
 from qjoule.snapshots import Snapshot
 
 
@@ -64,22 +65,6 @@ def test_the_screen_adds_up(
     )
     assert sum(figures) == total
     assert len(figures) == min(len(rows), size[1] - 15) + 7
-
-
-def test_detail_has_the_whole_text_and_both_spans() -> None:
-    long = "SELECT " + ", ".join(f"column_{n}" for n in range(60))
-    row = query_row(10**9, long, cycles=1e9, instructions=2e9, energy_by_domain_nj={"dram": 5})
-    state = ViewState()
-    table = attribution((row,), {})
-    empty = attribution((), {"idle": 5})
-    state.accept(Snapshot(table, table, 1.0))
-    state.press("enter", None)
-    state.accept(Snapshot(empty, table, 2.0))
-    text = "\n".join(screen(state, 80, 60))
-    assert "column_59" in text
-    assert "energy, dram" in text
-    assert re.search(rf"calls +{fmt.UNKNOWN} +10", text), "no calls known in the last interval"
-    assert re.search(r"IPC .* 2\.00", text)
 
 
 SIZES = [(20, 5), (60, 16), (80, 24), (300, 100)]
@@ -157,3 +142,20 @@ def test_no_text_exceeds_its_width_and_wrapping_loses_nothing(
     pieces = wrap(word, width)
     assert "".join(pieces) == word
     assert all(cell_len(piece) <= width for piece in pieces)
+
+
+def test_detail_has_the_whole_text_both_spans_and_ids_of_other_tools() -> None:
+    long = "SELECT " + ", ".join(f"column_{n}" for n in range(60))
+    ids = OtherId("tool_id", "4711", "tool 1"), OtherId("other_id", None, "tool 2", "too long")
+    counts = {"cycles": 1e9, "instructions": 2e9, "energy_by_domain_nj": {"dram": 5}}
+    state, table = ViewState(), attribution((query_row(10**9, long, ids=ids, **counts),), {})
+    state.accept(Snapshot(table, table, 1.0))
+    state.press("enter", None)
+    state.accept(Snapshot(attribution((), {"idle": 5}), table, 2.0))
+    text = "\n".join(screen(state, 80, 60))
+    assert "column_59" in text
+    assert "energy, dram" in text
+    assert re.search(rf"calls +{fmt.UNKNOWN} +10", text), "no calls known in the last interval"
+    assert re.search(r"IPC .* 2\.00", text)
+    assert re.search(r"tool_id +4711 \(tool 1\)", text)
+    assert "none: too long (tool 2)" in text

@@ -6,16 +6,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
 
 from fake_source import FakeSource, snapshot
 from qjoule.errors import QjouleError
-from qjoule.reporters.live_state import Mode, ViewState
+from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
-from qjoule.shapes.other_id import OtherId
 from qjoule.snapshots import Controls
 
 
@@ -120,20 +118,5 @@ def test_the_screen_follows_its_size_and_redraws_only_what_changed() -> None:
             lines = list(canvas._lines)
             assert canvas.show(lines) == 0
             assert canvas.show([*lines[:3], lines[2], *lines[4:]]) == 1
-
-    asyncio.run(scenario())
-
-
-def test_the_detail_lists_ids_of_other_tools() -> None:
-    async def scenario() -> None:
-        plain = snapshot()
-        ids = OtherId("tool_id", "4711", "tool 1"), OtherId("other_id", None, "tool 2", "too long")
-        table = replace(plain.total, rows=tuple(replace(row, ids=ids) for row in plain.total.rows))
-        async with running(FakeSource(replace(plain, interval=table, total=table))) as (app, pilot):
-            await until(lambda: "SELECT users.location" in text(app))
-            await pilot.press("enter")
-            assert app.state.mode is Mode.DETAIL
-            assert "tool_id · 4711 (tool 1)" in text(app).replace("  ", " · ")
-            assert "none: too long (tool 2)" in text(app)
 
     asyncio.run(scenario())

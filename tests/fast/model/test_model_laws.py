@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from qjoule.model.arrays import LostTime
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
-from qjoule.model.result import PARTS, Attribution, TraceInfo
+from qjoule.model.result import PARTS, Attribution, Row, TraceInfo
 from qjoule.reporters.json_report import to_json
 
 GROUPS = 6
@@ -79,9 +79,9 @@ def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case, lear
 
 @given(cases(tidy=True))
 def test_law3_lost_time_is_residual_and_intervals_reach_what_was_lost(case: Case) -> None:
-    case = dataclasses.replace(case, coefficients=Coefficients())
+    case = replace(case, coefficients=Coefficients())
     loss = LostTime(0, case.energy.boundaries_ns[[0, -1]], np.array([0, 2**40], np.int64))
-    ran = model_cases.run(dataclasses.replace(case, lost=(loss,)))
+    ran = model_cases.run(replace(case, lost=(loss,)))
     calm, lossy = result(model_cases.run(case).ledger), result(ran.ledger)
     assert ran.ledger.lost_ns + ran.anomalies.lost_unplaced_ns == 2**40
     before = {str(row.keys): row for row in (*calm.rows, *calm.fixed)}
@@ -109,40 +109,34 @@ def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[i
 @given(cases(tidy=True))
 def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> None:
     # The kernel's sums record who ran in a window, but not who ran at the same instant as whom.
-    case = dataclasses.replace(
-        case, coefficients=dataclasses.replace(case.coefficients, shared_w={})
+    case = replace(case, coefficients=replace(case.coefficients, shared_w={}))
+    offline, live = (
+        Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
+        for _ in range(2)
     )
-    batches = model_cases.run(case).batches
-    offline = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
     # One block, as live. Errors in the packages' power at rest add up in squares within a block,
     # and linearly across blocks.
-    offline.add_block(batches, {})
+    offline.add_block(model_cases.run(case).batches, {})
     records = model_cases.aggregates(case, GROUPS)
-    names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)
-    live = LiveGroups(names)
-    owners, which = identities(records)
-    numbers = live.numbers(owners)[which]
     group = records["tgid"].astype(np.int64) - 1
-    assert len(set(zip(numbers.tolist(), group.tolist(), strict=True))) == len(live.index.labels)
-    ledger = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
-    batch = from_aggregates(records, group, case.energy, case.machine)
-    ledger.add(batch)
-    offline.grow(GROUPS)
-    ledger.grow(GROUPS)
-    assert ledger.cpu_ns.tolist() == offline.cpu_ns.tolist()
-    assert ledger.idle_ns == offline.idle_ns
-    live_rows, offline_rows = (
-        [*found.rows, *found.fixed] for found in (result(ledger), result(offline))
-    )
-    for one, other in zip(live_rows, offline_rows, strict=True):
+    live.add(from_aggregates(records, group, case.energy, case.machine))
+    names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)
+    owners, which = identities(records)
+    numbers = LiveGroups(names).numbers(owners)[which].tolist()
+    assert len(set(zip(numbers, group.tolist(), strict=True))) == len(set(group.tolist()))
+    for ledger in (offline, live):
+        ledger.grow(GROUPS)
+    assert live.cpu_ns.tolist() == offline.cpu_ns.tolist()
+    assert live.idle_ns == offline.idle_ns
+    for one, other in zip(rows(result(live)), rows(result(offline)), strict=True):
         # Interval ends are sums of floats in another order.
         assert one.energy_nj_ci95 == pytest.approx(other.energy_nj_ci95, rel=1e-9, abs=1.5)
-        assert one.energy_by_domain_ci95.keys() == other.energy_by_domain_ci95.keys()
-        for domain, ends in one.energy_by_domain_ci95.items():
-            assert ends == pytest.approx(other.energy_by_domain_ci95[domain], rel=1e-9, abs=1.5)
-        rest = dataclasses.replace(one, energy_nj_ci95=other.energy_nj_ci95)
         by_domain = other.energy_by_domain_ci95
-        assert dataclasses.replace(rest, energy_by_domain_ci95=by_domain) == other
+        assert one.energy_by_domain_ci95.keys() == by_domain.keys()
+        for domain, ends in one.energy_by_domain_ci95.items():
+            assert ends == pytest.approx(by_domain[domain], rel=1e-9, abs=1.5)
+        same_ends = {"energy_nj_ci95": other.energy_nj_ci95, "energy_by_domain_ci95": by_domain}
+        assert replace(one, **same_ends) == other
 
 
 def case_of(
@@ -189,7 +183,7 @@ def test_law4_a_segment_that_another_hides_has_no_time() -> None:
 def test_every_figure_is_a_number_and_policies_move_only_idle_energy(case: Case) -> None:
     totals = []
     for policy in IDLE_POLICIES:
-        attribution = result(model_cases.run(dataclasses.replace(case, idle=policy)).ledger)
+        attribution = result(model_cases.run(replace(case, idle=policy)).ledger)
         totals.append([domain.measured_nj for domain in attribution.domains])
         for row in (*attribution.rows, *attribution.fixed):
             low, high = row.energy_nj_ci95
@@ -197,3 +191,7 @@ def test_every_figure_is_a_number_and_policies_move_only_idle_energy(case: Case)
             assert row.cpu_ns >= 0
         to_json(attribution)  # raises for NaN and infinity
     assert totals[0] == totals[1] == totals[2]
+
+
+def rows(attribution: Attribution) -> list[Row]:
+    return [*attribution.rows, *attribution.fixed]

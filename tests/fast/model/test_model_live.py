@@ -34,36 +34,6 @@ def records(*rows: dict[str, int]) -> np.ndarray:
     return out
 
 
-def test_sums_beyond_the_cpus_time_are_cut_and_counted() -> None:
-    def row(number: int, cpu_ms: int) -> dict[str, int]:
-        span = {"t0_ns": number * 10 * MS, "t1_ns": (number + 1) * 10 * MS}
-        return {"owner_kind": OwnerKind.PROCESS, "cpu_ns": cpu_ms * MS, **span}
-
-    found = records(row(0, 15), row(1, 10), row(1, 5), row(2, 4))
-    made = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
-    for first, outside in ((0, 5 * MS), (7, 0)):
-        anomalies = Anomalies()
-        group = np.array([0, 0, 1, 1])
-        batch = from_aggregates(found, group, made, machine(0), first=first, anomalies=anomalies)
-        assert batch.idle_ns.tolist() == [[0], [0], [6 * MS]]
-        assert batch.entries.cpu_ns.tolist() == [10 * MS, 6_666_667, 3_333_333, 4 * MS]
-        assert (anomalies.outside_ns, anomalies.overlap_ns) == (outside, 10 * MS - outside)
-
-
-def test_records_of_no_window_or_package_are_counted() -> None:
-    found = records(
-        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": 7, "t0_ns": 40 * MS, "t1_ns": 50 * MS},
-        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": 7, "package": 9},
-        {"owner_kind": OwnerKind.IDLE, "cpu_ns": MS},
-    )
-    anomalies = Anomalies()
-    made = energy([0, 10 * MS], {(0, "package"): [10**9]})
-    batch = from_aggregates(found, np.zeros(3, np.int64), made, machine(0), anomalies=anomalies)
-    assert not len(batch.entries.cpu_ns)
-    assert (anomalies.outside_ns, anomalies.unknown_cpu) == (7, 1)
-    assert batch.idle_ns.tolist() == [[10 * MS]]
-
-
 def numbers(groups: LiveGroups, rows: np.ndarray) -> list[int]:
     """The group of each record."""
     owners, which = identities(rows)
@@ -139,18 +109,6 @@ def test_a_package_is_active_as_long_as_the_kernel_says_and_its_cpus_allow(
     """If unknown: as long as possible."""
     entries = one_window(records(PROCESS | {"cpu_ns": 10 * MS}), awake_ns / MS, machine(0, 0))
     assert entries.shared_ns.tolist() == [active_ns]
-
-
-def test_siblings_share_the_time_of_their_core() -> None:
-    """An owner that was always beside its sibling has half of what one with a core has."""
-    beside = {"cpu_ns": 4 * MS, "overlap_ns": 4 * MS}
-    rows = records(
-        PROCESS | {"cpu_ns": 8 * MS},
-        {"owner_kind": OwnerKind.KERNEL} | beside,
-        {"owner_kind": OwnerKind.TRACER} | beside,
-    )
-    entries = one_window(rows, 9, machine(0, 0, 0))
-    assert entries.shared_ns.tolist() == [6 * MS, 1.5 * MS, 1.5 * MS]
 
 
 def test_awake_times_belong_to_their_windows() -> None:
@@ -230,3 +188,23 @@ def test_calls_and_latencies_add_up_over_batches() -> None:
     assert (stats.latency_ns_quantiles[1] >= low).all()
     assert (stats.latency_ns_quantiles[1] <= high).all()
     assert np.isnan(stats.latency_ns_mean[0])
+
+
+def test_sums_beyond_the_cpus_time_are_cut_and_records_of_no_window_are_counted() -> None:
+    def row(number: int, cpu_ms: int, **other: int) -> dict[str, int]:
+        span = {"t0_ns": number * 10 * MS, "t1_ns": (number + 1) * 10 * MS}
+        return PROCESS | {"cpu_ns": cpu_ms * MS} | span | other
+
+    rows = records(
+        *(row(0, 15), row(1, 10), row(1, 5), row(2, 4), row(9, 7), row(0, 7, package=9)),
+        row(0, 1, owner_kind=OwnerKind.IDLE),
+    )
+    made = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
+    group = np.array([0, 0, 1, 1, 0, 0, 0])
+    for first, outside in ((0, 5 * MS), (7, 0)):  # in window 0 the excess ran before tracing began
+        anomalies = Anomalies()
+        batch = from_aggregates(rows, group, made, machine(0), first=first, anomalies=anomalies)
+        assert batch.idle_ns.tolist() == [[0], [0], [6 * MS]]
+        assert batch.entries.cpu_ns.tolist() == [10 * MS, 6_666_667, 3_333_333, 4 * MS]
+        lost = (anomalies.outside_ns, anomalies.overlap_ns, anomalies.unknown_cpu)
+        assert lost == (outside + 7 * MS, 10 * MS - outside, 1)
