@@ -32,6 +32,8 @@ from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter
 
 TRACES = Path(__file__).with_name("traces")
+
+
 #: By the name of each result.
 BY = {
     "fingerprint": "fingerprint",

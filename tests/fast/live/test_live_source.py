@@ -26,6 +26,14 @@ WINDOW = 100 * MS
 META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
 
 
+def summed(number: int, rows: np.ndarray) -> bytes:
+    """One window as the tracer writes it: the reading that ends it, then its sums."""
+    t0_ns = BEGIN_NS + number * WINDOW
+    rows["t0_ns"], rows["t1_ns"] = t0_ns, t0_ns + WINDOW
+    reading = energy(t0_ns + WINDOW, (number + 2) * 1000, 0)
+    return reading + encode_block(Block.AGGREGATE, rows) + flush(t0_ns + WINDOW)
+
+
 def window(number: int, *rows: dict[str, object]) -> bytes:
     return summed(number, fake_tracer.records(Block.AGGREGATE, rows))
 
@@ -187,6 +195,9 @@ def sums(shapes: np.ndarray, cpu_ns: int) -> np.ndarray:
     return rows
 
 
+STEADY, STEADY_NS, ONE_NS = 1, 20 * MS, 50_000
+
+
 def flooded(*, texts: bool) -> Iterator[bytes]:
     """A steady statement, and for a while always new ones beside it. Names have no digits, which
     would be literals.
@@ -200,6 +211,11 @@ def flooded(*, texts: bool) -> Iterator[bytes]:
             for shape in new.tolist() if texts else ():
                 named += text(shape, b"SELECT " + str(shape).translate(letters).encode())
         yield named + summed(number, rows)
+
+
+@pytest.fixture
+def few_groups_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recent.__init__, "__defaults__", (KEPT - 20, 20))
 
 
 @pytest.mark.usefixtures("few_groups_are_remembered")
@@ -256,19 +272,3 @@ def test_a_total_that_nobody_looks_at_is_not_made() -> None:
     with_totals = snapshots(flooded(texts=True), 1.0)
     assert all(one.total is one.interval for one in seen)
     assert [one.interval for one in seen] == [one.interval for one in with_totals]
-
-
-STEADY, STEADY_NS, ONE_NS = 1, 20 * MS, 50_000
-
-
-def summed(number: int, rows: np.ndarray) -> bytes:
-    """One window as the tracer writes it: the reading that ends it, then its sums."""
-    t0_ns = BEGIN_NS + number * WINDOW
-    rows["t0_ns"], rows["t1_ns"] = t0_ns, t0_ns + WINDOW
-    reading = energy(t0_ns + WINDOW, (number + 2) * 1000, 0)
-    return reading + encode_block(Block.AGGREGATE, rows) + flush(t0_ns + WINDOW)
-
-
-@pytest.fixture
-def few_groups_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Recent.__init__, "__defaults__", (KEPT - 20, 20))

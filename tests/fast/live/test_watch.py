@@ -113,6 +113,10 @@ class Follower:
         return found
 
 
+GONE = (5 * S, 100, TaskEvent.EXIT, TRACED)
+UNTRACED = (6 * S, 200, TaskEvent.EXEC, {})
+
+
 def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
     new = Server(id=1, name="shop:3306", kind="shopdb", version="2.0", exe="/opt/shopd")
     follower = Follower()
@@ -143,10 +147,6 @@ def test_hostile_processes_are_bounded() -> None:
         watch.advance(t_ns + CONFIRM_NS)
     assert len(watch.changes) == MAX_CHANGES + 1
     assert watch.changes[-1].name == "others"
-
-
-GONE = (5 * S, 100, TaskEvent.EXIT, TRACED)
-UNTRACED = (6 * S, 200, TaskEvent.EXEC, {})
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,17 @@ def read(
     )
 
 
+def causes(windows: WindowEnergy) -> list[Cause]:
+    return [Cause(int(cause)) for cause in windows.cause[0]]
+
+
 @pytest.mark.parametrize("unit_j", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_unit_that_is_no_unit_makes_the_domain_unknown(unit_j: float) -> None:
     found = read([0, 1, 2], Series(0, "package", unit_j, 2**32))
     assert causes(found) == [Cause.IMPLAUSIBLE] * 2
+
+
+NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
 
 
 def test_domains_of_one_round_share_a_window_and_a_missing_one_is_missing() -> None:
@@ -106,12 +113,7 @@ ENDLESS = Series(0, "package", 1e-9)
 CORE = Series(0, "core", 2.0**-14, 2**32)
 COARSE = Series(0, "psys", 1.0, 2**32)
 J = 16384  #: counts of PACKAGE
-NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
 RESET, STOPPED = Cause.RESET, Cause.STOPPED
-
-
-def causes(windows: WindowEnergy) -> list[Cause]:
-    return [Cause(int(cause)) for cause in windows.cause[0]]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,10 @@ def test_a_hostile_error_is_no_statement() -> None:
     assert total_errors(counted) == {}
 
 
+def run_of(document: dict[str, Any]) -> RunForms:
+    return forms_from_json(json.dumps(document).encode(), "run.json")
+
+
 def test_a_run_s_document_states_it_and_an_older_one_goes_by_its_grade(tmp_path: Path) -> None:
     found: dict[str, Any] = json.loads(to_json(estimated(tmp_path / "a", 0.9)))
     source = found["energy_source"]
@@ -143,7 +147,3 @@ def test_forms_of_one_total_lose_its_error_even_if_an_end_was_cut_off(
     for form, expected in zip(wide, exact, strict=True):
         alone = without_total_error(form, error).j_per_call_ci95
         assert alone == pytest.approx(expected.same_total_ci95)
-
-
-def run_of(document: dict[str, Any]) -> RunForms:
-    return forms_from_json(json.dumps(document).encode(), "run.json")

@@ -25,7 +25,11 @@ from qjoule.reporters.json_report import to_json
 
 GROUPS = 6
 LABELS = [GroupLabel("queries", (("fingerprint", f"f{g}"),)) for g in range(3)]
+
+
 LABELS += [process(f"p{g}") for g in range(3)]
+
+
 INFO = TraceInfo("host", "6.1", "cpu", "", 1.0, True, {})
 
 
@@ -53,6 +57,10 @@ def test_law1_time_is_conserved_to_the_nanosecond(
         assert ((entries.cpu_ns > 0) | (entries.effects > 0).any(axis=1)).all()
         windows += len(dt_ns)
     assert windows == len(case.energy.boundaries_ns) - 1
+
+
+def rows(attribution: Attribution) -> list[Row]:
+    return [*attribution.rows, *attribution.fixed]
 
 
 @given(cases(), st.booleans())
@@ -191,7 +199,3 @@ def test_every_figure_is_a_number_and_policies_move_only_idle_energy(case: Case)
             assert row.cpu_ns >= 0
         to_json(attribution)  # raises for NaN and infinity
     assert totals[0] == totals[1] == totals[2]
-
-
-def rows(attribution: Attribution) -> list[Row]:
-    return [*attribution.rows, *attribution.fixed]

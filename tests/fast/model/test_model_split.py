@@ -45,6 +45,9 @@ def energies(made: Case, domain: str = "package") -> list[int]:
     return energy
 
 
+ALL, NONE = [True, True, True], [False, False, False]
+
+
 def test_shared_power_goes_by_time_and_only_while_somebody_runs() -> None:
     made = case(
         segments=counted([ALL, ALL], [3000, 1, 1], [1000, 1, 1]),
@@ -109,9 +112,6 @@ def test_apportioning_is_exact_and_within_one_of_the_quota(
         quota = np.array(weights) / max(weights) if max(weights) > 0 else np.zeros(len(weights))
         quota = energy * quota / max(quota.sum(), 1e-300)
         assert (np.abs(mine - quota) <= 1 + 1e-12 * energy).all()
-
-
-ALL, NONE = [True, True, True], [False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,17 @@ def parts(*paths: Path) -> list[TracePart]:
     return [TracePart(path.name, attribute(Trace(path), BY)) for path in paths]
 
 
+@st.composite
+def several(draw: st.DrawFn) -> list[TracePart]:
+    """Two or three traces with the same policy."""
+    drawn = draw(st.lists(cases(tidy=True), min_size=2, max_size=3))
+    policy: IdlePolicy = draw(st.sampled_from(IDLE_POLICIES))
+    return [
+        drawn_part(n, replace(case, idle=policy), draw(st.sampled_from(HOSTS)))
+        for n, case in enumerate(drawn)
+    ]
+
+
 def test_a_request_over_two_machines_is_one_row(written: Callable[..., Path]) -> None:
     paths = {"a": written("a", "db1", "aaaa"), "b": written("b", "db2", "bbbb")}
 
@@ -110,7 +121,11 @@ def test_the_same_recording_or_server_twice_is_refused(
 
 
 LABELS = [GroupLabel("queries", (("tag:trace", f"t{g}"),), server="db") for g in range(3)]
+
+
 LABELS += [background("db", "purge"), process("bash"), process("p")]
+
+
 HOSTS = ("db1", "db2", "")
 
 
@@ -138,15 +153,9 @@ def drawn_part(number: int, case: Case, host: str) -> TracePart:
     return TracePart(f"t{number}", assemble.attribution(ledger, LABELS, stats, about))
 
 
-@st.composite
-def several(draw: st.DrawFn) -> list[TracePart]:
-    """Two or three traces with the same policy."""
-    drawn = draw(st.lists(cases(tidy=True), min_size=2, max_size=3))
-    policy: IdlePolicy = draw(st.sampled_from(IDLE_POLICIES))
-    return [
-        drawn_part(n, replace(case, idle=policy), draw(st.sampled_from(HOSTS)))
-        for n, case in enumerate(drawn)
-    ]
+def nameless(whole: Attribution) -> Attribution:
+    """Without what depends on the order of the parts: the parts, and the notes that name them."""
+    return replace(whole, parts=(), model=replace(whole.model, notes=()))
 
 
 @given(several())
@@ -174,11 +183,6 @@ def test_a_sum_is_what_its_parts_are_in_any_order(traces: list[TracePart]) -> No
         slack = 8 + 1e-12 * sum(highs)  # whole nJ each, and floats that are as large as energies
         assert math.fsum(lows) <= low <= row.energy_nj + slack
         assert row.energy_nj - slack <= high <= math.fsum(highs)
-
-
-def nameless(whole: Attribution) -> Attribution:
-    """Without what depends on the order of the parts: the parts, and the notes that name them."""
-    return replace(whole, parts=(), model=replace(whole.model, notes=()))
 
 
 def test_totals_add_up_in_each_trace_and_in_all(written: Callable[..., Path]) -> None:
