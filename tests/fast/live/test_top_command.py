@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top` without a terminal: batches from a replayed trace, and bad usage."""
+"""`qjoule top` without a terminal: batches, exports, bad usage, and the directory of a trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from qjoule.cli import cli
 from qjoule.errors import QjouleError, UsageError
 from qjoule.reporters.live_export import export
 from qjoule.reporters.live_state import ViewState
+from qjoule.session.directory import inside
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
@@ -164,3 +165,53 @@ def test_an_export_is_the_screen_in_a_private_file(
     monkeypatch.setattr(tempfile, "tempdir", "/proc/sys")
     with pytest.raises(QjouleError, match="/proc/sys/qjoule-top-"):
         export(ViewState())
+
+
+@pytest.fixture
+def working_directory_is_restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Restores the test's working directory afterwards."""
+    monkeypatch.chdir(tmp_path)
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
+
+
+@as_root
+@pytest.mark.usefixtures("working_directory_is_restored")
+@pytest.mark.parametrize(("existed", "written"), [(False, False), (True, False), (False, True)])
+def test_a_directory_goes_only_if_the_recording_made_it_and_wrote_nothing(
+    tmp_path: Path, existed: bool, written: bool
+) -> None:
+    if existed:
+        (tmp_path / "t").mkdir()
+    with pytest.raises(ValueError, match="refused"), inside(tmp_path / "t"):
+        if written:
+            Path("meta.json").write_text("{}")
+        raise ValueError("refused")
+    assert (tmp_path / "t").exists() == (existed or written)
+    assert (tmp_path / "t/meta.json").exists() == written
+
+
+@as_root
+@pytest.mark.usefixtures("working_directory_is_restored")
+@pytest.mark.parametrize(("name", "message"), [(".", "not empty"), ("precious", "is no directory")])
+def test_what_is_in_use_is_refused_and_stays(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "precious").write_text("data")
+    with pytest.raises(QjouleError, match=message), inside(tmp_path / name):
+        pytest.fail("it began")
+    assert (tmp_path / "precious").read_text() == "data"
+
+
+@as_root
+@pytest.mark.usefixtures("working_directory_is_restored")
+def test_nothing_of_roots_directory_stays_open(tmp_path: Path) -> None:
+    roots = tmp_path / "roots"
+    roots.mkdir()
+    os.chdir(roots)
+    with inside(tmp_path / "t"):
+        open_files = set()
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # of the listing itself
+                open_files.add(str(link.readlink()))
+        assert str(roots) not in open_files
+    assert Path.cwd() == Path("/")
