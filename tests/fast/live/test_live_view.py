@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import pytest
 from textual.pilot import Pilot
 
 from fake_source import FakeSource, snapshot
@@ -36,45 +35,6 @@ async def running(
     async with app.run_test(size=(100, 30)) as pilot:
         await until(lambda: "SELECT users.location" in text(app) or source is not None)
         yield app, pilot
-
-
-@pytest.mark.parametrize(
-    ("keys", "shown", "hidden"),
-    [
-        (["c"], ["CPU ▼"], []),
-        (["e", "space", "a"], ["PAUSED", "energy ▼", "since reset"], []),
-        (["/", *"delete", "enter"], ["filter 'delete'"], ["users.location"]),
-        (["down", "enter"], ["ORDER BY n DESC LIMIT ?", "latency p99"], []),
-        (["h"], ["turn the sort order round"], ["TOTAL measured"]),
-        (["E"], ["written: out.json"], []),
-    ],
-)
-def test_the_screen_shows_what_keys_did(
-    keys: list[str], shown: list[str], hidden: list[str]
-) -> None:
-    async def scenario() -> None:
-        async with running() as (app, pilot):
-            await pilot.press(*keys)
-            screen = text(app)
-            assert all(words in screen for words in shown)
-            assert not any(words in screen for words in hidden)
-
-    asyncio.run(scenario())
-
-
-def test_group_interval_and_reset_reach_the_source_and_quitting_stops_it() -> None:
-    async def scenario(quit_key: str) -> None:
-        async with running() as (app, pilot):
-            await pilot.press("g", "+", "+", "-", "R")
-            controls = app._controls
-            assert (controls.group, controls.interval_s, controls.resets) == ("server", 5.0, 1)
-            await pilot.press(quit_key)
-        assert app.return_value == 0
-        assert app._controls.stopped
-        assert not app._thread.is_alive()
-
-    asyncio.run(scenario("q"))
-    asyncio.run(scenario("ctrl+c"))
 
 
 def test_a_blocked_source_does_not_block_keys() -> None:
@@ -120,3 +80,24 @@ def test_the_screen_follows_its_size_and_redraws_only_what_changed() -> None:
             assert canvas.show([*lines[:3], lines[2], *lines[4:]]) == 1
 
     asyncio.run(scenario())
+
+
+def test_keys_reach_the_screen_and_the_source_and_quitting_stops_it() -> None:
+    async def scenario(quit_key: str) -> None:
+        async with running() as (app, pilot):
+            await pilot.press("n", "<", "space", "a", "E")
+            screen = text(app)
+            for words in ("calls ▲", "PAUSED", "since reset", "written: out.json"):
+                assert words in screen
+            await pilot.press("/", *"delete", "enter", "g", "+", "+", "-", "R")
+            assert "filter 'delete'" in text(app)
+            assert "users.location" not in text(app)
+            controls = app._controls
+            assert (controls.group, controls.interval_s, controls.resets) == ("server", 5.0, 1)
+            await pilot.press(quit_key)
+        assert app.return_value == 0
+        assert app._controls.stopped
+        assert not app._thread.is_alive()
+
+    asyncio.run(scenario("q"))
+    asyncio.run(scenario("ctrl+c"))
