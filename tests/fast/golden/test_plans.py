@@ -178,7 +178,7 @@ def _without_places(text: str, names: dict[str, str]) -> str:
 
 
 def _found(make: Callable[[str], Path], programs: dict[str, Path]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    plans: dict[str, Any] = {}
     for name, process in PROCESSES.items():
         base = make("proc")
         fake = FakeProc(base)
@@ -187,14 +187,14 @@ def _found(make: Callable[[str], Path], programs: dict[str, Path]) -> dict[str, 
         by_plan: dict[str, list[str]] = {}
         for conditions, plan in _plans(fake):
             by_plan.setdefault(_without_places(json.dumps(plan), names), []).append(conditions)
-        found[name] = [{"for": those, "plan": json.loads(plan)} for plan, those in by_plan.items()]
-    return found
+        plans[name] = [{"for": those, "plan": json.loads(plan)} for plan, those in by_plan.items()]
+    return plans
 
 
 def test_plans_of_known_candidates(
     tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]
 ) -> None:
-    found = json.dumps(_found(tmp_path_factory.mktemp, programs), indent=1) + "\n"
+    plans = json.dumps(_found(tmp_path_factory.mktemp, programs), indent=1) + "\n"
     if os.environ.get("QJOULE_REGOLD"):
-        GOLDEN.write_text(found, "utf-8")
-    assert found == GOLDEN.read_text("utf-8")
+        GOLDEN.write_text(plans, "utf-8")
+    assert plans == GOLDEN.read_text("utf-8")

@@ -45,8 +45,8 @@ def power_figures(lines: list[str]) -> list[Decimal]:
     top = next(i for i, line in enumerate(lines) if "QUERY" in line)
     heading = re.search(r" [nµmkM]?W ", lines[top])
     assert heading
-    found = (re.search(r"-?\d+\.?\d*$", line[: heading.end() - 1]) for line in lines[top + 1 :])
-    return [Decimal(match.group()) for match in found if match]
+    matches = (re.search(r"-?\d+\.?\d*$", line[: heading.end() - 1]) for line in lines[top + 1 :])
+    return [Decimal(match.group()) for match in matches if match]
 
 
 @given(

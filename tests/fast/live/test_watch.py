@@ -54,7 +54,7 @@ def watched(*rows: tuple[int, int, TaskEvent, dict[str, Any]], **options: Any) -
     return watch
 
 
-def told(watch: Watch, t_ns: int = 60 * S) -> list[tuple[str, str, int | None, int | None]]:
+def changes_of(watch: Watch, t_ns: int = 60 * S) -> list[tuple[str, str, int | None, int | None]]:
     watch.advance(t_ns)
     return [(one.what, one.name, one.t_ns, one.until_ns) for one in watch.changes]
 
@@ -85,7 +85,7 @@ def test_what_ran_untraced_before_is_told_with_its_reason() -> None:
         (0, 200, TaskEvent.ALIVE, {}),
         reasons={200: "no symbols"},
     )
-    assert told(watch) == [("untraced", "shopd", None, None)]
+    assert changes_of(watch) == [("untraced", "shopd", None, None)]
     assert watch.changes[0].why == "no symbols"
     assert watch.process_of(201) == watch.process_of(200) != ""
 
@@ -93,9 +93,12 @@ def test_what_ran_untraced_before_is_told_with_its_reason() -> None:
 def test_with_chosen_processes_only_a_successor_is_told() -> None:
     other: Events = [(0, 300, TaskEvent.ALIVE, {}), (3 * S, 200, TaskEvent.EXEC, {})]
     watch = watched(*other, chosen=True)
-    assert told(watch) == []
+    assert changes_of(watch) == []
     watch.tasks(events((5 * S, 100, TaskEvent.EXIT, TRACED)))
-    assert [one[:2] for one in told(watch)] == [("untraced", "shopd"), ("exited", "shop:3306")]
+    assert [one[:2] for one in changes_of(watch)] == [
+        ("untraced", "shopd"),
+        ("exited", "shop:3306"),
+    ]
 
 
 class Follower:
@@ -109,8 +112,8 @@ class Follower:
         self.asked.append(pid)
 
     def take(self) -> list[Followed]:
-        found, self.answers = self.answers, []
-        return found
+        answers, self.answers = self.answers, []
+        return answers
 
 
 GONE = (5 * S, 100, TaskEvent.EXIT, TRACED)
@@ -128,7 +131,7 @@ def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
     assert watch.untraced_now(200) == "shopd (untraced, pid 200)"
     watch.tasks(events((9 * S, 200, TaskEvent.ALIVE, TRACED)))
     follower.answers = [Followed(200, new), Followed(200, new, attached=True)]
-    assert told(watch) == [
+    assert changes_of(watch) == [
         ("exited", "shop:3306", 5 * S, 9 * S),
         ("untraced", "shopd", 6 * S, 9 * S),
         ("followed", "shop:3306", 9 * S, None),
@@ -170,18 +173,18 @@ def test_exits_of_servers_are_changes_and_those_of_tools_and_workers_are_not(
     watch = watched(*rows, lookout=Lookout(tools=[300]))
     watch.tasks(np.zeros(0, events().dtype))
     watch.ran(records(Block.SEGMENT, []))
-    assert told(watch) == changes
+    assert changes_of(watch) == changes
 
 
 def test_a_replaced_executable_runs_untraced_once_it_has_lived_long_enough() -> None:
     watch = watched(GONE, UNTRACED)
-    assert told(watch, 6 * S + CONFIRM_NS - 1) == [("exited", "shop:3306", 5 * S, None)]
+    assert changes_of(watch, 6 * S + CONFIRM_NS - 1) == [("exited", "shop:3306", 5 * S, None)]
     assert watch.process_of(200) == ""
     assert watch.advance(6 * S + CONFIRM_NS) == {200}
-    assert told(watch)[1] == ("untraced", "shopd", 6 * S, None)
+    assert changes_of(watch)[1] == ("untraced", "shopd", 6 * S, None)
     assert watch.process_of(200) == "shopd (untraced, pid 200)"
     watch.tasks(events((9 * S, 200, TaskEvent.EXIT, {})))
-    assert told(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
+    assert changes_of(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
 
 
 def test_reasons_are_given_why_a_server_is_not_followed_or_sessions_are_missed() -> None:

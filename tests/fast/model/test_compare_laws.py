@@ -17,8 +17,8 @@ positive = st.floats(1e-9, 1e9)
 
 def _figures(seed: int, runs: int) -> F64:
     rng = np.random.default_rng(seed)
-    found: F64 = np.exp(rng.normal(rng.normal(0, 3), 0.1, (3, runs)))
-    return found
+    figures: F64 = np.exp(rng.normal(rng.normal(0, 3), 0.1, (3, runs)))
+    return figures
 
 
 @given(st.integers(0, 2**32), st.integers(2, 6), st.integers(2, 6), positive)

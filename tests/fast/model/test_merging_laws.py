@@ -154,10 +154,10 @@ def test_information_is_the_growth_of_log_det() -> None:
     covariance, slopes = root @ root.T, random.normal(size=(3, 5))
     noise_w = random.uniform(0.5, 2.0, 3)
     precision = np.linalg.inv(covariance)
-    told = precision + (slopes / noise_w[:, None] ** 2).T @ slopes
-    growth = 0.5 * (np.linalg.slogdet(told)[1] - np.linalg.slogdet(precision)[1])
+    posterior = precision + (slopes / noise_w[:, None] ** 2).T @ slopes
+    growth = 0.5 * (np.linalg.slogdet(posterior)[1] - np.linalg.slogdet(precision)[1])
     assert gained(covariance, slopes, noise_w) == pytest.approx(growth)
-    assert after(covariance, slopes, noise_w) == pytest.approx(np.linalg.inv(told))
+    assert after(covariance, slopes, noise_w) == pytest.approx(np.linalg.inv(posterior))
 
 
 def test_solo_moments_are_windows_with_one_class_alone() -> None:

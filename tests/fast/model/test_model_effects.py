@@ -81,10 +81,14 @@ def test_power_that_no_term_explains_widens_every_interval_and_is_said() -> None
     share = real_sums(entries.window[mine], entries.cpu_ns[mine], energy.energy_nj.shape[1])
     strange = np.rint(1.2e9 * (share / WINDOW_NS) ** 4).astype(np.int64)
     odd = replace(plain, batch=with_energy(plain, energy.energy_nj + strange))
-    told, usual = learned(odd, calibrated()), learned(plain, calibrated())
-    assert [note for note in told.notes if note.startswith("the model does not fit this machine")]
+    strange_power, usual = learned(odd, calibrated()), learned(plain, calibrated())
+    assert [
+        note
+        for note in strange_power.notes
+        if note.startswith("the model does not fit this machine")
+    ]
     assert not any("does not fit" in note for note in usual.notes)
-    width = [np.subtract(*one.ci95()[::-1]).sum() for one in (told, usual)]
+    width = [np.subtract(*one.ci95()[::-1]).sum() for one in (strange_power, usual)]
     assert width[0] > 1.2 * width[1]
 
 
@@ -139,9 +143,9 @@ def sigmas(table: IdleTable | None) -> F64:
 def test_what_no_window_tells_is_as_the_table_says() -> None:
     plain = sigmas(None)
     for table in (SKYLAKE, SHALLOW):
-        found = sigmas(table) / plain
-        assert found[TAILS] == pytest.approx(np.tile(table.tails, 2), rel=1e-3)
-        assert found[WAKES] == pytest.approx(table.wake_ns / 20e3, rel=1e-3)
+        ratio = sigmas(table) / plain
+        assert ratio[TAILS] == pytest.approx(np.tile(table.tails, 2), rel=1e-3)
+        assert ratio[WAKES] == pytest.approx(table.wake_ns / 20e3, rel=1e-3)
 
 
 def test_tails_are_expected_as_long_as_the_states_reach() -> None:

@@ -39,8 +39,8 @@ def causes(windows: WindowEnergy) -> list[Cause]:
 
 @pytest.mark.parametrize("unit_j", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_unit_that_is_no_unit_makes_the_domain_unknown(unit_j: float) -> None:
-    found = read([0, 1, 2], Series(0, "package", unit_j, 2**32))
-    assert causes(found) == [Cause.IMPLAUSIBLE] * 2
+    windows = read([0, 1, 2], Series(0, "package", unit_j, 2**32))
+    assert causes(windows) == [Cause.IMPLAUSIBLE] * 2
 
 
 NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
@@ -48,7 +48,7 @@ NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
 
 def test_domains_of_one_round_share_a_window_and_a_missing_one_is_missing() -> None:
     series = [PACKAGE, Series(0, "dram", 2.0**-16, 2**32)]
-    found = window_energy(
+    windows = window_energy(
         Readings(
             np.array([0, 3000, 20 * MS, 20 * MS + 3000, 40 * MS, 60 * MS], np.int64),
             np.array([0, 0, 16384, 32768, 32768, 49152], np.uint64),
@@ -60,21 +60,21 @@ def test_domains_of_one_round_share_a_window_and_a_missing_one_is_missing() -> N
         begin_ns=-5,
         end_ns=70 * MS,
     )
-    assert found.boundaries_ns.tolist() == [-5, 0, 20 * MS, 40 * MS, 60 * MS, 70 * MS]
-    assert found.energy_nj[0].tolist() == [0, 10**9, 10**9, 10**9, 0]
-    assert [Cause(int(c)).name for c in found.cause[1]] == [
+    assert windows.boundaries_ns.tolist() == [-5, 0, 20 * MS, 40 * MS, 60 * MS, 70 * MS]
+    assert windows.energy_nj[0].tolist() == [0, 10**9, 10**9, 10**9, 0]
+    assert [Cause(int(c)).name for c in windows.cause[1]] == [
         *("EDGE", "NONE", "MISSING", "MISSING", "EDGE")
     ]
-    assert found.energy_nj[1, 1] == 500_000_000
+    assert windows.energy_nj[1, 1] == 500_000_000
 
 
 def test_without_readings_the_trace_is_one_edge() -> None:
     nothing = np.zeros(0, np.int64)
     empty = Readings(nothing, nothing.astype(np.uint64), nothing.astype(bool), nothing, nothing)
     assert window_energy(empty, [PACKAGE]).energy_nj.shape == (1, 0)
-    found = window_energy(empty, [PACKAGE], 0, 100)
-    assert found.boundaries_ns.tolist() == [0, 100]
-    assert causes(found) == [Cause.EDGE]
+    windows = window_energy(empty, [PACKAGE], 0, 100)
+    assert windows.boundaries_ns.tolist() == [0, 100]
+    assert causes(windows) == [Cause.EDGE]
 
 
 @given(
@@ -103,9 +103,9 @@ def test_windows_sum_to_the_total_wherever_they_are_cut(
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=20), st.integers(0, 2**64 - 1))
 def test_any_raw_values_give_flags_and_no_negative_energy(raws: list[int], size: int) -> None:
-    found = read(list(raws), Series(0, "package", 2.0**-14, size))
-    assert (found.energy_nj >= 0).all()
-    assert (found.energy_nj[found.known] <= 2000 * 25 * MS * len(raws)).all()
+    windows = read(list(raws), Series(0, "package", 2.0**-14, size))
+    assert (windows.energy_nj >= 0).all()
+    assert (windows.energy_nj[windows.known] <= 2000 * 25 * MS * len(raws)).all()
 
 
 POWERCAP = Series(0, "package", 1e-6, 262143328850 + 1)

@@ -27,11 +27,11 @@ from qjoule.trace.reader import Trace
 
 
 def errors(windows: list[int], x: float = 1.0) -> GroupErrors:
-    found = GroupErrors()
-    found.grow(1)
+    sums = GroupErrors()
+    sums.grow(1)
     for window in windows:
-        found.add_random(0, np.array([window]), np.array([0]), np.array([x]))
-    return found
+        sums.add_random(0, np.array([window]), np.array([0]), np.array([x]))
+    return sums
 
 
 def test_one_window_has_the_phase_error_of_the_update_period() -> None:
@@ -43,8 +43,8 @@ def test_one_window_has_the_phase_error_of_the_update_period() -> None:
         half_width_ns=np.zeros(1),
         unit_nj=0.0,
     )
-    found = errors([0], float(sigma[0]))
-    relative = math.sqrt(found.random_nj2[0]) / 1e9
+    sums = errors([0], float(sigma[0]))
+    relative = math.sqrt(sums.random_nj2[0]) / 1e9
     assert relative == pytest.approx(1 / 20 * math.sqrt(1 / 6))
 
 
@@ -60,23 +60,23 @@ def test_errors_of_adjacent_windows_cancel() -> None:
 def test_the_models_error_does_not_shrink_with_the_number_of_calls() -> None:
     widths = []
     for calls in (1, 100):
-        found = GroupErrors()
-        found.grow(1)
+        sums = GroupErrors()
+        sums.grow(1)
         for _ in range(calls):
-            found.add("model_nj", np.array([0]), np.array([100.0]))
+            sums.add("model_nj", np.array([0]), np.array([100.0]))
         energy = np.array([2000 * calls])
-        low, high = found.ci95(energy)
+        low, high = sums.ci95(energy)
         widths.append((high[0] - low[0]) / energy[0])
     assert widths[0] == pytest.approx(widths[1], rel=0.01)
     assert widths[0] == pytest.approx(2 * 1.96 * 0.05, rel=0.01)
 
 
 def test_what_was_lost_is_on_top_of_what_was_seen() -> None:
-    found = GroupErrors()
-    found.grow(3)
-    found.add("loss_nj", np.array([0, 1]), np.array([300.0, 300.0]))
-    found.add("model_nj", np.array([1, 2]), np.array([200.0, 200.0]))
-    low, high = found.ci95(np.full(3, 10_000))
+    sums = GroupErrors()
+    sums.grow(3)
+    sums.add("loss_nj", np.array([0, 1]), np.array([300.0, 300.0]))
+    sums.add("model_nj", np.array([1, 2]), np.array([200.0, 200.0]))
+    low, high = sums.ci95(np.full(3, 10_000))
     assert (low[0], high[0]) == (10_000, 10_600)
     assert low[2] < low[1] < 10_000
     assert high[1] > max(high[0], high[2])
@@ -108,16 +108,16 @@ def run_of(document: dict[str, Any]) -> RunForms:
 
 
 def test_a_run_s_document_states_it_and_an_older_one_goes_by_its_grade(tmp_path: Path) -> None:
-    found: dict[str, Any] = json.loads(to_json(estimated(tmp_path / "a", 0.9)))
-    source = found["energy_source"]
+    document: dict[str, Any] = json.loads(to_json(estimated(tmp_path / "a", 0.9)))
+    source = document["energy_source"]
     assert source["total_error"] == 0.9
-    assert run_of(found).total_error == 0.9
+    assert run_of(document).total_error == 0.9
     del source["total_error"]
-    assert run_of(found).total_error == 0.5
+    assert run_of(document).total_error == 0.5
     for nonsense in (-1, "NaN", "much", None):
         source["total_error"] = nonsense
         with pytest.raises(QjouleError):
-            run_of(found)
+            run_of(document)
 
 
 def test_the_error_of_a_trace_widens_its_rows_and_is_noted(tmp_path: Path) -> None:

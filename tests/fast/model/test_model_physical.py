@@ -34,10 +34,10 @@ class Machine:
         """
         random = np.random.default_rng(seed)
         awake_w = self.rest_w + self.once_w
-        found = []
+        rounds = []
         for _ in range(n):
             jitter = 1 + self.noise * random.standard_normal(3)
-            found.append(
+            rounds.append(
                 Round(
                     alone_a_w=(awake_w + self.a_w) * jitter[0],
                     alone_b_w=(awake_w + self.b_w) * jitter[1],
@@ -50,7 +50,7 @@ class Machine:
                     together_b_calls_per_s=14.7,
                 )
             )
-        return found
+        return rounds
 
 
 def machine(residual: float, share_a: float, **more: float) -> Machine:

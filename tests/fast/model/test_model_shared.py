@@ -58,16 +58,16 @@ def hand(tmp_path: Path) -> Attribution:
     return attribute(trace, coefficients=coefficients)
 
 
-def rows(found: Attribution) -> dict[str, Row]:
-    return {row.keys["fingerprint"]: row for row in found.rows if "fingerprint" in row.keys}
+def rows(attribution: Attribution) -> dict[str, Row]:
+    return {row.keys["fingerprint"]: row for row in attribution.rows if "fingerprint" in row.keys}
 
 
 def test_rows_have_their_part(hand: Attribution) -> None:
     whole = sum(row.shared_nj or 0 for row in (*hand.rows, *hand.fixed))
     assert whole == pytest.approx(HAND_W * 35e6, rel=0.01)
-    found = rows(hand)
-    assert found["bbbb"].shared_nj == pytest.approx(HAND_W * 10e6, rel=0.01)
-    assert found["aaaa"].shared_nj == pytest.approx(HAND_W * (7.5e6 + 5e6), rel=0.01)
+    by_fingerprint = rows(hand)
+    assert by_fingerprint["bbbb"].shared_nj == pytest.approx(HAND_W * 10e6, rel=0.01)
+    assert by_fingerprint["aaaa"].shared_nj == pytest.approx(HAND_W * (7.5e6 + 5e6), rel=0.01)
     assert all((row.shared_nj or 0) <= row.energy_nj for row in (*hand.rows, *hand.fixed))
 
 

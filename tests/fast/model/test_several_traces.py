@@ -65,8 +65,8 @@ def run(*arguments: object) -> Result:
 def document(*arguments: object) -> dict[str, Any]:
     result = run(*arguments, "--format", "json")
     assert result.exit_code == 0, result.exception or result.output
-    found: dict[str, Any] = json.loads(result.output, parse_float=Decimal)
-    return found
+    parsed: dict[str, Any] = json.loads(result.output, parse_float=Decimal)
+    return parsed
 
 
 def parts(*paths: Path) -> list[TracePart]:
@@ -129,8 +129,8 @@ LABELS += [background("db", "purge"), process("bash"), process("p")]
 HOSTS = ("db1", "db2", "")
 
 
-def everything(found: Attribution) -> list[Row]:
-    return [*found.rows, *found.fixed]
+def everything(attribution: Attribution) -> list[Row]:
+    return [*attribution.rows, *attribution.fixed]
 
 
 def of(parts: Sequence[TracePart], row: Row) -> list[Row]:

@@ -40,9 +40,9 @@ ATTACKS = (
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteAgent]:
     # The browser does not know the test's certificate; TLS has tests of its own.
-    found = RemoteAgent(tmp_path_factory.mktemp("agent"), tls=False, requests_per_second=200.0)
-    yield found
-    found.close()
+    agent = RemoteAgent(tmp_path_factory.mktemp("agent"), tls=False, requests_per_second=200.0)
+    yield agent
+    agent.close()
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def nothing_goes_wrong(browser: Any, agent: RemoteAgent) -> Iterator[None]:
     browser.get_log("performance")
     yield
     assert browser.execute_script("return window.hacked") is None
-    said = [one["message"] for one in browser.get_log("browser")]
-    assert all("/snapshot" in one and "401" in one for one in said), said
+    messages = [one["message"] for one in browser.get_log("browser")]
+    assert all("/snapshot" in one and "401" in one for one in messages), messages
     events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
     sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
     urls = {event["params"]["request"]["url"] for event in sent}
@@ -78,16 +78,16 @@ def nothing_goes_wrong(browser: Any, agent: RemoteAgent) -> Iterator[None]:
 
 def until(true: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + 30
-    while not (found := true()):
+    while not (value := true()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return found
+    return value
 
 
 def texts(browser: Any, selector: str) -> list[str]:
     script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)"
-    found: list[str] = browser.execute_script(script, selector)
-    return found
+    contents: list[str] = browser.execute_script(script, selector)
+    return contents
 
 
 def open_with(browser: Any, agent: RemoteAgent, token: str) -> None:
