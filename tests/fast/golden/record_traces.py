@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from qjoule.trace.schema import TABLES
@@ -252,8 +251,8 @@ def cut(tables: dict[str, pa.Table], meta: dict[str, Any]) -> None:
     times = {"segments": ("t0_ns", "t1_ns"), "energy": ("t_ns",), "queries": ("begin_ns", "end_ns")}
     for name, columns in times.items():
         first, last = tables[name][columns[0]], tables[name][columns[-1]]
-        inside = pc.and_(pc.greater_equal(first, begin_ns), pc.less_equal(last, end_ns))
-        tables[name] = tables[name].filter(inside)
+        inside = (first.to_numpy() >= begin_ns) & (last.to_numpy() <= end_ns)
+        tables[name] = tables[name].filter(pa.array(inside))
     tables.pop("cpu_time", None)
     meta |= {"begin_ns": begin_ns, "end_ns": end_ns}
     meta["rows"] |= {name: tables[name].num_rows if name in tables else 0 for name in meta["rows"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -147,12 +148,16 @@ def test_no_text_exceeds_its_width_and_wrapping_loses_nothing(
 def test_detail_has_the_whole_text_both_spans_and_ids_of_other_tools() -> None:
     long = "SELECT " + ", ".join(f"column_{n}" for n in range(60))
     ids = OtherId("tool_id", "4711", "tool 1"), OtherId("other_id", None, "tool 2", "too long")
-    counts = {"cycles": 1e9, "instructions": 2e9, "energy_by_domain_nj": {"dram": 5}}
+    counts: dict[str, Any] = {
+        "cycles": 1e9,
+        "instructions": 2e9,
+        "energy_by_domain_nj": {"dram": 5},
+    }
     state, table = ViewState(), attribution((query_row(10**9, long, ids=ids, **counts),), {})
     state.accept(Snapshot(table, table, 1.0))
     state.press("enter", None)
     ids_shown = " ".join(" ".join(screen(state, 80, 60)).split())
-    assert "tool_id 4711 (tool 1)" in ids_shown
+    assert "tool_id · 4711 (tool 1)" in ids_shown
     assert "none: too long (tool 2)" in ids_shown
     state.accept(Snapshot(attribution((), {"idle": 5}), table, 2.0))
     text = "\n".join(screen(state, 80, 60))

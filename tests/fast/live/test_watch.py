@@ -117,7 +117,7 @@ class Follower:
 
 
 GONE = (5 * S, 100, TaskEvent.EXIT, TRACED)
-UNTRACED = (6 * S, 200, TaskEvent.EXEC, {})
+UNTRACED: tuple[int, int, TaskEvent, dict[str, Any]] = (6 * S, 200, TaskEvent.EXEC, {})
 
 
 def test_a_server_that_is_followed_is_no_longer_untraced() -> None:

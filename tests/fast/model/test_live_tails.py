@@ -89,9 +89,9 @@ class Played:
 def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine: Machines) -> None:
     """Wake-ups and awake time exactly; tails to 1 ns for each time that was shared."""
     played = Played(machine, steps)
-    columns = np.array(sorted(played.segments), np.int64).reshape(-1, 4).T
+    t0_ns, t1_ns, ran_on, owners = np.array(sorted(played.segments), np.int64).reshape(-1, 4).T
     cpu, package, _, sibling = np.array(machine, np.int64).T
-    segments = Segments(*(column.copy() for column in columns))
+    segments = Segments(t0_ns.copy(), t1_ns.copy(), ran_on.copy(), owners.copy())
     expected = reference(Machine(cpu, package, sibling), played.bounds, segments)
     wakes: dict[tuple[int, int, str], Fraction] = defaultdict(Fraction)
     tails_ns: dict[tuple[int, int, int, str, int], Fraction] = defaultdict(Fraction)

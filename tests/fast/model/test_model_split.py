@@ -126,7 +126,7 @@ def test_apportioning_is_exact_and_within_one_of_the_quota(
 def test_energy_is_divided_by_weighted_counts_and_without_them_by_time(
     valid: list[list[bool]],
     counts: tuple[list[int], ...],
-    coefficients: dict[str, float],
+    coefficients: dict[str, Any],
     joules: list[float],
 ) -> None:
     made = case(segments=counted(valid, *counts), coefficients=Coefficients(**coefficients))

@@ -23,7 +23,7 @@ from qjoule.model.arrays import (
     Segments,
     WindowBatch,
 )
-from qjoule.model.energy import WindowEnergy
+from qjoule.model.energy import Bool, WindowEnergy
 from qjoule.model.windows import SegmentWindows
 from sweep_reference import Found, reference
 
@@ -45,7 +45,7 @@ def windows(drawn: Drawn) -> SegmentWindows:
     return SegmentWindows(drawn.machine, energy)
 
 
-def rows(segments: Segments, part: slice) -> Segments:
+def rows(segments: Segments, part: slice | Bool) -> Segments:
     columns: Any = [getattr(segments, column.name) for column in fields(Segments)]
     taken: list[Any] = [None if column is None else column[part] for column in columns]
     return Segments(*taken)
