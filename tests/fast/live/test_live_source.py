@@ -16,7 +16,7 @@ from qjoule.contract import LATENCY_BUCKETS, Block, Loss, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
 from qjoule.live.recent import Recent
 from qjoule.live.source import StreamSource
-from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES
+from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES, process
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.names import MAX_TASKS, Names
@@ -272,3 +272,11 @@ def test_a_total_that_nobody_looks_at_is_not_made() -> None:
     with_totals = snapshots(flooded(texts=True), 1.0)
     assert all(one.total is one.interval for one in seen)
     assert [one.interval for one in seen] == [one.interval for one in with_totals]
+
+
+def test_groups_of_least_cpu_time_are_forgotten_down_to_the_limit() -> None:
+    recent, labels = Recent(remembered=2, spare=1), [process(str(n)) for n in range(5)]
+    rows = sums(np.arange(5), ONE_NS)
+    rows["cpu_ns"] = [3, 1, 5, 2, 4]
+    recent.note(rows, np.arange(5))
+    assert recent.least(labels, lambda _: True).tolist() == [True, True, False, True, False]
