@@ -1,101 +1,264 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule attribute` and its exports."""
+"""`qjoule attribute`: its formats, and what `--where`, `--top` and `--max-values` select."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 import attribute_trace as hand
-from qjoule.commands.attribute import command
-from qjoule.errors import QjouleError
+from qjoule.commands import attribute as attribute_command
+from qjoule.commands import top as top_command
+from qjoule.engine.attribute import attribute
+from qjoule.engine.selection import selection
+from qjoule.errors import QjouleError, UsageError
+from qjoule.live.replay import ReplaySource
+from qjoule.live.value_limit import LimitedValues
+from qjoule.model.fold import bound_tags
+from qjoule.model.result import Row
+from qjoule.reporters.live_state import ViewState
+from qjoule.reporters.table import render
+from qjoule.snapshots import Controls
 from qjoule.trace.arrow import pq
+from qjoule.trace.meta import Server
+from qjoule.trace.reader import Trace
 
-
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    return hand.write(tmp_path / "t")
+TENANTS = 6
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+    return CliRunner().invoke(attribute_command.command, [str(word) for word in arguments])
 
 
-def test_json_follows_its_schema_and_adds_up_to_the_last_digit(trace: Path) -> None:
-    text = run(trace, "--format", "json").output
-    found = json.loads(text, parse_float=Decimal)
-    assert found["schema"] == "qjoule.attribution/1"
-    assert set(found) >= {"trace", "energy_source", "policy", "model", "totals_j", "rows"}
-    totals = {name: Decimal(value) for name, value in found["totals_j"].items()}
+def top(*arguments: object) -> Result:
+    words = ["--replay", *arguments, "-b", "--json"]
+    return CliRunner().invoke(top_command.command, [str(word) for word in words])
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return hand.write(tmp_path / "t")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Two servers; queries of six tenants and of none, 2 ms each, for 2 s."""
+    queries: list[dict[str, Any]] = []
+    segments = []
+    for number in range(1, 1001):
+        begin, tenant = 2.0 * (number - 1), number % (TENANTS + 1)
+        tags = [("tenant", str(tenant)), ("endpoint", "ab"[tenant % 2])] if tenant else None
+        name = "aaaa" if number % 3 else "bbbb"
+        queries.append(hand.query(begin, begin + 1.5, number, name, "query", {"tags": tags}))
+        queries[-1]["server"] = 1 + number % 2
+        segments.append(hand.segment(begin, begin + 1.5, 0, 1, number))
+    energies = [hand.energy(20.0 * k, k * 10**8 + (k % 3) * 10**6) for k in range(101)]
+    path = tmp_path_factory.mktemp("where") / "t"
+    servers = (Server(1, "one", "mysql"), Server(2, "two", "mysql"))
+    meta = {"end_ns": hand.BEGIN_NS + 2000 * hand.MS, "servers": servers}
+    hand.write(path, meta=meta, queries=queries, segments=segments, energy=energies)
+    return Trace(path)
+
+
+def rows(trace: Trace, by: str, *where: str) -> list[Row]:
+    return list(attribute(trace, by.split(","), where=selection(where)).rows)
+
+
+def test_json_follows_its_schema_and_adds_up_to_the_last_digit(small: Path) -> None:
+    document = json.loads(run(small, "--format", "json").output, parse_float=Decimal)
+    assert document["schema"] == "qjoule.attribution/1"
+    assert set(document) >= {"trace", "energy_source", "policy", "model", "totals_j", "rows"}
+    totals = document["totals_j"]
     assert sum(value for name, value in totals.items() if name != "measured") == totals["measured"]
-    row = found["rows"][0]
+    row = document["rows"][0]
     assert row["fingerprint"] == "aaaa"
-    wanted = "shape server calls energy_j energy_j_ci95 j_per_call j_per_call_ci95 share cpu_ns "
-    wanted += "latency_ns_mean latency_ns_p50 latency_ns_p95 latency_ns_p99 rung flags"
-    assert set(wanted.split()) <= set(row)
-    everything = [*found["rows"], *found["fixed"]]
-    assert sum(Decimal(row["energy_j"]) for row in everything) == totals["measured"]
+    fields = "shape server calls energy_j energy_j_ci95 j_per_call j_per_call_ci95 share cpu_ns "
+    fields += "latency_ns_mean latency_ns_p50 latency_ns_p95 latency_ns_p99 rung flags"
+    assert set(fields.split()) <= set(row)
 
 
-def test_csv_has_every_row_and_the_grade_on_each(trace: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    assert run(trace, "--format", "csv", "-o", out).exit_code == 0
-    records = list(csv.DictReader(io.StringIO(out.read_text())))
+def test_csv_and_parquet_are_written_to_files(small: Path, tmp_path: Path) -> None:
+    for form in ("csv", "parquet"):
+        assert run(small, "--format", form, "-o", tmp_path / form).exit_code == 0
+    records = list(csv.DictReader((tmp_path / "csv").read_text().splitlines()))
     assert sum(Decimal(record["energy_j"]) for record in records) == 3
-    assert {(record["grade"], record["idle_policy"]) for record in records} == {
-        ("simulated", "separate")
-    }
-
-
-def test_csv_carries_no_escape_sequence(tmp_path: Path) -> None:
-    shapes = [{"shape": 1, "fingerprint": "aaaa", "text": "select \x1b[31m\n?\x00"}]
-    trace = hand.write(tmp_path / "t", shapes=shapes)
-    text = run(trace, "--format", "csv").output
-    assert "\x1b" not in text
-    assert "\x00" not in text
-
-
-def test_parquet_holds_rows_and_the_head(trace: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
-    assert run(trace, "--format", "parquet", "-o", out).exit_code == 0
-    table = pq.read_table(out)
-    assert sum(table.column("energy_j").to_pylist()) == pytest.approx(3)
+    table = pq.read_table(tmp_path / "parquet")
+    assert table.num_rows == len(records)
     head = json.loads(table.schema.metadata[b"qjoule.attribution/1"])
     assert head["policy"] == {"idle": "separate", "by": "fingerprint"}
 
 
-def test_top_folds_the_others_into_one_row_that_adds_up(trace: Path) -> None:
-    found = json.loads(run(trace, "--by", "query", "--top", 1, "--format", "json").output)
-    assert len(found["rows"]) == 2
-    assert found["rows"][1]["query"] == "(2 others)"
-    energy = sum(row["energy_j"] for row in found["rows"])
-    assert energy == pytest.approx(found["totals_j"]["queries"])
+def test_the_table_shows_queries_and_the_grade(small: Path) -> None:
+    output = run(small).output
+    assert "select a" in output
+    assert "simulated" in output
 
 
-def test_the_table_shows_queries_and_the_total(trace: Path) -> None:
-    result = run(trace)
-    assert result.exit_code == 0, result.output
-    assert "select a" in result.output
-    assert "simulated" in result.output
-
-
-def test_parquet_needs_a_file_and_errors_are_one_line(trace: Path, tmp_path: Path) -> None:
+def test_errors_are_one_line(small: Path, tmp_path: Path) -> None:
     for arguments in (
-        [trace, "--format", "parquet"],
+        [small, "--format", "parquet"],
         [tmp_path / "nowhere"],
-        [trace, "--by", "colour"],
-        [trace, "--format", "csv", "-o", tmp_path / "no" / "dir"],
+        [small, "--by", "colour"],
+        [small, "--format", "csv", "-o", tmp_path / "no" / "dir"],
     ):
         error = run(*arguments).exception
         assert isinstance(error, QjouleError)
         assert "\n" not in str(error)
 
 
-def test_help_has_examples() -> None:
-    assert "qjoule attribute shop.qjoule" in run("--help").output
+def test_top_folds_the_others_into_one_row_that_adds_up(small: Path) -> None:
+    document = json.loads(run(small, "--by", "query", "--top", 1, "--format", "json").output)
+    assert [row["query"] for row in document["rows"]][1:] == ["(2 others)"]
+    energy = sum(row["energy_j"] for row in document["rows"])
+    assert energy == pytest.approx(document["totals_j"]["queries"])
+
+
+def test_queries_not_selected_are_one_row_for_each_server(trace: Trace) -> None:
+    result = attribute(trace, ("tag:endpoint",), where=selection(["tag:tenant=3"]))
+    chosen, *others = result.rows  # those not selected stand last, however much they used
+    assert chosen.keys == {"tag:endpoint": "b"} and not chosen.not_selected
+    assert all(row.not_selected for row in others)
+    assert {row.server for row in others} == {"one", "two"}
+    assert chosen.calls + sum(row.calls for row in others) == 1000
+    assert sum(row.energy_nj for row in result.rows) == result.main.parts_nj["queries"]
+    assert result.policy["where"] == "tag:tenant=3"
+    text = render(result, width=120)
+    assert "tag:tenant=3" in text
+    assert "(other queries of one)" in text
+
+
+def test_selections_of_a_key_add_up_to_all(trace: Trace) -> None:
+    tenants = [f"tag:tenant={value}" for value in ("(none)", *range(1, TENANTS + 1))]
+    whole = rows(trace, "fingerprint")
+    for row in whole:
+        chosen = [
+            part
+            for tenant in tenants
+            for part in rows(trace, "fingerprint", tenant)
+            if part.keys == row.keys
+        ]
+        assert sum(part.calls for part in chosen) == row.calls
+        assert sum(part.cpu_ns for part in chosen) == row.cpu_ns
+    every = rows(trace, "fingerprint", *tenants)
+    assert [(row.keys, row.calls, row.energy_nj) for row in every] == [
+        (row.keys, row.calls, row.energy_nj) for row in whole
+    ]
+
+
+def test_values_of_one_key_are_alternatives_and_all_keys_must_match(trace: Trace) -> None:
+    def calls(*where: str) -> int:
+        return sum(row.calls for row in rows(trace, "server", *where) if not row.not_selected)
+
+    first, second = calls("tag:tenant=1"), calls("tag:tenant=2")
+    assert calls("tag:tenant=1", "tag:tenant=2") == first + second
+    assert 0 < calls("tag:tenant=1", "server=one") < first
+    assert calls("tag:tenant=1", "tag:endpoint=a") == 0
+    assert calls("fingerprint=aaaa") + calls("fingerprint=bbbb") == 1000
+    for value in ("", "=", "not_selected", "a=b", "\x00\n'\"", "é" * 300):
+        assert calls(f"tag:tenant={value}") == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [("tenant", "give KEY=VALUE"), ("colour=red", "cannot select by"), ("tag:=x", "cannot select")],
+)
+def test_a_wrong_condition_is_a_usage_error(condition: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        selection([condition])
+
+
+@pytest.mark.parametrize("by", ["tag:endpoint", "fingerprint", "tag:tenant,server"])
+@pytest.mark.parametrize("where", [("tag:tenant=3",), ("tag:tenant=(none)", "server=two"), ()])
+def test_a_replay_at_its_end_is_the_attribution(
+    trace: Trace, by: str, where: Sequence[str]
+) -> None:
+    """Law 5 for grouping and filter: to the nJ; interval ends are sums of floats."""
+    selected = selection(where)
+    source = ReplaySource(trace, by=by.split(","), speed=0, where=selected)
+    last = list(source.snapshots(Controls(0.3, by)))[-1].total
+    whole = attribute(trace, by.split(","), where=selected)
+    assert last.policy == whole.policy
+    assert last.domains == whole.domains
+    for row, same in zip((*last.rows, *last.fixed), (*whole.rows, *whole.fixed), strict=True):
+        assert (row.keys, row.calls, row.energy_nj, row.cpu_ns) == (
+            same.keys,
+            same.calls,
+            same.energy_nj,
+            same.cpu_ns,
+        )
+        assert row.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-9, abs=2)
+
+
+def test_attribute_and_top_take_where(trace: Trace) -> None:
+    options = ["--by", "tag:endpoint", "--where", "tag:tenant=3"]
+    whole = json.loads(run(trace.path, *options, "--format", "json").output)
+    last = json.loads(top(trace.path, "-d", "3600", *options).output.splitlines()[-1])["interval"]
+    assert whole["policy"] == last["policy"]
+    for row, same in zip(whole["rows"], last["rows"], strict=True):
+        assert (row["energy_j"], row["calls"]) == (same["energy_j"], same["calls"])
+
+
+def test_a_live_view_says_that_it_knows_no_tags() -> None:
+    words = ["-b", "--where", "tag:tenant=3"]
+    error = CliRunner().invoke(top_command.command, words).exception
+    assert isinstance(error, UsageError)
+    assert "--replay" in str(error)
+
+
+def test_a_view_shows_the_selection_and_filters_by_key_and_value(trace: Trace) -> None:
+    by, where = ("tag:tenant", "tag:endpoint"), selection(["tag:endpoint=a"])
+    source = ReplaySource(trace, by=by, speed=0, where=where)
+    state = ViewState()
+    state.accept(list(source.snapshots(Controls(3600.0, ",".join(by))))[-1])
+    assert {row.keys["tag:tenant"] for row in state.rows()} == {"2", "4", "6"}
+    state.filter = "TENANT=4"
+    assert [row.keys["tag:tenant"] for row in state.rows()] == ["4"]
+
+
+def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
+    whole = attribute(trace, ("tag:tenant", "fingerprint"))
+    bounded = bound_tags(whole, 3)
+    assert len({row.keys["tag:tenant"] for row in bounded.rows}) == 4
+    assert "4 more values of tag:tenant are 'other': see --max-values" in bounded.model.notes
+    for field in ("energy_nj", "calls", "cpu_ns"):
+        assert sum(getattr(row, field) for row in bounded.rows) == sum(
+            getattr(row, field) for row in whole.rows
+        )
+    for row in bounded.rows:
+        if row.keys["tag:tenant"] == "other":
+            assert row.energy_nj_ci95[0] <= row.energy_nj <= row.energy_nj_ci95[1]
+        else:
+            assert row in whole.rows
+    assert bound_tags(whole, TENANTS + 1) == whole
+    assert bound_tags(attribute(trace), 1).rows == attribute(trace).rows
+
+
+def test_a_view_names_the_same_values_in_each_interval(trace: Trace) -> None:
+    by = ("tag:tenant",)
+    source = LimitedValues(ReplaySource(trace, by=by, speed=0), 2)
+    bounded = list(source.snapshots(Controls(0.5, *by)))
+    unbounded = list(ReplaySource(trace, by=by, speed=0).snapshots(Controls(0.5, *by)))
+    assert len(bounded) == len(unbounded) > 2
+    for snapshot, whole in zip(bounded, unbounded, strict=True):
+        assert snapshot.total == bound_tags(whole.total, 2)
+        named = {row.keys["tag:tenant"] for row in snapshot.total.rows}
+        assert {row.keys["tag:tenant"] for row in snapshot.interval.rows} <= named
+        energy = sum(row.energy_nj for row in snapshot.interval.rows)
+        assert energy == sum(row.energy_nj for row in whole.interval.rows)
+
+
+def test_attribute_and_top_take_max_values(trace: Trace) -> None:
+    options = ["--by", "tag:tenant", "--max-values", "2"]
+    whole = json.loads(run(trace.path, *options, "--format", "json").output)["rows"]
+    first = json.loads(top(trace.path, "-n", "1", *options).output)["interval"]["rows"]
+    for shown in (whole, first):
+        assert [row["tag:tenant"] for row in shown].count("other") == 1
+        assert len(shown) == 3
+    assert top(trace.path, "--max-values", "0").exit_code == 2

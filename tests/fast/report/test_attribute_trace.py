@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,37 +20,45 @@ from qjoule.trace.meta import DomainInfo, EnergyInfo
 from qjoule.trace.reader import Trace
 
 
-def rows(found: Attribution) -> dict[tuple[str, ...], Row]:
-    return {tuple(row.keys.values()) or (row.kind,): row for row in (*found.rows, *found.fixed)}
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return hand.write(tmp_path / "t")
 
 
-def test_energy_goes_by_cpu_time_and_adds_up(tmp_path: Path) -> None:
-    found = attribute(Trace(hand.write(tmp_path / "t")))
-    by = rows(found)
+def attributed(tmp_path: Path, **changed: Any) -> Attribution:
+    return attribute(Trace(hand.write(tmp_path / "changed", **changed)))
+
+
+def rows(result: Attribution) -> dict[tuple[str, ...], Row]:
+    """Rows by the values of their keys; those of idle and the like by their kind."""
+    return {tuple(row.keys.values()) or (row.kind,): row for row in (*result.rows, *result.fixed)}
+
+
+def test_energy_goes_by_cpu_time_and_adds_up(trace: Path) -> None:
+    result = attribute(Trace(trace))
+    by = rows(result)
     # First window: 10 + 10 + 5 ms of 1 J. Second: 10 + 10 + 5 ms of 2 J.
     assert by["aaaa",].energy_nj == 400_000_000 + 800_000_000
     assert by["bbbb",].energy_nj == 400_000_000
     assert by["shop-db", "purge"].energy_nj == 200_000_000
     assert by["bash",].energy_nj == 800_000_000
     assert by["shop-db", "(session overhead)"].energy_nj == 400_000_000
-    assert found.main.measured_nj == 3 * 10**9 == sum(found.main.parts_nj.values())
+    assert result.main.measured_nj == 3 * 10**9 == sum(result.main.parts_nj.values())
     assert by["idle",].cpu_ns == 30 * MS
-    assert found.coverage == pytest.approx(30 / 40)
-    assert [row.keys["fingerprint"] for row in found.rows] == ["aaaa", "bbbb"]
+    assert result.coverage == pytest.approx(30 / 40)
+    assert [row.keys["fingerprint"] for row in result.rows] == ["aaaa", "bbbb"]
 
 
-def test_calls_are_executions_and_a_prepare_is_none(tmp_path: Path) -> None:
-    by = rows(attribute(Trace(hand.write(tmp_path / "t"))))
+def test_calls_are_executions_and_a_prepare_is_none(trace: Path) -> None:
+    by = rows(attribute(Trace(trace)))
     assert by["aaaa",].calls == 1
     assert by["bbbb",].calls == 3
     assert by["aaaa",].latency_ns_mean == by["aaaa",].latency_ns_p99 == 12 * MS
     assert by["aaaa",].cpu_ns == 20 * MS
-    assert by["aaaa",].shape == "select a"
-    assert by["aaaa",].rung == "symbol"
+    assert (by["aaaa",].shape, by["aaaa",].rung) == ("select a", "symbol")
 
 
-def test_idle_power_is_taken_off_first_and_policies_move_only_it(tmp_path: Path) -> None:
-    trace = hand.write(tmp_path / "t")
+def test_idle_power_is_taken_off_first_and_policies_move_only_it(trace: Path) -> None:
     known = Coefficients(idle_w={(0, "package"): PowerInterval(25.0, 20.0, 30.0)})
     separate = attribute(Trace(trace), coefficients=known)
     assert separate.main.parts_nj["idle"] == 2 * 500_000_000
@@ -66,22 +75,20 @@ def test_idle_power_is_taken_off_first_and_policies_move_only_it(tmp_path: Path)
 def test_an_estimate_knows_its_idle_power_and_says_how_unsure_it_is(tmp_path: Path) -> None:
     source = EnergyInfo("estimated", "estimated", "a power curve")
     domains = (DomainInfo(0, "package", 1e-9, idle_w=25.0),)
-    meta = {"energy": source, "domains": domains}
-    found = attribute(Trace(hand.write(tmp_path / "t", meta=meta)))
-    assert found.main.parts_nj["idle"] == 2 * 500_000_000
-    assert any("±50%" in note for note in found.model.notes)
-    low, high = rows(found)["bbbb",].energy_nj_ci95
+    result = attributed(tmp_path, meta={"energy": source, "domains": domains})
+    assert result.main.parts_nj["idle"] == 2 * 500_000_000
+    assert any("±50%" in note for note in result.model.notes)
+    low, high = rows(result)["bbbb",].energy_nj_ci95
     assert low <= 100_000_000
     assert high >= 300_000_000
 
 
-def test_uncalibrated_intervals_reach_down_and_say_so(tmp_path: Path) -> None:
-    found = attribute(Trace(hand.write(tmp_path / "t")))
-    low, _ = rows(found)["bbbb",].energy_nj_ci95
-    # 15 of 40 ms of CPU time were idle: that share of the energy may have been idle energy.
-    assert low <= 400_000_000 * 25 / 40
-    assert any("idle power is unknown" in note for note in found.model.notes)
-    assert not found.model.calibrated
+def test_without_a_calibration_the_energy_may_be_idle_energy(trace: Path) -> None:
+    result = attribute(Trace(trace))
+    low, _ = rows(result)["bbbb",].energy_nj_ci95
+    assert low <= 400_000_000 * 25 / 40  # 15 of 40 ms of CPU time were idle
+    assert any("idle power is unknown" in note for note in result.model.notes)
+    assert not result.model.calibrated
 
 
 @pytest.mark.parametrize(
@@ -94,105 +101,142 @@ def test_uncalibrated_intervals_reach_down_and_say_so(tmp_path: Path) -> None:
         (["session"], {("7",), ("(none)",)}),
     ],
 )
-def test_groups(tmp_path: Path, by: list[str], names: set[tuple[str, ...]]) -> None:
-    found = attribute(Trace(hand.write(tmp_path / "t")), by)
-    assert {tuple(row.keys.values()) for row in found.rows} == names
-    assert found.main.parts_nj["queries"] == 1_600_000_000
-    assert found.policy["by"] == ",".join(by)
+def test_groups(trace: Path, by: list[str], names: set[tuple[str, ...]]) -> None:
+    result = attribute(Trace(trace), by)
+    assert {tuple(row.keys.values()) for row in result.rows} == names
+    assert result.main.parts_nj["queries"] == 1_600_000_000
+    assert result.policy["by"] == ",".join(by)
 
 
 @pytest.mark.parametrize("by", [["nonsense"], [], ["tag:"], ["query", "query"]])
-def test_a_wrong_key_is_one_line(tmp_path: Path, by: list[str]) -> None:
-    trace = Trace(hand.write(tmp_path / "t"))
+def test_a_wrong_key_is_a_usage_error(trace: Path, by: list[str]) -> None:
     with pytest.raises(UsageError):
-        attribute(trace, by)
+        attribute(Trace(trace), by)
 
 
-def test_a_query_without_a_record_is_the_servers_background(tmp_path: Path) -> None:
-    found = attribute(Trace(hand.write(tmp_path / "t", queries=[])))
-    assert not found.rows
-    assert rows(found)["shop-db", "connection"].cpu_ns == 35 * MS
-    assert found.coverage == 0
+def test_cpu_time_of_a_query_without_a_record_is_the_servers(tmp_path: Path) -> None:
+    result = attributed(tmp_path, queries=[])
+    assert not result.rows
+    assert rows(result)["shop-db", "connection"].cpu_ns == 35 * MS
+    assert result.coverage == 0
 
 
 def test_a_statement_prepared_before_is_a_labelled_row_without_coverage(tmp_path: Path) -> None:
     queries = [hand.query(0, 10, 1, None, "execute", {"flags": 1})]
-    found = attribute(Trace(hand.write(tmp_path / "t", queries=queries)))
-    assert found.rows[0].keys == {"fingerprint": "(prepared before tracing began)"}
-    assert found.coverage == 0
+    result = attributed(tmp_path, queries=queries)
+    assert result.rows[0].keys == {"fingerprint": "(prepared before tracing began)"}
+    assert result.coverage == 0
 
 
 def test_lost_cpu_time_is_residual(tmp_path: Path) -> None:
-    loss = [
-        {"t_ns": hand.at(20), "cpu": 1, "cause": "segment", "count": 4, "lost_ns": 5 * MS},
-    ]
-    found = attribute(Trace(hand.write(tmp_path / "t", loss=loss)))
-    assert found.main.parts_nj["residual"] == pytest.approx(10**9 / 6, abs=1)
-    assert found.trace.loss == {"segment": 4}
-    assert sum(found.main.parts_nj.values()) == 3 * 10**9
-    calm = attribute(Trace(hand.write(tmp_path / "calm")))
-    assert rows(found)["bbbb",].energy_nj_ci95[1] >= rows(calm)["bbbb",].energy_nj
+    loss = {"t_ns": hand.at(20), "cpu": 1, "cause": "segment", "count": 4, "lost_ns": 5 * MS}
+    result = attributed(tmp_path, loss=[loss])
+    assert result.main.parts_nj["residual"] == pytest.approx(10**9 / 6, abs=1)
+    assert result.trace.loss == {"segment": 4}
+    assert sum(result.main.parts_nj.values()) == 3 * 10**9
 
 
-@pytest.mark.parametrize("cause", ["query", "pump", "segment"])
-def test_loss_without_a_place_widens_every_row(tmp_path: Path, cause: str) -> None:
-    loss = [{"t_ns": hand.at(20), "cpu": None, "cause": cause, "count": 1, "lost_ns": MS}]
-    calm = rows(attribute(Trace(hand.write(tmp_path / "calm"))))
-    for row in attribute(Trace(hand.write(tmp_path / "t", loss=loss))).rows:
-        was = calm[tuple(row.keys.values())]
-        assert row.energy_nj == was.energy_nj
-        assert row.energy_nj_ci95[0] < was.energy_nj_ci95[0]
-        assert row.energy_nj_ci95[1] > was.energy_nj_ci95[1]
+def test_loss_without_a_place_widens_every_row(trace: Path, tmp_path: Path) -> None:
+    loss = {"t_ns": hand.at(20), "cpu": None, "cause": "query", "count": 1, "lost_ns": MS}
+    without_loss = rows(attribute(Trace(trace)))
+    for row in attributed(tmp_path, loss=[loss]).rows:
+        before = without_loss[tuple(row.keys.values())]
+        assert row.energy_nj == before.energy_nj
+        assert row.energy_nj_ci95[0] < before.energy_nj_ci95[0]
+        assert row.energy_nj_ci95[1] > before.energy_nj_ci95[1]
 
 
-def test_an_unknown_window_is_counted_and_in_no_row(tmp_path: Path) -> None:
+def test_a_window_of_unknown_energy_is_counted_and_in_no_row(tmp_path: Path) -> None:
     energy = [hand.energy(t, raw) for t, raw in ((0, 5 * 10**9), (20, 1), (40, 2 * 10**9 + 1))]
-    found = attribute(Trace(hand.write(tmp_path / "t", energy=energy)))
-    assert found.unattributed_windows == 1
-    assert found.window_causes == {"reset": 1}
-    assert found.main.measured_nj == 2 * 10**9
-    assert rows(found)["bbbb",].energy_nj == 0
-    assert rows(found)["bbbb",].cpu_ns == 10 * MS
+    result = attributed(tmp_path, energy=energy)
+    assert result.unattributed_windows == 1
+    assert result.window_causes == {"reset": 1}
+    assert result.main.measured_nj == 2 * 10**9
+    assert rows(result)["bbbb",].energy_nj == 0
+    assert rows(result)["bbbb",].cpu_ns == 10 * MS
 
 
-def test_without_energy_there_is_time_and_null_is_not_zero(tmp_path: Path) -> None:
-    found = attribute(Trace(hand.write(tmp_path / "t", energy=[], meta={"energy": EnergyInfo()})))
-    document = json.loads(to_json(found))
+def test_without_energy_there_is_time_and_energies_are_null(tmp_path: Path) -> None:
+    document = json.loads(to_json(attributed(tmp_path, energy=[], meta={"energy": EnergyInfo()})))
     assert document["energy_source"]["grade"] == "none"
     assert set(document["totals_j"].values()) == {None}
     row = next(row for row in document["rows"] if row["fingerprint"] == "bbbb")
-    assert row["energy_j"] is None
-    assert row["cpu_ns"] == 10 * MS
-    assert row["latency_ns_mean"] == 10 * MS
+    assert (row["energy_j"], row["cpu_ns"], row["latency_ns_mean"]) == (None, 10 * MS, 10 * MS)
 
 
 def test_dram_is_its_own_ledger(tmp_path: Path) -> None:
     energy = [hand.energy(t, raw) for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))]
     energy += [hand.energy(t, raw, "dram") for t, raw in ((0, 0), (20, 10**8), (40, None))]
-    found = attribute(Trace(hand.write(tmp_path / "t", energy=energy)))
-    assert [domain.name for domain in found.domains] == ["package", "dram"]
-    assert found.main.measured_nj == 3 * 10**9
-    assert found.domains[1].measured_nj == 10**8
-    assert found.window_causes == {"dram missing": 1}
-    assert rows(found)["bbbb",].energy_by_domain_nj == {"dram": 40_000_000}
+    result = attributed(tmp_path, energy=energy)
+    assert [domain.name for domain in result.domains] == ["package", "dram"]
+    assert [domain.measured_nj for domain in result.domains] == [3 * 10**9, 10**8]
+    assert result.window_causes == {"dram missing": 1}
+    assert rows(result)["bbbb",].energy_by_domain_nj == {"dram": 40_000_000}
 
 
 def test_overlapping_segments_are_counted_and_time_still_adds_up(tmp_path: Path) -> None:
-    segments = [hand.segment(*row) for row in hand.SEGMENTS]
-    segments.insert(1, hand.segment(0, 8, 0, 3, None))
-    segments.sort(key=lambda row: row["t0_ns"])
-    found = attribute(Trace(hand.write(tmp_path / "t", segments=segments)))
-    assert found.anomalies["overlapping"] == 1
-    total = sum(row.cpu_ns for row in (*found.rows, *found.fixed))
-    assert total == 80 * MS
+    segments = [hand.segment(*row) for row in hand.SEGMENTS] + [hand.segment(0, 8, 0, 3, None)]
+    result = attributed(tmp_path, segments=sorted(segments, key=lambda row: row["t0_ns"]))
+    assert result.anomalies["overlapping"] == 1
+    assert sum(row.cpu_ns for row in (*result.rows, *result.fixed)) == 80 * MS
 
 
 def test_segments_of_an_unknown_owner_are_some_process(tmp_path: Path) -> None:
-    segments = [hand.segment(0, 10, 0, 99, None)]
-    found = attribute(Trace(hand.write(tmp_path / "t", segments=segments)))
-    assert rows(found)["(unknown)",].energy_nj == 10**9
+    result = attributed(tmp_path, segments=[hand.segment(0, 10, 0, 99, None)])
+    assert rows(result)["(unknown)",].energy_nj == 10**9
 
 
-def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
-    trace = hand.write(tmp_path / "t")
-    assert to_json(attribute(Trace(trace))) == to_json(attribute(Trace(trace)))
+# ---- by transaction ------------------------------------------------------------------------------
+
+#: Queries 1 and 2 form a transaction; 2 is the COMMIT. 3 is in none.
+TRANSACTION = {
+    "transaction": 1,
+    "begin_ns": hand.at(0),
+    "end_ns": hand.at(20),
+    "session": 7,
+    "outcome": "committed",
+    "statements": 2,
+    "text": "begin; commit",
+    "last": 2,
+    "commit_ns": 10 * MS,
+}
+
+
+@pytest.fixture
+def transactions(tmp_path: Path) -> Trace:
+    queries = [hand.query(*row) for row in hand.QUERIES]
+    queries[0]["transaction"] = queries[1]["transaction"] = 1
+    path = hand.write(tmp_path / "transactions", queries=queries, transactions=[TRANSACTION])
+    return Trace(path)
+
+
+def test_a_transaction_is_one_call_and_says_what_its_commit_took(transactions: Trace) -> None:
+    result = attribute(transactions, ["transaction"])
+    by = {row.keys["transaction"]: row for row in result.rows}
+    assert set(by) == {"begin; commit", "(none)"}
+    whole = by["begin; commit"]
+    # 10 ms of each, in a window of 25 ms and 1 J.
+    assert whole.energy_nj == 800_000_000
+    assert (whole.calls, whole.cpu_ns, whole.latency_ns_mean) == (1, 20 * MS, 20 * MS)
+    assert (whole.commit_nj, whole.commit_ns_mean) == (400_000_000, 10 * MS)
+    assert by["(none)"].commit_nj is None
+    assert by["(none)"].calls == 0, "a PREPARE"
+    plain = attribute(transactions)
+    assert sum(row.energy_nj for row in result.rows) == sum(row.energy_nj for row in plain.rows)
+    assert whole.energy_nj_ci95[0] <= whole.energy_nj <= whole.energy_nj_ci95[1]
+    document = json.loads(to_json(result))["rows"][0]
+    assert (document["commit_j"], document["commit_ns_mean"]) == (0.4, 10 * MS)
+
+
+def test_by_transaction_and_statement(transactions: Trace) -> None:
+    by = rows(attribute(transactions, ["transaction", "fingerprint"]))
+    assert by["begin; commit", "bbbb"].commit_nj == 400_000_000
+    assert by["begin; commit", "aaaa"].commit_nj is None
+    assert by["begin; commit", "aaaa"].cpu_ns == 10 * MS
+
+
+def test_a_transaction_that_the_table_lacks_is_labelled(tmp_path: Path) -> None:
+    queries = [hand.query(*row) for row in hand.QUERIES]
+    queries[0]["transaction"] = 77
+    result = attribute(Trace(hand.write(tmp_path / "t", queries=queries)), ["transaction"])
+    assert {row.keys["transaction"] for row in result.rows} == {"(not told)", "(none)"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of ratios over runs: against scipy's tests, and where the data gives no result."""
+"""Intervals of ratios over runs: against scipy's tests, simulated truth, and missing data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from qjoule.model.gate import Gate, exit_code, judge
 from qjoule.model.run_ratios import log_ratios, simultaneous
+from simulated_runs import Workload, compared, mispricing, says_different
+
+REPETITIONS = 100
 
 
-def test_welch_as_scipy_has_it() -> None:
+def test_intervals_are_those_of_welchs_test() -> None:
     rng = np.random.default_rng(7)
     a, b = np.exp(rng.normal(0, 0.05, (1, 6))), np.exp(rng.normal(0.1, 0.02, (1, 4)))
     found = log_ratios(a, b)
@@ -34,7 +38,7 @@ def test_runs_of_both_sides_at_once_are_paired() -> None:
     assert high[0] - low[0] < 0.05 < float(np.ptp(log_ratios(a, b).interval()))
 
 
-def test_a_statement_that_a_run_lacks_has_the_others() -> None:
+def test_a_statement_that_a_run_lacks_is_compared_by_the_other_runs() -> None:
     whole = log_ratios(np.array([[1.0, 1.1, 1.2]]), np.array([[2.0, 2.2, 2.1]]))
     holes = log_ratios(np.array([[1.0, np.nan, 1.1, 1.2]]), np.array([[2.0, 2.2, 2.1, 0.0]]))
     assert holes.estimate[0] == pytest.approx(whole.estimate[0])
@@ -51,7 +55,7 @@ def test_one_run_has_no_spread_and_says_so() -> None:
     assert np.isnan(found.detectable()).all()
 
 
-def test_runs_without_any_spread() -> None:
+def test_equal_runs_have_an_interval_of_no_width() -> None:
     found = log_ratios(np.full((2, 3), 0.1), np.array([[0.1] * 3, [0.2] * 3]))
     low, high = found.interval()
     assert (low[0], high[0]) == pytest.approx((1.0, 1.0))
@@ -59,7 +63,7 @@ def test_runs_without_any_spread() -> None:
     assert found.more_runs()[0] == np.inf, "no number of runs separates what is equal"
 
 
-def test_what_is_common_widens_and_is_not_averaged_away() -> None:
+def test_a_common_error_widens_the_interval_and_is_not_averaged_away() -> None:
     rng = np.random.default_rng(9)
     a, b = np.exp(rng.normal(0, 0.01, (2, 1, 400)))
     slack = np.log([[1.2], [1.1]])
@@ -93,7 +97,48 @@ def test_an_end_without_bound_is_infinite() -> None:
     assert found.detectable(simultaneous(0.95, 10**7))[0] == np.inf
 
 
-def test_all_hold_together() -> None:
+def test_the_level_at_which_all_intervals_hold_together() -> None:
     assert simultaneous(0.95, 1) == pytest.approx(0.95)
     assert simultaneous(0.95, 0) == pytest.approx(0.95)
     assert simultaneous(0.95, 10) == pytest.approx(0.995)
+
+
+def test_equal_workloads_are_hardly_ever_called_different() -> None:
+    rng = np.random.default_rng(20260101)
+    workload = Workload(spread=0.05, tail="skewed")
+    different = regressed = 0
+    for _ in range(REPETITIONS):
+        wrong = mispricing(rng)
+        a = workload.runs(rng, 3, mispriced=wrong)
+        sides = compared(a, workload.runs(rng, 3, mispriced=wrong, side="b"))
+        different += says_different(sides)
+        regressed += exit_code(judge([Gate("J/call", 1.0)], sides)) == 1
+    assert different <= 0.05 * REPETITIONS
+    assert regressed <= 0.05 * REPETITIONS
+
+
+def test_ten_percent_more_is_found_with_thirty_runs() -> None:
+    rng = np.random.default_rng(20260102)
+    workload = Workload(spread=0.05)
+    regressed = 0
+    for _ in range(REPETITIONS // 4):
+        wrong = mispricing(rng)
+        a = workload.runs(rng, 30, mispriced=wrong)
+        sides = compared(a, workload.runs(rng, 30, mispriced=wrong, factor=1.1, side="b"))
+        regressed += exit_code(judge([Gate("J/call", 1.05)], sides)) == 1
+    assert regressed >= 0.9 * REPETITIONS // 4
+
+
+def test_the_interval_contains_the_true_ratio_in_95_percent_of_cases() -> None:
+    """Although the model misprices all joules."""
+    rng = np.random.default_rng(20260103)
+    workload = Workload(spread=0.04)
+    inside: list[bool] = []
+    for _ in range(REPETITIONS):
+        wrong = mispricing(rng)
+        a = workload.runs(rng, 5, mispriced=wrong)
+        sides = compared(a, workload.runs(rng, 5, mispriced=wrong, factor=1.3, side="b"))
+        for row in (*sides.rows, sides.total):
+            low, high = row.greenup_ci95 or (0.0, 0.0)
+            inside.append(low <= 1 / 1.3 <= high)
+    assert 0.92 < np.mean(inside) < 0.98
