@@ -138,9 +138,7 @@ def test_statements_and_traces_without_a_partner(tmp_path: Path) -> None:
         hand.write(tmp_path / f"t{i}", meta={"realtime_offset_ns": i * 10**9}) for i in range(2)
     ]
     queries = [hand.query(*row) for row in hand.QUERIES if row[3] != "bbbb"]
-    without = hand.write(
-        tmp_path / "one", queries=queries, meta={"realtime_offset_ns": 9 * 10**9}
-    )
+    without = hand.write(tmp_path / "one", queries=queries, meta={"realtime_offset_ns": 9 * 10**9})
     unmatched = compared(*traces, "--vs", without)["unmatched"]
     assert [form["name"] for form in unmatched["base"]] == ["bbbb"]
     assert "not in B: select b" in run(traces[0], without).output

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every screen and every file of results must show the same basic facts.
+"""Every screen and every file of results shows the same basic facts.
 
-That figures add up to what was measured, how certain the total is, who gets the idle energy, and
-what was lost.
+That figures add up to what was measured, how certain the total is, who gets the idle energy, what
+was lost, and which servers nobody saw.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,10 +27,9 @@ from qjoule.reporters.json_report import document, run_forms
 from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
-from qjoule.reporters.parquet_report import to_table, write_parquet
+from qjoule.reporters.parquet_report import to_table
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.trace.arrow import pq
 
 GRADES = ("measured", "estimated", "simulated")
 Rows = list[dict[str, Any]]
@@ -47,10 +45,18 @@ def _view(of: Attribution) -> ViewState:
     return state
 
 
+def _screen(of: Attribution, width: int) -> str:
+    return "\n".join(line.plain() for line in compose(_view(of), width, 24))
+
+
+def _table(of: Attribution, width: int) -> str:
+    """The printed table, as one line."""
+    return " ".join(render(of, width=width).split())
+
+
 def _json_rows(of: dict[str, Any]) -> Rows:
-    text = json.dumps(of)
-    found = json.loads(text, parse_float=Decimal)
-    return [*found["rows"], *found["fixed"]]
+    parsed = json.loads(json.dumps(of), parse_float=Decimal)
+    return [*parsed["rows"], *parsed["fixed"]]
 
 
 def _csv_rows(text: str) -> Rows:
@@ -68,18 +74,31 @@ def _live_json(of: Attribution) -> dict[str, Any]:
     return interval
 
 
+def _exported(of: Attribution) -> dict[str, Any]:
+    interval: dict[str, Any] = screen_document(_view(of))["interval"]
+    return interval
+
+
 def _parquet_rows(of: Attribution) -> Rows:
     rows: Rows = to_table(of).to_pylist()
     return [{**row, "energy_j": Decimal(repr(row["energy_j"]))} for row in rows]
 
 
-ROWS: dict[str, Callable[[Attribution], Rows]] = {
-    "json": lambda of: _json_rows(document(of)),
+def _parquet_head(of: Attribution) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(to_table(of).schema.metadata[b"qjoule.attribution/1"])
+    return head
+
+
+DOCUMENTS = (document, _live_json, _exported, _parquet_head)
+FLAT: dict[str, Callable[[Attribution], Rows]] = {
     "csv": lambda of: _csv_rows(to_csv(of)),
-    "parquet": _parquet_rows,
-    "live json": lambda of: _json_rows(_live_json(of)),
     "live csv": lambda of: _csv_rows(_live_csv(of)),
-    "exported screen": lambda of: _json_rows(screen_document(_view(of))["interval"]),
+    "parquet": _parquet_rows,
+}
+ROWS = FLAT | {
+    "json": lambda of: _json_rows(document(of)),
+    "live json": lambda of: _json_rows(_live_json(of)),
+    "exported screen": lambda of: _json_rows(_exported(of)),
 }
 
 
@@ -92,45 +111,52 @@ def test_energies_add_up_to_the_last_digit(form: str, energies: list[int], rest:
     """Nanojoules below 2^53 are what a double holds exactly in joules of nine decimals."""
     rows = tuple(query_row(energy, f"q{index}") for index, energy in enumerate(energies))
     whole = attribution(rows, dict(zip(PARTS[1:], rest, strict=True)))
-    found = sum(round(row["energy_j"] * 10**9) for row in ROWS[form](whole))
-    assert found == whole.main.measured_nj == sum(energies) + sum(rest)
+    total = sum(round(row["energy_j"] * 10**9) for row in ROWS[form](whole))
+    assert total == whole.main.measured_nj == sum(energies) + sum(rest)
 
 
 @pytest.mark.parametrize("grade", GRADES)
 @pytest.mark.parametrize("policy", ["separate", "even"])
-def test_figures_in_files_say_what_they_are_worth(grade: str, policy: str) -> None:
+def test_files_say_the_grade_the_idle_policy_and_the_loss(grade: str, policy: str) -> None:
     loss = {"PUMP": 1234, "SWITCH": 5}
     whole = typical(grade=grade, loss=loss, complete=False)
     whole = replace(whole, policy={**whole.policy, "idle": policy})
-    for text in (to_csv(whole), _live_csv(whole)):
-        for row in _csv_rows(text):
+    for rows_of in FLAT.values():
+        for row in rows_of(whole):
             assert (row["grade"], row["idle_policy"]) == (grade, policy)
             assert (row["loss"], row["complete"]) == ("pump=1234 switch=5", "no")
-    for found in (document(whole), _live_json(whole), screen_document(_view(whole))["interval"]):
-        assert found["energy_source"]["grade"] == grade
-        assert found["policy"]["idle"] == policy
-        assert found["trace"]["loss"] == loss
-        assert found["trace"]["complete"] is False
-    table = to_table(whole)
-    head = json.loads(table.schema.metadata[b"qjoule.attribution/1"])
-    assert (head["energy_source"]["grade"], head["policy"]["idle"]) == (grade, policy)
-    assert head["trace"]["loss"] == loss
-    assert set(table.column("loss").to_pylist()) == {"pump=1234 switch=5"}
+    for of in DOCUMENTS:
+        assert of(whole)["energy_source"]["grade"] == grade
+        assert of(whole)["policy"]["idle"] == policy
+        assert of(whole)["trace"]["loss"] == loss
+        assert of(whole)["trace"]["complete"] is False
 
 
 @pytest.mark.parametrize("grade", GRADES)
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
-def test_figures_on_screens_say_what_they_are_worth(grade: str, width: int) -> None:
-    whole = typical(grade=grade, loss={"SWITCH": 1234})
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_screens_say_the_grade_the_idle_policy_and_the_loss(grade: str, width: int) -> None:
+    whole = typical(grade=grade, loss={"SWITCH": 1234}, complete=False, unattributed_windows=3)
     whole = replace(whole, policy={**whole.policy, "idle": "even"})
-    live = "\n".join(line.plain() for line in compose(_view(whole), width, 24))
-    assert f"TOTAL {grade}" in live
-    assert "idle even" in live
-    assert "lost: 1,234" in live
-    printed = " ".join(render(whole, width=width).split())
-    assert f"TOTAL {grade}" in printed
-    assert "spread evenly" in printed
-    assert "1,234 context switches not shown by the kernel" in printed
+    live = _screen(whole, width)
+    for words in (f"TOTAL {grade}", "idle even", "lost: 1,234"):
+        assert words in live
+    printed = _table(whole, width)
+    for words in (
+        f"TOTAL {grade}",
+        "spread evenly",
+        "1,234 context switches not shown by the kernel",
+        "NO: the trace was cut off",
+        "3 of 625",
+        "mariadb:3306 symbol",
+    ):
+        assert words in printed
+
+
+def test_a_screen_names_the_loss_where_there_is_room() -> None:
+    whole = typical(loss={"SWITCH": 1234})
+    assert "lost: 1,234 context switches not shown by the kernel" in _screen(whole, 200)
+    assert "lost: 1,234 · not calibrated · coverage 98.2 %" in _screen(whole, 80)
+    assert "lost: none" in _screen(typical(), 80)
 
 
 def _dark() -> Attribution:
@@ -149,51 +175,34 @@ def _dark() -> Attribution:
 
 def test_servers_that_nobody_sees_are_in_every_file() -> None:
     whole = _dark()
-    for found in (document(whole), _live_json(whole), screen_document(_view(whole))["interval"]):
-        gone, hides = found["trace"]["changes"]
+    for of in DOCUMENTS:
+        gone, hides = of(whole)["trace"]["changes"]
         assert (gone["what"], gone["name"], gone["energy_j"]) == ("exited", "mariadb:3306", None)
         assert (hides["what"], hides["pid"], hides["energy_j"]) == ("untraced", 7, 2.0)
         assert hides["cpu_ns"] == whole.fixed[0].cpu_ns
-    for text in (to_csv(whole), _live_csv(whole)):
-        for row in _csv_rows(text):
+    for rows_of in FLAT.values():
+        for row in rows_of(whole):
             assert "mariadb:3306 exited at 2026-11-21T03:31:07Z; " in row["servers_not_seen"]
             assert "mariadbd (process 7) ran untraced since" in row["servers_not_seen"]
-    head = json.loads(to_table(whole).schema.metadata[b"qjoule.attribution/1"])
-    assert len(head["trace"]["changes"]) == 2
-    compared = run_forms(whole, "a").problems
-    assert any("ran untraced" in problem for problem in compared)
+    assert any("ran untraced" in problem for problem in run_forms(whole, "a").problems)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_servers_that_nobody_sees_are_on_every_screen(width: int) -> None:
     whole = _dark()
-    live = "\n".join(line.plain() for line in compose(_view(whole), width, 24))
-    assert "mariadb:3306 exited, mariadbd runs untraced 2.00 J" in live
-    printed = " ".join(render(whole, width=width).split())
-    assert "complete yes · BUT mariadb:3306 exited, mariadbd runs untraced 2.00 J" in printed
+    words = "mariadb:3306 exited, mariadbd runs untraced 2.00 J"
+    assert words in _screen(whole, width)
+    printed = _table(whole, width)
+    assert f"complete yes · BUT {words}" in printed
     assert "mariadbd (process 7) ran untraced since 2026-11-21T03:31:09Z" in printed
     assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
 
 
-def test_what_was_lost_is_told_in_words_where_there_is_room() -> None:
-    whole = typical(loss={"SWITCH": 1234})
-    wide, narrow = (
-        "\n".join(line.plain() for line in compose(_view(whole), width, 24)) for width in (200, 80)
-    )
-    assert "lost: 1,234 context switches not shown by the kernel" in wide
-    assert "lost: 1,234 · not calibrated · coverage 98.2 %" in narrow
-    assert "lost: none" in "\n".join(line.plain() for line in compose(_view(typical()), 80, 24))
-
-
-def test_what_commits_took_is_a_number_in_every_file(tmp_path: Path) -> None:
+def test_energy_and_time_of_commits_are_in_every_file() -> None:
     row = query_row(10**9, keys={"transaction": "a; b"}, commit_nj=5 * 10**8, commit_ns_mean=1.5e6)
     whole = attribution((row,), {"idle": 5})
     whole = replace(whole, policy={**whole.policy, "by": "transaction"})
-    write_parquet(whole, tmp_path / "out.parquet")
-    found = pq.read_table(tmp_path / "out.parquet").to_pylist()
-    assert [(row["commit_j"], row["commit_ns_mean"]) for row in found] == [
-        (0.5, 1.5e6),
-        (None, None),
-    ]
-    (first, _) = _csv_rows(to_csv(whole))
-    assert (first["commit_j"], first["commit_ns_mean"]) == ("0.5", "1500000.0")
+    for rows_of in FLAT.values():
+        first, idle = rows_of(whole)
+        assert (float(first["commit_j"]), float(first["commit_ns_mean"])) == (0.5, 1.5e6)
+        assert not idle["commit_j"] and not idle["commit_ns_mean"]

@@ -150,7 +150,9 @@ def test_gathering_changes_no_result_and_is_deterministic(busy: Path) -> None:
 def test_single_calls_have_the_energy_of_attribution_by_query(tmp_path: Path) -> None:
     trace = hand.write(tmp_path / "t")
     gathered = gather(Trace(trace))
-    by_query = {row.keys["query"]: row.energy_nj for row in attribute(Trace(trace), ("query",)).rows}
+    by_query = {
+        row.keys["query"]: row.energy_nj for row in attribute(Trace(trace), ("query",)).rows
+    }
     numbers = {row.keys["fingerprint"]: n for n, row in enumerate(gathered.attribution.rows)}
     detail = gathered.details[numbers["bbbb"]]
     assert detail.call_nj.tolist() == pytest.approx([by_query["2"]], abs=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's file: its contents, and that nothing in it can become markup or access the network."""
+"""`qjoule report`: the page cannot run foreign text or access the network; figures add up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,6 +22,7 @@ import attribute_trace as hand
 from qjoule.commands.report import command
 from qjoule.errors import QjouleError, UsageError
 from qjoule.report import page as page_module
+from qjoule.report.figures import KINDS
 from qjoule.report.page import block
 from qjoule.trace.meta import EnergyInfo, Server
 
@@ -30,12 +33,13 @@ HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=a()>\u202
 class Parts(HTMLParser):
     """Scripts, styles, the policy, and every attribute that could load something."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
         self.scripts: list[tuple[dict[str, str | None], str]] = []
         self.style, self.policy = "", ""
         self.loads: list[str | None] = []
         self._in: str | None = None
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
@@ -62,29 +66,31 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
-def made(tmp_path: Path, *arguments: object, **changed: Any) -> tuple[str, dict[str, Any]]:
-    trace = hand.write(tmp_path / "shop.qjoule", **changed)
+def written(tmp_path: Path, *arguments: object) -> tuple[str, dict[str, Any]]:
+    """The page of these sources, and the data in it."""
     page = tmp_path / "page.html"
-    result = run(trace, "-o", page, *arguments)
+    result = run(*arguments, "-o", page)
     assert result.exit_code == 0, result.output
     text = page.read_text(encoding="utf-8")
-    parsed = Parts()
-    parsed.feed(text)
-    data = next(body for about, body in parsed.scripts if about.get("id") == "data")
-    return text, json.loads(data)
+    scripts = Parts(text).scripts
+    return text, json.loads(next(body for about, body in scripts if about.get("id") == "data"))
+
+
+def made(tmp_path: Path, *arguments: object, **changed: Any) -> tuple[str, dict[str, Any]]:
+    """The same of the handwritten trace."""
+    return written(tmp_path, hand.write(tmp_path / "shop.qjoule", **changed), *arguments)
 
 
 def test_only_its_own_scripts_may_run_and_nothing_is_loaded(tmp_path: Path) -> None:
     text, _ = made(tmp_path)
-    found = Parts()
-    found.feed(text)
-    assert found.loads == []
-    assert "default-src 'none'" in found.policy
-    assert "unsafe" not in found.policy
-    for about, body in found.scripts:
+    parts = Parts(text)
+    assert parts.loads == []
+    assert "default-src 'none'" in parts.policy
+    assert "unsafe" not in parts.policy
+    for about, body in parts.scripts:
         if about.get("type") != "application/json":
-            assert hashed(body) in found.policy.split("style-src")[0]
-    assert hashed(found.style) in found.policy.split("style-src")[1]
+            assert hashed(body) in parts.policy.split("style-src")[0]
+    assert hashed(parts.style) in parts.policy.split("style-src")[1]
 
 
 def hashed(text: str) -> str:
@@ -98,9 +104,7 @@ def test_hostile_text_stays_data(tmp_path: Path) -> None:
     assert "<img" not in text
     assert "\u2028" not in text
     assert "\u202e" not in text
-    found = Parts()
-    found.feed(text)
-    assert len(found.scripts) == len(page_module.VENDORED) + 2
+    assert len(Parts(text).scripts) == len(page_module.VENDORED) + 2
     shown = next(one for one in data["traces"][0]["rows"]["text"] if "hacked" in one)
     assert shown.startswith("</script><script>window.hacked=1</script><img")
 
@@ -159,72 +163,45 @@ def test_traces_of_two_grades_are_flagged(tmp_path: Path) -> None:
     other = hand.write(
         tmp_path / "b.qjoule", meta={"energy": EnergyInfo("powercap", "measured", "")}
     )
-    page = tmp_path / "both.html"
-    result = run(one, other, "-o", page)
-    assert result.exit_code == 0
-    assert "grade measured, simulated" in result.output
-    found = Parts()
-    found.feed(page.read_text(encoding="utf-8"))
-    data = json.loads(next(body for about, body in found.scripts if about.get("id") == "data"))
+    _, data = written(tmp_path, one, other)
     assert data["comparisons"][0]["warnings"] == ["Not of one grade: simulated against measured."]
     assert {row["speedup"] for row in data["comparisons"][0]["rows"]} == {1.0}
 
 
-def study(directory: Path, runs: list[dict[str, Any]]) -> Path:
-    directory.mkdir()
-    lines = "".join(json.dumps(run) + "\n" for run in runs)
-    (directory / "runs.jsonl").write_text(lines)
-    return directory
-
-
-def one_run(number: int, server: str, joules: float | None, **other: Any) -> dict[str, Any]:
-    about = {"grade": "measured", "idle_policy": "separate", "machine": "box", "flags": []}
-    return {
-        "run": number,
-        "factors": {"server": server},
-        "status": "done",
-        "problem": "",
-        "j_per_operation": joules,
-        **about,
-        **other,
-    }
+def study_run(number: int, server: str, joules: float | None, **other: Any) -> str:
+    """A line of a study's runs.jsonl."""
+    run = {"run": number, "factors": {"server": server}, "status": "done", "problem": ""}
+    run |= {"grade": "measured", "idle_policy": "separate", "machine": "box", "flags": []}
+    return json.dumps(run | {"j_per_operation": joules} | other) + "\n"
 
 
 def test_a_study_has_means_with_intervals(tmp_path: Path) -> None:
-    runs = [one_run(i, "redis", joules) for i, joules in enumerate((1.0, 2.0, 3.0), 1)]
-    runs += [
-        one_run(4, "mongodb", 5.0),
-        one_run(5, "mongodb", None, status="failed", problem="server gone", grade="estimated"),
-    ]
-    page = tmp_path / "study.html"
-    result = run(study(tmp_path / "st", runs), "-o", page)
-    assert result.exit_code == 0, result.output
-    found = Parts()
-    found.feed(page.read_text(encoding="utf-8"))
-    data = json.loads(next(body for about, body in found.scripts if about.get("id") == "data"))
-    one = data["studies"][0]
-    redis, mongodb = one["measures"][0]["rows"]
+    runs = [study_run(i, "redis", joules) for i, joules in enumerate((1.0, 2.0, 3.0), 1)]
+    failed = {"status": "failed", "problem": "server gone", "grade": "estimated"}
+    runs += [study_run(4, "mongodb", 5.0), study_run(5, "mongodb", None, **failed)]
+    (tmp_path / "st").mkdir()
+    (tmp_path / "st" / "runs.jsonl").write_text("".join(runs))
+    (study,) = written(tmp_path, tmp_path / "st")[1]["studies"]
+    redis, mongodb = study["measures"][0]["rows"]
     assert (redis["levels"], redis["runs"], redis["mean"]) == (["redis"], 3, 2.0)
     # Student's t with 2 degrees of freedom: 4.303 / sqrt(3).
     assert redis["low"] == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-4)
     assert (mongodb["mean"], mongodb["low"]) == (5.0, None)
-    assert one["failed"] == 1
-    assert one["warnings"] == ["Runs are not of one grade: estimated, measured."]
-    assert one["problems"] == ["run 5: failed, server gone"]
+    assert study["failed"] == 1
+    assert study["warnings"] == ["Runs are not of one grade: estimated, measured."]
+    assert study["problems"] == ["run 5: failed, server gone"]
 
 
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
-    trace = hand.write(tmp_path / "t.qjoule")
-    nowhere = run(trace, "-o", tmp_path / "no" / "page.html")
-    assert isinstance(nowhere.exception, QjouleError)
-    assert "cannot write" in str(nowhere.exception)
-    absent = run(tmp_path / "absent")
-    assert isinstance(absent.exception, QjouleError)
-    unknown = run(trace, "--by", "moon", "-o", tmp_path / "x.html")
-    assert isinstance(unknown.exception, UsageError)
-    assert not (tmp_path / "x.html").exists()
-    two = run(trace, trace, "--by", "session", "-o", tmp_path / "x.html")
-    assert isinstance(two.exception, UsageError)
+def test_errors(tmp_path: Path) -> None:
+    trace, page = hand.write(tmp_path / "t.qjoule"), tmp_path / "x.html"
+    for arguments, kind in (
+        ([trace, "-o", tmp_path / "no" / "page.html"], QjouleError),
+        ([tmp_path / "absent"], QjouleError),
+        ([trace, "--by", "moon", "-o", page], UsageError),
+        ([trace, trace, "--by", "session", "-o", page], UsageError),
+    ):
+        assert isinstance(run(*arguments).exception, kind)
+    assert not page.exists()
 
 
 def test_vendored_files_are_those_of_the_readme() -> None:
@@ -238,13 +215,62 @@ def test_vendored_files_are_those_of_the_readme() -> None:
 @pytest.mark.skipif(not shutil.which("node"), reason="node is not here")
 @pytest.mark.parametrize("name", page_module.OWN)
 def test_its_scripts_are_javascript(name: str) -> None:
-    script = ROOM / "static" / name
-    checked = subprocess.run(
-        ["node", "--check", script], capture_output=True, text=True, check=False
-    )
-    assert not checked.returncode, checked.stderr
+    subprocess.run(["node", "--check", ROOM / "static" / name], check=True)
 
 
 def test_without_its_data_the_page_is_small(tmp_path: Path) -> None:
     text, data = made(tmp_path)
     assert len(text.encode()) - len(block(data).encode()) < 700_000
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+ATTACK = "=cmd|' /C calc'!A0 $\\frac{1}{0}$ </svg><script>alert(1)</script> \u202e \u6f22\u5b57"
+
+
+def figures(tmp_path: Path, *sources: Path) -> dict[str, Path]:
+    """The files of `--figures` by their names."""
+    out = tmp_path / "figures"
+    result = run(*sources, "-o", tmp_path / "p.html", "--figures", out)
+    assert result.exit_code == 0, result.output
+    return {path.name: path for path in out.iterdir()}
+
+
+def test_figures_have_every_form_and_hostile_text_is_text(tmp_path: Path) -> None:
+    shapes = [{"shape": 1, "fingerprint": "aaaa", "text": ATTACK}]
+    files = figures(tmp_path, hand.write(tmp_path / "t", shapes=shapes))
+    names = {"power", "parts", "statements", "calls", "calls-joules"}
+    assert files.keys() == {f"{name}.{kind}" for name in names for kind in KINDS}
+    for name in names:
+        assert files[f"{name}.png"].read_bytes().startswith(b"\x89PNG")
+        ElementTree.parse(files[f"{name}.svg"])
+        assert b"<script" not in files[f"{name}.svg"].read_bytes()
+        table = pd.read_parquet(files[f"{name}.parquet"])
+        assert len(pd.read_csv(files[f"{name}.csv"])) == len(table)
+        assert len(json.loads(files[f"{name}.json"].read_text(encoding="utf-8"))) == len(table)
+        assert set(table["grade"]) == {"simulated"}
+        assert set(table["idle_policy"]) == {"separate"}
+    assert pd.read_csv(files["statements.csv"])["shape"].str.startswith("'=cmd").any()
+    power = pd.read_parquet(files["power.parquet"])
+    by_series = power.groupby("series")["energy_nj"].sum()
+    parts = [name for name in by_series.index if name != "measured" and " " not in name]
+    assert by_series["measured"] == by_series[parts].sum() == 3 * 10**9
+    statements = pd.read_parquet(files["statements.parquet"])
+    assert round(statements["energy_j"].sum() * 1e9) == by_series["queries"]
+
+
+def test_figures_without_energy_are_of_calls(tmp_path: Path) -> None:
+    nothing = {"energy": EnergyInfo("none", "none", "")}
+    files = figures(tmp_path, hand.write(tmp_path / "t", energy=[], meta=nothing))
+    assert files.keys() == {f"calls.{kind}" for kind in KINDS}
+
+
+def test_figures_of_several_traces_and_studies_have_names_of_their_own(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "runs.jsonl").write_text(study_run(1, "redis", 1.5, flags=["x", "y"]))
+    first, second = hand.write(tmp_path / "a b"), hand.write(tmp_path / "a_b")
+    files = figures(tmp_path, first, second, study)
+    assert {"1-a_b-power.csv", "2-a_b-power.csv", "study.csv"} <= files.keys()
+    assert pd.read_csv(files["compare-2-with-1.csv"])["greenup"].tolist() == [1.0, 1.0]
+    assert pd.read_parquet(files["study.parquet"])["j_per_operation"].tolist() == [1.5]

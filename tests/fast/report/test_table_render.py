@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The energy table: its appearance at four widths, its sums, and malicious text."""
+"""The energy table: its appearance, its sums, the model's notes, and words for what is missing."""
 
 from __future__ import annotations
 
-import dataclasses
+import csv
+import io
+import json
 import os
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,20 +19,24 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from fake_attribution import attribution, query_row, typical
-from qjoule.model.result import PARTS
+from qjoule.contract import Loss
+from qjoule.model.arrays import Anomalies
+from qjoule.model.energy import Cause
+from qjoule.model.result import PARTS, Alone, Attribution, Domain, ModelInfo
 from qjoule.reporters import format as fmt
+from qjoule.reporters import missing, power
+from qjoule.reporters.csv_report import to_csv
+from qjoule.reporters.json_report import to_json
+from qjoule.reporters.live_detail import _figures
+from qjoule.reporters.live_header import _calibration
+from qjoule.reporters.parquet_report import to_table
+from qjoule.reporters.provenance import footing
 from qjoule.reporters.table import render
+from qjoule.trace.schema import CAUSES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-HOSTILE = (
-    "\x1b[2J\x1b[31mSELECT",
-    "[red]SELECT[/red] [link=http://x]y[/link]",
-    "a\nb\rc\td\x00e\x7f\x9b31m",
-    "\N{RIGHT-TO-LEFT OVERRIDE}evil\N{ZERO WIDTH SPACE}",
-    "表" * 300,
-    "x" * 100_000,
-    "",
-)
+J = 10**9
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -41,35 +49,15 @@ def test_golden(width: int) -> None:
     assert text == path.read_text("utf-8")
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 200, 400])
-@pytest.mark.parametrize("shape", HOSTILE)
-def test_hostile_text_stays_on_its_line_and_is_shown_literally(shape: str, width: int) -> None:
-    evil = query_row(10**9, shape, server=shape, rung="symbol", flags=("[bold]flag",))
-    other = query_row(10**8, "SELECT ?", server="b")
-    table = attribution((evil, other), {"idle": 5 * 10**9})
-    host = dataclasses.replace(table.trace, host=shape)
-    text = render(dataclasses.replace(table, trace=host), width=width)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
-    assert all(cell_len(line) <= max(40, width) for line in text.splitlines())
-    assert "[bold]flag" in text
-    if shape.startswith("[red]") and width >= 100:
-        assert "[red]SELECT[/red]" in text
-
-
 def _energy_cells(text: str) -> list[Decimal]:
     """The energy column of the table, located by its heading; the total is last."""
     lines = text.splitlines()
     top = next(index for index, line in enumerate(lines) if "energy " in line and "query" in line)
-    found = re.search(r"energy \S?J", lines[top])
-    assert found
-    end = found.end()
-    figures = []
-    for line in lines[top + 1 :]:
-        if not line:
-            break
-        if not line.startswith("─"):
-            figures.append(Decimal(line[:end].split()[-1].replace(",", "")))
-    return figures
+    heading = re.search(r"energy \S?J", lines[top])
+    assert heading
+    body = lines[top + 1 : lines.index("", top)]
+    cells = [line[: heading.end()].split()[-1] for line in body if not line.startswith("─")]
+    return [Decimal(cell.replace(",", "")) for cell in cells]
 
 
 @given(
@@ -77,7 +65,9 @@ def _energy_cells(text: str) -> list[Decimal]:
     st.lists(st.integers(0, 10**14), min_size=6, max_size=6),
     st.integers(0, 25),
 )
-def test_what_is_printed_adds_up(energies: list[int], fixed: list[int], limit: int) -> None:
+def test_printed_energies_add_up_to_the_printed_total(
+    energies: list[int], fixed: list[int], limit: int
+) -> None:
     rows = tuple(query_row(energy, f"q{index}") for index, energy in enumerate(energies))
     parts = dict(zip(PARTS[1:], fixed, strict=True))
     text = render(attribution(rows, parts), width=120, limit=limit)
@@ -87,30 +77,32 @@ def test_what_is_printed_adds_up(energies: list[int], fixed: list[int], limit: i
     assert len(lines) in (expected, expected + 1)
 
 
-def test_beyond_the_limit_there_is_one_row_for_the_others() -> None:
+def test_rows_beyond_the_limit_are_one_row() -> None:
     text = render(typical(), width=120, limit=2)
     assert "other queries (3 groups)" in text
     assert "DELETE" not in text
 
 
-def test_energy_that_no_row_has_is_not_hidden() -> None:
+def test_energy_that_no_row_has_is_shown() -> None:
     whole = typical()
-    main = dataclasses.replace(whole.main, measured_nj=whole.main.measured_nj + 7 * 10**9)
-    text = render(dataclasses.replace(whole, domains=(main,)), width=120)
+    main = replace(whole.main, measured_nj=whole.main.measured_nj + 7 * J)
+    text = render(replace(whole, domains=(main,)), width=120)
     assert re.search(r"NOT ACCOUNTED FOR +7\.000", text)
 
 
 def test_many_rows_of_one_part_are_summed_up() -> None:
     whole = typical()
-    role = next(row for row in whole.fixed if row.kind == "background")
+    (background,) = (row for row in whole.fixed if row.kind == "background")
     roles = tuple(
-        dataclasses.replace(
-            role, keys={"server": "s", "role": f"role{n}"}, energy_nj=role.energy_nj // (2 + n)
+        replace(
+            background,
+            keys={"server": "s", "role": f"role{n}"},
+            energy_nj=background.energy_nj // (2 + n),
         )
         for n in range(6)
     )
-    others = tuple(row for row in whole.fixed if row.kind != "background")
-    text = render(dataclasses.replace(whole, fixed=roles + others), width=120)
+    others = tuple(row for row in whole.fixed if row is not background)
+    text = render(replace(whole, fixed=roles + others), width=120)
     assert "server background: role0" in text
     assert "server background: others" in text
     assert "role5" not in text
@@ -118,36 +110,185 @@ def test_many_rows_of_one_part_are_summed_up() -> None:
     assert sum(lines) == total
 
 
-def test_no_energy_source_is_unknown_not_zero() -> None:
-    rows = (query_row(0, "SELECT ?"),)
-    text = render(attribution(rows, {}, grade="none"), width=120)
+def test_without_an_energy_source_energies_are_unknown_and_not_zero() -> None:
+    text = render(attribution((query_row(0, "SELECT ?"),), {}, grade="none"), width=120)
     assert "energies are unknown" in text
     row = next(line for line in text.splitlines() if line.startswith("SELECT"))
     assert row.count(fmt.UNKNOWN) >= 4
     assert not re.search(r"\b0\.000\b", text)
 
 
-@pytest.mark.parametrize("grade", ["measured", "estimated", "simulated"])
-def test_grade_policy_loss_and_gaps_are_on_every_table(grade: str) -> None:
-    text = render(
-        typical(grade=grade, loss={"PUMP": 7}, complete=False, unattributed_windows=3), width=60
-    )
-    flat = " ".join(text.split())
-    assert f"TOTAL {grade}" in flat
-    assert "idle separate" in flat
-    assert "7 records read too late" in flat
-    assert "NO: the trace was cut off" in flat
-    assert "3 of 625" in flat
-    assert "mariadb:3306 symbol" in flat
-
-
-def test_flags_are_explained() -> None:
-    row = query_row(10**9, flags=("below_resolution",))
-    text = render(attribution((row,), {}), width=80)
+def test_flags_are_explained_and_markup_is_text() -> None:
+    row = query_row(10**9, "[red]SELECT[/red]", flags=("below_resolution", "[bold]flag"))
+    text = render(attribution((row,), {}), width=120)
     assert "a below_resolution" in text
-    assert any(line.startswith("SELECT") and " a" in line for line in text.splitlines())
+    assert "[bold]flag" in text
+    assert any(line.startswith("[red]SELECT[/red]") and " a" in line for line in text.splitlines())
 
 
 def test_colour_only_when_asked() -> None:
     assert "\x1b" not in render(typical(), width=80)
     assert "\x1b[" in render(typical(), width=80, color=True)
+
+
+# ---- what is missing -----------------------------------------------------------------------------
+
+
+def test_every_cause_of_loss_has_words() -> None:
+    causes = {name for name in CAUSES if name} | {cause.name.lower() for cause in Loss}
+    for cause in causes - {"max"}:
+        text = missing.loss(typical(loss={cause: 1234}))
+        assert text.startswith("1,234 ")
+        assert f"1,234 {cause.replace('_', ' ')} ·" not in text, "the cause's bare name"
+    counts = {"switch": 59, "query": 1, "text": 0}
+    report = typical(loss=counts)
+    assert missing.lost(counts, report.trace.lost_cpu_ns) == missing.loss(report)
+
+
+def test_unknown_windows_and_anomalies_have_words_and_units() -> None:
+    for cause in set(Cause) - {Cause.NONE}:
+        name = cause.name.lower()
+        text = missing.windows(replace(typical(), window_causes={f"dram {name}": 3}))
+        assert text.startswith("of 625: 3 ") and text.endswith("(dram)")
+        assert f"3 {name} (" not in text
+    for name in vars(Anomalies()):
+        text = missing.anomalies(replace(typical(), anomalies={name: 5 * J}))
+        assert text.startswith("5.00 s " if name.endswith("_ns") else "5.00 G ")
+        assert name.replace("_", " ") not in text
+    negligible = replace(typical(), anomalies={"overlap_ns": 11_000, "outside_ns": 10**8})
+    assert missing.anomalies(negligible) == ""
+
+
+def test_the_table_says_what_is_missing_and_nothing_more() -> None:
+    nothing = render(typical(), width=120)
+    assert "\nwindows" not in nothing and "\noddities" not in nothing
+    whole = replace(
+        typical(loss={"switch": 2}), window_causes={"reset": 1}, anomalies={"late": 4, "new": 1}
+    )
+    flat = " ".join(render(whole, width=120).split())
+    assert "loss 2 context switches not shown by the kernel · 1.50 ms of CPU time" in flat
+    assert "windows of 625: 1 in which the counter was reset" in flat
+    assert "oddities 4 segments came after their window was closed · 1 new" in flat
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+CALIBRATED = ModelInfo(
+    "counters",
+    {"a": 0.4},
+    calibrated=True,
+    held_out_error=0.031,
+    notes=("package power drifted in 2 blocks",),
+    held_out_errors={"package": 0.031, "dram": 0.08},
+    calibration="db1, 2026-11-01, Intel(R) Xeon(R) Gold 6130",
+    calibration_flags=("was made with another governor", "is 200 days old"),
+)
+
+
+def modelled() -> Attribution:
+    """Two queries with DRAM: one draws more than its weight, the other could not be separated."""
+    hot = query_row(
+        6 * J,
+        "SELECT sort",
+        power_factor=(1.24, 1.10, 1.40),
+        alone=Alone(2.1, 1.1),
+        energy_by_domain_nj={"dram": 2 * J},
+        energy_by_domain_ci95={"dram": (1.5 * J, 2.5 * J)},
+        shared_nj=J,
+    )
+    blurred = query_row(
+        4 * J,
+        "SELECT scan",
+        flags=("not_separable",),
+        power_factor=(1.02, 0.9, 1.15),
+        energy_by_domain_nj={"dram": J},
+    )
+    base = attribution((hot, blurred), {"idle": 5 * J})
+    parts = dict.fromkeys(PARTS, 0) | {"queries": 3 * J, "idle": J}
+    return replace(base, model=CALIBRATED, domains=(*base.domains, Domain("dram", 4 * J, parts)))
+
+
+def without_dram() -> Attribution:
+    whole = modelled()
+    source = replace(whole.energy_source, domains=("package",))
+    return replace(whole, energy_source=source, domains=whole.domains[:1])
+
+
+def notes(whole: Attribution) -> str:
+    return "\n".join(f"{name}: {text}" for name, text in footing(whole))
+
+
+def test_the_table_names_statements_that_draw_more_than_their_weight() -> None:
+    text = render(modelled(), width=80)
+    assert f"draws     1.24{TIMES} [1.10, 1.40] what its weight says: SELECT sort" in text
+    assert text.count("what its weight says") == 1  # the other's interval contains 1
+    assert "not_separable" in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+    assert "draws" not in render(typical(), width=120)  # no factor was learned
+
+
+def test_only_some_factors_of_rows_that_are_shown_are_listed() -> None:
+    rows = tuple(query_row((9 - i) * J, f"q{i}", power_factor=(0.8, 0.7, 0.9)) for i in range(6))
+    lines = list(power.factors(attribution(rows, {}), 20))
+    assert len(lines) == 4
+    assert lines[0] == ("draws", f"0.800{TIMES} [0.700, 0.900] what its weight says: q0")
+    assert lines[-1] == ("", "and 3 more")
+    assert len(list(power.factors(attribution(rows, {}), 2))) == 2
+
+
+def test_notes_describe_the_calibration_and_its_doubts() -> None:
+    text = notes(modelled())
+    for words in (
+        "weighted by hardware counters · calibrated: db1, 2026-11-01, Intel",
+        "held-out error package 3.1 %, dram 8.0 %",
+        "the calibration was made with another governor",
+        "the calibration is 200 days old",
+        "power drifted in 2 blocks",
+    ):
+        assert words in text
+    assert "model: weighted by CPU time · not calibrated" in notes(typical())
+    main_alone = replace(CALIBRATED, held_out_errors={}, calibration="")
+    assert "calibrated · held-out error 3.1 %" in notes(replace(modelled(), model=main_alone))
+    fits = replace(CALIBRATED, calibration_flags=())
+    assert _calibration(modelled()) == ("calibrated, in doubt", "warn")
+    assert _calibration(replace(modelled(), model=fits)) == ("calibrated", "dim")
+    assert _calibration(typical()) == ("not calibrated", "dim")
+
+
+def test_dram_without_a_counter_is_unavailable() -> None:
+    assert "dram: unavailable" in notes(without_dram())
+    assert "dram (its own ledger)" in notes(modelled())
+    assert "unavailable" not in notes(modelled())
+    assert power.unavailable(attribution((), {}, grade="none")) == ()
+
+
+def test_files_have_the_model_and_what_it_says_of_each_row() -> None:
+    document: dict[str, Any] = json.loads(to_json(modelled()))
+    assert document["model"]["calibration"].startswith("db1")
+    assert len(document["model"]["calibration_flags"]) == 2
+    assert document["model"]["held_out_errors"] == {"package": 0.031, "dram": 0.08}
+    assert document["energy_source"]["unavailable"] == []
+    assert json.loads(to_json(without_dram()))["energy_source"]["unavailable"] == ["dram"]
+    hot, blurred = document["rows"]
+    assert (hot["power_factor"], hot["power_factor_ci95"]) == (1.24, [1.10, 1.40])
+    assert (hot["alone_s"], hot["alone_information_nats"]) == (2.1, 1.1)
+    assert (hot["shared_j"], hot["energy_by_domain_j_ci95"]) == (1, {"dram": [1.5, 2.5]})
+    assert blurred["shared_j"] is None  # unknown is not 0
+    assert not {"alone_s", "energy_by_domain_j_ci95"} & set(blurred)
+    hot, blurred, *_ = csv.DictReader(io.StringIO(to_csv(modelled())))
+    assert (hot["power_factor"], hot["power_factor_low95"]) == ("1.24", "1.1")
+    assert (hot["energy_j_dram"], hot["energy_j_dram_high95"]) == ("2.0", "2.5")
+    assert (blurred["shared_j"], blurred["energy_j_dram_low95"]) == ("", "")
+    assert hot["calibrated"] == "yes"
+    table = to_table(modelled()).to_pylist()
+    assert (table[0]["power_factor_high95"], table[0]["energy_j_dram_low95"]) == (1.40, 1.5)
+    assert table[1]["shared_j"] is None
+
+
+def test_the_live_view_has_them_in_its_details() -> None:
+    hot, blurred = (dict(_figures(row, modelled())) for row in modelled().rows)
+    assert hot["power / weight"] == f"1.24{TIMES} [1.10, 1.40]"
+    assert hot["ran alone"] == f"2.10 s, which makes the factor 3.00{TIMES} as certain"
+    assert hot["of it shared"] == "1.00 J"
+    assert hot["energy, dram"] == "2.00 ± 0.50 J"
+    assert not {"ran alone", "of it shared"} & set(blurred)
