@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners of segments: names, reused pids, events that come late or never."""
+"""Owners of segments: names and roles, reused pids, events that come late or never."""
 
 from __future__ import annotations
 
@@ -7,24 +7,35 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, OwnerKind, TaskEvent
 from qjoule.stream.lives import NAMES_MAX, NAMING_NS
 from qjoule.stream.owners import EXIT_TAIL_NS, Owners
 from qjoule.trace.newest import newest_owners
+from qjoule.trace.roles import thread_role
 
 ALIVE, FORK, EXEC, EXIT, RENAME, ROLE = TaskEvent
+SERVED = {"owner_kind": OwnerKind.SERVER, "server": 1}
 
 
-def tasks(*events: tuple[int, int, TaskEvent, bytes]) -> ft.Records:
+def tasks(*events: tuple[int, int, TaskEvent, bytes], **fields: Any) -> ft.Records:
     rows = [{"t_ns": t, "pid": p, "tgid": p, "event": e, "comm": c} for t, p, e, c in events]
-    return ft.records(Block.TASK, rows)
+    return ft.records(Block.TASK, [row | fields for row in rows])
 
 
-def segments(*spans: tuple[int, int], **fields: Any) -> ft.Records:
+def owners_after(*events: tuple[int, int, TaskEvent, bytes]) -> Owners:
+    owners = Owners()
+    owners.apply(tasks(*events))
+    return owners
+
+
+def resolve(owners: Owners, *spans: tuple[int, int], **fields: Any) -> list[int]:
+    """Owners of segments of 1 ns that begin at (t0_ns, pid)."""
     rows = [ft.segment(t0, t0 + 1, pid, **fields) for t0, pid in sorted(spans)]
-    return ft.records(Block.SEGMENT, rows)
+    ids: list[int] = owners.resolve(ft.records(Block.SEGMENT, rows)).tolist()
+    return ids
 
 
 def rows(owners: Owners) -> dict[int, dict[str, Any]]:
@@ -38,137 +49,101 @@ def test_idle_is_an_owner_from_the_start_and_once() -> None:
 
 
 def test_a_reused_pid_is_two_owners() -> None:
-    owners = Owners()
-    owners.apply(tasks((10, 5, FORK, b"one"), (20, 5, EXIT, b""), (30, 5, FORK, b"two")))
-    ids = owners.resolve(segments((11, 5), (15, 5), (31, 5), (40, 5)))
-    assert ids[0] == ids[1]
-    assert ids[2] == ids[3]
-    assert ids[0] != ids[2]
-    found = rows(owners)
-    one, two = found[int(ids[0])], found[int(ids[2])]
-    assert (one["comm"], one["t0_ns"], one["t1_ns"]) == ("one", 10, 20)
-    assert (two["comm"], two["t0_ns"], two["t1_ns"]) == ("two", 30, None)
+    owners = owners_after((10, 5, FORK, b"one"), (20, 5, EXIT, b""), (30, 5, FORK, b"two"))
+    first, same, second, also = resolve(owners, (11, 5), (25, 5), (31, 5), (40, 5))
+    assert first == same != second == also, "the last slices after an exit are the dead thread's"
+    known = rows(owners)
+    assert [known[first][name] for name in ("comm", "t0_ns", "t1_ns")] == ["one", 10, 20]
+    assert [known[second][name] for name in ("comm", "t0_ns", "t1_ns")] == ["two", 30, None]
+
+
+def test_lives_of_one_pid_among_many_others_are_resolved_by_time() -> None:
+    rng = np.random.default_rng(3)
+    forks = np.sort(rng.choice(np.arange(1, 9999), 50, replace=False)).tolist()
+    owners = owners_after(*((t, 5, FORK, b"n%d" % i) for i, t in enumerate(forks)))
+    times, pids = rng.integers(1, 10_000, 5000).tolist(), rng.integers(3, 8, 5000).tolist()
+    spans = sorted(zip(times, pids, strict=True))
+    ids = resolve(owners, *spans)
+    names = {owner: row["comm"] for owner, row in rows(owners).items()}
+    for (t0, pid), owner in zip(spans, ids, strict=True):
+        life = sum(fork <= t0 for fork in forks) - 1
+        assert names[owner] == (f"n{life}" if pid == 5 and life >= 0 else "?")
 
 
 def test_another_role_is_another_owner_for_as_long_as_it_lasts() -> None:
-    owners = Owners()
-    owners.apply(tasks((0, 4, ALIVE, b"mysqld"), (10, 5, FORK, b"mysqld")))
-    changes = tasks((20, 5, ROLE, b"binlog-dump"), (30, 5, ROLE, b"mysqld"))
-    changes["server"], changes["tgid"] = 1, 5
-    owners.apply(changes)
-    served = {"owner_kind": OwnerKind.SERVER, "server": 1}
-    ids = owners.resolve(segments((15, 5), (20, 5), (29, 5), (31, 5), **served)).tolist()
-    assert ids[1] == ids[2]
-    assert len(set(ids)) == 3
-    found = rows(owners)
-    names = [(found[i]["comm"], found[i]["t0_ns"], found[i]["t1_ns"]) for i in sorted(set(ids))]
-    assert set(names) == {("mysqld", 10, 20), ("binlog-dump", 20, 30), ("mysqld", 30, None)}
+    owners = owners_after((0, 4, ALIVE, b"mysqld"), (10, 5, FORK, b"mysqld"))
+    owners.apply(tasks((20, 5, ROLE, b"binlog-dump"), (30, 5, ROLE, b"mysqld"), server=1))
+    before, during, still, after = resolve(owners, (15, 5), (20, 5), (29, 5), (31, 5), **SERVED)
+    assert during == still
+    known = rows(owners)
+    names = [
+        tuple(known[owner][name] for name in ("comm", "t0_ns", "t1_ns"))
+        for owner in (before, during, after)
+    ]
+    assert names == [("mysqld", 10, 20), ("binlog-dump", 20, 30), ("mysqld", 30, None)]
 
 
 def test_a_name_that_is_told_late_is_not_that_of_a_later_role() -> None:
-    owners = Owners()
-    owners.apply(tasks((10, 5, FORK, b"postgres")))
-    for t_ns, event, name in ((20, ROLE, b"walsender"), (10, RENAME, b"backend")):
-        told = tasks((t_ns, 5, event, name))
-        told["server"] = 1
-        owners.apply(told)
-    served = {"owner_kind": OwnerKind.SERVER, "server": 1}
-    before, after = owners.resolve(segments((15, 5), (25, 5), **served)).tolist()
-    found = rows(owners)
-    assert (found[before]["role"], found[after]["role"]) == ("backend", "walsender")
-
-
-def test_reuse_within_many_others_is_resolved_by_time() -> None:
-    owners = Owners()
-    rng = np.random.default_rng(3)
-    forks = np.sort(rng.choice(np.arange(1, 9999), 50, replace=False)).tolist()
-    owners.apply(tasks(*((t, 5, FORK, b"n%d" % i) for i, t in enumerate(forks))))
-    spans = [
-        (int(t), int(p))
-        for t, p in zip(rng.integers(1, 10_000, 5000), rng.integers(3, 8, 5000), strict=True)
-    ]
-    batch = segments(*spans)
-    ids = owners.resolve(batch)
-    names = {owner: row["comm"] for owner, row in rows(owners).items()}
-    for t0, pid, owner in zip(
-        batch["t0_ns"].tolist(), batch["pid"].tolist(), ids.tolist(), strict=True
-    ):
-        life = sum(fork <= t0 for fork in forks) - 1
-        expected = f"n{life}" if pid == 5 and life >= 0 else "?"
-        assert names[owner] == expected
+    owners = owners_after((10, 5, FORK, b"postgres"))
+    owners.apply(tasks((20, 5, ROLE, b"walsender"), server=1))
+    owners.apply(tasks((10, 5, RENAME, b"backend"), server=1))
+    before, after = resolve(owners, (15, 5), (25, 5), **SERVED)
+    known = rows(owners)
+    assert (known[before]["role"], known[after]["role"]) == ("backend", "walsender")
 
 
 def test_a_thread_that_was_never_announced_still_has_an_owner() -> None:
     owners = Owners()
-    ids = owners.resolve(segments((1, 9), (2, 9)))
-    assert ids.tolist() == [1, 1]
+    assert resolve(owners, (1, 9), (2, 9)) == [1, 1]
     row = rows(owners)[1]
     assert (row["comm"], row["pid"], row["t0_ns"]) == ("?", 9, None)
 
 
-def test_the_last_stretch_after_exit_belongs_to_the_dead() -> None:
-    owners = Owners()
-    owners.apply(tasks((10, 5, FORK, b"one"), (20, 5, EXIT, b"")))
-    assert len(set(owners.resolve(segments((15, 5), (25, 5))).tolist())) == 1
-
-
 def test_events_may_come_after_their_segments() -> None:
     owners = Owners()
-    (owner,) = set(owners.resolve(segments((11, 5), (12, 5))).tolist())
-    assert rows(owners)[owner]["comm"] == "?"
+    (owner, _) = resolve(owners, (11, 5), (12, 5))
     owners.apply(tasks((10, 5, FORK, b"late")))
     row = rows(owners)[owner]
     assert (row["comm"], row["t0_ns"]) == ("late", 10)
-    assert owners.resolve(segments((13, 5))).tolist() == [owner]
-
-
-def test_a_fork_after_the_segments_is_another_thread() -> None:
-    owners = Owners()
-    before = owners.resolve(segments((11, 5))).tolist()
+    assert resolve(owners, (13, 5)) == [owner]
     owners.apply(tasks((20, 5, FORK, b"new")))
-    assert owners.resolve(segments((21, 5))).tolist() != before
+    assert resolve(owners, (21, 5)) != [owner], "a later fork is another thread's"
 
 
-def test_a_lost_fork_is_seen_from_the_next_sign_of_life() -> None:
-    owners = Owners()
-    owners.apply(tasks((1, 5, ALIVE, b"one"), (20, 5, EXIT, b""), (30, 5, EXEC, b"two")))
-    ids = owners.resolve(segments((10, 5), (31, 5)))
-    assert ids[0] != ids[1]
-    assert rows(owners)[int(ids[1])]["comm"] == "two"
+def test_a_thread_whose_fork_was_lost_begins_with_its_next_event() -> None:
+    owners = owners_after((1, 5, ALIVE, b"one"), (20, 5, EXIT, b""), (30, 5, EXEC, b"two"))
+    first, second = resolve(owners, (10, 5), (31, 5))
+    assert first != second
+    assert rows(owners)[second]["comm"] == "two"
 
 
-def test_exec_and_rename_change_the_name_not_the_owner() -> None:
-    owners = Owners()
-    owners.apply(tasks((10, 5, FORK, b"sh")))
-    (owner,) = owners.resolve(segments((11, 5))).tolist()
-    rows(owners)
+def test_exec_changes_the_name_and_not_the_owner() -> None:
+    owners = owners_after((10, 5, FORK, b"sh"))
+    (owner,) = resolve(owners, (11, 5))
     owners.apply(tasks((12, 5, EXEC, b"mariadbd")))
     assert rows(owners)[owner]["comm"] == "mariadbd"
-    assert owners.resolve(segments((13, 5))).tolist() == [owner]
+    assert resolve(owners, (13, 5)) == [owner]
 
 
 def test_kind_and_server_make_owners_of_one_thread() -> None:
-    owners = Owners()
-    owners.apply(tasks((1, 5, ALIVE, b"ib_purge")))
-    (query,) = owners.resolve(segments((2, 5), owner_kind=OwnerKind.QUERY, server=1)).tolist()
-    (server,) = owners.resolve(segments((3, 5), owner_kind=OwnerKind.SERVER, server=1)).tolist()
-    found = rows(owners)
-    assert (found[query]["kind"], found[query]["role"]) == ("query", None)
-    assert (found[server]["kind"], found[server]["role"]) == ("server", "ib_purge")
-    assert found[server]["server"] == 1
+    owners = owners_after((1, 5, ALIVE, b"ib_purge"))
+    (query,) = resolve(owners, (2, 5), owner_kind=OwnerKind.QUERY, server=1)
+    (server,) = resolve(owners, (3, 5), **SERVED)
+    known = rows(owners)
+    assert (known[query]["kind"], known[query]["role"]) == ("query", None)
+    assert (known[server]["kind"], known[server]["role"]) == ("server", "ib_purge")
+    assert known[server]["server"] == 1
 
 
 def test_process_comm_is_of_the_main_thread() -> None:
-    owners = Owners()
-    main = {"t_ns": 1, "pid": 5, "tgid": 5, "event": ALIVE, "comm": b"mysqld"}
-    worker = main | {"pid": 6, "comm": b"connection"}
-    owners.apply(ft.records(Block.TASK, [main, worker]))
-    (owner,) = owners.resolve(segments((2, 6), tgid=5)).tolist()
+    owners = owners_after((1, 5, ALIVE, b"mysqld"))
+    owners.apply(tasks((1, 6, ALIVE, b"connection"), tgid=5))
+    (owner,) = resolve(owners, (2, 6), tgid=5)
     row = rows(owners)[owner]
     assert (row["comm"], row["process_comm"], row["tgid"]) == ("connection", "mysqld", 5)
 
 
-def test_the_dead_are_forgotten() -> None:
+def test_threads_that_ended_are_forgotten() -> None:
     owners = Owners()
     for pid in range(1, 2000):
         owners.apply(tasks((pid, pid, FORK, b"x"), (pid + 1, pid, EXIT, b"")))
@@ -177,34 +152,30 @@ def test_the_dead_are_forgotten() -> None:
     assert not owners._ended
 
 
-def test_newest_owner_row_counts() -> None:
+def test_the_newest_row_of_an_owner_counts() -> None:
     owners = Owners()
-    owners.resolve(segments((1, 9), (1, 8)))
+    resolve(owners, (1, 9), (1, 8))
     first = owners.take_changes()
     owners.apply(tasks((0, 9, ALIVE, b"named")))
-    both = pa.concat_tables([first, owners.take_changes()])
-    newest = newest_owners(both)
+    newest = newest_owners(pa.concat_tables([first, owners.take_changes()]))
     assert newest.column("owner").to_pylist() == [0, 1, 2]
     assert newest.column("comm").to_pylist().count("named") == 1
 
 
+# ---- names of a server's threads -----------------------------------------------------------------
+
+
 def renames(*events: tuple[int, TaskEvent, bytes]) -> ft.Records:
-    """Renames thread 6 of server 1's process 5."""
-    rows = [
-        {"t_ns": t, "pid": 6, "tgid": 5, "server": 1, "event": event, "comm": comm}
-        for t, event, comm in events
-    ]
-    return ft.records(Block.TASK, rows)
+    """Events of thread 6 of server 1's process 5."""
+    return tasks(*((t, 6, event, comm) for t, event, comm in events), tgid=5, server=1)
 
 
-def of_thread_6(*t0_ns: int) -> ft.Records:
-    fields = {"tgid": 5, "owner_kind": OwnerKind.SERVER, "server": 1}
-    return segments(*((t, 6) for t in t0_ns), **fields)
+def of_thread_6(owners: Owners, *t0_ns: int) -> list[int]:
+    return resolve(owners, *((t, 6) for t in t0_ns), tgid=5, **SERVED)
 
 
-def test_a_thread_is_an_owner_for_each_of_its_names_whenever_it_bears_it() -> None:
-    owners = Owners()
-    owners.apply(tasks((0, 5, ALIVE, b"java")))
+def test_a_servers_thread_is_an_owner_for_each_of_its_names() -> None:
+    owners = owners_after((0, 5, ALIVE, b"java"))
     owners.apply(
         renames(
             (0, ALIVE, b"ReadStage-3"),
@@ -213,46 +184,80 @@ def test_a_thread_is_an_owner_for_each_of_its_names_whenever_it_bears_it() -> No
             (40, RENAME, b"ReadStage-4"),  # a number has no meaning
         )
     )
-    ids = owners.resolve(of_thread_6(10, 19, 20, 29, 30, 45)).tolist()
+    ids = of_thread_6(owners, 10, 19, 20, 29, 30, 45)
     read, write = ids[0], ids[2]
     assert ids == [read, read, write, write, read, read]
     assert read != write
-    found = rows(owners)
-    assert (found[read]["role"], found[write]["role"]) == ("ReadStage-?", "MutationStage-?")
-    assert found[write]["comm"] == "MutationStage-1"
+    known = rows(owners)
+    assert (known[read]["role"], known[write]["role"]) == ("ReadStage-?", "MutationStage-?")
+    assert known[write]["comm"] == "MutationStage-1"
     owners.forget(50)
-    assert owners.resolve(of_thread_6(51, 52)).tolist() == [read, read]
+    assert of_thread_6(owners, 51, 52) == [read, read]
     owners.apply(renames((60, RENAME, b"MutationStage-2")))
-    assert owners.resolve(of_thread_6(55, 61)).tolist() == [read, write]
+    assert of_thread_6(owners, 55, 61) == [read, write]
 
 
 def test_renames_that_come_late_take_their_place() -> None:
     owners = Owners()
     owners.apply(renames((0, ALIVE, b"a"), (30, RENAME, b"c")))
     owners.apply(renames((20, RENAME, b"b")))
-    ids = owners.resolve(of_thread_6(10, 25, 35)).tolist()
-    assert [rows_of["comm"] for _, rows_of in sorted(rows(owners).items())][1:] == ["a", "b", "c"]
-    assert len(set(ids)) == 3
+    ids = of_thread_6(owners, 10, 25, 35)
+    known = rows(owners)
+    assert [known[owner]["comm"] for owner in ids] == ["a", "b", "c"]
 
 
 def test_the_first_name_of_a_young_thread_is_its_name_from_birth() -> None:
     owners = Owners()
     owners.apply(renames((10, FORK, b"java"), (20, RENAME, b"reader"), (30, RENAME, b"writer")))
-    assert len(set(owners.resolve(of_thread_6(15, 25, 35)).tolist())) == 1
+    assert len(set(of_thread_6(owners, 15, 25, 35))) == 1
     assert rows(owners)[1]["comm"] == "writer"
     late = 10 + NAMING_NS
     owners.apply(renames((late, RENAME, b"flusher")))
-    first, second = owners.resolve(of_thread_6(late - 1, late)).tolist()
+    first, second = of_thread_6(owners, late - 1, late)
     assert first != second
 
 
-def test_a_thread_that_takes_ever_new_names_is_no_more_owners_than_are_told_apart() -> None:
+def test_owners_of_a_thread_that_takes_ever_new_names_are_bounded() -> None:
     owners = Owners()
     owners.apply(renames((0, ALIVE, b"a")))
-    found = set()
+    ids = set()
     for n in range(3 * NAMES_MAX):
         name = "".join(chr(97 + int(digit)) for digit in f"{n:04d}").encode()
         owners.apply(renames((10 * n + 10, RENAME, name)))
-        found |= set(owners.resolve(of_thread_6(10 * n + 15)).tolist())
+        ids |= set(of_thread_6(owners, 10 * n + 15))
         owners.forget(10 * n + 15)
-    assert len(found) <= NAMES_MAX
+    assert len(ids) <= NAMES_MAX
+
+
+def test_a_child_that_runs_another_program_leaves_its_role_behind() -> None:
+    """The kernel renames the child before it reports that the program has changed."""
+    owners = Owners()
+    owners.apply(tasks((1, 80, FORK, b"server"), (2, 80, RENAME, b"awk"), server=2))
+    owners.apply(tasks((3, 80, EXEC, b"awk")))
+    (child,) = resolve(owners, (1, 80), owner_kind=OwnerKind.SERVER, server=2)
+    (program,) = resolve(owners, (3, 80))
+    known = rows(owners)
+    assert (known[child]["role"], known[child]["comm"]) == ("server", "awk")
+    assert (known[program]["kind"], known[program]["role"]) == ("process", None)
+
+
+@pytest.mark.parametrize(
+    ("comm", "role"),
+    [
+        ("worker-12", "worker-?"),
+        ("worker12", "worker?"),
+        ("GC Thread#0", "GC Thread#?"),
+        ("G1 Main Marker", "G1 Main Marker"),
+        ("C2 CompilerThre", "C2 CompilerThre"),
+        ("pool-1-thread-22", "pool-?-thread-?"),
+        ("Thread-7 (serve)", "Thread-? (serve)"),
+        ("io_thd_1", "io_thd_?"),
+        ("rocksdb:low0", "rocksdb:low?"),
+        ("V8 DefaultWorke", "V8 DefaultWorke"),
+        ("h2-pool-3", "h2-pool-?"),
+        ("java8", "java8"),  # its process's own name
+        ("", ""),
+    ],
+)
+def test_the_number_of_a_worker_is_no_role(comm: str, role: str) -> None:
+    assert thread_role(comm, "java8") == role

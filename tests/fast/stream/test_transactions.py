@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qjoule.contract import QUERY, Command, QueryFlag, Rung, SessionEvent
 from qjoule.stream import transactions
 from qjoule.stream.transactions import BEFORE, Transactions
+from qjoule.trace.columns import Array
 
 IN, NO, OK, ERROR = (
     QueryFlag.IN_TRANSACTION | QueryFlag.OK,
@@ -18,166 +21,187 @@ IN, NO, OK, ERROR = (
     QueryFlag.OK,
     QueryFlag.ERROR,
 )
-TEXTS = {1: "begin", 2: "insert into t values (?+)", 3: "commit", 4: "rollback", 5: "select ?"}
-TEXTS |= {6: "rollback to s", 7: "x" * 200}
+BEGIN, INSERT, COMMIT, ROLLBACK, SELECT, SAVEPOINT, LONG = range(1, 8)
+TEXTS = {BEGIN: "begin", INSERT: "insert into t values (?+)", COMMIT: "commit"}
+TEXTS |= {ROLLBACK: "rollback", SELECT: "select ?", SAVEPOINT: "rollback to s", LONG: "x" * 200}
+Statement = tuple[int, int]  #: shape and flags
 
 
 def named(shape: int) -> tuple[str, str]:
     return (f"f{shape}", TEXTS[shape]) if shape in TEXTS else ("?", "(text not seen)")
 
 
-def follow(*said: tuple[int, int], session: int = 1, command: int = Command.QUERY) -> Any:
-    """Queries 1, 2, ... with (shape, flags) each; returns their transactions and the rows."""
-    told = Transactions(named)
-    found = told.assign(queries(*said, session=session, command=command))
-    told.finish()
-    return found.tolist(), told.take_rows().to_pylist()
-
-
-def queries(*said: tuple[int, int], session: int = 1, command: int = Command.QUERY) -> Any:
-    rows = np.zeros(len(said), QUERY)
-    for at, (shape, flags) in enumerate(said):
-        rows[at]["query"], rows[at]["begin_ns"], rows[at]["end_ns"] = at + 1, at * 10, at * 10 + 5
-        rows[at]["shape"], rows[at]["flags"] = shape, flags
-    rows["session"], rows["command"] = session, command
+def queries(*statements: Statement, **columns: Any) -> Array:
+    """Queries 1, 2, ... of session 1, one after another."""
+    rows = np.zeros(len(statements), QUERY)
+    at = np.arange(len(statements))
+    rows["query"], rows["begin_ns"], rows["end_ns"] = at + 1, at * 10, at * 10 + 5
+    rows["shape"], rows["flags"] = np.array(statements).T
+    for name, values in ({"session": 1, "command": Command.QUERY} | columns).items():
+        rows[name] = values
     return rows
 
 
-def test_statements_that_commit_themselves_are_in_none() -> None:
-    assert follow((2, NO), (5, 0), (2, NO)) == ([0, 0, 0], [])
+def assigned(*statements: Statement) -> tuple[list[int], list[dict[str, Any]]]:
+    """The transaction of each statement, and the rows."""
+    follower = Transactions(named)
+    of_queries = follower.assign(queries(*statements)).tolist()
+    follower.finish()
+    return of_queries, follower.take_rows().to_pylist()
 
 
-def test_from_begin_to_commit() -> None:
-    found, (row,) = follow((5, 0), (1, IN), (2, IN), (2, IN), (5, 0), (3, NO), (2, NO))
-    assert found == [0, 2, 2, 2, 2, 2, 0]
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        ([(INSERT, NO), (SELECT, 0), (INSERT, NO)], [0, 0, 0]),  # they commit themselves
+        ([(BEGIN, IN), (INSERT, ERROR), (SAVEPOINT, IN), (COMMIT, ERROR), (COMMIT, NO)], [1] * 5),
+        ([(BEGIN, IN), (INSERT, IN), (BEGIN, IN), (COMMIT, NO)], [1, 1, 3, 3]),
+        ([(BEGIN, IN), (COMMIT, IN), (INSERT, IN), (COMMIT, NO)], [1, 1, 3, 3]),  # AND CHAIN
+    ],
+)
+def test_statements_belong_to_transactions(
+    statements: list[Statement], expected: list[int]
+) -> None:
+    of_queries, rows = assigned(*statements)
+    assert of_queries == expected
+    assert len(rows) == len(set(expected) - {0})
+    assert {row["outcome"] for row in rows} <= {"committed"}
+
+
+def test_a_row_describes_its_transaction() -> None:
+    statements = [(SELECT, 0), (BEGIN, IN), (INSERT, IN), (INSERT, IN), (SELECT, 0), (COMMIT, NO)]
+    of_queries, (row,) = assigned(*statements, (INSERT, NO))
+    assert of_queries == [0, 2, 2, 2, 2, 2, 0]
     assert (row["transaction"], row["begin_ns"], row["end_ns"]) == (2, 10, 55)
     assert (row["statements"], row["last"], row["commit_ns"]) == (5, 6, 5)
     assert row["text"] == "begin; insert into t values (?+); select ?; commit"
-    assert row["outcome"] == "committed"
 
 
 @pytest.mark.parametrize(
     ("last", "outcome", "commit_ns"),
     [
-        ((4, NO), "rolled back", 5),
-        ((2, NO), "committed", None),  # it commits by itself, as DDL does
-        ((2, ERROR | QueryFlag.NO_TRANSACTION), "rolled back", None),  # a deadlock
-        ((3, 0), "committed", 5),  # its reply was not seen
+        ((ROLLBACK, NO), "rolled back", 5),
+        ((INSERT, NO), "committed", None),  # it commits by itself, as DDL does
+        ((INSERT, ERROR | QueryFlag.NO_TRANSACTION), "rolled back", None),  # a deadlock
+        ((COMMIT, 0), "committed", 5),  # its reply was not seen
     ],
 )
-def test_how_it_ends(last: tuple[int, int], outcome: str, commit_ns: int | None) -> None:
-    found, (row,) = follow((1, IN), last, (2, NO))
-    assert found == [1, 1, 0]
+def test_the_last_statement_decides_the_outcome(
+    last: Statement, outcome: str, commit_ns: int | None
+) -> None:
+    of_queries, (row,) = assigned((BEGIN, IN), last, (INSERT, NO))
+    assert of_queries == [1, 1, 0]
     assert (row["outcome"], row["commit_ns"]) == (outcome, commit_ns)
 
 
-def test_errors_and_savepoints_end_none() -> None:
-    assert follow((1, IN), (2, ERROR), (6, IN), (3, ERROR), (3, NO))[0] == [1] * 5
-
-
-def test_a_begin_within_one_commits_it() -> None:
-    found, rows = follow((1, IN), (2, IN), (1, IN), (3, NO))
-    assert found == [1, 1, 3, 3]
-    assert [(row["outcome"], row["last"]) for row in rows] == [
-        ("committed", None),
-        ("committed", 4),
-    ]
-
-
-def test_a_commit_that_chains_begins_the_next() -> None:
-    found, rows = follow((1, IN), (3, IN), (2, IN), (3, NO))
-    assert found == [1, 1, 3, 3]
-    assert len(rows) == 2
-
-
-def test_what_is_open_at_the_end_is_unfinished() -> None:
-    _, (row,) = follow((1, IN), (2, IN))
+def test_a_transaction_that_is_open_at_the_end_is_unfinished() -> None:
+    _, (row,) = assigned((BEGIN, IN), (INSERT, IN))
     assert (row["outcome"], row["last"], row["end_ns"]) == ("unfinished", None, 15)
 
 
 def test_sessions_are_apart_and_batches_are_not() -> None:
-    told = Transactions(named)
-    one = queries((1, IN), (2, IN))
-    other = queries((2, NO), (2, NO), session=2)
-    assert told.assign(np.concatenate([one, other])).tolist() == [1, 1, 0, 0]
-    assert told.of_running(np.array([1, 2], np.uint64)).tolist() == [1, 0]
-    late = queries((3, NO))
-    late["query"] = 9
-    assert told.assign(late).tolist() == [1]
-    assert told.take_rows().to_pylist()[0]["last"] == 9
+    follower = Transactions(named)
+    first = queries((BEGIN, IN), (INSERT, IN))
+    second = queries((INSERT, NO), (INSERT, NO), session=2)
+    assert follower.assign(np.concatenate([first, second])).tolist() == [1, 1, 0, 0]
+    assert follower.of_running(np.array([1, 2], np.uint64)).tolist() == [1, 0]
+    assert follower.assign(queries((COMMIT, NO), query=9)).tolist() == [1]
+    assert follower.take_rows().to_pylist()[0]["last"] == 9
 
 
 def test_a_client_that_quits_rolls_back() -> None:
-    told = Transactions(named)
-    rows = queries((1, IN), (0, NO))
-    rows["command"][1] = Command.OTHER
-    assert told.assign(rows).tolist() == [1, 1]
-    (row,) = told.take_rows().to_pylist()
+    follower = Transactions(named)
+    commands = [Command.QUERY, Command.OTHER]
+    assert follower.assign(queries((BEGIN, IN), (0, NO), command=commands)).tolist() == [1, 1]
+    (row,) = follower.take_rows().to_pylist()
     assert (row["outcome"], row["statements"], row["text"]) == ("rolled back", 1, "begin")
 
 
-def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_transactions_and_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "MAX_OPEN", 3)
     monkeypatch.setattr(transactions, "MAX_KINDS", 2)
-    told = Transactions(named)
+    follower = Transactions(named)
     for session in range(1, 11):
-        told.assign(queries((1, IN), ((2, 5, 7)[session % 3], IN), session=session))
-    told.finish()
-    rows = told.take_rows().to_pylist()
+        second = (INSERT, SELECT, LONG)[session % 3]
+        follower.assign(queries((BEGIN, IN), (second, IN), session=session))
+    follower.finish()
+    rows = follower.take_rows().to_pylist()
     assert len(rows) == 10
     assert {row["outcome"] for row in rows} == {"unfinished"}
     assert len({row["text"] for row in rows}) == 3
     assert transactions.OTHER in {row["text"] for row in rows}
 
 
-def test_a_long_one_is_cut_and_still_its_own() -> None:
-    texts = set()
-    for last in (2, 5):
-        _, (row,) = follow((1, IN), *[(2, IN), (5, IN)] * 900, (last, IN), (7, IN), (3, NO))
-        texts.add(row["text"])
-        assert len(row["text"]) < transactions.MAX_SHOWN * transactions.STATEMENT_CHARACTERS
-        assert row["statements"] == 1804
-    assert len(texts) == 1, "the same up to where they are looked at"
-    short = follow((1, IN), (7, IN), (3, NO))[1][0]["text"]
+def test_the_text_of_a_long_transaction_is_cut() -> None:
+    middle = [(INSERT, IN), (SELECT, IN)] * 900
+    _, (row,) = assigned((BEGIN, IN), *middle, (LONG, IN), (COMMIT, NO))
+    assert len(row["text"]) < transactions.MAX_SHOWN * transactions.STATEMENT_CHARACTERS
+    assert row["statements"] == 1803
+    _, (also,) = assigned((BEGIN, IN), *middle, (INSERT, IN), (COMMIT, NO))
+    assert row["text"] == also["text"], "the same as far as they are compared"
+    short = assigned((BEGIN, IN), (LONG, IN), (COMMIT, NO))[1][0]["text"]
     assert short.startswith("begin; xxx")
     assert len(short) < 120
 
 
-def met_before(rung: Rung, met_ns: int, *said: tuple[int, int]) -> list[str]:
-    """Texts of the transactions of a session whose first event came at this time."""
-    told = Transactions(named)
-    told.met(1, SessionEvent.MET, met_ns)
-    some = queries(*said)
-    some["rung"] = rung
-    told.assign(some)
-    told.finish()
-    return [row["text"] for row in told.take_rows().to_pylist()]
-
-
-def test_a_transaction_that_was_open_before_tracing() -> None:
-    insert = TEXTS[2]
-    assert met_before(Rung.SOCKET, 0, (5, 0), (2, IN), (3, NO)) == [f"{BEFORE}; {insert}; commit"]
-    assert met_before(Rung.SOCKET, 0, (5, 0), (4, NO)) == [f"{BEFORE}; rollback"]
-    assert met_before(Rung.SOCKET, 0, (1, IN), (3, NO)) == ["begin; commit"]
-    assert met_before(Rung.SOCKET, 0, (2, NO), (2, IN), (3, NO)) == [f"{insert}; commit"]
-
-
-def test_by_symbols_a_session_from_before_is_met_in_its_first_query() -> None:
-    insert = TEXTS[2]
-    assert met_before(Rung.SYMBOL, 1, (5, 0), (2, IN), (3, NO)) == [f"{BEFORE}; {insert}; commit"]
-    late = [(5, 0), (2, IN), (3, NO)]
-    told = Transactions(named)
-    told.met(1, SessionEvent.MET, 0)
-    some = queries(*late)
-    some["begin_ns"] += 1
-    some["rung"] = Rung.SYMBOL
-    told.assign(some)
-    assert [row["text"] for row in told.take_rows().to_pylist()] == [f"{insert}; commit"]
+@pytest.mark.parametrize(
+    ("rung", "met_ns", "statements", "text"),
+    [
+        (Rung.SOCKET, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{before}; {insert}; commit"),
+        (Rung.SOCKET, 0, [(SELECT, 0), (ROLLBACK, NO)], "{before}; rollback"),
+        (Rung.SOCKET, 0, [(BEGIN, IN), (COMMIT, NO)], "begin; commit"),
+        (Rung.SOCKET, 0, [(INSERT, NO), (INSERT, IN), (COMMIT, NO)], "{insert}; commit"),
+        # By symbols, a session from before has its first event in its first query, at 1 ns.
+        (Rung.SYMBOL, 1, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{before}; {insert}; commit"),
+        (Rung.SYMBOL, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{insert}; commit"),
+    ],
+)
+def test_a_transaction_may_have_begun_before_tracing(
+    rung: Rung, met_ns: int, statements: list[Statement], text: str
+) -> None:
+    follower = Transactions(named)
+    follower.met(1, SessionEvent.MET, met_ns)
+    rows = queries(*statements, rung=rung)
+    rows["begin_ns"] += 1
+    follower.assign(rows)
+    (row,) = follower.take_rows().to_pylist()
+    assert row["text"] == text.format(before=BEFORE, insert=TEXTS[INSERT])
 
 
 def test_a_session_that_logs_in_was_not_open_before() -> None:
-    told = Transactions(named)
-    told.met(1, SessionEvent.MET, 0)
-    told.met(1, SessionEvent.OPEN, 1)
-    told.assign(queries((2, IN), (3, NO)))
-    assert [row["text"] for row in told.take_rows().to_pylist()] == [f"{TEXTS[2]}; commit"]
+    follower = Transactions(named)
+    follower.met(1, SessionEvent.MET, 0)
+    follower.met(1, SessionEvent.OPEN, 1)
+    follower.assign(queries((INSERT, IN), (COMMIT, NO)))
+    assert [row["text"] for row in follower.take_rows().to_pylist()] == [f"{TEXTS[INSERT]}; commit"]
+
+
+ANY_QUERY = st.tuples(
+    st.integers(1, 3),
+    st.integers(0, SAVEPOINT + 1),
+    st.sampled_from((0, QueryFlag.IN_TRANSACTION, QueryFlag.NO_TRANSACTION)),
+    st.sampled_from([0, QueryFlag.OK, QueryFlag.ERROR]),
+    st.sampled_from([Command.QUERY, Command.QUERY, Command.EXECUTE, Command.OTHER]),
+)
+ANY_MET = st.tuples(st.integers(1, 3), st.sampled_from([SessionEvent.OPEN, SessionEvent.MET]))
+
+
+@given(
+    st.lists(ANY_QUERY, min_size=1, max_size=40), st.lists(ANY_MET, max_size=4), st.integers(1, 40)
+)
+def test_transactions_do_not_depend_on_batches(
+    drawn: list[tuple[int, int, int, int, int]], met: list[tuple[int, SessionEvent]], cut: int
+) -> None:
+    sessions, shapes, reports, outcomes, commands = np.array(drawn).T
+    statements = zip(shapes.tolist(), (reports | outcomes).tolist(), strict=True)
+    rows = queries(*statements, session=sessions, command=commands, rung=Rung.SOCKET)
+    results = []
+    for size in (1, cut, 40):
+        follower = Transactions(named)
+        for session, event in met:
+            follower.met(session, event, 0)
+        batches = [rows[at : at + size] for at in range(0, len(rows), size)]
+        of_queries = [one for batch in batches for one in follower.assign(batch).tolist()]
+        follower.finish()
+        results.append((of_queries, follower.take_rows().sort_by("transaction").to_pylist()))
+    assert results[0] == results[1] == results[2]
