@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a flight recorder holds, and the parts that it saves, by the tracer's own code."""
+"""What a flight recorder holds and saves, by the tracer's own code, also if it is damaged."""
 
 from __future__ import annotations
 
 import io
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pytest
 
 import fake_tracer as ft
-from captured_trace import CANARY, eventful
+from captured_trace import CANARY, captured_trace, eventful
 from qjoule.contract import Block, QueryFlag
-from qjoule.errors import QjouleError
 from qjoule.machine.memory_in_force import where_to_extend
 from qjoule.spool import save as saving
 from qjoule.spool.convert import convert
 from qjoule.spool.files import spool_of
 from qjoule.spool.frames import SpoolReader, StoredFrame, stored_frame
+from qjoule.spool.recorder import Bounds
 from qjoule.spool.ring_files import SEGMENTS, RingFiles
-from qjoule.spool.save import save
+from qjoule.spool.save import Saved, left_behind, save
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Change, Part, parse_meta
 from qjoule.trace.reader import Trace
-from ring_trace import KEEP_S, conserved, joined, ring_trace
+from ring_trace import KEEP_S, RingTrace, conserved, joined, ring_trace
 
 S = 1_000_000_000
 
@@ -38,20 +41,13 @@ def _sizes(trace: Path) -> int:
     return sum(path.stat().st_size for path in (trace / "ring").iterdir())
 
 
-def _whole(pieces: list[bytes], tmp_path: Path) -> Trace:
-    """The same stream, recorded as a whole."""
-    from captured_trace import captured_trace  # noqa: PLC0415
-
-    captured_trace(tmp_path / "whole", pieces)
-    convert(tmp_path / "whole")
-    return Trace(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_part_is_what_a_whole_recording_says_of_its_time(tmp_path: Path, compress: bool) -> None:
     """Wrapped several times: times, energy and calls of the kept interval are the whole's."""
     pieces = eventful(9.0)
-    whole = _whole(pieces, tmp_path)
+    captured_trace(tmp_path / "whole", pieces)
+    convert(tmp_path / "whole")
+    whole = Trace(tmp_path / "whole")
     with ring_trace(tmp_path / "r", KEEP_S, compress=compress) as ring:
         ring.feed(joined(pieces[:-1]))
         saved = ring.saved()
@@ -161,17 +157,6 @@ def test_a_segment_written_over_while_it_is_copied_is_left_out(
     assert convert(saved.directory).meta.complete
 
 
-def test_all_that_was_held_is_written_over(tmp_path: Path) -> None:
-    pieces = eventful(20.0)[:-1]
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        ring.feed(joined(pieces[:150]))
-        now = ring.capture.now()
-        ring.feed(joined(pieces[150:]))
-        with pytest.raises(QjouleError, match="not saved"):
-            save(ring.trace, now.moment, now.meta, Part("dump"))
-        assert not [one for one in ring.trace.iterdir() if one.name.startswith((".", "kept"))]
-
-
 def test_loss_of_a_part_is_what_was_lost_in_it(tmp_path: Path) -> None:
     """The stream's sums run since tracing began."""
     pieces = ft.traffic(8.0)[:-1]
@@ -225,13 +210,6 @@ def test_a_query_that_began_before_the_part_is_marked(tmp_path: Path) -> None:
     assert "saved by a flight recorder: a test" in " ".join(result.model.notes)
 
 
-def test_no_literal_is_in_the_ring(tmp_path: Path) -> None:
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        ring.feed(joined(eventful(4.5)[:-1]))
-        found = [p for p in ring.trace.rglob("*") if p.is_file() and CANARY in p.read_bytes()]
-    assert found == []
-
-
 def test_changes_of_servers_before_the_part_are_left_out(tmp_path: Path) -> None:
     pieces = ft.traffic(8.0)[:-1]
     with ring_trace(tmp_path / "r", KEEP_S) as ring:
@@ -259,3 +237,87 @@ def test_a_part_adds_nothing_to_a_memory(tmp_path: Path) -> None:
         saved = ring.saved()
     convert(saved.directory)
     assert where_to_extend(Trace(saved.directory), str(tmp_path / "memory.bin")) is None
+
+
+# ---- no room, cut off, damaged -------------------------------------------------------------------
+
+
+def _fails(_file: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_no_room_is_said_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(4.5)[:150]))
+        with monkeypatch.context() as patch:
+            patch.setattr(saving, "_to_disk", _fails)
+            assert ring.save() == "not saved: No space left on device"
+        ring.feed(joined(eventful(4.5)[150:-1]))
+        assert convert(ring.saved().directory).meta.complete
+    assert not list(ring.trace.glob(".saving*"))
+
+
+def test_a_save_leaves_room_for_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(4.5)[:150]))
+        fields = list(os.statvfs(tmp_path))
+        fields[4] = 1  # f_bavail
+        monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
+        assert "MB are free" in str(ring.save())
+
+
+def test_triggers_wait_and_the_number_of_saves_is_bounded(tmp_path: Path) -> None:
+    with ring_trace(tmp_path / "r", KEEP_S, bounds=Bounds(saves=3, pause_s=60)) as ring:
+        ring.feed(joined(eventful(4.5)[:150]))
+        assert isinstance(ring.save("query", triggered=True), Saved)
+        assert "within 60 s" in str(ring.save("shape", triggered=True))
+        assert isinstance(ring.save(), Saved)  # who asks need not wait
+        ring.now_s = 61
+        assert isinstance(ring.save("query", triggered=True), Saved)
+        assert "3 parts are saved" in str(ring.save())
+        lines = ring.recorder.summary()
+    assert [line.split(":")[0] for line in lines] == ["not saved 1 time", "not saved 1 time"]
+
+
+def _ended(tmp_path: Path) -> RingTrace:
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(4.5)))
+    (ring.trace / "meta.json").write_text(ring.capture.meta.to_json())
+    return ring
+
+
+def _dumped(trace: Path) -> Saved:
+    moment, meta = left_behind(trace)
+    return save(trace, moment, meta, Part("end"))
+
+
+def test_a_ring_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path) -> None:
+    """As after a power cut, in the segment that was being written, and in its names."""
+    ring = _ended(tmp_path)
+    files = RingFiles(ring.trace)
+    last = ring.capture.now().moment.segments[-1]
+    for path in (files.spool(last.segment), files.names(last.segment)):
+        size = path.stat().st_size
+        for number, cut in enumerate(np.linspace(0, size - 1, 12).astype(int).tolist()):
+            ring_copy = tmp_path / f"{path.name}-{number}"
+            shutil.copytree(ring.trace, ring_copy)
+            os.truncate(RingFiles(ring_copy).folder / path.name, cut)
+            made = convert(_dumped(ring_copy).directory)
+            assert (made.meta.end_ns or 0) <= ring.capture.now().moment.t_ns
+            conserved(Trace(next(ring_copy.glob("kept-*"))))
+
+
+def test_a_damaged_old_segment_costs_what_precedes_it(tmp_path: Path) -> None:
+    ring = _ended(tmp_path)
+    segments = ring.capture.now().moment.segments
+    middle = segments[len(segments) // 2]
+    path = RingFiles(ring.trace).spool(middle.segment)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    saved = _dumped(ring.trace)
+    assert saved.late == 1
+    meta = convert(saved.directory).meta
+    assert meta.complete and (meta.begin_ns or 0) > middle.begin_ns
