@@ -60,7 +60,7 @@ def assert_harmless(text: str) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 60, 120, 300])
-@pytest.mark.parametrize("text", [HOSTILE, "evil" + "表" * 300, "evil" + "x" * 100_000, ""])
+@pytest.mark.parametrize("text", [HOSTILE, "evil" + "表" * 300, "evil" + "x" * 10_000, ""])
 def test_a_table_shows_them_as_text_that_fits(text: str, width: int) -> None:
     shown = render(hostile(text), color=False, width=width)
     assert not FORBIDDEN & set(shown)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule dump` and the socket that it asks at, without a server."""
+"""`qjoule dump` and the socket at which it asks a recorder, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,27 +52,27 @@ def _listening(
 
 
 def _dump(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [QJOULE, "dump", *arguments], capture_output=True, text=True, check=False, cwd=cwd
-    )
+    words = [QJOULE, "dump", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd)
 
 
-def test_a_recorder_is_asked_by_its_directory(
+def test_a_recorder_is_asked_by_its_directory_or_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)  # longer than a socket's address
     deep.mkdir(parents=True)
     with _listening(deep / "r", monkeypatch):
-        for arguments, cwd in (
-            (("r",), deep),
-            ((), deep),
-            ((), deep / "r"),
-            ((str(deep / "r"),), None),
-        ):
+        for arguments, cwd in (((), deep), ((str(deep / "r"),), None), ((str(os.getpid()),), None)):
             done = _dump(*arguments, cwd=cwd)
             assert done.returncode == 0, done.stderr
             (line,) = done.stdout.splitlines()
             assert ((cwd or Path()) / line / "capture" / "spool").is_file()
+        # It has the recorder's working directory, as the tracer has.
+        with subprocess.Popen(["sleep", "60"], cwd=deep / "r") as other:
+            done = _dump(str(other.pid))
+            other.kill()
+    assert done.returncode == 1
+    assert "no flight recorder" in done.stderr
 
 
 def test_a_recorder_that_has_recorded_nothing_says_so(
@@ -85,47 +84,21 @@ def test_a_recorder_that_has_recorded_nothing_says_so(
     assert done.stderr == "qjoule: not saved: nothing is recorded yet\n"
 
 
-def test_another_process_is_not_taken_for_the_recorder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with _listening(tmp_path / "r", monkeypatch):
-        # It has the recorder's working directory, as the tracer has.
-        other = subprocess.Popen(["sleep", "60"], cwd=tmp_path / "r")
-        try:
-            done = _dump(str(other.pid))
-        finally:
-            other.kill()
-            other.wait()
-        assert done.returncode == 1
-        assert "no flight recorder" in done.stderr
-        assert _dump(str(os.getpid())).returncode == 0  # this process listens
-
-
-@pytest.mark.parametrize("sent", [b"", b"sav", b"stop\n", b"\0" * 4096])
-def test_what_is_no_request_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(dumping, "_HEAR_S", 0.5)
-    with _listening(tmp_path / "r", monkeypatch) as ring:
-        with socket.socket(socket.AF_UNIX) as peer:
-            peer.connect(str(RingFiles(Path()).socket))
-            peer.sendall(sent)
-            peer.shutdown(socket.SHUT_WR)
-            answer = peer.recv(4096)
-            assert not answer or "no request" in json.loads(answer)["error"]
-        assert ask_for_save(ring.trace) is not None  # it still listens
-    assert len(list(ring.trace.glob("kept-*"))) == 1
-
-
-def test_a_peer_that_says_nothing_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sent", [b"", b"sav", b"stop\n", b"\0" * 4096, None])
+def test_peers_that_ask_for_nothing_are_refused_or_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes | None
 ) -> None:
     monkeypatch.setattr(dumping, "_HEAR_S", 0.3)
     with _listening(tmp_path / "r", monkeypatch) as ring, socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(RingFiles(Path()).socket))
-        time.sleep(0.05)
+        if sent is not None:  # else it says nothing at all
+            peer.sendall(sent)
+            peer.shutdown(socket.SHUT_WR)
+        answer = peer.recv(4096)
+        assert not answer or "no request" in json.loads(answer)["error"]
         monkeypatch.setattr(dumping, "_HEAR_S", 30.0)
-        assert ask_for_save(ring.trace) is not None
+        assert ask_for_save(ring.trace) is not None  # it still listens
+    assert len(list(ring.trace.glob("kept-*"))) == 1
 
 
 def test_nobody_else_may_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,14 +112,17 @@ def test_nobody_else_may_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not RingFiles(ring.trace).socket.exists()
 
 
-def test_a_directory_that_is_no_recorder(tmp_path: Path) -> None:
-    for arguments, code, words in (
-        ((str(tmp_path),), 1, "is no flight recorder's directory"),
-        ((str(tmp_path / "none"),), 1, "there is no directory"),
-        ((), 2, "there is no flight recorder in this directory"),
-        (("999999999",), 1, "there is no process 999999999"),
-    ):
-        done = _dump(*arguments, cwd=tmp_path)
-        assert done.returncode == code, arguments
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["."], 1, "is no flight recorder's directory"),
+        (["none"], 1, "there is no directory"),
+        ([], 2, "there is no flight recorder in this directory"),
+        (["999999999"], 1, "there is no process 999999999"),
+    ],
+)
+def test_errors_are_one_line(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    done = _dump(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps the memory of a recording small."""
+"""What keeps the memory of a recording small: few imports, work apart, freed pages."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import fake_tracer as ft
-from qjoule.commands.record import command
 from qjoule.errors import QjouleError, UsageError
 from qjoule.session.apart import apart
 from qjoule.spool.capture import Capture
@@ -23,64 +23,55 @@ from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta
 
 HEAVY = ("pyarrow", "pandas", "scipy", "capstone", "_hashlib", "qjoule.model.coefficients")
-KEEPER = "qjoule.session.keeper_process"
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "qjoule.commands.record",
-        "qjoule.commands.kept",
-        "qjoule.session.tracing",
-        "qjoule.spool.capture",
-        "qjoule.spool.ring_capture",
-    ],
+CAPTURES = (
+    *("qjoule.commands.record", "qjoule.commands.kept", "qjoule.session.tracing"),
+    *("qjoule.spool.capture", "qjoule.spool.ring_capture"),
 )
-def test_what_captures_imports_no_arrow_openssl_model_or_disassembler(module: str) -> None:
-    code = f"import sys, {module}; print(*set({HEAVY}) & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+KEEPER = "qjoule.session.keeper_process"
+ROUNDS, PAGES = 20, 6 * 512  #: six arrays of 2 MB in each
+FAULTS = f"""
+import resource
+import numpy as np
+from qjoule.freed_memory import keep_freed_memory
+keep_freed_memory()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range({ROUNDS}):
+        arrays = [np.ones(1 << 18) for _ in range(6)]
+        del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+def printed(code: str, *options: str) -> str:
+    """What a new Python prints that runs this."""
+    words = [sys.executable, *options, "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_captures_imports_no_arrow_openssl_model_or_disassembler() -> None:
+    modules = ", ".join(CAPTURES)
+    assert printed(f"import sys, {modules}; print(*set({HEAVY}) & set(sys.modules))") == ""
 
 
 def test_a_keeper_that_has_nothing_to_do_imports_little() -> None:
     code = f"import sys, {KEEPER}; print(*(m for m in sys.modules if m.startswith('qjoule.')))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
-    )
     parts = {"installed", "errors", "root_part", "root_part.reader_filter", "session"}
-    assert set(done.stdout.split()) == {KEEPER, *(f"qjoule.{part}" for part in parts)}
+    assert set(printed(code, "-I").split()) == {KEEPER, *(f"qjoule.{part}" for part in parts)}
 
 
 def test_a_module_that_is_needed_late_is_imported_then() -> None:
-    code = (
+    printed(
         "import sys; from qjoule.late import pa; assert 'pyarrow' not in sys.modules;"
         "import pyarrow; assert pa.int32() == pyarrow.int32() and pa.Table is pyarrow.Table"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_flight_recorder_is_not_converted_meanwhile() -> None:
-    done = CliRunner().invoke(command, ["--keep", "5m", "--convert", "idle"])
-    assert isinstance(done.exception, UsageError)
-    assert str(done.exception).startswith("--keep and --convert idle: give one of them")
-
-
-def test_work_apart_leaves_nothing_here() -> None:
-    large = bytearray(1 << 20)
-
-    def work() -> tuple[int, int]:
-        large[0] = 1
-        return os.getpid(), len(large)
-
-    pid, size = apart(work)
-    assert (pid != os.getpid(), size, large[0]) == (True, 1 << 20, 0)
-    assert gc.get_freeze_count() == 0
-    with pytest.raises(ChildProcessError):
-        os.waitpid(pid, 0)
-
-
-def test_a_result_may_be_larger_than_a_pipe() -> None:
-    assert apart(lambda: b"x" * (1 << 20)) == b"x" * (1 << 20)
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="libc is not glibc")
+def test_freed_arrays_are_taken_again() -> None:
+    assert int(printed(FAULTS)) < PAGES  # those of one round at most
 
 
 def test_a_capture_keeps_no_rows_of_shapes(tmp_path: Path) -> None:
@@ -95,28 +86,37 @@ def test_a_capture_keeps_no_rows_of_shapes(tmp_path: Path) -> None:
     assert capture._statements.take_shapes().num_rows == 0
 
 
+def test_work_apart_leaves_nothing_here() -> None:
+    large = bytearray(1 << 20)
+
+    def work() -> tuple[int, bytes]:
+        large[0] = 1
+        return os.getpid(), bytes(large)  # more than a pipe holds
+
+    pid, result = apart(work)
+    assert (pid != os.getpid(), len(result), result[0], large[0]) == (True, 1 << 20, 1, 0)
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
 def _fails(error: BaseException) -> object:
     raise error
 
 
-@pytest.mark.parametrize("error", [QjouleError("it cannot be traced"), UsageError("choose one")])
-def test_an_error_apart_is_raised_here(error: QjouleError) -> None:
-    with pytest.raises(type(error), match=str(error)):
-        apart(lambda: _fails(error))
-
-
-def test_another_failure_apart_has_its_traceback() -> None:
-    with pytest.raises(RuntimeError, match="in _fails"):
-        apart(lambda: _fails(KeyError("x")))
-
-
-@pytest.mark.parametrize("end", [lambda: os._exit(3), lambda: os.kill(os.getpid(), 9)])
-def test_a_process_that_is_killed_apart_is_noticed(end: object) -> None:
-    assert callable(end)
-    with pytest.raises(RuntimeError, match="ended with status"):
-        apart(end)
-
-
-def test_what_cannot_be_returned_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="pickle"):
-        apart(lambda: lambda: None)
+@pytest.mark.parametrize(
+    ("work", "error", "words"),
+    [
+        (lambda: _fails(QjouleError("it cannot be traced")), QjouleError, "cannot be traced"),
+        (lambda: _fails(UsageError("choose one")), UsageError, "choose one"),
+        (lambda: _fails(KeyError("x")), RuntimeError, "in _fails"),  # its traceback
+        (lambda: os._exit(3), RuntimeError, "ended with status"),
+        (lambda: os.kill(os.getpid(), 9), RuntimeError, "ended with status"),
+        (lambda: lambda: None, RuntimeError, "pickle"),
+    ],
+)
+def test_failures_apart_are_raised_here(
+    work: Callable[[], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        apart(work)

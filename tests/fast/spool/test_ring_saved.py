@@ -259,15 +259,6 @@ def test_no_room_is_said_and_nothing_is_left(
     assert not list(ring.trace.glob(".saving*"))
 
 
-def test_a_save_leaves_room_for_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        ring.feed(joined(eventful(4.5)[:150]))
-        fields = list(os.statvfs(tmp_path))
-        fields[4] = 1  # f_bavail
-        monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
-        assert "MB are free" in str(ring.save())
-
-
 def test_triggers_wait_and_the_number_of_saves_is_bounded(tmp_path: Path) -> None:
     with ring_trace(tmp_path / "r", KEEP_S, bounds=Bounds(saves=3, pause_s=60)) as ring:
         ring.feed(joined(eventful(4.5)[:150]))
@@ -300,7 +291,7 @@ def test_a_ring_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path) -> None:
     last = ring.capture.now().moment.segments[-1]
     for path in (files.spool(last.segment), files.names(last.segment)):
         size = path.stat().st_size
-        for number, cut in enumerate(np.linspace(0, size - 1, 12).astype(int).tolist()):
+        for number, cut in enumerate(np.linspace(0, size - 1, 5).astype(int).tolist()):
             ring_copy = tmp_path / f"{path.name}-{number}"
             shutil.copytree(ring.trace, ring_copy)
             os.truncate(RingFiles(ring_copy).folder / path.name, cut)

@@ -40,15 +40,15 @@ def _tasks(*rows: dict[str, Any]) -> Any:
     return records(Block.TASK, [{"tgid": row["pid"], **row} for row in rows])
 
 
-def _lines(needed: StillNeeded, kind: type) -> list[Any]:
-    return [one for one in needed.lines() if isinstance(one, kind)]
-
-
 def _learnt(news: Iterable[News]) -> StillNeeded:
     needed = StillNeeded()
-    for one in news:
-        needed.learn(one)
+    for line in news:
+        needed.learn(line)
     return needed
+
+
+def _lines(needed: StillNeeded, kind: type) -> list[Any]:
+    return [one for one in needed.lines() if isinstance(one, kind)]
 
 
 def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

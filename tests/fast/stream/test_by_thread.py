@@ -11,7 +11,7 @@ import pytest
 
 import attribute_trace as hand
 from attribute_trace import MS
-from qjoule.contract import AGGREGATE, SEGMENT, TASK, Block, OwnerKind, TaskEvent
+from qjoule.contract import AGGREGATE, TASK, Block, OwnerKind, TaskEvent
 from qjoule.engine.attribute import attribute
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import identities
@@ -23,7 +23,6 @@ from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Frame
 from qjoule.stream.names import Names
-from qjoule.stream.owners import Owners
 from qjoule.trace.meta import Server
 from qjoule.trace.reader import Trace
 
@@ -156,29 +155,3 @@ def test_live_rows_are_those_of_a_recording() -> None:
     found = [groups.index.labels[g] for g in groups.numbers(owners)[which]]
     assert [label.shape for label in found] == ["java", "GC Thread#?", "GC Thread#?"]
     assert {label.rung for label in found} == {"none"}
-
-
-def test_a_child_that_runs_another_program_leaves_its_role_behind() -> None:
-    """The kernel renames the child before it reports that the program has changed."""
-    events = [
-        (1, TaskEvent.FORK, 2, b"server"),
-        (2, TaskEvent.RENAME, 2, b"awk"),
-        (3, TaskEvent.EXEC, 0, b"awk"),
-    ]
-    tasks = np.zeros(len(events), TASK)
-    for task, (t_ns, event, server, comm) in zip(tasks, events, strict=True):
-        task["t_ns"], task["event"], task["server"], task["comm"] = t_ns, event, server, comm
-        task["pid"] = task["tgid"] = 80
-    owners = Owners()
-    owners.apply(tasks)
-    segments = np.zeros(2, SEGMENT)
-    segments["t0_ns"], segments["t1_ns"] = (1, 3), (2, 4)
-    segments["pid"] = segments["tgid"] = 80
-    segments["server"] = 2, 0
-    segments["owner_kind"] = OwnerKind.SERVER, OwnerKind.PROCESS
-    owners.resolve(segments)
-    rows = [row for row in owners.take_changes().to_pylist() if row["pid"] == 80]
-    assert [(row["kind"], row["role"], row["comm"]) for row in rows] == [
-        ("server", "server", "awk"),
-        ("process", None, "awk"),
-    ]

@@ -74,11 +74,6 @@ def test_children_are_rows_of_their_own_if_asked_for(tmp_path: Path) -> None:
     assert sum(row.energy_nj for row in found.rows) == sum(row.energy_nj for row in whole.rows)
 
 
-def test_a_traces_older_tables_have_no_children(tmp_path: Path) -> None:
-    found = attribute(Trace(hand.write(tmp_path / "t")), ["child"])
-    assert [row.keys["child"] for row in found.rows] == ["(none)"]
-
-
 def told(**changed: Any) -> list[dict[str, Any]]:
     """Rows of `queries` for one query and one child of it."""
     call = {"query": 9, "begin_ns": T0 + 1, "end_ns": T0 + 90, "session": 4, "shape": 5}

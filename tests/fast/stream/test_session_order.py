@@ -81,12 +81,6 @@ def test_a_calibration_hears_nobody_and_may_start_its_loads(happened: list[str])
     assert happened == ["started", "attached", "ended"]
 
 
-def test_the_live_view_takes_all_calls(happened: list[str]) -> None:
-    with tracing(NO_SERVERS, SETTINGS, applications=Applications.ALL):
-        pass
-    assert happened[0] == "all calls"
-
-
 def test_a_tracer_that_does_not_attach_is_ended_and_nobody_is_heard(
     happened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import (
-    COUNTER_NAMES,
     MORE_COUNTERS,
     QUERY,
     SHAPE_OTHER,
@@ -58,17 +57,14 @@ class Collected:
         return pa.concat_tables(parts).to_pylist() if parts else []
 
 
-def test_meta_says_what_the_stream_says_of_itself() -> None:
+def test_meta_describes_the_machine_as_the_stream_does() -> None:
     meta = Collected(ft.head(counters=0b011) + ft.end(T0 + 5), Meta(host="db1")).meta
     assert meta.host == "db1"
     assert (meta.begin_ns, meta.end_ns, meta.window_ns) == (T0, T0 + 5, 20 * MS)
     assert meta.start == "2023-11-14T22:13:20.000Z"
     assert meta.counters == ("cycles", "instructions")
-    assert (meta.energy.source, meta.energy.grade, meta.energy.reason) == (
-        "replay",
-        "simulated",
-        "asked for",
-    )
+    energy = meta.energy
+    assert (energy.source, energy.grade, energy.reason) == ("replay", "simulated", "asked for")
     assert [(d.name, d.range) for d in meta.domains] == [("package", 1 << 32), ("dram", 1 << 32)]
     assert [cpu.cpu for cpu in meta.cpus] == [0, 1]
 
@@ -144,12 +140,6 @@ def test_further_counters_are_lists_by_the_names_of_the_meta() -> None:
     assert [row["more"] for row in nameless] == [None, None]
 
 
-def test_without_counters_their_columns_are_null() -> None:
-    plain = ft.block(Block.SEGMENT, ft.segment(T0 + 5, T0 + 9, 7, valid=7, counted=WHOLE))
-    (row,) = Collected(ft.head() + plain + ft.end(T0 + 10)).rows("segments")
-    assert [row[name] for name in (*COUNTER_NAMES, "counted")] == [None] * 4
-
-
 def test_query_columns() -> None:
     startup = b"\0\0\0\x0c\0\x03\0\0user\0ann\0database\0shop\0\0"
     session = {"session": 4, "t_ns": T0, "text_bytes": len(startup), "server": 2}
@@ -176,18 +166,6 @@ def test_query_columns() -> None:
     assert other["fingerprint"] == "other"
     (opened,) = collected.rows("sessions")
     assert (opened["event"], opened["user"], opened["server"]) == ("open", "ann", 2)
-
-
-def test_energy_failed_read_is_null_not_zero() -> None:
-    good = {"t_ns": T0 + 1, "raw": 5, "half_width_ns": 9}
-    failed = {"t_ns": T0 + 2, "raw": 0, "status": 13, "domain": 1}
-    stray = {"t_ns": T0 + 3, "raw": 1, "domain": 7}
-    collected = Collected(ft.head() + ft.block(Block.ENERGY, good, failed, stray) + ft.end(T0 + 4))
-    first, second = collected.rows("energy")
-    assert (first["raw"], first["domain"], first["range"]) == (5, "package", 1 << 32)
-    assert first["unit_j"] == 2.0**-14
-    assert (second["raw"], second["domain"], second["status"]) == (None, "dram", 13)
-    assert collected.meta.loss == {"invalid": 1}, "a domain that was never announced"
 
 
 def test_loss_is_carried_and_summed() -> None:
@@ -231,7 +209,7 @@ def test_literals_stay_home_unless_asked_for() -> None:
 
 
 def test_distinct_shapes_are_bounded() -> None:
-    limit, hashes = 1000, 100_000
+    limit, hashes = 100, 10_000
     texts = b"".join(ft.text(i, b"SELECT %s" % _letters(i)) for i in range(1, hashes + 1))
     queries = np.zeros(hashes, QUERY)
     queries["shape"] = queries["query"] = np.arange(1, hashes + 1)
@@ -270,14 +248,14 @@ def test_batches_follow_the_stream_and_do_not_overlap_in_time() -> None:
 
 
 def test_a_tracer_that_never_flushes_is_written_all_the_same() -> None:
-    stream = Stream(io.BytesIO(b"".join(ft.traffic(3))))
-    frames = [frame for frame in stream if frame.kind is not Block.FLUSH]
     batches: list[Tables] = []
-    ingest = Ingest(batches.append, ft.fingerprint)
-    for frame in frames[:-1]:
-        ingest.add(frame)
+    ingest, segments = Ingest(batches.append, ft.fingerprint), 0
+    for frame in Stream(io.BytesIO(b"".join(ft.traffic(3)))):
+        if frame.kind not in (Block.FLUSH, Block.END):
+            ingest.add(frame)
+            segments += frame.records.size if frame.kind is Block.SEGMENT else 0
     written = sum(batch["segments"].num_rows for batch in batches if "segments" in batch)
-    assert written > 0.6 * sum(f.records.size for f in frames if f.kind is Block.SEGMENT)
+    assert written > 0.6 * segments
 
 
 def test_a_stopped_clock_does_not_grow_memory() -> None:
@@ -289,7 +267,8 @@ def test_a_stopped_clock_does_not_grow_memory() -> None:
     assert batches
 
 
-def test_senseless_task_and_session_events_are_counted() -> None:
+def test_other_senseless_records_are_counted() -> None:
     stream = ft.head() + ft.task(T0, 5, TaskEvent.ALIVE) + ft.task(T0, 1 << 23, TaskEvent.FORK)
     stream += ft.block(Block.SESSION, {"session": 1, "event": 9})
-    assert Collected(stream + ft.end(T0 + 1)).meta.loss == {"invalid": 2}
+    stream += ft.block(Block.ENERGY, {"t_ns": T0, "raw": 1, "domain": 7})  # never announced
+    assert Collected(stream + ft.end(T0 + 1)).meta.loss == {"invalid": 3}

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from qjoule.trace import Trace
@@ -56,14 +55,6 @@ def test_the_worked_example_is_a_valid_trace(handmade: Path) -> None:
     assert tables["segments"].column("query").to_pylist() == [1, None, 2]
     assert tables["energy"].column("raw").to_pylist() == [4_294_900_000, 100_000, 250_000]
     assert tables["queries"].column("tags").null_count == 2
-
-
-def test_other_readers_can_read_it(handmade: Path) -> None:
-    segments = pd.read_parquet(handmade / "segments.parquet")
-    owners = pd.read_parquet(handmade / "owners.parquet")
-    joined = segments.merge(owners, on="owner")
-    busy_ns = (joined["t1_ns"] - joined["t0_ns"]).groupby(joined["kind"]).sum()
-    assert busy_ns.to_dict() == {"process": 2 * MS, "query": 12 * MS}
 
 
 def test_the_example_is_the_documents_code() -> None:

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts and names that servers are asked for take their places in the stream."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import fake_tracer as ft
+from qjoule.contract import Block, SessionEvent, TaskEvent
+from qjoule.servers.mongodb.connections import named as operations_named
+from qjoule.servers.mysql.connections import port_of
+from qjoule.servers.mysql.unseen import NAMES as OF_MYSQL
+from qjoule.servers.names_before import NamesBefore, Told, by_address
+from qjoule.servers.redis.connections import named as clients_named
+from qjoule.servers.registry import dialect
+from qjoule.servers.texts_by_id import TextsById
+from qjoule.session import asker_process
+from qjoule.session.asker import Asker
+from qjoule.session.asker_process import ANSWER, NAMES
+from qjoule.stream.answers import MAX_ASKED, WAIT_NS, Answer, AnsweredStream
+from qjoule.stream.blocks import Stream
+from qjoule.stream.named_before import MAX_WAITING, OFTEN, PAUSE_NS, NamedStream, Names
+
+IDS, CQL, BATCHES, SQL = (dialect(name) for name in ("cql-id", "cql", "cql-batch", "mysql"))
+BY_ID = TextsById(
+    *(IDS, CQL, lambda text, _thread: text or None, "none", "none", "a view"),
+    refer=frozenset({BATCHES}),
+)
+
+
+def stream_of(*blocks: bytes) -> Stream:
+    return Stream(io.BytesIO(ft.head() + b"".join(blocks) + ft.end(1 << 50)))
+
+
+# ---- texts of statements -------------------------------------------------------------------------
+
+
+class TextServer:
+    """Answers with its texts, at the first call of `take` after it `answers`."""
+
+    def __init__(self, texts: Mapping[bytes, bytes], *, answers: bool = True) -> None:
+        self.kinds = {1: BY_ID}
+        self.asked: list[bytes] = []
+        self.answers = answers
+        self._texts, self._open = texts, list[tuple[int, bytes]]()
+
+    def ask(self, server: int, shape: int, key: bytes) -> None:
+        assert server == 1
+        self.asked.append(key)
+        self._open.append((shape, key))
+
+    def take(self, wait_s: float = 0.0) -> list[Answer]:
+        if not self.answers and not wait_s:
+            return []
+        answered, self._open = self._open, []
+        texts = [(shape, self._texts.get(key, b"")) for shape, key in answered]
+        return [Answer(shape, text, len(text)) for shape, text in texts]
+
+
+def text(shape: int, words: bytes, *, kind: int = IDS, server: int = 1) -> bytes:
+    return ft.text(shape, words, dialect=kind, server=server, statement_bytes=0)
+
+
+def shown(server: TextServer, *blocks: bytes) -> list[tuple[int, int, bytes]]:
+    """(shape, dialect, text) of each text in the stream, in order."""
+    frames = [frame for frame in AnsweredStream(stream_of(*blocks), server) if frame.text]
+    return [
+        (int(frame.records[0]["shape"]), int(frame.records[0]["dialect"]), frame.text)
+        for frame in frames
+        if frame.kind is Block.TEXT
+    ]
+
+
+def test_a_statement_is_asked_for_once() -> None:
+    server = TextServer({b"a": b"select 1"})
+    blocks = text(7, b"a"), ft.flush(1), text(7, b"a"), ft.flush(2)
+    assert shown(server, *blocks) == [(7, CQL, b"select 1")] * 2
+    assert server.asked == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (text(7, b"a"), (7, IDS, b"a")),  # the server does not know it
+        (text(7, b"a", server=2), (7, IDS, b"a")),
+        (text(8, b"select 2", kind=SQL), (8, SQL, b"select 2")),
+    ],
+)
+def test_other_texts_stay(block: bytes, expected: tuple[int, int, bytes]) -> None:
+    assert shown(TextServer({}), block, ft.flush(1)) == [expected]
+
+
+def test_a_text_waits_for_a_bounded_time_and_no_other_waits_for_it() -> None:
+    server = TextServer({b"a": b"select 1"}, answers=False)
+    other = text(8, b"select 2", kind=SQL)
+    early = shown(server, text(7, b"a"), other, ft.flush(WAIT_NS - 1), ft.flush(WAIT_NS + 1))
+    assert early == [(8, SQL, b"select 2"), (7, IDS, b"a")]
+
+
+def test_texts_that_refer_to_it_wait_with_it() -> None:
+    batch = text(9, b"\7" + bytes(7), kind=BATCHES)
+    texts = shown(TextServer({b"a": b"select 1"}), text(7, b"a"), batch, ft.flush(1))
+    assert texts == [(7, CQL, b"select 1"), (9, BATCHES, b"\7" + bytes(7))]
+
+
+def test_the_number_of_questions_is_bounded_and_no_text_is_lost() -> None:
+    server = TextServer({}, answers=False)
+    blocks = (text(shape, b"%d" % shape) for shape in range(1, MAX_ASKED + 10))
+    assert len(shown(server, *blocks)) == MAX_ASKED + 9
+    assert len(server.asked) == MAX_ASKED
+
+
+def test_a_session_may_be_told_after_its_statement() -> None:
+    """Its thread names the statement together with the number."""
+
+    def key(words: bytes, thread: int) -> bytes:
+        return b"%d %s" % (thread, words[8:])
+
+    server = TextServer({b"4711 a": b"select 1"})
+    server.kinds = {1: replace(BY_ID, key=key, by_thread=True)}
+    session = ft.block(Block.SESSION, {"session": 5, "pid": 4711, "event": SessionEvent.MET})
+    statement = text(7, b"\5" + bytes(7) + b"a")
+    blocks = statement, ft.flush(1), session, ft.flush(2)
+    assert shown(server, *blocks) == [(7, CQL, b"select 1")]
+
+
+# ---- names of sessions that were open before -----------------------------------------------------
+
+BY_ADDRESS, BY_THREAD, BY_NAME = (
+    NamesBefore("none", "none", "a view", **how)
+    for how in ({}, {"by_thread": True}, {"by_name": True})
+)
+CLIENT = bytes(10) + b"\xff\xff\x0a\x00\x00\x07"  # ::ffff:10.0.0.7
+NOWHERE: dict[str, Any] = {"address": [0] * 16, "port": 0}
+MET, OPEN = SessionEvent.MET, SessionEvent.OPEN
+
+
+class NameServer:
+    """Answers each question with the names that it has by then, if it `answers`."""
+
+    def __init__(self, *told: Told, kind: NamesBefore = BY_ADDRESS, answers: bool = True) -> None:
+        self.named: Mapping[int, NamesBefore] = {1: kind, 2: kind}
+        self.told, self.answers = told, answers
+        self.asked = 0
+        self._open = False
+
+    def ask_names(self, server: int) -> None:
+        assert server == 1
+        self.asked += 1
+        self._open = True
+
+    def take_names(self, wait_s: float = 0.0) -> list[Names]:
+        if not self._open or not (self.answers or wait_s):
+            return []
+        self._open = False
+        return [Names(1, self.told)]
+
+
+def session(number: int, event: SessionEvent, t_ns: int = 1, **fields: Any) -> bytes:
+    record: dict[str, Any] = {"session": number, "event": event, "server": 1, "t_ns": t_ns}
+    record |= {"pid": 70, "port": 5, "address": list(CLIENT), **fields}
+    return ft.block(Block.SESSION, record, t_ns=t_ns)
+
+
+def task(event: TaskEvent, pid: int, name: bytes, server: int = 1) -> bytes:
+    record = {"event": event, "pid": pid, "tgid": 60, "server": server, "comm": name}
+    return ft.block(Block.TASK, record)
+
+
+def given(server: NameServer, *blocks: bytes) -> list[tuple[int, int, int, bytes]]:
+    """(session, event, time, text) of each block that brings a name."""
+    frames = [frame for frame in NamedStream(stream_of(*blocks), server) if frame.text]
+    return [
+        (int(frame.records[0]["session"]), int(frame.records[0]["event"]), frame.t_ns, frame.text)
+        for frame in frames
+    ]
+
+
+def test_a_session_gets_the_names_of_its_connection_once() -> None:
+    server = NameServer(Told("10.0.0.7 5", "app", "shop"), Told("10.0.0.7 6", "x", "y"))
+    names = given(server, session(9, MET, 3), ft.flush(4), session(9, MET, 5), ft.flush(6))
+    assert names == [(9, SessionEvent.USER, 3, b"app"), (9, SessionEvent.APPLICATION, 3, b"shop")]
+    assert server.asked == 1
+
+
+@pytest.mark.parametrize("port", [5, 0])
+def test_a_session_is_known_by_its_thread_and_port(port: int) -> None:
+    server = NameServer(Told("70 5", "", "tcp"), Told("70 0", "", "local"), kind=BY_THREAD)
+    names = given(server, session(9, MET, port=port), ft.flush(4))
+    assert [text for *_, text in names] == [b"tcp" if port else b"local"]
+
+
+def test_a_session_whose_login_was_seen_keeps_its_own_names() -> None:
+    server = NameServer(Told("10.0.0.7 5", "", "shop"))
+    assert not given(server, session(9, OPEN), session(9, MET), ft.flush(PAUSE_NS))
+    assert not server.asked
+    server = NameServer(Told("10.0.0.7 5", "", "former"), answers=False)
+    assert not given(server, session(9, MET), ft.flush(2), session(10, OPEN, 3), ft.flush(4))
+
+
+def test_a_session_met_after_the_question_waits_for_the_next() -> None:
+    """The connection in the answer may be one that had its address before."""
+    server = NameServer(Told("10.0.0.7 6", "", "shop"), answers=False)
+    sessions = session(9, MET, 1), session(10, MET, 2, port=6)
+    names = given(server, *sessions, ft.flush(PAUSE_NS // 2), ft.flush(PAUSE_NS))
+    assert [text for *_, text in names] == [b"shop"]
+    assert server.asked == 2, "the second question comes at the end"
+
+
+def test_questions_become_rare() -> None:
+    server = NameServer()
+    blocks = [
+        session(at, MET, at * PAUSE_NS, port=at) + ft.flush(at * PAUSE_NS + 1)
+        for at in range(1, 300)
+    ]
+    given(server, *blocks)
+    assert OFTEN < server.asked < OFTEN + 10
+
+
+def test_waiting_sessions_are_bounded() -> None:
+    many = [session(at, MET, pid=at) for at in range(1, MAX_WAITING + 100)]
+    stream = NamedStream(stream_of(*many), NameServer(kind=BY_THREAD, answers=False))
+    for _ in stream:
+        assert len(stream._waiting[1].frames) <= MAX_WAITING
+
+
+def test_a_session_without_address_is_known_by_its_threads_name() -> None:
+    server = NameServer(Told("conn7", "", "shop"), Told("10.0.0.7 5", "", "tcp"), kind=BY_NAME)
+    alive = task(TaskEvent.ALIVE, 70, b"mongod"), task(TaskEvent.RENAME, 70, b"conn7")
+    names = given(server, *alive, session(9, MET, **NOWHERE), session(8, MET), ft.flush(4))
+    assert [(number, text) for number, _, _, text in names] == [(9, b"shop"), (8, b"tcp")]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        task(TaskEvent.EXIT, 70, b"conn7"),
+        task(TaskEvent.RENAME, 70, b"conn8"),
+        task(TaskEvent.FORK, 70, b"conn8", server=2),
+    ],
+)
+def test_a_thread_that_is_gone_names_nothing(last: bytes) -> None:
+    server = NameServer(Told("conn7", "", "shop"), kind=BY_NAME)
+    alive = task(TaskEvent.ALIVE, 70, b"conn7")
+    assert not given(server, alive, last, session(9, MET, **NOWHERE), ft.flush(4))
+
+
+# ---- answers of servers --------------------------------------------------------------------------
+
+
+def test_a_client_list_of_redis_is_read() -> None:
+    answer = (
+        "id=3 addr=127.0.0.1:4711 laddr=127.0.0.1:6379 fd=8 name=shop age=2 user=default\n"
+        "id=4 addr=[::1]:4712 fd=9 name=v6 age=2\n"
+        "id=5 addr=[::ffff:10.0.0.7]:5 fd=9 name=mapped age=2\n"
+        "id=6 addr=/run/redis.sock:0 fd=10 name=local age=2\n"
+        "id=7 addr=127.0.0.1:4713 fd=11 name= age=2\n"
+        "id=8 addr=127.0.0.1:x name=bad\n\nnonsense\n"
+    )
+    assert [(client.key, client.application) for client in clients_named(answer)] == [
+        ("127.0.0.1 4711", "shop"),
+        ("::1 4712", "v6"),
+        ("10.0.0.7 5", "mapped"),
+    ]
+
+
+def test_hosts_of_mysql_have_ports() -> None:
+    hosts = {"localhost:4711": 4711, "10.0.0.7:5": 5, "localhost": 0, "": 0, "::1": 1}
+    assert {host: port_of(host) for host in hosts} == hosts
+    assert by_address("::ffff:10.0.0.7", 5) == "10.0.0.7 5"
+
+
+def test_operations_of_mongodb_are_read() -> None:
+    shop = {"desc": "conn5", "client": "10.0.0.7:5", "appName": "shop"}
+    user = [{"user": "app", "db": "admin"}, {"user": "other", "db": "admin"}]
+    operations: list[dict[str, Any]] = [
+        {**shop, "effectiveUsers": user},
+        {"desc": "conn6", "client": "[::1]:6", "effectiveUsers": user},
+        {"desc": "conn7", "client": "anonymous unix socket", "appName": "local"},
+        {"desc": "TTLMonitor", "appName": "itself"},
+        {"desc": "conn8", "client": "10.0.0.7:8"},
+        {"desc": 9, "client": None, "appName": ["x"], "effectiveUsers": [3]},
+        {"desc": "conn9", "client": "10.0.0.7:x", "appName": "bad port"},
+    ]
+    assert list(operations_named(operations)) == [
+        Told("10.0.0.7 5", "app", "shop"),
+        Told("conn5", "app", "shop"),
+        Told("::1 6", "app", ""),
+        Told("conn6", "app", ""),
+        Told("conn7", "", "local"),
+        Told("conn9", "", "bad port"),
+    ]
+
+
+def test_names_of_one_answer_come_together() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asker = Asker(ours, 0, {}, {1: OF_MYSQL})
+    with theirs:
+        asker.ask_names(1)
+        theirs.recv(100)
+        head = ANSWER.pack(1, NAMES, 0)
+        theirs.send(head + "70 5\0app\0shöp".encode())
+        theirs.send(head + b"70 6\0too few")
+        assert asker.take_names() == [], "the answer is not complete"
+        theirs.send(head)
+        assert asker.take_names() == [Names(1, (Told("70 5", "app", "shöp"),))]
+
+
+def test_a_server_without_credentials_answers_why() -> None:
+    asked = asker_process.Asked("redis:1", "redis", 1, 0, None, BY_ADDRESS)
+    why, last = asker_process._Source(asked, None, "").answers(4, {NAMES: b""})
+    assert why.endswith(b"the credentials have no [redis]")
+    assert last == ANSWER.pack(4, NAMES, 0)
