@@ -20,10 +20,8 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.selection import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
-from qjoule.live.value_limit import LimitedValues
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
-from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
 from qjoule.trace.arrow import pq
@@ -93,12 +91,6 @@ def test_csv_and_parquet_are_written_to_files(small: Path, tmp_path: Path) -> No
     assert table.num_rows == len(records)
     head = json.loads(table.schema.metadata[b"qjoule.attribution/1"])
     assert head["policy"] == {"idle": "separate", "by": "fingerprint"}
-
-
-def test_the_table_shows_queries_and_the_grade(small: Path) -> None:
-    output = run(small).output
-    assert "select a" in output
-    assert "simulated" in output
 
 
 def test_errors_are_one_line(small: Path, tmp_path: Path) -> None:
@@ -212,16 +204,6 @@ def test_a_live_view_says_that_it_knows_no_tags() -> None:
     assert "--replay" in str(error)
 
 
-def test_a_view_shows_the_selection_and_filters_by_key_and_value(trace: Trace) -> None:
-    by, where = ("tag:tenant", "tag:endpoint"), selection(["tag:endpoint=a"])
-    source = ReplaySource(trace, by=by, speed=0, where=where)
-    state = ViewState()
-    state.accept(list(source.snapshots(Controls(3600.0, ",".join(by))))[-1])
-    assert {row.keys["tag:tenant"] for row in state.rows()} == {"2", "4", "6"}
-    state.filter = "TENANT=4"
-    assert [row.keys["tag:tenant"] for row in state.rows()] == ["4"]
-
-
 def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
     whole = attribute(trace, ("tag:tenant", "fingerprint"))
     bounded = bound_tags(whole, 3)
@@ -238,20 +220,6 @@ def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
             assert row in whole.rows
     assert bound_tags(whole, TENANTS + 1) == whole
     assert bound_tags(attribute(trace), 1).rows == attribute(trace).rows
-
-
-def test_a_view_names_the_same_values_in_each_interval(trace: Trace) -> None:
-    by = ("tag:tenant",)
-    source = LimitedValues(ReplaySource(trace, by=by, speed=0), 2)
-    bounded = list(source.snapshots(Controls(0.5, *by)))
-    unbounded = list(ReplaySource(trace, by=by, speed=0).snapshots(Controls(0.5, *by)))
-    assert len(bounded) == len(unbounded) > 2
-    for snapshot, whole in zip(bounded, unbounded, strict=True):
-        assert snapshot.total == bound_tags(whole.total, 2)
-        named = {row.keys["tag:tenant"] for row in snapshot.total.rows}
-        assert {row.keys["tag:tenant"] for row in snapshot.interval.rows} <= named
-        energy = sum(row.energy_nj for row in snapshot.interval.rows)
-        assert energy == sum(row.energy_nj for row in whole.interval.rows)
 
 
 def test_attribute_and_top_take_max_values(trace: Trace) -> None:

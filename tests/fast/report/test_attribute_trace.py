@@ -121,13 +121,6 @@ def test_cpu_time_of_a_query_without_a_record_is_the_servers(tmp_path: Path) -> 
     assert result.coverage == 0
 
 
-def test_a_statement_prepared_before_is_a_labelled_row_without_coverage(tmp_path: Path) -> None:
-    queries = [hand.query(0, 10, 1, None, "execute", {"flags": 1})]
-    result = attributed(tmp_path, queries=queries)
-    assert result.rows[0].keys == {"fingerprint": "(prepared before tracing began)"}
-    assert result.coverage == 0
-
-
 def test_lost_cpu_time_is_residual(tmp_path: Path) -> None:
     loss = {"t_ns": hand.at(20), "cpu": 1, "cause": "segment", "count": 4, "lost_ns": 5 * MS}
     result = attributed(tmp_path, loss=[loss])
@@ -179,11 +172,6 @@ def test_overlapping_segments_are_counted_and_time_still_adds_up(tmp_path: Path)
     result = attributed(tmp_path, segments=sorted(segments, key=lambda row: row["t0_ns"]))
     assert result.anomalies["overlapping"] == 1
     assert sum(row.cpu_ns for row in (*result.rows, *result.fixed)) == 80 * MS
-
-
-def test_segments_of_an_unknown_owner_are_some_process(tmp_path: Path) -> None:
-    result = attributed(tmp_path, segments=[hand.segment(0, 10, 0, 99, None)])
-    assert rows(result)["(unknown)",].energy_nj == 10**9
 
 
 # ---- by transaction ------------------------------------------------------------------------------

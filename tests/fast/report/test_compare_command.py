@@ -176,57 +176,12 @@ def test_a_row_that_is_not_separable_says_how_many_more_runs_it_needs(tmp_path: 
     assert "would settle it" in " ".join(run(*a, "--vs", *b).output.split())
 
 
-def test_of_many_statements_the_table_shows_those_that_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    count = 200
-    workload = Workload((0.01,) * count, (1e6,) * count, together=0.0, spread=0.001)
-    rng = np.random.default_rng(11)
-    a, b = workload.runs(rng, 3), workload.runs(rng, 3, side="b")
-    for changed in b:
-        doubled = 2 * (changed.forms[-1].j_per_call or 0.0)
-        changed.forms[-1] = replace(changed.forms[-1], j_per_call=doubled)
-    sides = [*write_runs(tmp_path, a), "--vs", *write_runs(tmp_path, b)]
-    output = run(*sides, "--gate", "J/call <= 1.5", code=1).output
-    assert output.index(f"select {count - 1}") < output.index("select 0")
-    assert len(output.splitlines()) < 150
-    assert "180 statements are not shown: --json has all" in output
-    assert "199 passes, 1 regressed" in output
-
-
-@pytest.mark.parametrize("width", [60, 120])
-def test_the_table_fits_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
+def test_the_table_fits_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     a, b = two_sides(tmp_path, runs=2)
     output = run(*a, "--vs", *b, *GATE, code=None).output
-    assert max(map(cell_len, output.splitlines())) <= width
+    assert max(map(cell_len, output.splitlines())) <= 60
     assert "not separable" in " ".join(output.split())
-
-
-def test_statements_of_some_runs_or_unknown_energy_are_flagged(tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
-    a, b = Workload().runs(rng, 4), Workload().runs(rng, 4, side="b")
-    a[1] = replace(a[1], forms=a[1].forms[1:])
-    b[2] = replace(b[2], forms=[*b[2].forms[:4], replace(b[2].forms[4], j_per_call=None)])
-    comparison = compared(*write_runs(tmp_path, a), "--vs", *write_runs(tmp_path, b))
-    rows = {row["base"]["name"]: row for row in comparison["rows"]}
-    assert rows["fp0"]["flags"] == ["in 3 of 4 runs of A"]
-    assert rows["fp4"]["greenup"] is not None
-    assert comparison["not_in_total"] == ["fp0", "fp4"]
-
-
-def test_joules_unknown_everywhere_are_unknown(tmp_path: Path) -> None:
-    forms = [Form("f", "select 1", 10, None, None, 1e6)]
-    sides = [
-        [RunForms(f"{side}{i}", forms, MADE_WITH, f"{side}{i}") for i in range(2)] for side in "ab"
-    ]
-    a, b = (write_runs(tmp_path, runs) for runs in sides)
-    comparison = compared(*a, "--vs", *b, *GATE, code=3)
-    assert comparison["rows"][0]["category"] == "unknown"
-    assert comparison["gates"][0]["reason"].endswith("is unknown")
 
 
 @pytest.mark.parametrize(

@@ -224,16 +224,6 @@ def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) 
     assert nameless == []
 
 
-def test_dark_by_system_and_by_choice(browser: Any, busy: Path) -> None:
-    dark = {"name": "prefers-color-scheme", "value": "dark"}
-    with emulated(browser, "setEmulatedMedia", features=[dark]):
-        load(browser, busy)
-        paper = "getComputedStyle(document.body).backgroundColor"
-        assert look(browser, paper) == "rgb(20, 22, 26)"
-        keys(browser, "t")  # light
-        assert look(browser, paper) == "rgb(255, 255, 255)"
-
-
 def test_a_narrow_screen_has_no_sideways_scroll(browser: Any, busy: Path) -> None:
     phone = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     with emulated(browser, "setDeviceMetricsOverride", **phone):
@@ -243,22 +233,6 @@ def test_a_narrow_screen_has_no_sideways_scroll(browser: Any, busy: Path) -> Non
         strip = "document.querySelector('.strip').getBoundingClientRect()"
         assert look(browser, f"{strip}.top") == 0  # always visible
         assert look(browser, f"{strip}.height") < 120
-
-
-def test_it_prints(browser: Any, busy: Path) -> None:
-    load(browser, busy)
-    assert len(browser.print_page()) > 10_000
-    with emulated(browser, "setEmulatedMedia", media="print"):
-        assert look(browser, "getComputedStyle(document.querySelector('nav')).display") == "none"
-        position = "getComputedStyle(document.querySelector('.strip')).position"
-        assert look(browser, position) == "static"
-
-
-def test_a_page_without_queries(browser: Any, tmp_path: Path) -> None:
-    segments = [hand.segment(0, 10, 0, 3, None)]
-    load(browser, page(tmp_path, hand.write(tmp_path / "t", queries=[], segments=segments)))
-    assert "This trace has no queries." in texts(browser, "#detail-body")[0]
-    assert texts(browser, "#totals .sum") == ["= simulated total 3.00 J"]
 
 
 def test_unknown_energy_is_not_shown_as_zero(browser: Any, tmp_path: Path) -> None:
@@ -282,13 +256,3 @@ def test_two_traces_of_different_grades(browser: Any, tmp_path: Path) -> None:
     )
     assert look(browser, "qj.current().name") == "b.qjoule"
     assert look(browser, "document.querySelectorAll('#power-chart canvas').length") == 1
-
-
-def test_many_shapes_are_folded(browser: Any, tmp_path: Path) -> None:
-    trace = report_trace.write(tmp_path / "t", report_trace.Load(5.0, 4_000.0, 10_000, seed=3))
-    path = page(tmp_path, trace)
-    assert path.stat().st_size < 5_000_000
-    load(browser, path)
-    assert any("others)" in text for text in look(browser, "qj.current().rows.text"))
-    assert "= measured" in texts(browser, "tfoot td.number")[0]
-    assert len(texts(browser, "tbody tr")) == 50

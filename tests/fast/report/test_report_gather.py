@@ -159,16 +159,6 @@ def test_single_calls_have_the_energy_of_attribution_by_query(tmp_path: Path) ->
     assert detail.latency_ns.tolist() == [10 * hand.MS]
 
 
-def test_sampled_calls_of_a_busy_trace_have_the_mean_of_all(busy: Path) -> None:
-    gathered = gather(Trace(busy))
-    for number, detail in gathered.details.items():
-        row = gathered.attribution.rows[number]
-        if row.calls <= 100:  # all of them are in the sample
-            assert detail.call_nj.sum() == pytest.approx(row.energy_nj, rel=1e-3)
-        else:
-            assert np.mean(detail.call_nj) == pytest.approx(row.energy_nj / row.calls, rel=0.25)
-
-
 def test_energy_that_a_regression_gives_to_shapes_is_moved_over_time(tmp_path: Path) -> None:
     stream = Stream(io.BytesIO(b"".join(traffic.recorded(traffic.story(20.0), Grade.SIMULATED))))
     meta = Meta(servers=(Server(1, "store", "cassandra", rung="statistical"),))

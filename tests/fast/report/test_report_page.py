@@ -115,13 +115,6 @@ def test_the_block_is_the_same_json() -> None:
     assert not re.search("[<>&\u2028\u2029]", block(data))
 
 
-def test_a_megabyte_of_text_is_cut_and_says_so(tmp_path: Path) -> None:
-    shapes = [{"shape": 1, "fingerprint": "aaaa", "text": "x" * 1_000_000}]
-    text, data = made(tmp_path, shapes=shapes)
-    assert len(text) < 300_000
-    assert any("1,000,000 characters" in one for one in data["traces"][0]["rows"]["text"])
-
-
 def test_the_page_adds_up(tmp_path: Path) -> None:
     for idle in ("separate", "even", "proportional"):
         directory = tmp_path / idle
@@ -148,24 +141,6 @@ def test_the_tail_is_folded_with_its_sum(tmp_path: Path) -> None:
     assert data["traces"][0]["statements"] == 40
     assert [one["row"] for one in data["traces"][0]["power"]["rows"]] == [0, 1, 2, 3, 4]
     assert set(data["traces"][0]["details"]) == {"0", "1", "2", "3", "4"}
-
-
-def test_unknown_energy_is_not_zero(tmp_path: Path) -> None:
-    text, data = made(tmp_path, energy=[], meta={"energy": EnergyInfo("none", "none", "no")})
-    trace = data["traces"][0]
-    assert (trace["measured_nj"], trace["power"], trace["tree"]) == (None, None, None)
-    assert set(trace["rows"]["nj"]) == {None}
-    assert ">none</span>" in text
-
-
-def test_traces_of_two_grades_are_flagged(tmp_path: Path) -> None:
-    one = hand.write(tmp_path / "a.qjoule")
-    other = hand.write(
-        tmp_path / "b.qjoule", meta={"energy": EnergyInfo("powercap", "measured", "")}
-    )
-    _, data = written(tmp_path, one, other)
-    assert data["comparisons"][0]["warnings"] == ["Not of one grade: simulated against measured."]
-    assert {row["speedup"] for row in data["comparisons"][0]["rows"]} == {1.0}
 
 
 def study_run(number: int, server: str, joules: float | None, **other: Any) -> str:
@@ -216,11 +191,6 @@ def test_vendored_files_are_those_of_the_readme() -> None:
 @pytest.mark.parametrize("name", page_module.OWN)
 def test_its_scripts_are_javascript(name: str) -> None:
     subprocess.run(["node", "--check", ROOM / "static" / name], check=True)
-
-
-def test_without_its_data_the_page_is_small(tmp_path: Path) -> None:
-    text, data = made(tmp_path)
-    assert len(text.encode()) - len(block(data).encode()) < 700_000
 
 
 # ---- figures -------------------------------------------------------------------------------------

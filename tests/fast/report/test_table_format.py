@@ -101,13 +101,6 @@ def test_duration(value_ns: float, text: str) -> None:
     assert fmt.duration(value_ns) == text
 
 
-def test_small_is_not_none() -> None:
-    assert fmt.share(0.0001) == "<0.1 %"
-    assert fmt.share(0.0) == "0.0 %"
-    assert fmt.watts(1e-6) == "<0.001"
-    assert fmt.watts(0.0) == "0"
-
-
 energies = st.integers(-(10**9), 10**16) | st.just(0)
 
 
@@ -146,21 +139,6 @@ def test_small_parts_are_seen_beside_a_large_total(
 ) -> None:
     column = fmt.energy_column(parts_nj)
     assert (column.unit, column.figures) == (unit, figures)
-
-
-def test_a_narrow_column_has_three_digits_before_the_point() -> None:
-    column = fmt.energy_column([14_105 * 10**9, 2 * 10**9], narrow=True)
-    assert (column.unit, column.figures, column.total) == ("kJ", ("14.105", "0.002"), "14.107")
-
-
-def test_an_empty_column_is_zero() -> None:
-    assert fmt.energy_column([]).total == "0.000"
-
-
-def test_sparkline_scales_to_its_peak_and_leaves_gaps() -> None:
-    assert fmt.sparkline([0.0, 1.0, math.nan, 8.0], 10) == "▁▁ █"
-    assert fmt.sparkline([1.0] * 50, 5) == "█████"
-    assert fmt.sparkline([], 5) == ""
 
 
 @given(st.text())

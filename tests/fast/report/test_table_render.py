@@ -77,37 +77,11 @@ def test_printed_energies_add_up_to_the_printed_total(
     assert len(lines) in (expected, expected + 1)
 
 
-def test_rows_beyond_the_limit_are_one_row() -> None:
-    text = render(typical(), width=120, limit=2)
-    assert "other queries (3 groups)" in text
-    assert "DELETE" not in text
-
-
 def test_energy_that_no_row_has_is_shown() -> None:
     whole = typical()
     main = replace(whole.main, measured_nj=whole.main.measured_nj + 7 * J)
     text = render(replace(whole, domains=(main,)), width=120)
     assert re.search(r"NOT ACCOUNTED FOR +7\.000", text)
-
-
-def test_many_rows_of_one_part_are_summed_up() -> None:
-    whole = typical()
-    (background,) = (row for row in whole.fixed if row.kind == "background")
-    roles = tuple(
-        replace(
-            background,
-            keys={"server": "s", "role": f"role{n}"},
-            energy_nj=background.energy_nj // (2 + n),
-        )
-        for n in range(6)
-    )
-    others = tuple(row for row in whole.fixed if row is not background)
-    text = render(replace(whole, fixed=roles + others), width=120)
-    assert "server background: role0" in text
-    assert "server background: others" in text
-    assert "role5" not in text
-    *lines, total = _energy_cells(text)
-    assert sum(lines) == total
 
 
 def test_without_an_energy_source_energies_are_unknown_and_not_zero() -> None:
@@ -124,11 +98,6 @@ def test_flags_are_explained_and_markup_is_text() -> None:
     assert "a below_resolution" in text
     assert "[bold]flag" in text
     assert any(line.startswith("[red]SELECT[/red]") and " a" in line for line in text.splitlines())
-
-
-def test_colour_only_when_asked() -> None:
-    assert "\x1b" not in render(typical(), width=80)
-    assert "\x1b[" in render(typical(), width=80, color=True)
 
 
 # ---- what is missing -----------------------------------------------------------------------------
@@ -225,15 +194,6 @@ def test_the_table_names_statements_that_draw_more_than_their_weight() -> None:
     assert "not_separable" in text
     assert all(cell_len(line) <= 80 for line in text.splitlines())
     assert "draws" not in render(typical(), width=120)  # no factor was learned
-
-
-def test_only_some_factors_of_rows_that_are_shown_are_listed() -> None:
-    rows = tuple(query_row((9 - i) * J, f"q{i}", power_factor=(0.8, 0.7, 0.9)) for i in range(6))
-    lines = list(power.factors(attribution(rows, {}), 20))
-    assert len(lines) == 4
-    assert lines[0] == ("draws", f"0.800{TIMES} [0.700, 0.900] what its weight says: q0")
-    assert lines[-1] == ("", "and 3 more")
-    assert len(list(power.factors(attribution(rows, {}), 2))) == 2
 
 
 def test_notes_describe_the_calibration_and_its_doubts() -> None:

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,8 +22,7 @@ from qjoule.spool.frames import SpoolReader, StoredFrame, stored_frame
 from qjoule.spool.recorder import Bounds
 from qjoule.spool.ring_files import SEGMENTS, RingFiles
 from qjoule.spool.save import Saved, left_behind, save
-from qjoule.stream.blocks import Stream
-from qjoule.trace.meta import Change, Part, parse_meta
+from qjoule.trace.meta import Part
 from qjoule.trace.reader import Trace
 from ring_trace import KEEP_S, RingTrace, conserved, joined, ring_trace
 
@@ -86,49 +83,6 @@ def test_a_ring_wraps_and_neither_records_nor_names_grow(tmp_path: Path) -> None
         assert segments[-1].segment > 5 * SEGMENTS
     half = len(sizes) // 2
     assert max(sizes[half:]) <= max(sizes[:half]) * 1.05
-
-
-def test_each_segment_can_be_decoded_alone(tmp_path: Path) -> None:
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        ring.feed(joined(eventful(6.0)[:-1]))
-        for one in ring.capture.now().moment.segments:
-            with RingFiles(ring.trace).spool(one.segment).open("rb") as file:
-                frames = list(SpoolReader(file))
-            assert frames[0].number == one.frame
-            assert not any(frame.missing for frame in frames[1:])
-            blocks = list(Stream(io.BytesIO(joined(frame.payload for frame in frames))))
-            assert blocks[0].kind is Block.HELLO
-            assert int(blocks[0].records["t_ns"][0]) == one.begin_ns
-            assert [b.kind for b in blocks[1:3]] == [Block.CPU, Block.DOMAIN]
-
-
-def test_a_full_segment_turns_before_its_time(tmp_path: Path) -> None:
-    limit = SEGMENTS * 100_000
-    sizes: list[int] = []
-    with ring_trace(tmp_path / "r", 3600.0, limit=limit) as ring:
-        spools = [RingFiles(ring.trace).spool(number + 1) for number in range(SEGMENTS)]
-        ring.feed(
-            joined(ft.traffic(20.0)[:-1]),
-            lambda _t: sizes.append(sum(path.stat().st_size for path in spools)),
-        )
-        assert len(ring.capture.now().moment.segments) == SEGMENTS
-        saved = ring.saved()
-    assert max(sizes) <= limit
-    assert convert(saved.directory).meta.complete
-
-
-def test_saving_twice_and_going_on(tmp_path: Path) -> None:
-    """A save does not disturb what is recorded after it."""
-    pieces = eventful(8.0)[:-1]
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        ring.feed(joined(pieces[:150]))
-        first, again = ring.saved(), ring.saved("key")
-        ring.feed(joined(pieces[150:]))
-        later = ring.saved()
-    assert first.directory != again.directory
-    begins = [convert(one.directory).meta.begin_ns or 0 for one in (first, again, later)]
-    assert begins[0] == begins[1] < begins[2]
-    assert _numbers(RingFiles(ring.trace).spool(1))
 
 
 def test_a_segment_written_over_while_it_is_copied_is_left_out(
@@ -208,26 +162,6 @@ def test_a_query_that_began_before_the_part_is_marked(tmp_path: Path) -> None:
     assert len(marked) == (queries["begin_ns"] < trace.begin_ns).sum()
     result = conserved(trace)
     assert "saved by a flight recorder: a test" in " ".join(result.model.notes)
-
-
-def test_changes_of_servers_before_the_part_are_left_out(tmp_path: Path) -> None:
-    pieces = ft.traffic(8.0)[:-1]
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        ring.feed(joined(pieces))
-        now = ring.capture.now()
-        begin_ns = now.moment.segments[0].begin_ns
-        before, later = begin_ns - S, begin_ns + 2 * S
-        changes = (
-            Change("exited", "a", before, before + 1),
-            Change("exited", "b", before),
-            Change("followed", "c", before, pid=3),
-            Change("followed", "d", later, pid=4),
-            Change("untraced", "e", before, later),
-            Change("unseen", "f"),
-        )
-        saved = save(ring.trace, now.moment, replace(now.meta, changes=changes), Part("dump"))
-    kept = parse_meta((saved.directory / "meta.json").read_bytes()).changes
-    assert [one.name for one in kept] == ["b", "d", "e", "f"]
 
 
 def test_a_part_adds_nothing_to_a_memory(tmp_path: Path) -> None:

@@ -89,37 +89,6 @@ def test_the_reader_hears_of_each_frame_after_its_names(tmp_path: Path) -> None:
     assert [frame.number for frame in spooled] == [1, 2, 3, 4, 5]
 
 
-def test_the_reader_is_woken_by_flushes_and_by_much_to_read(tmp_path: Path) -> None:
-    pipe, spool = tmp_path / "pipe", tmp_path / "spool"
-    text = b"x" * 1000
-    sizes = []
-    with tracer_stream(pipe, spool) as stream:
-
-        def written(number: int, texts: int = 0, flush_ns: int = 0) -> None:
-            stream.add(Block.SEGMENT, records(Block.SEGMENT, [{"t0_ns": number}]))
-            for shape in range(texts):
-                row = records(Block.TEXT, [{"shape": shape, "text_bytes": len(text)}])
-                stream.add_text(Block.TEXT, row, text)
-            stream.write(number, flush_ns)
-            sizes.append(pipe.stat().st_size)
-
-        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
-        written(1)  # the first write tells the reader that tracing has begun
-        written(2, texts=2)
-        written(3)
-        written(4, flush_ns=1)
-        written(5)
-        written(6, texts=70)  # this fills the pipe's share of memory
-        stream.add(Block.END, records(Block.END, [{"t_ns": 7}]))
-        stream.write(7, last=True)
-    grew = [after > before for before, after in zip([0, *sizes], sizes, strict=False)]
-    assert grew == [True, False, False, True, False, True]
-    told = [
-        int(b.records["frames"][0]) for b in _blocks(pipe.read_bytes()) if b.kind is Block.SPOOLED
-    ]
-    assert told == [1, 2, 3, 4, 5, 6, 7]
-
-
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_spool_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path, compress: bool) -> None:
     _, spool = _written(tmp_path, writes=2, compress=compress)

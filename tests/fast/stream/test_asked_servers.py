@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,15 +13,10 @@ import pytest
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.mongodb.connections import named as operations_named
-from qjoule.servers.mysql.connections import port_of
-from qjoule.servers.mysql.unseen import NAMES as OF_MYSQL
-from qjoule.servers.names_before import NamesBefore, Told, by_address
+from qjoule.servers.names_before import NamesBefore, Told
 from qjoule.servers.redis.connections import named as clients_named
 from qjoule.servers.registry import dialect
 from qjoule.servers.texts_by_id import TextsById
-from qjoule.session import asker_process
-from qjoule.session.asker import Asker
-from qjoule.session.asker_process import ANSWER, NAMES
 from qjoule.stream.answers import MAX_ASKED, WAIT_NS, Answer, AnsweredStream
 from qjoule.stream.blocks import Stream
 from qjoule.stream.named_before import MAX_WAITING, OFTEN, PAUSE_NS, NamedStream, Names
@@ -270,12 +264,6 @@ def test_a_client_list_of_redis_is_read() -> None:
     ]
 
 
-def test_hosts_of_mysql_have_ports() -> None:
-    hosts = {"localhost:4711": 4711, "10.0.0.7:5": 5, "localhost": 0, "": 0, "::1": 1}
-    assert {host: port_of(host) for host in hosts} == hosts
-    assert by_address("::ffff:10.0.0.7", 5) == "10.0.0.7 5"
-
-
 def test_operations_of_mongodb_are_read() -> None:
     shop = {"desc": "conn5", "client": "10.0.0.7:5", "appName": "shop"}
     user = [{"user": "app", "db": "admin"}, {"user": "other", "db": "admin"}]
@@ -296,24 +284,3 @@ def test_operations_of_mongodb_are_read() -> None:
         Told("conn7", "", "local"),
         Told("conn9", "", "bad port"),
     ]
-
-
-def test_names_of_one_answer_come_together() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asker = Asker(ours, 0, {}, {1: OF_MYSQL})
-    with theirs:
-        asker.ask_names(1)
-        theirs.recv(100)
-        head = ANSWER.pack(1, NAMES, 0)
-        theirs.send(head + "70 5\0app\0shöp".encode())
-        theirs.send(head + b"70 6\0too few")
-        assert asker.take_names() == [], "the answer is not complete"
-        theirs.send(head)
-        assert asker.take_names() == [Names(1, (Told("70 5", "app", "shöp"),))]
-
-
-def test_a_server_without_credentials_answers_why() -> None:
-    asked = asker_process.Asked("redis:1", "redis", 1, 0, None, BY_ADDRESS)
-    why, last = asker_process._Source(asked, None, "").answers(4, {NAMES: b""})
-    assert why.endswith(b"the credentials have no [redis]")
-    assert last == ANSWER.pack(4, NAMES, 0)

@@ -15,12 +15,11 @@ from qjoule.contract import AGGREGATE, TASK, Block, OwnerKind, TaskEvent
 from qjoule.engine.attribute import attribute
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import identities
-from qjoule.live.replay import ReplaySource
 from qjoule.live.stream_session import live_names
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
-from qjoule.snapshots import Controls, Snapshot
+from qjoule.snapshots import Snapshot
 from qjoule.stream.blocks import Frame
 from qjoule.stream.names import Names
 from qjoule.trace.meta import Server
@@ -76,16 +75,6 @@ def test_its_threads_are_background_and_do_not_count_for_coverage(beside: Trace)
     assert not purge.by_thread
 
 
-def test_a_played_trace_says_the_same(beside: Trace) -> None:
-    *_, last = ReplaySource(beside, by=("fingerprint",), speed=0).snapshots(
-        Controls(1.0, "fingerprint")
-    )
-    assert [row for row in last.total.fixed if row.by_thread] == [
-        row for row in attribute(beside).fixed if row.by_thread
-    ]
-    assert last.total.coverage == pytest.approx(30 / 40)
-
-
 def test_a_table_of_threads_says_that_there_are_no_queries(alone: Trace, beside: Trace) -> None:
     text = render(attribute(alone), width=120)
     assert "server background: GC Thread#?" in text
@@ -94,23 +83,6 @@ def test_a_table_of_threads_says_that_there_are_no_queries(alone: Trace, beside:
     both = render(attribute(beside), width=120)
     assert "coverage  75.0 %" in both
     assert "java:9042 none (by thread)" in both
-
-
-def test_as_many_threads_as_queries_are_listed(tmp_path: Path) -> None:
-    roles = [f"stage {name}" for name in "abcdefghij"]
-    owners = [
-        {**THREADS[0], "owner": 100 + i, "pid": 100 + i, "role": role}
-        for i, role in enumerate(roles)
-    ]
-    work = [hand.segment(2 * i, 2 * i + 2, 0, 100 + i, None) for i in range(len(roles))]
-    trace = hand.write(
-        tmp_path / "t", owners=owners, segments=work, queries=[], meta={"servers": (GENERIC,)}
-    )
-    found = attribute(Trace(trace))
-    assert all(role in render(found, width=120) for role in roles)
-    few = render(found, width=120, limit=4)
-    assert sum(role in few for role in roles) == 3
-    assert "server background: others" in few
 
 
 def screen(state: ViewState) -> list[str]:

@@ -112,12 +112,6 @@ def test_a_child_has_its_querys_labels_and_its_own_statement() -> None:
     assert (child["begin_ns"], child["end_ns"], child["pid"]) == (T0 + 2, T0 + 3, 11)
 
 
-def test_a_child_that_was_cut_says_nothing_of_its_query() -> None:
-    _, child = told(flags=QueryFlag.TRUNCATED | QueryFlag.OPEN)
-    assert child["flags"] == QueryFlag.OPEN
-    assert child["status"] == "unfinished"
-
-
 def test_a_child_without_text_has_no_fingerprint_of_its_own() -> None:
     _, child = told(shape=0, flags=QueryFlag.NO_TEXT)
     assert child["child"] is None

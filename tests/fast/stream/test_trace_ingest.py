@@ -15,24 +15,15 @@ import fake_tracer as ft
 from qjoule.contract import (
     MORE_COUNTERS,
     QUERY,
-    SHAPE_OTHER,
-    TRACER_CPU,
     WHOLE,
     Block,
-    Command,
-    DomainKind,
-    Loss,
     OwnerKind,
-    QueryFlag,
-    Rung,
-    SessionEvent,
     TaskEvent,
 )
-from qjoule.servers import registry
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.stream.statements import HASHES_PER_SHAPE
-from qjoule.trace.meta import Meta, parse_meta
+from qjoule.trace.meta import Meta
 from qjoule.trace.schema import TABLES
 
 T0 = ft.BEGIN_NS
@@ -67,20 +58,6 @@ def test_meta_describes_the_machine_as_the_stream_does() -> None:
     assert (energy.source, energy.grade, energy.reason) == ("replay", "simulated", "asked for")
     assert [(d.name, d.range) for d in meta.domains] == [("package", 1 << 32), ("dram", 1 << 32)]
     assert [cpu.cpu for cpu in meta.cpus] == [0, 1]
-
-
-def test_domains_say_how_often_they_move_or_that_it_is_not_known() -> None:
-    second, kind = 1_000_000_000, DomainKind
-    domain = {"package": 0, "unit_j": 1e-3, "idle_w": float("nan")}
-    said = [(second, kind.POWER), (0, kind.UNKNOWN), (1 << 63, 77)]
-    domains = [
-        domain | {"domain": i, "name": b"psys", "period_ns": period_ns, "kind": how}
-        for i, (period_ns, how) in enumerate(said)
-    ]
-    meta = Collected(ft.head() + ft.block(Block.DOMAIN, *domains) + ft.end(T0 + 5)).meta
-    found = [(one.period_ns, one.kind) for one in meta.domains]
-    assert found == [(second, "power"), (None, None), (None, None)]
-    assert parse_meta(meta.to_json().encode()) == meta
 
 
 def test_segments_counters_and_validity() -> None:
@@ -138,46 +115,6 @@ def test_further_counters_are_lists_by_the_names_of_the_meta() -> None:
     assert (last["more"], last["more_counted"]) == ([None] * 3, [0] * 3), "it has none"
     nameless = Collected(ft.head() + block + ft.end(T0 + 10)).rows("segments")
     assert [row["more"] for row in nameless] == [None, None]
-
-
-def test_query_columns() -> None:
-    startup = b"\0\0\0\x0c\0\x03\0\0user\0ann\0database\0shop\0\0"
-    session = {"session": 4, "t_ns": T0, "text_bytes": len(startup), "server": 2}
-    session |= {"event": SessionEvent.OPEN, "server_kind": registry.kind_of("postgres"), "pid": 9}
-    query = {"query": 1, "begin_ns": T0, "end_ns": T0 + 5, "session": 4, "shape": 77}
-    query |= {"server": 2, "rung": Rung.SYMBOL, "command": Command.EXECUTE, "executions": 1}
-    bare = {"query": 2, "begin_ns": T0, "end_ns": T0 + 9, "flags": QueryFlag.OPEN, "rung": 99}
-    collected = Collected(
-        ft.head()
-        + ft.block(Block.SESSION, session, text=startup)
-        + ft.text(77, b"SELECT 1")
-        + ft.block(Block.QUERY, query, bare, query | {"query": 3, "shape": SHAPE_OTHER})
-        + ft.end(T0 + 10)
-    )
-    full, empty, other = collected.rows("queries")
-    (shape,) = collected.rows("shapes")
-    assert full["fingerprint"] == shape["fingerprint"]
-    assert shape["text"] == "SELECT ?"
-    assert (full["user"], full["database"]) == ("ann", "shop")
-    assert (full["rung"], full["command"], full["status"]) == ("symbol", "execute", None)
-    assert empty["status"] == "unfinished"
-    for unknown in ("fingerprint", "shape", "session", "server", "user", "rung", "tags"):
-        assert empty[unknown] is None
-    assert other["fingerprint"] == "other"
-    (opened,) = collected.rows("sessions")
-    assert (opened["event"], opened["user"], opened["server"]) == ("open", "ann", 2)
-
-
-def test_loss_is_carried_and_summed() -> None:
-    loss = {"t_ns": T0 + 1, "count": 3, "lost_ns": 50, "cpu": 0, "cause": Loss.SEGMENT}
-    stream = ft.head()
-    stream += ft.block(Block.LOSS, loss, loss | {"cpu": 1})
-    stream += ft.block(Block.LOSS, loss | {"count": 5, "lost_ns": 70})
-    stream += ft.block(Block.LOSS, loss | {"cpu": TRACER_CPU, "cause": Loss.PUMP, "lost_ns": 0})
-    collected = Collected(stream + ft.end(T0 + 9))
-    assert collected.meta.loss == {"pump": 3, "segment": 8}
-    assert collected.meta.lost_cpu_ns == 120
-    assert collected.rows("loss")[-1]["cpu"] is None
 
 
 @pytest.mark.parametrize(
@@ -256,15 +193,6 @@ def test_a_tracer_that_never_flushes_is_written_all_the_same() -> None:
             segments += frame.records.size if frame.kind is Block.SEGMENT else 0
     written = sum(batch["segments"].num_rows for batch in batches if "segments" in batch)
     assert written > 0.6 * segments
-
-
-def test_a_stopped_clock_does_not_grow_memory() -> None:
-    block = encode_block(Block.CPU_TIME, ft.records(Block.CPU_TIME, [{}] * 1000))
-    batches: list[Tables] = []
-    ingest = Ingest(batches.append, ft.fingerprint)
-    for frame in Stream(io.BytesIO(ft.head() + block * 1100)):
-        ingest.add(frame)
-    assert batches
 
 
 def test_other_senseless_records_are_counted() -> None:

@@ -92,13 +92,6 @@ def test_a_name_that_is_told_late_is_not_that_of_a_later_role() -> None:
     assert (known[before]["role"], known[after]["role"]) == ("backend", "walsender")
 
 
-def test_a_thread_that_was_never_announced_still_has_an_owner() -> None:
-    owners = Owners()
-    assert resolve(owners, (1, 9), (2, 9)) == [1, 1]
-    row = rows(owners)[1]
-    assert (row["comm"], row["pid"], row["t0_ns"]) == ("?", 9, None)
-
-
 def test_events_may_come_after_their_segments() -> None:
     owners = Owners()
     (owner, _) = resolve(owners, (11, 5), (12, 5))
@@ -115,32 +108,6 @@ def test_a_thread_whose_fork_was_lost_begins_with_its_next_event() -> None:
     first, second = resolve(owners, (10, 5), (31, 5))
     assert first != second
     assert rows(owners)[second]["comm"] == "two"
-
-
-def test_exec_changes_the_name_and_not_the_owner() -> None:
-    owners = owners_after((10, 5, FORK, b"sh"))
-    (owner,) = resolve(owners, (11, 5))
-    owners.apply(tasks((12, 5, EXEC, b"mariadbd")))
-    assert rows(owners)[owner]["comm"] == "mariadbd"
-    assert resolve(owners, (13, 5)) == [owner]
-
-
-def test_kind_and_server_make_owners_of_one_thread() -> None:
-    owners = owners_after((1, 5, ALIVE, b"ib_purge"))
-    (query,) = resolve(owners, (2, 5), owner_kind=OwnerKind.QUERY, server=1)
-    (server,) = resolve(owners, (3, 5), **SERVED)
-    known = rows(owners)
-    assert (known[query]["kind"], known[query]["role"]) == ("query", None)
-    assert (known[server]["kind"], known[server]["role"]) == ("server", "ib_purge")
-    assert known[server]["server"] == 1
-
-
-def test_process_comm_is_of_the_main_thread() -> None:
-    owners = owners_after((1, 5, ALIVE, b"mysqld"))
-    owners.apply(tasks((1, 6, ALIVE, b"connection"), tgid=5))
-    (owner,) = resolve(owners, (2, 6), tgid=5)
-    row = rows(owners)[owner]
-    assert (row["comm"], row["process_comm"], row["tgid"]) == ("connection", "mysqld", 5)
 
 
 def test_threads_that_ended_are_forgotten() -> None:
@@ -195,15 +162,6 @@ def test_a_servers_thread_is_an_owner_for_each_of_its_names() -> None:
     assert of_thread_6(owners, 51, 52) == [read, read]
     owners.apply(renames((60, RENAME, b"MutationStage-2")))
     assert of_thread_6(owners, 55, 61) == [read, write]
-
-
-def test_renames_that_come_late_take_their_place() -> None:
-    owners = Owners()
-    owners.apply(renames((0, ALIVE, b"a"), (30, RENAME, b"c")))
-    owners.apply(renames((20, RENAME, b"b")))
-    ids = of_thread_6(owners, 10, 25, 35)
-    known = rows(owners)
-    assert [known[owner]["comm"] for owner in ids] == ["a", "b", "c"]
 
 
 def test_the_first_name_of_a_young_thread_is_its_name_from_birth() -> None:

@@ -148,14 +148,6 @@ def test_a_session_s_id_may_serve_a_later_connection() -> None:
     assert [named[code] is None for code in codes.tolist()] == [False, True]
 
 
-def test_addresses() -> None:
-    texts = ("::ffff:192.0.2.7", "2001:db8::1", "::")
-    addresses = [np.frombuffer(IPv6Address(text).packed, np.uint8) for text in texts]
-    sessions = sessions_after(*(block(OPEN, 1, address=address) for address in addresses))
-    column = sessions.take_rows().column("address").to_pylist()
-    assert column == ["192.0.2.7", "2001:db8::1", None]
-
-
 @pytest.mark.parametrize(
     ("statement", "database"),
     [
@@ -198,33 +190,12 @@ def test_an_application_may_be_called_otherwise_later() -> None:
     assert at(sessions, 1 << 41) == [("alice", "alice")]
 
 
-def test_an_application_is_called_as_in_the_servers_memory() -> None:
-    names = [(11, b"shop\x1b[2J"), (20, b"x" * 64), (30, b"")]
-    events = [(APPLICATION, t_ns, name) for t_ns, name in names]
-    sessions = told((MET, 10, b""), *events, server="postgres")
-    expected = [None, "shop?[2J", "x" * 63, None]
-    assert applications(sessions, 10, 15, 25, 35) == expected
-    assert sessions.take_rows().column("application").to_pylist() == expected
-
-
 def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None:
     events = [(MET, 10, b""), (USER, 10, b"bob\0games\0"), (SETS, 20, b"set application_name to b")]
     sessions = told(*events, server="postgres")
     assert at(sessions, 9, 10, 30) == [(None, None), ("bob", "games"), ("bob", "games")]
     assert applications(sessions, 15, 30) == [None, "b"]
     assert at(told((USER, 10, b"bob\0cut off"), server="postgres"), 10) == [("bob", None)]
-
-
-def test_a_redis_client_has_the_names_that_its_server_accepts() -> None:
-    refused = (b"a b", b"\n", b"caf\xc3\xa9", b"\x7f", b"\0")
-    names = [(10, b"job=night%20ly,release=1"), *((20 + n, name) for n, name in enumerate(refused))]
-    names += [(30, b"!" + b"~" * 255), (40, b"")]
-    events = [(APPLICATION, t_ns, name) for t_ns, name in names]
-    sessions = told(*events, server="redis")
-    job, long = "job=night%20ly,release=1", "!" + "~" * 255
-    assert applications(sessions, 9, 10, 29, 30, 40) == [None, job, job, long, None]
-    assert sessions.take_rows().column("application").to_pylist() == [job, long, None]
-    assert tags(sessions, 10, 30) == [{"job": "night ly", "release": "1"}, {}]
 
 
 # ---- tags of connections -------------------------------------------------------------------------

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import io
-import os
-import threading
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
 from qjoule.snapshots import Controls
 from qjoule.stream.announced import read_announced
-from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Records, Stream, encode_block
+from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Records, Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.trace.meta import Meta, Server
@@ -44,31 +42,6 @@ def test_partial_reads_give_the_same_blocks(step: int) -> None:
     for a, b in zip(whole, pieces, strict=True):
         assert a.records.tobytes() == b.records.tobytes()
         assert (a.text, a.t_ns) == (b.text, b.t_ns)
-
-
-def test_reads_a_pipe_block_by_block() -> None:
-    reading, writing = os.pipe()
-    seen = threading.Event()
-
-    def tracer() -> None:
-        os.write(writing, ft.head())
-        seen.wait(10)  # the reader must hand out the first blocks before more is written
-        os.write(writing, ft.end(ft.BEGIN_NS))
-        os.close(writing)
-
-    thread = threading.Thread(target=tracer)
-    thread.start()
-    stream = Stream(reading)
-    kinds = []
-    for frame in stream:
-        kinds.append(frame.kind)
-        if frame.kind is Block.DOMAIN:
-            seen.set()
-    thread.join()
-    os.close(reading)
-    assert kinds == [Block.HELLO, Block.CPU, Block.DOMAIN, Block.END]
-    assert stream.complete
-    assert stream.ended_early is None
 
 
 def test_every_truncation_ends_early_and_never_fails() -> None:
@@ -128,13 +101,6 @@ def test_another_contract_version_or_no_hello_is_refused(version: int, advice: s
         list(Stream(io.BytesIO(ft.flush(1))))
 
 
-def test_encoder_refuses_what_is_no_block() -> None:
-    with pytest.raises(ValueError, match="records are"):
-        encode_block(Block.SEGMENT, np.zeros(1, np.uint8))
-    with pytest.raises(ValueError, match="text_bytes"):
-        encode_block(Block.TEXT, ft.records(Block.TEXT, [{"text_bytes": 3}]), text=b"no")
-
-
 T0, MS = ft.BEGIN_NS, ft.MS
 UNKNOWN_CAUSE = len(Loss)
 
@@ -161,11 +127,6 @@ def test_the_first_block_after_the_announcements_is_handed_on() -> None:
     assert first is not None
     assert first.kind is Block.ENERGY
     assert [frame.kind for frame in frames] == [Block.END]
-
-
-def test_a_tracer_that_says_nothing_is_an_error() -> None:
-    with pytest.raises(QjouleError, match="ended before it began"):
-        read_announced(iter(stream_of()), Meta())
 
 
 def losses(*rows: tuple[int, int, int, int, int]) -> Records:

@@ -5,14 +5,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import resource
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -139,64 +133,19 @@ def test_a_merge_cut_before_the_old_parts_go_doubles_nothing(
     assert trace.table("segments").equals(before)
 
 
-WRITER = """
-import sys, fake_tracer as ft
-from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest
-from qjoule.stream.recording import record
-from qjoule.trace.writer import TraceWriter
-record(Stream(0), TraceWriter(sys.argv[1]), ft.fingerprint)
-"""
-
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that records its standard input into tmp_path/t."""
-    path = os.pathsep.join([str(Path(__file__).parents[2] / "support"), *sys.path])
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path / "t")],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": path},
-    )
-    yield process
-    process.kill()
-    for pipe in (process.stdin, process.stderr):
-        if pipe:
-            with suppress(BrokenPipeError):
-                pipe.close()
-    process.wait()
-
-
-def test_kill_9_loses_at_most_the_last_second(
-    tmp_path: Path, recorder: subprocess.Popen[bytes]
-) -> None:
-    assert recorder.stdin
-    pieces = ft.traffic(6, 500)
-    for piece in pieces[:-1]:
-        recorder.stdin.write(piece)
-    recorder.stdin.flush()
-    # The writer must have written all but the last second of what it was sent.
-    owed_ns = ft.BEGIN_NS + 5_000 * MS
-    deadline = time.monotonic() + 60
-    while _reached_ns(tmp_path / "t") < owed_ns:
-        assert time.monotonic() < deadline, "the recorder fell behind"
-        assert recorder.poll() is None
-        time.sleep(0.05)
-    recorder.send_signal(signal.SIGKILL)
-    recorder.wait()
+def test_the_directory_is_a_readable_trace_at_any_moment(tmp_path: Path) -> None:
+    """So kill -9 costs what was not written yet, a second at most."""
+    writer = TraceWriter(tmp_path / "t")
+    ingest = Ingest(writer.write, ft.fingerprint)
+    for frame in Stream(io.BytesIO(b"".join(ft.traffic(6, 500)[:-1]))):
+        ingest.add(frame)
+    writer._batches.join()
     trace = Trace(tmp_path / "t")
     assert trace.problems == []
     assert not trace.complete
-    assert trace.end_ns >= owed_ns
+    assert trace.end_ns >= ft.BEGIN_NS + 5_000 * ft.MS
     assert trace.table("segments").num_rows > 2000
-
-
-def _reached_ns(path: Path) -> int:
-    try:
-        return Trace(path).end_ns
-    except QjouleError:
-        return 0
+    writer.close(Meta())
 
 
 def test_a_file_size_limit_is_told_like_a_full_disk(tmp_path: Path) -> None:

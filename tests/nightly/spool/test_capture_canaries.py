@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tracing.canaries import (
     plant_in_postgres,
     plant_in_redis,
 )
-from tracing.recording import Recorder, Run, qjoule
+from tracing.recording import Run, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 PLANTS = {"mariadb": plant_in_mariadb, "postgres": plant_in_postgres, "redis": plant_in_redis}
@@ -40,18 +41,13 @@ def test_no_canary_is_on_the_disk(
     traced = {n: s for n, s in servers.items() if "symbol" not in options or n != "redis"}
     pids = [f"--pid={server.pid}" for server in traced.values()]
     later = () if "--keep" in options else ("--convert", "later")
-    recorder = Recorder(tmp_path / "t", "--energy", "none", *pids, *later, *options)
     canaries = Canaries()
-    try:
-        recorder.attached()
+    with recording(tmp_path / "t", *pids, *later, *options) as recorder:
         for name, server in traced.items():
             PLANTS[name](server, canaries)
         assert len(canaries) > 50
         time.sleep(1)
         assert in_files(canaries, tmp_path) == [], "while it is recorded"
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
     assert canaries.found_in(recorder.said.encode()) == []
     trace = tmp_path / "t"
     if "--keep" in options:
@@ -71,8 +67,6 @@ def test_no_canary_is_on_the_disk(
 
 def test_a_canary_is_found_in_any_form(tmp_path: Path) -> None:
     """The search itself: text, hexadecimal, base64 at each offset, and binary numbers."""
-    import base64  # noqa: PLC0415 - here alone
-
     canaries = Canaries()
     text, number = canaries.text("text"), canaries.number("number")
     for content in (text, text.upper(), text.hex().encode(), b"%d" % number, b"0x%X" % number):

@@ -16,7 +16,7 @@ import pytest
 
 from qjoule.spool.files import is_captured, spool_of
 from servers.process import DatabaseServer
-from tracing.recording import Recorder, Run, converted_copy, qjoule
+from tracing.recording import Recorder, Run, converted_copy, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 DISK_MB = 24
@@ -83,39 +83,36 @@ def _stuttering(disk: Path) -> Iterator[list[int]]:
 
 
 def _options(server: DatabaseServer) -> tuple[str, ...]:
-    return "--pid", str(server.pid), "--energy", "none", "--convert", "later"
+    return "--pid", str(server.pid), "--energy", "none", "--convert", "later", "--ring-mb", "1"
+
+
+def _check_loss_is_counted(trace: Path, statements: int) -> None:
+    """Some statements are lost, and all that are lost are counted."""
+    with converted_copy(trace) as tables:
+        run = Run(tables)
+        recorded, lost = len(run.having("m_work")), run.loss["query"]
+    assert AFTER < recorded < statements <= recorded + lost
 
 
 def test_a_disk_that_hangs_costs_records_and_never_the_server(
     mariadb: DatabaseServer, disk: Path
 ) -> None:
     """The server answers many times more statements meanwhile than the rings can hold."""
-    recorder = Recorder(disk / "t", *_options(mariadb), "--ring-mb", "1")
-    try:
-        recorder.attached()
+    with recording(disk / "t", *_options(mariadb)):
         assert _work(mariadb, BEFORE) == BEFORE
         with _hanging(disk):
             size = spool_of(disk / "t").stat().st_size
             assert _work(mariadb, MEANWHILE) == MEANWHILE
             assert spool_of(disk / "t").stat().st_size == size
         assert _work(mariadb, AFTER) == AFTER
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
-    with converted_copy(disk / "t") as tables:
-        run = Run(tables)
-        found, lost = len(run.having("m_work")), run.loss["query"]
-    assert BEFORE + AFTER <= found < BEFORE + MEANWHILE + AFTER
-    assert found + lost >= BEFORE + MEANWHILE + AFTER, "nothing is lost without being counted"
+    _check_loss_is_counted(disk / "t", BEFORE + MEANWHILE + AFTER)
 
 
 def test_a_slow_disk_costs_records_and_never_the_server(
     mariadb: DatabaseServer, disk: Path
 ) -> None:
     """It takes a little again and again, so the tracer goes on and falls behind many times."""
-    recorder = Recorder(disk / "t", *_options(mariadb), "--ring-mb", "1")
-    try:
-        recorder.attached()
+    with recording(disk / "t", *_options(mariadb)) as recorder:
         priority = psutil.Process(recorder.tracer_pid).ionice()
         assert (priority.ioclass, priority.value) == (psutil.IOPRIO_CLASS_BE, 7)
         done = 0
@@ -124,22 +121,13 @@ def test_a_slow_disk_costs_records_and_never_the_server(
             while done < MEANWHILE or len(set(sizes)) < STOPS:
                 done += _work(mariadb, PIECE)
         assert _work(mariadb, AFTER) == AFTER
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
-    with converted_copy(disk / "t") as tables:
-        run = Run(tables)
-        found, lost = len(run.having("m_work")), run.loss["query"]
-    assert AFTER < found < done + AFTER
-    assert found + lost >= done + AFTER, "nothing is lost without being counted"
+    _check_loss_is_counted(disk / "t", done + AFTER)
 
 
 def test_a_full_disk_ends_the_recording_which_is_converted_elsewhere(
     mariadb: DatabaseServer, disk: Path
 ) -> None:
-    filler = disk / "filler"
-    with filler.open("wb") as file:
-        file.truncate(0)
+    with (disk / "filler").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, (DISK_MB - 8) << 20)
     recorder = Recorder(disk / "t", *_options(mariadb))
     try:
@@ -165,13 +153,8 @@ def test_a_full_disk_ends_the_recording_which_is_converted_elsewhere(
 
 
 def test_a_disk_that_may_not_be_written(mariadb: DatabaseServer, disk: Path) -> None:
-    recorder = Recorder(disk / "t", *_options(mariadb))
-    try:
-        recorder.attached()
+    with recording(disk / "t", *_options(mariadb)):
         _work(mariadb, BEFORE)
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     done = qjoule("convert", str(disk / "t"))
     assert done.returncode == 1
