@@ -21,7 +21,6 @@ CANARY = b"canary-4711"
 _FLAGS = 0x200 | 0x8 | 0x8000  # PROTOCOL_41, CONNECT_WITH_DB, SECURE_CONNECTION
 _PASSWORD = b"\x14" + CANARY.ljust(20, b"\1")
 LOGIN = struct.pack("<IIB23x", _FLAGS, 1 << 24, 45) + b"alice\0" + _PASSWORD + b"shop\0"
-QUERIES = 400 * 4.5 + 3  #: in the spool of `_eventful`
 META = Meta(host="here", servers=(Server(1, "shop", "mysql"),))
 
 

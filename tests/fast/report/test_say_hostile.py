@@ -109,7 +109,7 @@ def test_messages_and_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_that_names_a_file(tmp_path: Path) -> None:
     name = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")
     # As bytes: the locale's encoding may lack some of the characters.
-    words = [sys.executable, "-m", "qjoule", "attribute", str(name).encode()]
+    words: list[str | bytes] = [sys.executable, "-m", "qjoule", "attribute", str(name).encode()]
     done = subprocess.run(words, capture_output=True, check=False)
     message = done.stderr.decode(errors="replace")
     assert done.returncode != 0

@@ -130,7 +130,7 @@ def test_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_session_s_id_may_serve_a_later_connection() -> None:
     """The server gives it the same address; its earlier queries may still arrive."""
     here = np.frombuffer(IPv6Address("::ffff:127.0.0.1").packed, np.uint8)
-    ends = {"address": here, "server_address": here, "server_port": 3306}
+    ends: dict[str, Any] = {"address": here, "server_address": here, "server_port": 3306}
     met = ((10, 1001), (30, 1003), (20, 1002), (21, 1002))
     sessions = sessions_after(*(block(MET, t_ns, port=port, **ends) for t_ns, port in met))
 
