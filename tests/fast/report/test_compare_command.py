@@ -184,6 +184,29 @@ def test_the_table_fits_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "not separable" in " ".join(output.split())
 
 
+def test_statements_of_some_runs_or_unknown_energy_are_flagged(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a, b = Workload().runs(rng, 4), Workload().runs(rng, 4, side="b")
+    a[1] = replace(a[1], forms=a[1].forms[1:])
+    b[2] = replace(b[2], forms=[*b[2].forms[:4], replace(b[2].forms[4], j_per_call=None)])
+    comparison = compared(*write_runs(tmp_path, a), "--vs", *write_runs(tmp_path, b))
+    rows = {row["base"]["name"]: row for row in comparison["rows"]}
+    assert rows["fp0"]["flags"] == ["in 3 of 4 runs of A"]
+    assert rows["fp4"]["greenup"] is not None
+    assert comparison["not_in_total"] == ["fp0", "fp4"]
+
+
+def test_joules_unknown_everywhere_are_unknown(tmp_path: Path) -> None:
+    forms = [Form("f", "select 1", 10, None, None, 1e6)]
+    sides = [
+        [RunForms(f"{side}{i}", forms, MADE_WITH, f"{side}{i}") for i in range(2)] for side in "ab"
+    ]
+    a, b = (write_runs(tmp_path, runs) for runs in sides)
+    comparison = compared(*a, "--vs", *b, *GATE, code=3)
+    assert comparison["rows"][0]["category"] == "unknown"
+    assert comparison["gates"][0]["reason"].endswith("is unknown")
+
+
 @pytest.mark.parametrize(
     ("changed", "difference"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,12 +18,13 @@ from qjoule.contract import Block, QueryFlag
 from qjoule.machine.memory_in_force import where_to_extend
 from qjoule.spool import save as saving
 from qjoule.spool.convert import convert
-from qjoule.spool.files import spool_of
+from qjoule.spool.files import names_of, spool_of
 from qjoule.spool.frames import SpoolReader, StoredFrame, stored_frame
+from qjoule.spool.names import Counted, NamesReader
 from qjoule.spool.recorder import Bounds
 from qjoule.spool.ring_files import SEGMENTS, RingFiles
 from qjoule.spool.save import Saved, left_behind, save
-from qjoule.trace.meta import Part
+from qjoule.trace.meta import Change, Part, parse_meta
 from qjoule.trace.reader import Trace
 from ring_trace import KEEP_S, RingTrace, conserved, joined, ring_trace
 
@@ -176,18 +178,24 @@ def test_a_part_adds_nothing_to_a_memory(tmp_path: Path) -> None:
 # ---- no room, cut off, damaged -------------------------------------------------------------------
 
 
-def _fails(_file: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_no_room_is_said_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (OSError(28, "No space left on device"), "not saved: No space left on device"),
+        (KeyError("gone"), "not saved: KeyError: 'gone'"),
+    ],
+)
+def test_a_save_that_fails_is_answered_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, answer: str
 ) -> None:
+    def fail(_file: object) -> None:
+        raise error
+
     with ring_trace(tmp_path / "r", KEEP_S) as ring:
         ring.feed(joined(eventful(4.5)[:150]))
         with monkeypatch.context() as patch:
-            patch.setattr(saving, "_to_disk", _fails)
-            assert ring.save() == "not saved: No space left on device"
+            patch.setattr(saving, "_to_disk", fail)
+            assert ring.save() == answer
         ring.feed(joined(eventful(4.5)[150:-1]))
         assert convert(ring.saved().directory).meta.complete
     assert not list(ring.trace.glob(".saving*"))
@@ -246,3 +254,39 @@ def test_a_damaged_old_segment_costs_what_precedes_it(tmp_path: Path) -> None:
     assert saved.late == 1
     meta = convert(saved.directory).meta
     assert meta.complete and (meta.begin_ns or 0) > middle.begin_ns
+
+
+def test_what_happened_before_the_part_is_no_news_in_it(tmp_path: Path) -> None:
+    """Changes of servers, and what was lost on the way from applications."""
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(ft.traffic(8.0)[:-1]))
+        now = ring.capture.now()
+        counted = Counted(1, 2, 3)
+        segments = tuple(replace(begins, counted=counted) for begins in now.moment.segments)
+        moment = replace(now.moment, segments=segments)
+        begin_ns = segments[0].begin_ns
+        before, later = begin_ns - S, begin_ns + 2 * S
+        changes = (
+            Change("exited", "a", before, before + 1),
+            Change("exited", "b", before),
+            Change("followed", "c", before, pid=3),
+            Change("followed", "d", later, pid=4),
+            Change("untraced", "e", before, later),
+            Change("unseen", "f"),
+        )
+        meta = replace(now.meta, changes=changes)
+        saved = save(ring.trace, moment, meta, Part("dump"), counted=Counted(5, 7, 9))
+    kept = parse_meta((saved.directory / "meta.json").read_bytes()).changes
+    assert [change.name for change in kept] == ["b", "d", "e", "f"]
+    with names_of(saved.directory).open("rb") as file:
+        assert Counted(4, 5, 6) in [line for line in NamesReader(file) if isinstance(line, Counted)]
+
+
+def test_a_save_leaves_room_for_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ring_trace(tmp_path / "r", KEEP_S) as ring:
+        ring.feed(joined(eventful(4.5)[:150]))
+        little = os.statvfs(tmp_path)
+        fields = list(little)
+        fields[4] = 1  # f_bavail
+        monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
+        assert "MB are free" in str(ring.save())

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -24,13 +26,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captured_trace import CANARY, META, captured_trace, eventful
-from qjoule.commands import attribute, top
+from qjoule.commands import attribute, conversion, top
 from qjoule.commands import convert as convert_command
 from qjoule.errors import QjouleError, UsageError
 from qjoule.servers.shapes import fingerprint
 from qjoule.spool import convert as module
 from qjoule.spool import workers
-from qjoule.spool.convert import convert
+from qjoule.spool.convert import Converted, Progress, convert
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
 from qjoule.spool.tables import Tables
 from qjoule.stream.blocks import Stream
@@ -332,3 +334,44 @@ def test_commands_that_read_a_capture_convert_it_first(
     last = json.loads(done.stdout.splitlines()[-1] if name == "top" else done.stdout)
     assert sum(row["calls"] or 0 for row in last.get("interval", last)["rows"]) == QUERIES
     assert not is_captured(captured)
+
+
+def test_a_capture_that_may_not_be_changed_is_read_as_a_copy(
+    captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write everywhere, so only the answer is replaced."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+    done = _run("attribute", captured, "--calibration", "none")
+    assert done.exception is None
+    assert "reading a copy" in done.stderr
+    assert is_captured(captured)
+    assert not list(folder.iterdir()), "the copy is removed"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2
+
+
+def ten_steps(_trace: Path, _output: Path | None, *, progress: Progress, **_: object) -> Converted:
+    for done in range(1, 11):
+        progress(done, 10)
+    return Converted(Meta(), 0)
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_a_terminal_shows_the_time_left(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(step=2)
+    monkeypatch.setattr("click._termui_impl.time.time", lambda: float(next(seconds)))
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(conversion, "convert", ten_steps)
+    conversion.converted(Path("trace"))
+    bars = [line for line in re.split("[\r\n]", terminal.getvalue()) if "converting" in line]
+    assert any(re.search(r"\d%  \d\d:\d\d:\d\d", line) for line in bars), bars

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,10 +14,14 @@ import pytest
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.mongodb.connections import named as operations_named
+from qjoule.servers.mysql.unseen import NAMES as OF_MYSQL
 from qjoule.servers.names_before import NamesBefore, Told
 from qjoule.servers.redis.connections import named as clients_named
 from qjoule.servers.registry import dialect
 from qjoule.servers.texts_by_id import TextsById
+from qjoule.session import asker_process
+from qjoule.session.asker import Asker
+from qjoule.session.asker_process import ANSWER, NAMES
 from qjoule.stream.answers import MAX_ASKED, WAIT_NS, Answer, AnsweredStream
 from qjoule.stream.blocks import Stream
 from qjoule.stream.named_before import MAX_WAITING, OFTEN, PAUSE_NS, NamedStream, Names
@@ -284,3 +289,24 @@ def test_operations_of_mongodb_are_read() -> None:
         Told("conn7", "", "local"),
         Told("conn9", "", "bad port"),
     ]
+
+
+def test_names_of_one_answer_come_together() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asker = Asker(ours, 0, {}, {1: OF_MYSQL})
+    with theirs:
+        asker.ask_names(1)
+        theirs.recv(100)
+        head = ANSWER.pack(1, NAMES, 0)
+        theirs.send(head + "70 5\0app\0shöp".encode())
+        theirs.send(head + b"70 6\0too few")
+        assert asker.take_names() == [], "the answer is not complete"
+        theirs.send(head)
+        assert asker.take_names() == [Names(1, (Told("70 5", "app", "shöp"),))]
+
+
+def test_a_server_without_credentials_answers_why() -> None:
+    asked = asker_process.Asked("redis:1", "redis", 1, 0, None, BY_ADDRESS)
+    why, last = asker_process._Source(asked, None, "").answers(4, {NAMES: b""})
+    assert why.endswith(b"the credentials have no [redis]")
+    assert last == ANSWER.pack(4, NAMES, 0)

@@ -81,21 +81,15 @@ def told(**changed: Any) -> list[dict[str, Any]]:
     child = {"child": 10, "query": 9, "begin_ns": T0 + 2, "end_ns": T0 + 3, "session": 4}
     child |= {"shape": 6, "query_shape": 5, "server": 1, "rung": Rung.SOCKET, "pid": 11}
     child |= {"statement_bytes": 8, "command": Command.CHILD} | changed
-    stream = (
-        ft.head()
-        + ft.text(5, b"call p(1)")
-        + ft.text(6, b"select 2")
-        + ft.block(Block.CHILD, child)
-        + ft.block(Block.QUERY, call)
-        + ft.end(T0 + 100)
-    )
+    stream = ft.head() + ft.text(5, b"call p(1)") + ft.text(6, b"select 2")
+    stream += ft.block(Block.CHILD, child) + ft.block(Block.QUERY, call) + ft.end(T0 + 100)
     batches: list[Tables] = []
     ingest = Ingest(batches.append, ft.fingerprint)
     for frame in Stream(io.BytesIO(stream)):
         ingest.add(frame)
     ingest.finish(complete=True)
-    found: list[dict[str, Any]] = pa.concat_tables([b["queries"] for b in batches]).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = pa.concat_tables([b["queries"] for b in batches]).to_pylist()
+    return rows
 
 
 def name(statement: bytes) -> str:

@@ -129,6 +129,24 @@ def test_the_newest_row_of_an_owner_counts() -> None:
     assert newest.column("comm").to_pylist().count("named") == 1
 
 
+def test_kind_and_server_make_owners_of_one_thread() -> None:
+    owners = owners_after((1, 5, ALIVE, b"ib_purge"))
+    (query,) = resolve(owners, (2, 5), owner_kind=OwnerKind.QUERY, server=1)
+    (server,) = resolve(owners, (3, 5), **SERVED)
+    known = rows(owners)
+    assert (known[query]["kind"], known[query]["role"]) == ("query", None)
+    assert (known[server]["kind"], known[server]["role"]) == ("server", "ib_purge")
+    assert known[server]["server"] == 1
+
+
+def test_process_comm_is_of_the_main_thread() -> None:
+    owners = owners_after((1, 5, ALIVE, b"mysqld"))
+    owners.apply(tasks((1, 6, ALIVE, b"connection"), tgid=5))
+    (owner,) = resolve(owners, (2, 6), tgid=5)
+    row = rows(owners)[owner]
+    assert (row["comm"], row["process_comm"], row["tgid"]) == ("connection", "mysqld", 5)
+
+
 # ---- names of a server's threads -----------------------------------------------------------------
 
 

@@ -190,6 +190,15 @@ def test_an_application_may_be_called_otherwise_later() -> None:
     assert at(sessions, 1 << 41) == [("alice", "alice")]
 
 
+def test_an_application_is_called_as_in_the_servers_memory() -> None:
+    names = [(11, b"shop\x1b[2J"), (20, b"x" * 64), (30, b"")]
+    events = [(APPLICATION, t_ns, name) for t_ns, name in names]
+    sessions = told((MET, 10, b""), *events, server="postgres")
+    expected = [None, "shop?[2J", "x" * 63, None]
+    assert applications(sessions, 10, 15, 25, 35) == expected
+    assert sessions.take_rows().column("application").to_pylist() == expected
+
+
 def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None:
     events = [(MET, 10, b""), (USER, 10, b"bob\0games\0"), (SETS, 20, b"set application_name to b")]
     sessions = told(*events, server="postgres")

@@ -155,3 +155,8 @@ def test_a_cause_that_the_contract_lacks_is_an_invalid_record() -> None:
     live = StreamSource(stream_of(*blocks, *ends), ft.fingerprint, Meta())
     last = list(live.snapshots(Controls(1.0)))[-1].total
     assert ingest.finish(complete=True).loss == last.trace.loss == {"invalid": 1}
+
+
+def test_a_tracer_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(QjouleError, match="ended before it began"):
+        read_announced(iter(stream_of()), Meta())

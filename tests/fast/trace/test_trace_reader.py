@@ -175,3 +175,11 @@ def test_long_traces_are_read_in_bounded_memory(tmp_path: Path) -> None:
     fixed = [field.type for field in TABLES["segments"] if field.name not in MORE]
     whole = rows * sum(kind.bit_width // 8 for kind in fixed)
     assert peak < whole / 4
+
+
+def test_columns_of_the_wrong_type_are_told(tmp_path: Path) -> None:
+    table = pa.table({"t0_ns": ["a"], "t1_ns": ["b"], "cpu": [0], "owner": [1]})
+    pq.write_table(table, tmp_path / "segments.parquet")
+    trace = Trace(tmp_path)
+    assert list(trace.iter_segments()) == []
+    assert any("t0_ns is string, not int64" in problem for problem in trace.problems)
