@@ -42,12 +42,12 @@ class Parts(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        about = dict(attrs)
         self._in = tag
         if tag == "script":
-            self.scripts.append((found, ""))
-        if found.get("http-equiv") == "Content-Security-Policy":
-            self.policy = found["content"] or ""
+            self.scripts.append((about, ""))
+        if about.get("http-equiv") == "Content-Security-Policy":
+            self.policy = about["content"] or ""
         self.loads += [v for k, v in attrs if k in ("src", "srcset", "action") or k[:2] == "on"]
         if tag != "a":
             self.loads += [v for k, v in attrs if k == "href"]
@@ -105,7 +105,7 @@ def test_hostile_text_stays_data(tmp_path: Path) -> None:
     assert "\u2028" not in text
     assert "\u202e" not in text
     assert len(Parts(text).scripts) == len(page_module.VENDORED) + 2
-    shown = next(one for one in data["traces"][0]["rows"]["text"] if "hacked" in one)
+    shown = next(text for text in data["traces"][0]["rows"]["text"] if "hacked" in text)
     assert shown.startswith("</script><script>window.hacked=1</script><img")
 
 
@@ -139,7 +139,7 @@ def test_the_tail_is_folded_with_its_sum(tmp_path: Path) -> None:
     assert "(35 others)" in rows["text"]
     assert sum(rows["nj"]) == data["traces"][0]["measured_nj"]
     assert data["traces"][0]["statements"] == 40
-    assert [one["row"] for one in data["traces"][0]["power"]["rows"]] == [0, 1, 2, 3, 4]
+    assert [row["row"] for row in data["traces"][0]["power"]["rows"]] == [0, 1, 2, 3, 4]
     assert set(data["traces"][0]["details"]) == {"0", "1", "2", "3", "4"}
 
 

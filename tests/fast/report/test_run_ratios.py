@@ -17,12 +17,12 @@ REPETITIONS = 100
 def test_intervals_are_those_of_welchs_test() -> None:
     rng = np.random.default_rng(7)
     a, b = np.exp(rng.normal(0, 0.05, (1, 6))), np.exp(rng.normal(0.1, 0.02, (1, 4)))
-    found = log_ratios(a, b)
+    ratios = log_ratios(a, b)
     referee = stats.ttest_ind(np.log(b[0]), np.log(a[0]), equal_var=False)
-    assert found.df[0] == pytest.approx(referee.df)
+    assert ratios.df[0] == pytest.approx(referee.df)
     for level in (0.95, 0.999):
         ends = referee.confidence_interval(level)
-        low, high = found.interval(level)
+        low, high = ratios.interval(level)
         assert (low[0], high[0]) == pytest.approx((np.exp(ends.low), np.exp(ends.high)))
 
 
@@ -31,9 +31,9 @@ def test_runs_of_both_sides_at_once_are_paired() -> None:
     run = np.exp(rng.normal(0, 0.3, 8))
     a = (run * np.exp(rng.normal(0, 0.01, 8)))[None, :]
     b = (1.1 * run * np.exp(rng.normal(0, 0.01, 8)))[None, :]
-    found = log_ratios(a, b, paired=True)
+    ratios = log_ratios(a, b, paired=True)
     ends = stats.ttest_rel(np.log(b[0]), np.log(a[0])).confidence_interval(0.95)
-    low, high = found.interval()
+    low, high = ratios.interval()
     assert (low[0], high[0]) == pytest.approx((np.exp(ends.low), np.exp(ends.high)))
     assert high[0] - low[0] < 0.05 < float(np.ptp(log_ratios(a, b).interval()))
 
@@ -47,20 +47,20 @@ def test_a_statement_that_a_run_lacks_is_compared_by_the_other_runs() -> None:
 
 
 def test_one_run_has_no_spread_and_says_so() -> None:
-    found = log_ratios(np.array([[1.0], [np.nan]]), np.array([[2.0, 2.1], [1.0, 1.0]]))
-    assert np.exp(found.estimate[0]) == pytest.approx(np.sqrt(2.0 * 2.1))
-    assert np.isnan(found.estimate[1])
-    assert np.isnan(found.interval()).all()
-    assert np.isnan(found.more_runs()).all()
-    assert np.isnan(found.detectable()).all()
+    ratios = log_ratios(np.array([[1.0], [np.nan]]), np.array([[2.0, 2.1], [1.0, 1.0]]))
+    assert np.exp(ratios.estimate[0]) == pytest.approx(np.sqrt(2.0 * 2.1))
+    assert np.isnan(ratios.estimate[1])
+    assert np.isnan(ratios.interval()).all()
+    assert np.isnan(ratios.more_runs()).all()
+    assert np.isnan(ratios.detectable()).all()
 
 
 def test_equal_runs_have_an_interval_of_no_width() -> None:
-    found = log_ratios(np.full((2, 3), 0.1), np.array([[0.1] * 3, [0.2] * 3]))
-    low, high = found.interval()
+    ratios = log_ratios(np.full((2, 3), 0.1), np.array([[0.1] * 3, [0.2] * 3]))
+    low, high = ratios.interval()
     assert (low[0], high[0]) == pytest.approx((1.0, 1.0))
     assert (low[1], high[1]) == pytest.approx((2.0, 2.0))
-    assert found.more_runs()[0] == np.inf, "no number of runs separates what is equal"
+    assert ratios.more_runs()[0] == np.inf, "no number of runs separates what is equal"
 
 
 def test_a_common_error_widens_the_interval_and_is_not_averaged_away() -> None:
@@ -78,8 +78,8 @@ def test_the_runs_advised_settle_it_in_four_of_five_cases(ratio: float) -> None:
     rng = np.random.default_rng(10)
     spread = 0.04
     seen = np.log(np.array([[1.0, 1.0]])) + spread * np.array([[-1.0, 1.0]]) / np.sqrt(2)
-    found = log_ratios(np.exp(seen), ratio * np.exp(seen))
-    runs = 2 + int(found.more_runs()[0])
+    ratios = log_ratios(np.exp(seen), ratio * np.exp(seen))
+    runs = 2 + int(ratios.more_runs()[0])
     shape = (2000, runs)
     again = log_ratios(
         np.exp(rng.normal(0, spread, shape)), ratio * np.exp(rng.normal(0, spread, shape))
@@ -91,10 +91,10 @@ def test_the_runs_advised_settle_it_in_four_of_five_cases(ratio: float) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_an_end_without_bound_is_infinite() -> None:
-    found = log_ratios(np.array([[1.0, 3.0]]), np.array([[1.0, 9.0]]))
-    low, high = found.interval(simultaneous(0.95, 10**7))
+    ratios = log_ratios(np.array([[1.0, 3.0]]), np.array([[1.0, 9.0]]))
+    low, high = ratios.interval(simultaneous(0.95, 10**7))
     assert (low[0], high[0]) == (0.0, np.inf)
-    assert found.detectable(simultaneous(0.95, 10**7))[0] == np.inf
+    assert ratios.detectable(simultaneous(0.95, 10**7))[0] == np.inf
 
 
 def test_the_level_at_which_all_intervals_hold_together() -> None:

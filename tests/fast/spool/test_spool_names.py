@@ -70,7 +70,7 @@ def _read(data: bytes) -> tuple[list[News], int]:
     return list(reader), reader.damaged
 
 
-@pytest.mark.parametrize("news", EVERY, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("news", EVERY, ids=lambda news: type(news).__name__)
 def test_what_is_written_is_read_again(news: News) -> None:
     assert _read(_written(news)) == ([news], 0)
 
@@ -84,7 +84,7 @@ def test_task_records_are_read_again() -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda one: st.lists(one, max_size=4) | st.dictionaries(st.text(), one, max_size=4),
+    lambda values: st.lists(values, max_size=4) | st.dictionaries(st.text(), values, max_size=4),
     max_leaves=8,
 )
 
@@ -97,15 +97,15 @@ def test_a_line_with_any_value_in_a_field_is_read_or_counted(
     ((name, fields),) = json.loads(_written(news)[17:]).items()
     field = data.draw(st.sampled_from(sorted(fields)))
     fields[field] = data.draw(_JSON)
-    found, damaged = _read(_line({name: fields}))
-    assert len(found) + damaged == 1
-    assert all(type(one) is type(news) for one in found)
+    lines, damaged = _read(_line({name: fields}))
+    assert len(lines) + damaged == 1
+    assert all(type(line) is type(news) for line in lines)
 
 
 @given(document=_JSON)
 def test_a_line_that_says_anything_is_read_or_counted(document: Any) -> None:
-    found, damaged = _read(_line(document))
-    assert len(found) + damaged == 1
+    lines, damaged = _read(_line(document))
+    assert len(lines) + damaged == 1
 
 
 @pytest.mark.parametrize(

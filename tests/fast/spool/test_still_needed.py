@@ -48,7 +48,7 @@ def _learnt(news: Iterable[News]) -> StillNeeded:
 
 
 def _lines(needed: StillNeeded, kind: type) -> list[Any]:
-    return [one for one in needed.lines() if isinstance(one, kind)]
+    return [line for line in needed.lines() if isinstance(line, kind)]
 
 
 def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch
     for number in range(1000, 3000):
         needed.learn(_shape(number))
         needed.use(records(Block.QUERY, [{"shape": 7}, {"shape": 8}]))
-    kept = {one.shape for one in _lines(needed, Named)}
+    kept = {named.shape for named in _lines(needed, Named)}
     assert len(kept) == 100
     assert {7, 8} <= kept
     assert set(range(2902, 3000)) <= kept
@@ -68,12 +68,12 @@ def test_texts_of_single_queries_live_for_two_segments() -> None:
     needed = _learnt([_shape(1), _shape(2, single=True), Tagged(3, (("a", "b"),), True)])
     needed.turn()
     needed.learn(_shape(4, single=True))
-    assert {one.shape for one in _lines(needed, Named)} == {1, 2, 4}
+    assert {named.shape for named in _lines(needed, Named)} == {1, 2, 4}
     assert len(_lines(needed, Tagged)) == 1
     needed.turn()
-    assert {one.shape for one in _lines(needed, Named)} == {1, 4}
+    assert {named.shape for named in _lines(needed, Named)} == {1, 4}
     needed.turn()
-    assert {one.shape for one in _lines(needed, Named)} == {1}
+    assert {named.shape for named in _lines(needed, Named)} == {1}
 
 
 def test_a_session_is_how_it_began_and_its_last_changes() -> None:
@@ -111,7 +111,7 @@ def test_threads_that_live_and_their_last_names() -> None:
     gone = [{"pid": 2, "event": TaskEvent.FORK}, {"pid": 2, "event": TaskEvent.EXIT}]
     needed = _learnt([_tasks(alive, *renamed, *gone), Untraced("mysqld", (1, 2))])
     (tasks,) = _lines(needed, np.ndarray)
-    assert [(int(one["event"]), bytes(one["comm"])) for one in tasks] == [
+    assert [(int(task["event"]), bytes(task["comm"])) for task in tasks] == [
         (TaskEvent.ALIVE, b"a"),
         (TaskEvent.RENAME, b"8"),
     ]

@@ -62,16 +62,16 @@ def write(
 
 
 def test_its_threads_are_background_and_do_not_count_for_coverage(beside: Trace) -> None:
-    found = attribute(beside)
-    threads = {row.shape: row for row in found.fixed if row.by_thread}
+    result = attribute(beside)
+    threads = {row.shape: row for row in result.fixed if row.by_thread}
     assert {role: row.cpu_ns for role, row in threads.items()} == {
         "GC Thread#?": 5 * MS,
         "ReadStage-?": 10 * MS,
     }
     assert all(row.server == "java:9042" and row.rung == "none" for row in threads.values())
-    assert found.coverage == pytest.approx(30 / 40)  # as without it
-    assert sum(found.main.parts_nj.values()) == found.main.measured_nj
-    purge = next(row for row in found.fixed if row.shape == "purge")
+    assert result.coverage == pytest.approx(30 / 40)  # as without it
+    assert sum(result.main.parts_nj.values()) == result.main.measured_nj
+    purge = next(row for row in result.fixed if row.shape == "purge")
     assert not purge.by_thread
 
 
@@ -90,9 +90,9 @@ def screen(state: ViewState) -> list[str]:
 
 
 def test_the_live_screen_lists_threads_and_looks_into_them(alone: Trace) -> None:
-    found = attribute(alone)
+    result = attribute(alone)
     state = ViewState(title="x")
-    state.accept(Snapshot(found, found, 1.0))
+    state.accept(Snapshot(result, result, 1.0))
     lines = screen(state)
     assert any("java:9042 ReadStage-?" in line for line in lines)
     assert "by thread, no queries" in "\n".join(lines)
@@ -124,6 +124,6 @@ def test_live_rows_are_those_of_a_recording() -> None:
     sums["owner_kind"], sums["server"], sums["tgid"] = OwnerKind.SERVER, 2, 70
     sums["pid"] = 70, 71, 72
     owners, which = identities(sums)
-    found = [groups.index.labels[g] for g in groups.numbers(owners)[which]]
-    assert [label.shape for label in found] == ["java", "GC Thread#?", "GC Thread#?"]
-    assert {label.rung for label in found} == {"none"}
+    result = [groups.index.labels[g] for g in groups.numbers(owners)[which]]
+    assert [label.shape for label in result] == ["java", "GC Thread#?", "GC Thread#?"]
+    assert {label.rung for label in result} == {"none"}

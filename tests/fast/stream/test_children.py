@@ -55,8 +55,8 @@ def test_a_query_keeps_its_calls_time_and_energy(tmp_path: Path) -> None:
 
 
 def test_children_are_rows_of_their_own_if_asked_for(tmp_path: Path) -> None:
-    found = attribute(write(tmp_path / "t"), ["fingerprint", "child"])
-    by: dict[Any, Row] = {tuple(row.keys.values()): row for row in found.rows}
+    result = attribute(write(tmp_path / "t"), ["fingerprint", "child"])
+    by: dict[Any, Row] = {tuple(row.keys.values()): row for row in result.rows}
     assert set(by) == {
         ("aaaa", "(none)"),
         ("aaaa", "select b"),
@@ -71,10 +71,10 @@ def test_children_are_rows_of_their_own_if_asked_for(tmp_path: Path) -> None:
     assert by["aaaa", "(none)"].cpu_ns == (5 + 10) * MS
     assert by["bbbb", "(none)"].calls == 3
     whole = attribute(Trace(hand.write(tmp_path / "whole")))
-    assert sum(row.energy_nj for row in found.rows) == sum(row.energy_nj for row in whole.rows)
+    assert sum(row.energy_nj for row in result.rows) == sum(row.energy_nj for row in whole.rows)
 
 
-def told(**changed: Any) -> list[dict[str, Any]]:
+def query_rows(**changed: Any) -> list[dict[str, Any]]:
     """Rows of `queries` for one query and one child of it."""
     call = {"query": 9, "begin_ns": T0 + 1, "end_ns": T0 + 90, "session": 4, "shape": 5}
     call |= {"executions": 1, "server": 1, "rung": Rung.SOCKET, "command": Command.QUERY}
@@ -97,7 +97,7 @@ def name(statement: bytes) -> str:
 
 
 def test_a_child_has_its_querys_labels_and_its_own_statement() -> None:
-    call, child = told()
+    call, child = query_rows()
     assert (call["parent"], call["child"]) == (None, None)
     assert call["fingerprint"] == child["fingerprint"] == name(b"call p(1)")
     assert child["child"] == name(b"select 2")
@@ -107,11 +107,11 @@ def test_a_child_has_its_querys_labels_and_its_own_statement() -> None:
 
 
 def test_a_child_without_text_has_no_fingerprint_of_its_own() -> None:
-    _, child = told(shape=0, flags=QueryFlag.NO_TEXT)
+    _, child = query_rows(shape=0, flags=QueryFlag.NO_TEXT)
     assert child["child"] is None
     assert child["statement_bytes"] is None
 
 
 @pytest.mark.parametrize("begin_ns", [T0 + 4, np.uint64(2**63)])
 def test_a_child_that_ends_before_it_begins_is_left_out(begin_ns: int) -> None:
-    assert [row["query"] for row in told(begin_ns=begin_ns)] == [9]
+    assert [row["query"] for row in query_rows(begin_ns=begin_ns)] == [9]

@@ -105,8 +105,8 @@ def test_further_counters_are_lists_by_the_names_of_the_meta() -> None:
         Block.SEGMENT_MORE, *({"counted": r, "shares": shares, "more": more} for r in records)
     )
     meta = Meta(more_counters=("branch-misses", "instructions:u", "r01c2"))
-    found = Collected(ft.head() + plain + block + ft.end(T0 + 10), meta=meta)
-    first, second, last = found.rows("segments")
+    collected = Collected(ft.head() + plain + block + ft.end(T0 + 10), meta=meta)
+    first, second, last = collected.rows("segments")
     assert first["cycles"] == 10
     assert second["cycles"] is None
     for row in (first, second):

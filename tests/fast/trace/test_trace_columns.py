@@ -73,9 +73,9 @@ def test_values_and_nulls_are_those_of_the_column(type_: pa.DataType, offset: in
     column = pa.chunked_array(parts).slice(offset)
     wanted = [*values, 1, 0, None][offset:]
     assert is_told(column).tolist() == [value is not None for value in wanted]
-    found = view(column, 0)
-    assert found.tolist() == [value or 0 for value in wanted]
-    assert found.dtype == np.dtype(type_.to_pandas_dtype())
+    values_seen = view(column, 0)
+    assert values_seen.tolist() == [value or 0 for value in wanted]
+    assert values_seen.dtype == np.dtype(type_.to_pandas_dtype())
 
 
 def test_a_column_without_rows_and_a_null_without_a_value_for_it() -> None:

@@ -179,6 +179,6 @@ def damage(path: Path, how: str, where: float, mask: int) -> None:
 def test_any_startup_message(kind: int, message: bytes) -> None:
     if (read := decoding_of(kind).startup) is None:
         return
-    found = read(message)
-    for name in (found.user, found.database, found.application):
+    startup = read(message)
+    for name in (startup.user, startup.database, startup.application):
         assert name is None or 0 < len(name) <= MAX_NAME_BYTES

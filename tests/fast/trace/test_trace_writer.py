@@ -173,6 +173,6 @@ def test_ids_and_counts_of_any_size_survive(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace")
     writer.write({"segments": conform("segments", table)})
     writer.close(Meta())
-    found = Trace(tmp_path / "trace").table("segments")
+    read = Trace(tmp_path / "trace").table("segments")
     for name in (*times, *columns):
-        assert found.column(name).to_pylist() == table.column(name).to_pylist()
+        assert read.column(name).to_pylist() == table.column(name).to_pylist()
