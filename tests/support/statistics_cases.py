@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,6 @@ def load(name: str) -> pd.DataFrame:
     return pd.read_csv(GOLDEN / "data" / f"{name}.csv", encoding="utf-8")
 
 
-def reference(columns: Mapping[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(dict(columns))
-
-
 @cache
 def _golden() -> pd.DataFrame:
     return pd.read_csv(GOLDEN / "reference.csv", dtype=str)
@@ -40,6 +36,11 @@ def golden(data: str, test: str) -> dict[str, dict[str, float]]:
         found.setdefault(str(row.term), {})[str(row.statistic)] = float(str(row.value))
     assert found
     return found
+
+
+def golden_cases() -> list[tuple[str, str]]:
+    """All (data set, test) that R computed."""
+    return list(dict.fromkeys(zip(_golden()["data"], _golden()["test"], strict=True)))
 
 
 def golden_letters(data: str) -> dict[str, str]:

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.accuracy import family_report, goals
-from bench.accuracy.figures import best_by_time, figures, share_by_machine, wilson
+from bench.accuracy.figures import figures, share_by_machine, wilson
 from bench.accuracy.outcomes import HISTORY, CaseResult, Outcome
+from bench.accuracy.report import Summary, render, targets
 from bench.accuracy.stored import NotResults, load, save
 
 
@@ -71,11 +72,6 @@ def test_figures_of_a_cell() -> None:
     assert others is not None and others.share is None and others.width is None
 
 
-def test_the_best_by_time_is_no_method_by_counters() -> None:
-    assert best_by_time([result("a", 0, 0.02)]) == "cpu_time"
-    assert best_by_time([]) is None
-
-
 def test_tables_name_every_family_and_keep_histories_apart() -> None:
     results = [
         result("a", 0, 0.02),
@@ -91,13 +87,6 @@ def test_tables_name_every_family_and_keep_histories_apart() -> None:
     assert with_counters.split()[:2] == ["friendly", "2.0/2.0"]
     by_time = lines[lines.index("calibrated, by time (qjoule_time)") + 2]
     assert by_time.split()[1] == "46.0/90.0"
-
-
-def test_verdicts_name_what_is_missed() -> None:
-    lines = goals.verdicts([result("a", 0, 0.02), result("a", 0, 0.2, "wake_tails")])
-    assert "  calibrated, friendly: 2.0 / 2.0 (goal 1.2 / 5.0); missed: mean, held" in lines
-    tails = next(line for line in lines if "not calibrated, never idle, wake_tails" in line)
-    assert tails.endswith("missed: mean, held")
 
 
 def test_the_readme_block_has_its_markers_and_no_date() -> None:
@@ -124,19 +113,11 @@ def bad_cases() -> list[tuple[str, str]]:
     changed: list[dict[str, Any]] = [
         {**case, "seed": "0"},
         {**case, "color": 1},
-        {**case, "outcomes": 3},
         {key: value for key, value in case.items() if key != "scenario"},
         {**case, "outcomes": [{**first, "errors": {"package": "small"}}]},
-        {**case, "outcomes": [{**first, "held": {}}]},
-        {**case, "outcomes": ["qjoule"]},
     ]
     documents: list[Any] = [{"schema": "qjoule.accuracy/1", "cases": [one]} for one in changed]
-    documents += [
-        [],
-        {"schema": "qjoule.accuracy/2", "cases": []},
-        {"schema": "qjoule.accuracy/1", "cases": {}},
-        {"schema": "qjoule.accuracy/1"},
-    ]
+    documents += [{"schema": "qjoule.accuracy/2", "cases": []}, {"schema": "qjoule.accuracy/1"}]
     texts = [json.dumps(document) for document in documents] + ["{", "", "[" * 100_000]
     return [(str(number), text) for number, text in enumerate(texts)]
 
@@ -149,12 +130,36 @@ def test_a_file_that_holds_no_results_is_refused(tmp_path: Path, number: str, te
         load(path)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotResults, match="nothing"):
-        load(tmp_path / "nothing")
+def scored(scenario: str, seed: int, qjoule: float, cycles: float | None) -> CaseResult:
+    own = Outcome(
+        "qjoule",
+        {"package": qjoule, "dram": 0.2, "queries": 0.3},
+        {"package": 20, "dram": 20},
+        {"package": 19, "dram": 20},
+        {"package": [0.04] * 20, "dram": [0.1] * 20},
+    )
+    others = [
+        Outcome("cpu_time", {"package": 0.2}),
+        Outcome("cycles", {} if cycles is None else {"package": cycles}),
+    ]
+    return CaseResult(scenario, seed, 0.15, (own, *others), "ab" * 32, True if seed == 0 else None)
 
 
-def test_a_result_without_a_method_has_none() -> None:
-    one = result("a", 0, 0.02)
-    assert one.outcome("qjoule") is one.outcomes[0]
-    assert replace(one, outcomes=()).outcome("qjoule") is None
+def summary() -> Summary:
+    results = [scored("busy", seed, 0.02 + 0.02 * seed, 0.12) for seed in (0, 1)]
+    return Summary([*results, scored("no_counters", 0, 0.15, None)])
+
+
+def test_targets_are_beside_the_figures_of_a_report_that_fits() -> None:
+    text = "\n".join(targets(summary()))
+    assert "<= 5 %: 3.0 %" in text
+    assert "worst scenario <= 11 %: 3.0 % (busy)" in text
+    assert "15.0 % against 20.0 %" in text
+    assert "3.0 %; each scenario's best of the others 12.0 %, 4.0 times" in text
+    assert "in 2 of 2" in text and "not in" not in text
+
+    for width in (40, 80):
+        lines = render(summary(), width)
+        assert max(map(len, lines)) <= max(width, 72)
+        assert any(line.startswith("cycles") and "n/a" in line for line in lines)
+        assert "Run twice: 2 cases, 2 with the same bytes" in lines

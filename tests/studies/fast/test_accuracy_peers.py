@@ -58,28 +58,11 @@ def test_kepler_charges_the_used_part_of_the_machine() -> None:
     assert time_share.kepler(TWO_WINDOWS).tolist() == [125 + 100, 375]
 
 
-def test_power_at_rest_is_taken_off_but_never_more_than_there_is() -> None:
-    idle = seen([[5 * MS, 15 * MS], [10 * MS, 0]], [1000.0, 400.0], idle_w=30e-6)
-    assert time_share.above_idle(idle).tolist() == pytest.approx([100, 300])
-
-
-def test_time_beside_a_sibling_weighs_less() -> None:
-    smt = seen([[10 * MS, 10 * MS]], [1550.0], overlap_ns=[[10 * MS, 0]])
-    assert time_share.smt_time(smt).tolist() == pytest.approx([550, 1000])
-
-
 def test_energat_takes_shares_to_the_power_of_gamma() -> None:
     credit = np.array([0.25**0.3, 0.75**0.3])
     one = seen([[5 * MS, 15 * MS]], [1000.0])
     assert energat.as_published(one).tolist() == pytest.approx(1000 * credit)
     assert energat.normalised(one).tolist() == pytest.approx(1000 * credit / credit.sum())
-
-
-def test_energat_looks_every_50_ms() -> None:
-    # Three windows of 20 ms begin in the first 50 ms, and two in the second.
-    five = seen([[20 * MS, 0]] * 2 + [[0, 20 * MS]] + [[0, 20 * MS]] * 2, [100.0] * 5)
-    expected = [300 * (2 / 3) ** 0.3, 300 * (1 / 3) ** 0.3 + 200]
-    assert energat.as_published(five).tolist() == pytest.approx(expected)
 
 
 def test_cycles_and_their_weight_beside_a_sibling() -> None:
@@ -124,12 +107,3 @@ def test_what_is_seen_of_a_case_is_what_happened() -> None:
     true_w = [case.truth.idle_w[package, "package"] for package in (0, 1)]
     assert idle_power(case) == pytest.approx(true_w, rel=0.1)
     assert (one.overlap_ns <= one.cpu_ns).all()
-
-
-def test_multiplexed_counts_are_completed() -> None:
-    """Uncounted time is extrapolated at the group's own rate, so cycles are near the true ones."""
-    case = make_case("multiplexed", 0)
-    one = observe(case)
-    assert one.counts is not None
-    ghz = one.counts[..., 0].sum(axis=(0, 1)) / one.cpu_ns.sum(axis=(0, 1))
-    assert (ghz > 0.5).all() and (ghz < 5).all()

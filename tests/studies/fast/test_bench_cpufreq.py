@@ -55,6 +55,9 @@ def plan(factors: str) -> Plan:
 
 
 def test_what_is_set_is_put_back(cpus: CpuFrequency, tree: Path, tmp_path: Path) -> None:
+    cpus.check(plan("{size: [1, 2]}"))
+    cpus.set({"size": 1})
+    assert not (tmp_path / "cpufreq.json").exists(), "no such factor"
     cpus.set({"governor": "performance", "frequency_mhz": 2400, "size": 3})
     assert now(tree) == {("performance", "2400000", "2400000")}
     cpus.set({"governor": "performance", "frequency_mhz": 1200.5})
@@ -63,13 +66,6 @@ def test_what_is_set_is_put_back(cpus: CpuFrequency, tree: Path, tmp_path: Path)
     cpus.restore()
     assert now(tree) == BEFORE
     assert not (tmp_path / "cpufreq.json").exists()
-
-
-def test_without_such_factors_nothing_is_touched(cpus: CpuFrequency, tmp_path: Path) -> None:
-    cpus.check(plan("{size: [1, 2]}"))
-    cpus.set({"size": 1})
-    assert not (tmp_path / "cpufreq.json").exists()
-    cpus.restore()
 
 
 def test_what_a_killed_study_left_is_put_back_by_the_next(tree: Path, tmp_path: Path) -> None:

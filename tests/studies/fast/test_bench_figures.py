@@ -12,12 +12,12 @@ import pytest
 
 from attribute_trace import BEGIN_NS, MS, at, write
 from fake_study import outcome
-from qjoule.studies.client import Job, Seen, read_answer
+from qjoule.studies.client import Seen, read_answer
 from qjoule.studies.design import Slot
 from qjoule.studies.energy import Figures, figures
 from qjoule.studies.recording import NotRecorded, RunFailed, _judged
 from qjoule.studies.rows import Head, done
-from qjoule.studies.workload import Latencies, Target
+from qjoule.studies.workload import Latencies
 
 HEAD = Head(1, Slot(1, 1, {"size": 3}), "2026-01-01T00:00:00Z", "a machine", "separate")
 SEEN = Seen(outcome(), 5, 9)
@@ -43,6 +43,7 @@ def test_figures_of_parts_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
     whole = of_span(tmp_path / "c", 0, 40)
     for name in ("energy_j", "queries_j", "background_j", "server_cpu_s"):
         assert sum(getattr(p, name) for p in parts) == pytest.approx(getattr(whole, name)), name
+    assert not whole.flags
 
 
 def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
@@ -72,18 +73,15 @@ def test_a_trace_without_energy_says_nothing_of_it(tmp_path: Path) -> None:
     [
         ("pump", 0, ("lost_records",)),
         ("switch", 0, ("hidden_switches",)),
-        ("", 0, ()),
         ("switch", 5 * MS, ("lost_records",)),
     ],
 )
 def test_loss_is_a_flag(tmp_path: Path, cause: str, lost_ns: int, flags: tuple[str, ...]) -> None:
     lost = {"t_ns": BEGIN_NS + MS, "cpu": 0, "cause": cause, "count": 3, "lost_ns": lost_ns}
-    found = of_span(tmp_path, 0, 40, loss=[lost] if cause else [])
+    found = of_span(tmp_path, 0, 40, loss=[lost])
     assert found.flags == flags
-
-
-def test_a_trace_that_was_cut_off_is_flagged(tmp_path: Path) -> None:
-    assert of_span(tmp_path, 0, 40, meta={"complete": False}).flags == ("incomplete_trace",)
+    cut_off = of_span(tmp_path / "cut", 0, 40, meta={"complete": False})
+    assert cut_off.flags == ("incomplete_trace",)
 
 
 def test_joules_per_operation_are_the_servers() -> None:
@@ -96,13 +94,8 @@ def test_joules_per_operation_are_the_servers() -> None:
     )
     assert run["flags"] == ["unsettled"]
     assert json.loads(json.dumps(run, allow_nan=False)) == run
-
-
-def test_without_operations_nothing_is_per_operation() -> None:
-    found = Figures(9.0, 3.0, 1.0, 4.0, (3.0, 5.0), 4.5, 0.2, "measured")
-    seen = replace(SEEN, outcome=outcome(operations=0, wall_s=0))
-    run = done(HEAD, seen, found, (), "")
-    assert (run["j_per_operation"], run["j_per_operation_low"], run["throughput"]) == (None,) * 3
+    none = done(HEAD, replace(SEEN, outcome=outcome(operations=0, wall_s=0)), found, (), "")
+    assert (none["j_per_operation"], none["j_per_operation_low"], none["throughput"]) == (None,) * 3
 
 
 def latencies(**commands: tuple[int, float]) -> dict[str, float | None]:
@@ -154,10 +147,3 @@ def test_a_run_that_is_not_whole_says_why(
 ) -> None:
     with pytest.raises(kind, match=message):
         _judged(code, answer, words, recorded=True)
-
-
-def test_a_job_is_one_line() -> None:
-    job = Job("ycsb", Target("redis", socket="a\nb"), {"text": "\n", "n": 1, "on": True})
-    line = job.to_line()
-    assert line.count(b"\n") == 1
-    assert json.loads(line)["options"] == {"text": "\n", "n": 1, "on": True}

@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from bench.overhead import empty
-from bench.overhead.clocks import Clocks, Watched, read_clocks
-from bench.overhead.cpu import all_tasks_ns, cpu_ns
+from bench.overhead.clocks import Clocks
 from bench.overhead.generator import REPORT, Interval
 from bench.overhead.rounds import Samples, orders
-from bench.ycsb.servers import SERVED, Served
 from bench.ycsb.workload import reports
 
 from qjoule.errors import QjouleError
-from servers.fetched import goycsb
-from servers.process import DatabaseServer
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,42 +32,6 @@ def test_a_mode_is_held_against_both_sides() -> None:
     beside = (2e6 + 2e9 / 600) / 2
     assert samples.cpu_lost == [pytest.approx(1 - beside / (2e9 / 720))]
     assert samples.tracing_share == [pytest.approx(0.1)]
-
-
-def test_places_are_per_transaction_and_against_both_sides() -> None:
-    samples = Samples()
-    before, after = [interval(1000, 4 * 10**9)], [interval(1000, 2 * 10**9)]
-    samples.add(before, [interval(500, 2_000_000_000, 100_000_000)], after)
-    places = samples.places
-    assert places.untraced["server"] == [pytest.approx(3e6)]
-    assert places.added["server"] == [pytest.approx(4e6 - 3e6)]
-    assert places.added["machine"] == [pytest.approx(2_200_000_000 / 500 - 3e6)]
-    assert places.tracer == places.outside_kernel == [pytest.approx(200_000)]
-
-
-def test_clocks_of_a_process_that_works() -> None:
-    """This process is the server, then the tracer; the machine and all tasks have its time too."""
-    before = read_clocks([os.getpid()], [], Watched((os.getpid(),), os.getpid()))
-    begin_ns = time.thread_time_ns()
-    while time.thread_time_ns() - begin_ns < 100_000_000:
-        pass
-    spent = read_clocks([os.getpid()], [], Watched((os.getpid(),), os.getpid())) - before
-    assert spent.server >= 90_000_000
-    assert spent.tracer >= 90_000_000
-    assert spent.machine > 0
-    assert spent.reader == spent.client == 0
-    # Not compared with before: whatever ends meanwhile takes its time with it.
-    assert all_tasks_ns() >= cpu_ns([os.getpid()]) > 0
-
-
-def test_no_cost_is_zero_under_a_steady_drift() -> None:
-    samples = Samples()
-    for start in range(1000, 2000, 100):
-        rates = (start, start + 50, start + 100)
-        slots = [[interval(rate, 10**6 * rate)] for rate in rates]
-        samples.add(slots[0], slots[1], slots[2])
-    assert samples.throughput_lost == [pytest.approx(0.0)] * 10
-    assert samples.cpu_lost == [pytest.approx(0.0)] * 10
 
 
 def test_every_mode_comes_first_equally_often() -> None:
@@ -127,14 +85,3 @@ def test_reports_of_ycsb_are_sums_from_the_beginning() -> None:
 def test_operations_of_ycsb_that_fail_end_the_measurement() -> None:
     with pytest.raises(QjouleError, match=r"operations fail: UPDATE_ERROR - .*Count: 1"):
         reports()(b"UPDATE_ERROR - Takes(s): 0.1, Count: 1, OPS: 10.7\n", 1.0)
-
-
-@pytest.mark.parametrize("served", SERVED, ids=lambda served: served.name)
-def test_ycsb_is_asked_for_workload_a(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(goycsb, "installation", lambda: Path("/there"))
-    server = DatabaseServer(served.name, Path("/d"), [], 4711, Path("/d/s"), lambda *_: None)
-    words = served.command(server, "run", target=500)
-    assert words[:3] == ["/there/go-ycsb", "run", served.driver]
-    assert words[words.index("--target") + 1] == "500"
-    assert {"readproportion=0.5", "updateproportion=0.5", "requestdistribution=zipfian"} < {*words}
-    assert any("4711" in word for word in words)

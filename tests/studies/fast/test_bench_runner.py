@@ -1,21 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The course of a study: what is run, and in which order."""
+"""The course of a study: what runs in which order, how it fails and goes on, and its directory."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fake_study import BASE, SIZES, Fake, outcome
+from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.client import Job
+from qjoule.studies.plan_file import parse_plan
+from qjoule.studies.recording import NotRecorded, RunFailed
 from qjoule.studies.runs import read_runs
 from qjoule.studies.workload import Outcome
+
+ONE_RUN = BASE + "replications: 1\n"
+UNSETTLED = BASE.replace("settle: off", "settle: HOW, tries: 6, pause_s: 0") + "replications: 3\n"
+SETTLED = (1, 1, 1, 1, 1)
+RESTLESS = (1, 2, 1, 2, 1, 2)
 
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Fake:
     return Fake(tmp_path / "study")
+
+
+def failing(
+    numbers: range | tuple[int, ...], error: BaseException
+) -> Callable[[int, Job], Outcome]:
+    """A client whose runs of these numbers fail."""
+
+    def client(number: int, _job: Job) -> Outcome:
+        if number in numbers:
+            raise error
+        return outcome()
+
+    return client
 
 
 def test_every_combination_is_run_as_often_as_planned(fake: Fake) -> None:
@@ -61,16 +86,6 @@ def test_a_server_is_started_anew_for_other_settings_only(fake: Fake) -> None:
     ]
 
 
-def test_whole_plots_start_each_server_once_in_a_block(fake: Fake) -> None:
-    plan = (
-        "workload: fake\nfactors: {server: [redis, postgres], size: [1, 2, 3]}\n"
-        "design: {whole_plots: [server]}\nreplications: 2\n"
-        "control: {settle: off}\nrecord: {without_energy: true}\n"
-    )
-    fake.study(plan)
-    assert 3 <= len([line for line in fake.log if line.startswith("start")]) <= 4
-
-
 def test_warm_up_is_once_for_each_start(fake: Fake) -> None:
     fake.study(SIZES + "warm_up: {seconds: 1.2, operations: 25}\n")
     assert [line.split()[0] for line in fake.log[:5]] == [
@@ -85,37 +100,32 @@ def test_warm_up_is_once_for_each_start(fake: Fake) -> None:
 
 def test_stopped_anywhere_it_goes_on_as_it_would_have(fake: Fake, tmp_path: Path) -> None:
     fake.study(SIZES)
-    for stop in (1, 2, 7, 18):
-        cut = Fake(tmp_path / f"stopped-{stop}")
-
-        def stopped(number: int, job: Job, stop: int = stop) -> Outcome:  # noqa: ARG001
-            if number == stop:
-                raise SystemExit(130)
-            return outcome()
-
-        cut.client = stopped
+    for stop in (1, 7, 18):
+        stopped = Fake(tmp_path / f"stopped-{stop}", failing((stop,), SystemExit(130)))
         with pytest.raises(SystemExit):
-            cut.study(SIZES)
-        assert len(cut.runs) == stop - 1
-        assert cut.log[-1] == "end redis"
-        assert (cut.directory / "runs" / f"{stop:04d}.qjoule" / "half").exists()
-        again = Fake(cut.directory)
+            stopped.study(SIZES)
+        assert len(stopped.runs) == stop - 1
+        assert stopped.log[-1] == "end redis"
+        assert (stopped.directory / "runs" / f"{stop:04d}.qjoule" / "half").exists()
+        again = Fake(stopped.directory)
         again.study(SIZES)
         assert again.ran == 18 - stop + 1
         assert [run["factors"] for run in again.runs] == [run["factors"] for run in fake.runs]
 
 
-def test_a_torn_last_line_is_cut_off(fake: Fake) -> None:
+def test_a_torn_last_line_is_cut_off_and_another_damage_is_named(fake: Fake) -> None:
     fake.study(SIZES)
     table = fake.directory / "runs.jsonl"
-    whole = table.read_bytes()
-    lines = whole.splitlines(keepends=True)
+    lines = table.read_bytes().splitlines(keepends=True)
     table.write_bytes(b"".join(lines[:17]) + lines[17][:40])
     again = Fake(fake.directory)
     again.study(SIZES)
     assert again.ran == 1
     assert [run["factors"] for run in again.runs] == [run["factors"] for run in fake.runs]
     assert len(table.read_bytes().splitlines()) == 18
+    table.write_bytes(lines[0] + b"{}\n" + lines[2])
+    with pytest.raises(QjouleError, match=r"runs.jsonl, line 2: no run 2 is described here"):
+        Fake(fake.directory).study(SIZES)
 
 
 def test_replications_go_on_until_the_interval_is_narrow(fake: Fake) -> None:
@@ -134,23 +144,16 @@ def test_replications_go_on_until_the_interval_is_narrow(fake: Fake) -> None:
     assert [run["block"] for run in fake.runs] == [1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8]
 
 
-UNSETTLED = BASE.replace("settle: off", "settle: HOW, tries: 6, pause_s: 0") + "replications: 3\n"
-STILL = (1, 1, 1, 1, 1)
-
-
-def test_a_run_before_which_it_does_not_settle_is_flagged(fake: Fake) -> None:
-    times = iter([*STILL, *(1, 2, 1, 2, 1, 2), 9, 1, 1.001, 1, 1, 1])
+@pytest.mark.parametrize(("how", "failed"), [("flag", 0), ("refuse", 1)])
+def test_a_run_before_which_it_does_not_settle_is_flagged_or_refused(
+    fake: Fake, how: str, failed: int
+) -> None:
+    times = iter([*SETTLED, *RESTLESS, *SETTLED])
     fake.control = lambda: float(next(times))
-    assert fake.study(UNSETTLED.replace("HOW", "flag")) == 0
-    assert [run["flags"] for run in fake.runs] == [[], ["unsettled"], []]
-
-
-def test_a_run_before_which_it_does_not_settle_is_not_made_if_so_planned(fake: Fake) -> None:
-    times = iter([*STILL, *(1, 2, 1, 2, 1, 2), *STILL])
-    fake.control = lambda: float(next(times))
-    assert fake.study(UNSETTLED.replace("HOW", "refuse")) == 1
-    assert fake.ran == 2
-    assert "differ by 34" in fake.runs[1]["problem"]
+    assert fake.study(UNSETTLED.replace("HOW", how)) == failed
+    assert [run["flags"] for run in fake.runs] == [[], [] if failed else ["unsettled"], []]
+    assert fake.ran == 3 - failed
+    assert ("differ by 34" in fake.runs[1]["problem"]) == bool(failed)
 
 
 def test_control_on_the_server_is_the_same_work_before_every_run(fake: Fake) -> None:
@@ -159,3 +162,143 @@ def test_control_on_the_server_is_the_same_work_before_every_run(fake: Fake) -> 
     assert sum(line == "beside 3 better" for line in fake.log) == 4 * 5
     # Whatever the control runs need, the preparation for the run itself comes last.
     assert [one["size"] for one in fake.work.prepared][-1] == fake.runs[-1]["factors"]["size"]
+
+
+def test_failed_runs_are_told_and_made_again_when_asked(fake: Fake) -> None:
+    fake.client = failing((2, 3, 5), RunFailed("deadlock found\nwhen trying"))
+    assert fake.study(SIZES) == 3
+    first = fake.runs[1]
+    assert [run["run"] for run in fake.runs if run["status"] == "failed"] == [2, 3, 5]
+    assert (first["problem"], first["operations"]) == ("deadlock found\nwhen trying", None)
+    assert first["trace"] == "runs/0002.qjoule"
+    assert "failed: deadlock" in fake.said[1]
+    assert Fake(fake.directory).study(SIZES) == 3
+    again = Fake(fake.directory)
+    assert again.study(SIZES, again=True) == 0
+    assert again.ran == 3
+    made = again.runs[18]
+    for name in ("factors", "replication", "block"):
+        assert made[name] == first[name]  # type: ignore[literal-required]
+
+
+def test_three_failures_in_a_row_end_it(fake: Fake) -> None:
+    fake.client = failing(range(3, 99), RunFailed("it is broken"))
+    with pytest.raises(QjouleError, match=r"3 runs in a row failed.*it is broken"):
+        fake.study(SIZES)
+    assert len(fake.runs) == 5
+    assert fake.log[-1] == "end redis"
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_server_that_dies_is_started_again(fake: Fake, noticed: bool) -> None:
+    servers: list[subprocess.Popen[bytes]] = []
+    start = fake.start
+
+    def started(name: str, settings: dict[str, object]) -> object:
+        servers.append(subprocess.Popen(["sleep", "600"]))
+        fake.pid = servers[-1].pid
+        return start(name, settings)  # type: ignore[arg-type]
+
+    def dies(number: int, job: Job) -> Outcome:  # noqa: ARG001
+        if number == 4:
+            servers[-1].kill()  # and stays a zombie: nobody waits for it
+            while Path(f"/proc/{servers[-1].pid}/stat").read_text().split()[2] != "Z":
+                os.sched_yield()
+            if noticed:
+                raise RunFailed("connection reset")
+        return outcome()
+
+    fake.start = started  # type: ignore[method-assign, assignment]
+    fake.client = dies
+    try:
+        assert fake.study(SIZES) == 1
+    finally:
+        for one in servers:
+            one.kill()
+            one.wait()
+    words = "connection reset" if noticed else "the run was cut short"
+    assert fake.runs[3]["problem"] == f"the server ended: {words}"
+    assert len(servers) == 2
+    assert [line for line in fake.log if line.startswith(("start", "end"))] == [
+        "start redis",
+        "end redis",
+        "start redis",
+        "end redis",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (NotRecorded("the kernel has no BTF"), QjouleError, "recording does not begin: the kernel"),
+        (UsageError("no such distribution"), UsageError, "no such distribution"),
+        (QjouleError("redis-server is not installed"), QjouleError, "redis-server is not"),
+    ],
+)
+def test_what_fails_at_the_very_first_run_ends_it(
+    fake: Fake, error: Exception, kind: type[Exception], words: str
+) -> None:
+    fake.client = failing((1,), error)
+    with pytest.raises(kind, match=words):
+        fake.study(SIZES)
+    assert fake.runs == []
+
+
+def test_a_workload_for_other_servers_is_refused(fake: Fake) -> None:
+    with pytest.raises(UsageError, match="fake is not for cassandra: use postgres, redis"):
+        fake.study(BASE.replace("redis", "cassandra"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_ends_it_in_one_line(fake: Fake, number: int) -> None:
+    full = RunFailed(f"the recording failed: cannot write: {os.strerror(number)}")
+    fake.client = failing((3,), full)
+    with pytest.raises(QjouleError, match="make some, and give the same command again"):
+        fake.study(SIZES)
+    assert len(fake.runs) == 2
+    again = Fake(fake.directory)
+    assert again.study(SIZES) == 0
+    assert len(again.runs) == 18
+
+
+def test_a_disk_that_is_full_in_the_midst_of_a_line_leaves_whole_lines(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.study(ONE_RUN)
+    real = os.write
+
+    def write(descriptor: int, line: bytes) -> int:
+        return real(descriptor, line[:20]) if line.startswith(b'{"run"') else real(descriptor, line)
+
+    (fake.directory / "runs.jsonl").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", write)
+        with pytest.raises(QjouleError, match="no space left"):
+            Fake(fake.directory).study(ONE_RUN)
+    assert (fake.directory / "runs.jsonl").read_bytes() == b""
+    assert Fake(fake.directory).study(ONE_RUN) == 0
+
+
+def test_a_directory_is_of_one_plan_and_of_nothing_else(fake: Fake) -> None:
+    fake.directory.mkdir()
+    (fake.directory / "thesis.tex").touch()
+    with pytest.raises(QjouleError, match="is not empty and holds no study"):
+        fake.study(SIZES)
+    (fake.directory / "thesis.tex").unlink()
+    fake.study(SIZES)
+    with pytest.raises(QjouleError, match=r"another plan \(factors, design\)"):
+        Fake(fake.directory).study(SIZES.replace("100", "1000") + "design: {seed: 2}\n")
+    again = Fake(fake.directory)
+    assert again.study(parse_plan((fake.directory / "plan.yaml").read_text(), "plan.yaml")) == 0
+    assert again.ran == 0
+
+
+def test_two_at_once_in_one_directory_are_refused(fake: Fake) -> None:
+    def client(_number: int, _job: Job) -> Outcome:
+        with pytest.raises(QjouleError, match="another qjoule bench works in"):
+            Fake(fake.directory).study(SIZES)
+        return outcome()
+
+    fake.client = client
+    fake.study(ONE_RUN)
+    assert fake.ran == 1

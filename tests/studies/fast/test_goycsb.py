@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.workload import Outcome, Target, Value
 from qjoule.studies.workloads.ycsb import Ycsb
 from qjoule.studies.ycsb import goycsb, own_client, stores
-from qjoule.studies.ycsb.plan import DEFAULTS, Settings, settings
+from qjoule.studies.ycsb.distributions import SCRAMBLED_ITEMS, hashed, zeta
+from qjoule.studies.ycsb.plan import DEFAULTS, MIXES, Settings, settings
+from qjoule.studies.ycsb.records import keys
 
 TARGET = Target("redis", port=1)
 OWN = Outcome(1, 0, 1.0, "qjoule")
@@ -32,12 +35,9 @@ OUTPUT = """***************** properties *****************
 **********************************************
 Using request distribution 'zipfian' a keyrange of [0 999]
 Run finished, takes 1m2.5s
-READ   - Takes(s): 62.5, Count: 507, OPS: 8.1, Avg(us): 91, Min(us): 30, Max(us): 2000, \
-50th(us): 80, 90th(us): 150, 95th(us): 190, 99th(us): 800, 99.9th(us): 1900, 99.99th(us): 2000
-UPDATE - Takes(s): 62.5, Count: 490, OPS: 7.8, Avg(us): 120, Min(us): 40, Max(us): 3000, \
-50th(us): 100, 90th(us): 150, 95th(us): 200, 99th(us): 900, 99.9th(us): 1900, 99.99th(us): 2000
-UPDATE_ERROR - Takes(s): 62.5, Count: 3, OPS: 0.0, Avg(us): 120, Min(us): 40, Max(us): 3000, \
-50th(us): 100, 90th(us): 150, 95th(us): 200, 99th(us): 900, 99.9th(us): 1900, 99.99th(us): 2000
+READ   - Takes(s): 62.5, Count: 507, Avg(us): 91, 50th(us): 80, 95th(us): 190, 99th(us): 800
+UPDATE - Takes(s): 62.5, Count: 490, Avg(us): 120, 50th(us): 100, 95th(us): 200, 99th(us): 900
+UPDATE_ERROR - Takes(s): 62.5, Count: 3, Avg(us): 120, 50th(us): 100, 95th(us): 200, 99th(us): 900
 """
 BOTH = """Run finished, takes 812.5ms
 READ   - Takes(s): 0.8, Count: 1000, OPS: 8.1, Avg(us): 91, 50th(us): 80, 95th(us): 190, 99th(us): 8
@@ -89,12 +89,17 @@ def test_passwords_are_not_on_the_command_line(
     assert (tmp_path / "mode").read_text().strip() == "600"
 
 
-def test_a_go_ycsb_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_go_ycsb_that_fails_or_is_missing_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "go-ycsb"
     program.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     program.chmod(0o755)
     with pytest.raises(QjouleError, match="it is broken"):
         goycsb.run(program, TARGET, wanted())
+    monkeypatch.setattr(goycsb, "installed", lambda: None)
+    with pytest.raises(QjouleError, match="make servers"):
+        Ycsb().run(TARGET, {**DEFAULTS, "client": "go-ycsb"})
 
 
 @pytest.mark.parametrize(
@@ -127,9 +132,28 @@ def test_what_go_ycsb_cannot_do_the_own_client_does(
         Ycsb().run(target, {**options, "client": "go-ycsb"})
 
 
-def test_a_go_ycsb_that_is_asked_for_and_missing_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(goycsb, "installed", lambda: None)
-    with pytest.raises(QjouleError, match="make servers"):
-        Ycsb().run(TARGET, {**DEFAULTS, "client": "go-ycsb"})
+def test_the_core_workloads_are_those_of_the_paper() -> None:
+    assert {name: dict(MIXES[name].shares) for name in "ABCDEF"} == {
+        "A": {"read": 0.5, "update": 0.5},
+        "B": {"read": 0.95, "update": 0.05},
+        "C": {"read": 1.0},
+        "D": {"read": 0.95, "insert": 0.05},
+        "E": {"scan": 0.95, "insert": 0.05},
+        "F": {"read": 0.5, "read-modify-write": 0.5},
+    }
+    assert [name for name, mix in MIXES.items() if mix.distribution == "latest"] == ["D"]
+
+
+def test_keys_and_frequencies_are_those_of_go_ycsb() -> None:
+    assert zeta(SCRAMBLED_ITEMS) == pytest.approx(26.46902820178302, rel=1e-9)  # its ZETAN
+
+    def fnv(number: int) -> int:
+        """Hash64 of go-ycsb: FNV-1a of 8 bytes, big-endian, made positive."""
+        value = 0xCBF29CE484222325
+        for byte in number.to_bytes(8, "big"):
+            value = (value ^ byte) * 0x100000001B3 % 2**64
+        return abs(value - 2**64 if value >= 2**63 else value)
+
+    numbers = [0, 1, 255, 256, 10**9, SCRAMBLED_ITEMS - 1]
+    assert hashed(np.array(numbers)).tolist() == [fnv(number) for number in numbers]
+    assert keys(7, 9) == [f"user{fnv(7)}", f"user{fnv(8)}"]

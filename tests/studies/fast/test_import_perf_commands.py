@@ -67,13 +67,6 @@ def test_the_probes_are_where_qjoules_own_are() -> None:
     assert end == "r:qjoule_812/mysql_end_2 /proc/812/exe:0x1234 result=$retval:s32"
 
 
-def test_postgres_18_has_other_states() -> None:
-    activity, run, failed = _definitions(commands([POSTGRES], seconds=5, counters=()))
-    assert activity.startswith("p:qjoule_812/pg18_activity_2 ")
-    assert run.endswith("top=%dx:u8 start=+200(%di):u8")
-    assert failed == "p:qjoule_812/pg18_failed_2 /proc/812/exe:0x30"
-
-
 def test_every_event_is_recorded_and_removed_and_known_to_the_import() -> None:
     script = commands([MYSQL, POSTGRES], seconds=5, counters=("energy-pkg", "energy-ram"))
     record = next(line for line in script.splitlines() if line.startswith("perf record"))

@@ -17,13 +17,9 @@ from qjoule.machine.perf_events import NAMES, PerfEvent, more_counters, parse_ev
 @pytest.mark.parametrize(
     ("text", "event"),
     [
-        ("branch-misses", PerfEvent("branch-misses", 0, 5)),
         ("branch-instructions", PerfEvent("branches", 0, 4)),
         ("stalled-cycles-backend", PerfEvent("stalled-cycles-backend", 0, 8)),
         ("L1-dcache-load-misses", PerfEvent("L1-dcache-load-misses", 3, 0x10000)),
-        ("L1-icache-load-misses", PerfEvent("L1-icache-load-misses", 3, 0x10001)),
-        ("LLC-load-misses", PerfEvent("LLC-load-misses", 3, 0x10002)),
-        ("dTLB-load-misses", PerfEvent("dTLB-load-misses", 3, 0x10003)),
         ("iTLB-load-misses", PerfEvent("iTLB-load-misses", 3, 0x10004)),
         ("L1-dcache-stores", PerfEvent("L1-dcache-stores", 3, 0x100)),
         ("LLC-prefetch-misses", PerfEvent("LLC-prefetch-misses", 3, 0x10202)),
@@ -48,31 +44,24 @@ def test_every_name_is_an_event_of_its_own() -> None:
     [
         ("branch-mises", "no event 'branch-mises'; did you mean branch-misses"),
         ("l1-dcache-load-misses", "did you mean L1-dcache-load-misses"),
-        ("iTLB-stores", "did you mean"),
-        ("xyzzy", "no event 'xyzzy'; give names such as"),
-        ("rxyz", "no event 'rxyz'"),
+        ("rxyz", "no event 'rxyz'; give names such as"),
         ("cycles:h", "the modifier is u (user space) or k (kernel)"),
-        ("cycles:", "the modifier is"),
         ("my event=r1", "give it a name of letters"),
         ("cycles=r1", "cycles is always counted; give it another name"),
-        ("=r1", "give it a name of letters"),
         ("branch-misses,,r1", "give events with commas between them"),
         ("", "give events with commas between them"),
         (",".join(f"r{i}" for i in range(MORE_COUNTERS + 1)), "13 events, at most 12 can be read"),
     ],
 )
 def test_what_is_no_event_is_a_usage_error_that_helps(text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=r".*") as error:
+    with pytest.raises(UsageError) as error:
         CliRunner().invoke(command, ["--counters", text], catch_exceptions=False)
     assert words in str(error.value)
 
 
-def test_what_is_counted_anyway_takes_no_room() -> None:
+def test_events_become_the_tracers_options_except_what_is_counted_anyway() -> None:
     found = parse_events("cycles, instructions,cache-misses,branch-misses,cpu-cycles,branch-misses")
     assert [event.name for event in found] == ["branch-misses"]
-
-
-def test_the_tracers_option() -> None:
     options = [event.option for event in parse_events("r10,instructions:u,cycles:k")]
     assert options == ["more=4:16", "more=0:1:u", "more=0:0:k"]
 

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 import attribute_trace
 from qjoule.commands import doctor, physical, record
 from qjoule.engine.attribute import attribute
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import QjouleError
 from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
 from qjoule.physical import load, recording
 from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes
-from qjoule.physical.reading import division, mean_power_w
+from qjoule.physical.reading import division
 from qjoule.trace.reader import Trace
 
 ROUND = Round(
@@ -64,20 +64,14 @@ def test_the_screen_says_what_was_compared(done: Experiment) -> None:
     assert "55.0%" in text
     assert "agrees with the machine within 11%." in text
     assert "not calibrated" in text
+    assert "under twice the cache" in text
+    assert "under twice" not in screen(judge(ROUNDS), replace(done, cache_bytes=32 * MIB))
     assert all(len(line) <= 80 for line in text.splitlines())
-
-
-def test_the_screen_fits_and_gives_the_reason_where_nothing_can_be_told(done: Experiment) -> None:
     same = replace(ROUND, alone_a_w=100.0, alone_b_w=100.0)
     text = screen(judge([same, same, replace(same, together_w=100.3)]), done)
     assert "cannot be judged:" in text
     assert "more or longer rounds" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-
-
-def test_a_table_that_fits_into_the_cache_is_said(done: Experiment) -> None:
-    assert "under twice the cache" in screen(judge(ROUNDS), done)
-    assert "under twice" not in screen(judge(ROUNDS), replace(done, cache_bytes=32 * MIB))
 
 
 def test_json_has_every_figure_and_what_it_came_from(done: Experiment) -> None:
@@ -91,9 +85,6 @@ def test_json_has_every_figure_and_what_it_came_from(done: Experiment) -> None:
     assert found["loads"]["B"]["error"]["value"] == pytest.approx(0.45 / 0.44 - 1)
     assert len(found["measured"]) == 3
     assert found["measured"][0]["together_w"] == pytest.approx(99.95)
-
-
-def test_json_of_what_cannot_be_told_has_nulls_not_infinities(done: Experiment) -> None:
     flat = [replace(ROUND, alone_a_w=50.0, alone_b_w=50.0, together_w=50.0)] * 3
     found = physical.to_json(judge(flat), done)
     assert json.loads(json.dumps(found, allow_nan=False))["loads"]["A"]["error"]["low"] is None
@@ -110,9 +101,6 @@ def test_without_a_measuring_counter_it_says_so_and_starts_nothing(
     monkeypatch.setattr(physical, "experiment", lambda *_: pytest.fail("it started"))
     with pytest.raises(QjouleError, match="cannot test: this needs an energy counter"):
         physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
-
-
-def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(QjouleError, match="sudo"):
         physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
@@ -135,12 +123,6 @@ def test_wrong_arguments(wrong: tuple[str, str]) -> None:
     assert CliRunner().invoke(doctor.command, ["--physical", *wrong]).exit_code == 2
 
 
-def test_its_options_mean_nothing_without_it() -> None:
-    result = CliRunner().invoke(doctor.command, ["--threshold", "5"])
-    assert isinstance(result.exception, UsageError)
-    assert "add --physical" in str(result.exception)
-
-
 def test_recordings_trace_the_servers_alone_and_use_no_memory() -> None:
     words = recording.command(Path("trace"), [11, 12], "powercap")
     with record.command.make_context("record", words[4:]) as context:
@@ -151,25 +133,12 @@ def test_recordings_trace_the_servers_alone_and_use_no_memory() -> None:
     assert given["output"] == Path("trace")
 
 
-def test_the_two_loads_are_told_apart() -> None:
+def test_the_two_loads_are_told_apart_and_must_be_in_the_trace(trace: Trace) -> None:
     assert load.A.fingerprint != load.B.fingerprint
-    assert load.Run(0, 2_000_000_000, {"A": 30}).rate("A") == 15
-    assert load.Run(0, 2_000_000_000, {"A": 30}).rate("B") == 0
-
-
-def test_a_load_that_is_not_in_the_trace_is_an_error(trace: Trace) -> None:
+    run = load.Run(0, 2_000_000_000, {"A": 30})
+    assert (run.rate("A"), run.rate("B")) == (15, 0)
     with pytest.raises(QjouleError, match="no query of load A"):
         division(trace, (load.A,))
-
-
-def test_mean_power_is_of_whole_known_windows(trace: Trace) -> None:
-    result = attribute(trace)
-    whole_w = mean_power_w(trace, 0, 1 << 62)
-    assert whole_w == pytest.approx(
-        result.main.measured_nj / 1e9 / result.trace.duration_s, rel=0.3
-    )
-    with pytest.raises(QjouleError, match="no energy readings"):
-        mean_power_w(trace, 1, 2)
 
 
 def machine(*cores: tuple[int, tuple[int, ...]]) -> CpuInfo:
@@ -185,12 +154,9 @@ def machine(*cores: tuple[int, tuple[int, ...]]) -> CpuInfo:
 def test_the_loads_share_a_package_but_no_core() -> None:
     two = machine((0, (0, 4)), (1, (1, 5)), (0, (2, 6)), (1, (3, 7)), (1, (8, 9)))
     assert one_package(two) == {1, 3, 8}
-
-
-@pytest.mark.parametrize("cores", [[(0, (0, 1))], [(0, (0,)), (1, (1,))]])
-def test_two_loads_need_two_cores_of_a_package(cores: list[tuple[int, tuple[int, ...]]]) -> None:
-    with pytest.raises(QjouleError, match="two cores of one package"):
-        one_package(machine(*cores))
+    for short in (machine((0, (0, 1))), machine((0, (0,)), (1, (1,)))):
+        with pytest.raises(QjouleError, match="two cores of one package"):
+            one_package(short)
 
 
 def caches(root: Path, sizes: dict[str, str], available_kib: int) -> Path:
@@ -203,17 +169,23 @@ def caches(root: Path, sizes: dict[str, str], available_kib: int) -> Path:
     return root
 
 
-def test_the_table_is_larger_than_the_cache(tmp_path: Path) -> None:
-    root = caches(tmp_path, {"index0": "48K", "index3": "260M"}, 64 << 20)
-    assert last_cache_bytes(root) == 260 * MIB
-    assert table_bytes(root) == (520 * MIB, 260 * MIB)
-
-
-def test_the_table_leaves_memory_to_others(tmp_path: Path) -> None:
-    root = caches(tmp_path, {"index3": "260M"}, 400 << 10)
-    assert table_bytes(root) == (100 * MIB, 260 * MIB)
-
-
-def test_a_machine_that_hides_its_cache_gets_a_table_all_the_same(tmp_path: Path) -> None:
-    root = caches(tmp_path, {}, 64 << 20)
-    assert table_bytes(root) == (64 * MIB, None)
+@pytest.mark.parametrize(
+    ("sizes", "available_kib", "table_mib", "cache_mib"),
+    [
+        ({"index0": "48K", "index3": "260M"}, 64 << 20, 520, 260),
+        ({"index3": "260M"}, 400 << 10, 100, 260),
+        ({}, 64 << 20, 64, None),
+    ],
+    ids=["twice the cache", "memory is left to others", "the cache is not told"],
+)
+def test_the_table_is_larger_than_the_cache(
+    tmp_path: Path,
+    sizes: dict[str, str],
+    available_kib: int,
+    table_mib: int,
+    cache_mib: int | None,
+) -> None:
+    root = caches(tmp_path, sizes, available_kib)
+    cache = cache_mib and cache_mib * MIB
+    assert last_cache_bytes(root) == cache
+    assert table_bytes(root) == (table_mib * MIB, cache)

@@ -81,7 +81,7 @@ def test_what_was_measured_is_kept_when_it_ends_early(
     assert "not complete" in result.output
 
 
-def test_no_file_is_left_when_nothing_was_measured(tmp_path: Path, use: Use) -> None:
+def test_where_nothing_was_measured_no_file_is_made_or_replaced(tmp_path: Path, use: Use) -> None:
     def fail(_number: int) -> None:
         raise QjouleError("the recording did not start: no BTF")
 
@@ -89,46 +89,25 @@ def test_no_file_is_left_when_nothing_was_measured(tmp_path: Path, use: Use) -> 
     assert "no BTF" in str(run(*SHORT).exception)
     assert not list(tmp_path.glob("*.html"))
     assert not list(tmp_path.glob(".qjoule*"))
-
-
-def test_an_older_file_is_replaced_only_by_a_new_one(tmp_path: Path, use: Use) -> None:
-    def fail(_number: int) -> None:
-        raise QjouleError("no")
-
     old = tmp_path / "qjoule-physical.html"
     old.write_text("old")
-    use(host(tmp_path, ["mariadb"], before=fail))
     run(*SHORT)
     assert old.read_text() == "old"
 
 
-def test_a_place_that_cannot_be_written_is_said_at_once(use: Use, tmp_path: Path) -> None:
-    on = host(tmp_path, ["mariadb"])
-    use(on)
-    result = run(*SHORT, "-o", "absent/kit.html")
-    assert isinstance(result.exception, QjouleError)
-    assert "cannot write absent/kit.html" in str(result.exception)
-    assert not on.made
-
-
-def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "sudo" in str(run().exception)
-
-
-def test_it_needs_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = Check("powercap", False, "no zones")
-    monkeypatch.setattr(physical, "powercap_tree", lambda: nothing)
-    monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
-    monkeypatch.setattr(physical_full, "this_host", lambda *_: pytest.fail("it started"))
-    assert "cannot test: this needs an energy counter" in str(run().exception)
-
-
-def test_it_needs_two_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_needs_two_cores_a_counter_and_root(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(kit_host, "read_cpu_info", lambda: ONE_CORE)
     monkeypatch.setattr(kit_host, "starters", lambda: pytest.fail("it started"))
     assert "two cores of one package" in str(run(*SHORT).exception)
     assert not list(tmp_path.iterdir())
+    nothing = Check("powercap", False, "no zones")
+    monkeypatch.setattr(physical, "powercap_tree", lambda: nothing)
+    monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
+    assert "cannot test: this needs an energy counter" in str(run().exception)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "sudo" in str(run().exception)
 
 
 class FakeStarter:
@@ -160,6 +139,7 @@ def started(monkeypatch: pytest.MonkeyPatch, *starters: FakeStarter) -> tuple[li
 
 
 def test_the_first_other_server_that_is_there_is_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one.PRODUCT for one in servers.starters()] == ["mariadb", "postgres", "redis"]
     first, third, fourth = FakeStarter("one", 0), FakeStarter("three", 2), FakeStarter("four", 3)
     absent = FakeStarter("two", 1, QjouleError("two is not installed"))
     products, said = started(monkeypatch, first, absent, third, fourth)
@@ -180,12 +160,6 @@ def test_without_the_first_server_there_is_no_test(monkeypatch: pytest.MonkeyPat
         started(monkeypatch, absent, FakeStarter("two", 1))
 
 
-def test_the_servers_of_the_kit_are_these() -> None:
-    found = servers.starters()
-    assert [one.PRODUCT for one in found] == ["mariadb", "postgres", "redis"]
-    assert [one.ORDER for one in found] == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -201,12 +175,3 @@ def test_options_that_mean_nothing_are_refused(options: list[str], says: str) ->
     result = CliRunner().invoke(doctor.command, options)
     assert isinstance(result.exception, UsageError)
     assert says in str(result.exception)
-
-
-def test_a_budget_that_is_too_short_is_refused(tmp_path: Path, use: Use) -> None:
-    on = host(tmp_path)
-    use(on)
-    result = run("--budget", "2", "--energy", "powercap:x")
-    assert isinstance(result.exception, UsageError)
-    assert "--budget 8 or more" in str(result.exception)
-    assert not on.made

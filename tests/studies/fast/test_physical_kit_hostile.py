@@ -55,18 +55,18 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "newer version": (_set("schema", "qjoule.physical-kit/2"), "version 2 of the format"),
     "another schema": (_set("schema", "qjoule.calibration/1"), 'no "schema"'),
     "no schema": (_drop("schema"), 'no "schema"'),
-    "schema of a wrong type": (_set("schema", ["x"]), 'no "schema"'),
     "a missing field": (_drop("energy"), "lacks energy"),
     "an unknown field": (_set("host", "db1"), "unknown field"),
-    "an unknown field inside": (_set("machine", "serial", "x"), "unknown field"),
-    "a wrong type": (_set("machine", "cores", "4"), "wrong type"),
     "a truth for a number": (_set("machine", "cores", True), "wrong type"),
     "a number for a truth": (_set("complete", 1), "wrong type"),
     "a list for an object": (_set("machine", []), "no object"),
-    "an object for a list": (_set("runs", {}), "no list"),
     "a negative power": (_set("runs", 0, "power_w", -1.0), "out of bounds"),
     "a huge power": (_set("runs", 0, "power_w", 1e300), "out of bounds"),
     "a huge integer": (_set("runs", 0, "power_w", 10**400), "out of bounds"),
+    "a run twice": (
+        lambda plain: plain.update(runs=[*plain["runs"], plain["runs"][0]]),
+        "a run twice",
+    ),
     "too many runs": (lambda plain: plain.update(runs=[{}] * 2001), "no list"),
     "a long text": (_set("machine", "cpu", "x" * 81), "printable"),
     "a text of a terminal": (_set("machine", "cpu", "\x1b[31m"), "printable"),
@@ -94,11 +94,6 @@ def test_a_wrong_field_is_refused(
         parse(changed(whole, change))
 
 
-def test_a_run_twice_is_refused(whole: Document) -> None:
-    with pytest.raises(KitError, match="a run twice"):
-        parse(changed(whole, lambda plain: plain.update(runs=[*plain["runs"], plain["runs"][0]])))
-
-
 CORRUPT: dict[str, bytes] = {
     "nothing": b"",
     "a page without data": b"<!doctype html><html></html>",
@@ -121,7 +116,7 @@ def test_a_corrupt_file_is_refused_with_one_line(text: bytes) -> None:
 def test_a_file_cut_or_changed_anywhere_is_read_or_refused(whole: Document) -> None:
     text, chance = page(whole, 0.11).encode(), random.Random(4)
     block = text.index(b'id="qjoule-physical-kit">')
-    for _ in range(300):
+    for _ in range(100):
         broken = bytearray(text)
         for _ in range(chance.randint(1, 4)):
             broken[chance.randrange(block, len(text))] = chance.randrange(256)

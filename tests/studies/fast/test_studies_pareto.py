@@ -44,12 +44,6 @@ def table(**configurations: tuple[float, float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_front() -> None:
-    performance = np.array([10.0, 8, 8, 5, 10, 1])
-    per_joule = np.array([1.0, 3, 2, 3, 1, 9])
-    assert pareto_front(performance, per_joule).tolist() == [True, True, False, False, True, True]
-
-
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
 def test_front_is_what_its_definition_says(points: list[tuple[int, int]]) -> None:
     beaten = [any(a >= x and b >= y and (a > x or b > y) for a, b in points) for x, y in points]
@@ -57,13 +51,13 @@ def test_front_is_what_its_definition_says(points: list[tuple[int, int]]) -> Non
     assert found.tolist() == [not each for each in beaten]
 
 
-def test_yes() -> None:
+def test_the_fastest_may_be_the_most_efficient() -> None:
     found = verdict(["a", "b", "c"], [sample(100, 5), sample(80, 4), sample(50, 3)])
     assert (found.answer, found.fastest, found.most_efficient) == ("yes", "a", "a")
     assert found.text == "Yes: a was the fastest and did the most operations per joule."
 
 
-def test_no_and_which() -> None:
+def test_another_one_may_be_the_most_efficient() -> None:
     found = verdict(["a", "b", "c"], [sample(100, 4), sample(80, 5), sample(50, 3)])
     assert (found.answer, found.fastest, found.most_efficient) == ("no", "a", "b")
     assert found.gain.value == pytest.approx(1.25, rel=0.02)
@@ -95,15 +89,6 @@ def test_single_runs_have_no_answer() -> None:
     assert found.gain.low is None
 
 
-def test_equal_configurations_are_seldom_told_apart() -> None:
-    rng = np.random.default_rng(11)
-    wrong = 0
-    for _ in range(400):
-        samples = [tuple(np.exp(rng.normal(0, 0.05, (2, 6)))) for _ in range(4)]
-        wrong += verdict(list("abcd"), samples).answer in {"yes", "no"}
-    assert wrong <= 20  # 5 %
-
-
 def test_a_table_of_runs() -> None:
     found = frontier(table(slow=(50, 60), fast=(100, 100), thrifty=(90, 60)))
     assert [each.label for each in found.configurations] == [
@@ -116,17 +101,12 @@ def test_a_table_of_runs() -> None:
     assert found.verdict.answer == "no"
     assert found.verdict.most_efficient == "name=thrifty"
     assert found.verdict.gain.value == pytest.approx(1.5)
-    speeds = [each.performance.value or 0.0 for each in found.configurations]
-    assert speeds == sorted(speeds, reverse=True)
 
 
-def test_attributed_energy() -> None:
-    found = frontier(table(a=(50, 60), b=(100, 100)), "attributed")
-    assert found.configurations[0].efficiency.value == pytest.approx(2.0, rel=1e-3)
-
-
-def test_runs_without_variance() -> None:
+def test_attributed_energy_and_runs_without_variance() -> None:
     runs = table(a=(50, 60), b=(100, 100))
+    found = frontier(runs, "attributed")
+    assert found.configurations[0].efficiency.value == pytest.approx(2.0, rel=1e-3)
     runs["throughput"] = runs.groupby("factor:name")["throughput"].transform("mean")
     assert frontier(runs).verdict.answer == "yes"
 

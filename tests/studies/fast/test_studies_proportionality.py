@@ -47,19 +47,14 @@ LINEAR = {0.0: [50.0, 50.0], 50.0: [75.0, 75.0], 100.0: [100.0, 100.0]}
 
 
 def test_proportional_constant_and_linear_power() -> None:
-    assert proportionality_index(LOAD, LOAD * 80) == pytest.approx(1)
-    assert proportionality_index(LOAD, np.full(5, 80.0)) == pytest.approx(0)
+    curves = np.stack([LOAD * 80, np.full(5, 80.0)], axis=1)
+    assert proportionality_index(LOAD, curves) == pytest.approx([1, 0])
     linear = 40 + 40 * LOAD
     assert proportionality_index(LOAD, linear) == pytest.approx(0.5)  # the dynamic range
     assert dynamic_range(linear[0], linear[-1]) == pytest.approx(0.5)
     assert linear_deviation(LOAD, linear) == pytest.approx(0)
     assert linear_deviation(LOAD, linear + np.array([0, 10, 10, 10, 0])) > 0
     assert linear_deviation(LOAD, linear - np.array([0, 10, 10, 10, 0])) < 0
-
-
-def test_many_curves_at_once() -> None:
-    curves = np.stack([LOAD * 80, np.full(5, 80.0)], axis=1)
-    assert proportionality_index(LOAD, curves) == pytest.approx([1, 0])
 
 
 def test_relative_efficiency_of_the_source() -> None:
@@ -71,12 +66,9 @@ def test_relative_efficiency_of_the_source() -> None:
     assert relative_efficiency(load, load / told * 250) == pytest.approx(told)
 
 
-def test_a_curve_without_its_ends() -> None:
+def test_efficiency_of_nothing_and_a_curve_without_its_ends_are_unknown() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
         proportionality_index(LOAD[1:], LOAD[1:])
-
-
-def test_efficiency_of_nothing_is_unknown() -> None:
     found = efficiency(np.array([10, 0, 5]), np.array([5.0, 5.0, 0.0]))
     assert found[:2].tolist() == [2.0, 0.0]
     assert np.isnan(found[2])
@@ -107,12 +99,8 @@ def test_intervals_of_runs_that_differ_hold_the_figure() -> None:
         assert estimate.low < 0.5 < estimate.high
     (again,) = proportionality(table(spread))
     assert again == found
-
-
-def test_one_replication_has_no_interval() -> None:
-    (found,) = proportionality(table({level: each[:1] for level, each in LINEAR.items()}))
-    assert found.index.value == pytest.approx(0.5)
-    assert found.index.low is None
+    (single,) = proportionality(table({level: each[:1] for level, each in LINEAR.items()}))
+    assert (single.index.value, single.index.low) == (pytest.approx(0.5), None)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ from qjoule.studies.by_server import module_for, products
 from qjoule.studies.servers import STARTED, fetched, start, starters
 from qjoule.studies.servers.accounts import service_account
 from qjoule.studies.servers.process import (
-    readable,
     server_directory,
 )
-from qjoule.studies.servers.unavailable import Unavailable
 from qjoule.studies.workload import Value
 
 
@@ -40,84 +38,45 @@ def test_only_known_servers_are_started(name: str) -> None:
     assert "choose mariadb" in refused(name, {})
 
 
-@pytest.mark.parametrize("name", STARTED)
-@pytest.mark.parametrize(
-    "setting", ["", "-", "a b", "a=b", "a\nb", "--datadir", "x" * 200, "a;b", "requirepass\0"]
-)
-def test_a_setting_has_a_name(name: str, setting: str) -> None:
-    assert "is no name of a setting" in refused(name, {setting: 1})
-
-
-@pytest.mark.parametrize("value", ["1\nuser root", "\x1b[2J", "a\0b", "a\rb"])
-def test_a_setting_is_one_line(value: str) -> None:
-    assert "cannot be printed" in refused("redis", {"maxmemory": value})
-
-
-@pytest.mark.parametrize("value", [None, [1], {"a": 1}])
-def test_a_setting_is_one_value(value: object) -> None:
-    assert "has to be" in refused("cassandra", {"row_cache_size": value})  # type: ignore[dict-item]
+NO_NAMES = ["", "-", "a b", "a=b", "a\nb", "--datadir", "x" * 200, "a;b", "requirepass\0"]
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"),
+    ("name", "setting", "value", "words"),
     [
-        ("mariadb", "datadir"),
-        ("mysql", "Skip_Grant_Tables"),
-        ("postgres", "data_directory"),
-        ("redis", "REQUIREPASS"),
-        ("redis", "bind"),
-        ("mongodb", "dbpath"),
-        ("cassandra", "listen_address"),
+        *((name, "a=b", 1, "is no name of a setting") for name in STARTED),
+        *(("redis", setting, 1, "is no name of a setting") for setting in NO_NAMES),
+        ("redis", "maxmemory", "1\nuser root", "cannot be printed"),
+        ("redis", "maxmemory", "\x1b[2J", "cannot be printed"),
+        ("redis", "maxmemory", "a\0b", "cannot be printed"),
+        ("cassandra", "row_cache_size", None, "has to be"),
+        ("cassandra", "row_cache_size", [1], "has to be"),
+        ("mariadb", "datadir", "/etc", "is chosen by qjoule"),
+        ("mysql", "Skip_Grant_Tables", "/etc", "is chosen by qjoule"),
+        ("postgres", "data_directory", "/etc", "is chosen by qjoule"),
+        ("redis", "REQUIREPASS", "/etc", "is chosen by qjoule"),
+        ("redis", "bind", "/etc", "is chosen by qjoule"),
+        ("mongodb", "dbpath", "/etc", "is chosen by qjoule"),
+        ("cassandra", "listen_address", "/etc", "is chosen by qjoule"),
+        ("voltdb", "heap", "1g", "take heap out"),
     ],
 )
-def test_where_a_server_runs_is_not_for_a_study_to_say(name: str, setting: str) -> None:
-    assert "is chosen by qjoule" in refused(name, {setting: "/etc"})
+def test_settings_that_a_study_may_not_give(
+    name: str, setting: str, value: Value, words: str
+) -> None:
+    assert words in refused(name, {setting: value})
 
 
-def test_voltdb_has_no_settings() -> None:
-    assert "take heap out" in refused("voltdb", {"heap": "1g"})
-
-
-def test_what_has_not_been_fetched_says_how(
+def test_what_is_not_there_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(fetched.VARIABLE, str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / ".cassandra-half").mkdir()
-    for name in ("mysql", "cassandra", "mongodb", "voltdb"):
-        with pytest.raises(QjouleError, match="make servers"), start(name, {}):
+    how = dict.fromkeys(("mysql", "cassandra", "mongodb", "voltdb"), "make servers")
+    for name, words in (how | {"redis": "package redis-server"}).items():
+        with pytest.raises(QjouleError, match=words), start(name, {}):
             pytest.fail(f"{name} was started")
-
-
-def test_what_is_not_installed_names_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(QjouleError, match="package redis-server"), start("redis", {}):
-        pytest.fail("redis was started")
-
-
-def test_the_newest_of_what_was_fetched_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(fetched.VARIABLE, str(tmp_path))
-    for age_s, name in enumerate(("mysql-8.0.33-a", "mysql-8.0.15-b")):
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (1e9 - age_s, 1e9 - age_s))
-    assert fetched.fetched("mysql").name == "mysql-8.0.33-a"
-    with pytest.raises(Unavailable, match='SERVERS="go-ycsb"'):
-        fetched.fetched("go-ycsb", "go-ycsb")
-
-
-def test_programs_that_others_cannot_read_are_copied(tmp_path: Path) -> None:
-    installed = tmp_path / "closed" / "installed"
-    (installed / "bin").mkdir(parents=True)
-    (installed / "bin" / "server").write_text("1")
-    (installed / "lib").symlink_to("bin")
-    installed.parent.chmod(0o700)
-    copy = readable(installed, tmp_path)
-    assert copy == tmp_path / "installed"
-    assert (copy / "lib" / "server").read_text() == "1"
 
 
 def test_a_directory_is_short_whatever_tmpdir_is(

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open loop: arrivals do not wait for the server. Invalid load profiles."""
+"""The open loop: arrivals do not wait for the server; its queue; invalid load profiles."""
 
 from __future__ import annotations
 
+import heapq
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.arrivals import ArrivalQueue, arrivals_s
-from qjoule.studies.workloads.load import Load
 from qjoule.studies.workloads.load_outcome import Offered, outcome
 from qjoule.studies.workloads.load_process import COMMANDS
 from qjoule.studies.workloads.load_profile import Profile, parse_profile, read_profile
@@ -76,52 +77,6 @@ def test_a_server_that_has_gone_ends_the_load() -> None:
     assert 1 <= (sent.sent_ns >= 0).sum() <= 3  # each connection can have found that out itself
 
 
-def test_after_the_end_nothing_is_sent() -> None:
-    sent = open_loop(
-        np.arange(10) * 10 * MS, [lambda _: time.sleep(0.1)], 100, time.monotonic_ns(), 50 * MS
-    )
-    unsent = sent.sent_ns == -1
-    assert unsent[1:].any()
-    found = outcome([(sent, np.zeros(10, np.int8))], COMMANDS, Offered(0.1, 0.0))
-    assert found.operations + found.errors == 10
-    assert any("had not been sent" in note for note in found.notes)
-
-
-def test_an_idle_load_lasts_as_long_as_it_should() -> None:
-    nothing = np.array([], np.int64)
-    sent = open_loop(nothing, [lambda _: None], 10, time.monotonic_ns(), MS)
-    found = outcome([(sent, nothing.astype(np.int8))], COMMANDS, Offered(3.0, 100.0))
-    assert (found.operations, found.errors, found.wall_s, found.commands) == (0, 0, 3.0, {})
-
-
-def test_poisson_arrivals_have_the_rate_of_each_step() -> None:
-    times = arrivals_s([2_000, 0, 500], 10.0, "poisson", np.random.default_rng(1))
-    counts, _ = np.histogram(times, [0, 10, 20, 30])
-    assert counts == pytest.approx([20_000, 0, 5_000], rel=0.05)
-    within = np.diff(times[:20_000])
-    assert within.std() == pytest.approx(within.mean(), rel=0.05)  # exponential
-    again = arrivals_s([2_000, 0, 500], 10.0, "poisson", np.random.default_rng(1))
-    assert (again == times).all()
-
-
-def test_uniform_arrivals() -> None:
-    times = arrivals_s([10, 0, 20], 1.0, "uniform", np.random.default_rng(1))
-    assert len(times) == 30
-    assert np.diff(times[:10]) == pytest.approx(0.1)
-    assert np.diff(times[10:]) == pytest.approx(0.05)
-    assert times[10] > 2.0
-
-
-@pytest.mark.parametrize("kind", ["poisson", "uniform"])
-def test_no_load_has_no_arrivals(kind: str) -> None:
-    assert len(arrivals_s([0.0, 0.0], 10.0, kind, np.random.default_rng(1))) == 0
-
-
-def test_a_queue_hands_out_future_arrivals_once() -> None:
-    queue = ArrivalQueue([10, 20, 30], 10)
-    assert [queue.take(0), queue.take(0), queue.take(35), queue.take(36)] == [0, 1, 2, None]
-
-
 def test_a_good_profile(tmp_path: Path) -> None:
     file = tmp_path / "day.csv"
     text = "\ufefft_s, percent\r\n0,10\r\n60,95.5\r\n120,0\r\n"
@@ -138,37 +93,24 @@ def test_a_good_profile(tmp_path: Path) -> None:
     [
         ("", "line 1: is ''"),
         ("t_s,watts\n0,1\n1,1", "line 1: is 't_s,watts'"),
-        ("0,10\n60,20", "line 1: is '0,10'"),
-        ("t_s,percent", "line 1: the profile ends"),
         ("t_s,percent\n0,10", "line 2: the profile ends"),
         ("t_s,percent\n5,10\n10,10", "line 2: t_s is 5: the first step begins at 0"),
         ("t_s,percent\n0,10\n60,10\n180,10", "line 4: there is a gap: t_s is 180, 120 s after"),
         ("t_s,percent\n0,10\n60,10\n90,10", "line 4: the steps differ"),
         ("t_s,percent\n0,10\n\n60,10", "line 3: has 0 values"),
-        ("t_s,percent\n0,10\n60", "line 3: has 1 values"),
-        ("t_s,percent\n0,10\n60,", "line 3: percent is ''"),
         ("t_s,percent\n0,10\n60,5,5", "line 3: has 3 values"),
         ("t_s,percent\n0,10\n60,-1", "line 3: percent is -1: give 0 to 1000"),
         ("t_s,percent\n0,10\n60,1001", "line 3: percent is 1001"),
         ("t_s,per_s\n0,10\n60,1e9", "line 3: per_s is 1e+09"),
         ("t_s,percent\n0,10\n60,nan", "line 3: percent is 'nan': give a finite number"),
-        ("t_s,percent\n0,10\nnan,10", "line 3: t_s is 'nan': give a finite number"),
-        ("t_s,percent\n0,10\n60,inf", "line 3: percent is 'inf'"),
         ("t_s,percent\n0,ten", "line 2: percent is 'ten': give a number"),
         ("t_s,percent\n0,10\n60,10\n30,10", "line 4: t_s is 30, and 60 in the line before: sort"),
-        ("t_s,percent\n0,10\n0,20", "line 3: t_s is 0, and 0 in the line before"),
-        ("t_s,percent\n-5,10\n0,20", "line 2: t_s is -5"),
     ],
 )
 def test_profiles_that_make_no_sense(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_profile(text)
     assert str(refused.value).startswith(said)
-
-
-def test_a_profile_that_no_peak_reaches() -> None:
-    with pytest.raises(UsageError, match="more than 1000 % of the peak"):
-        parse_profile("t_s,per_s\n0,10\n1,2000").per_s(100.0)
 
 
 def test_profile_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -182,25 +124,68 @@ def test_profile_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_profile(tmp_path / "bad.csv")
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("operation", "delete"),
-        ("level", -1),
-        ("level", 1001),
-        ("level", "nan"),
-        ("seconds", 0),
-        ("arrival", "bursts"),
-        ("peak_per_s", -5),
-        ("connections", 0),
-        ("processes", -1),
-        ("queue", 0),
-        ("rows", 1),
-        ("peak_name", ""),
-        ("profile", 7),
-        ("unheard", 1),
-    ],
+#: Dense enough that operations wait, and overflow.
+TIMES = st.lists(st.integers(0, 300), min_size=1, max_size=60).map(sorted)
+SERVICES = st.lists(st.integers(0, 200), min_size=60, max_size=60)
+
+
+def through_the_queue(
+    arrivals: list[int], services: list[int], connections: int, capacity: int
+) -> tuple[dict[int, int], list[int]]:
+    """When each operation is sent, and which are dropped; connections serve as in `open_loop`."""
+    queue = ArrivalQueue(arrivals, capacity)
+    free = [0] * connections
+    sent = {}
+    while free:
+        now = heapq.heappop(free)
+        number = queue.take(now)
+        if number is not None:
+            sent[number] = max(now, arrivals[number])
+            heapq.heappush(free, sent[number] + services[number])
+    return sent, queue.dropped
+
+
+def reference(
+    arrivals: list[int], services: list[int], connections: int, capacity: int
+) -> tuple[dict[int, int], list[int]]:
+    """Arrival by arrival: G/G/c/K by the times at which connections become free."""
+    free = [0] * connections
+    sent: dict[int, int] = {}
+    dropped = []
+    for number, arrival in enumerate(arrivals):
+        waiting = sum(start > arrival for start in sent.values())
+        if free[0] > arrival and waiting >= capacity:
+            dropped.append(number)
+            continue
+        sent[number] = max(arrival, heapq.heappop(free))
+        heapq.heappush(free, sent[number] + services[number])
+    return sent, dropped
+
+
+@given(TIMES, SERVICES, st.integers(1, 4), st.integers(1, 5))
+@example([0, 1, 2, 3, 4, 5, 6], [2, 100, *[1] * 58], 1, 2)
+def test_operations_are_sent_as_the_reference_says(
+    arrivals: list[int], services: list[int], connections: int, capacity: int
+) -> None:
+    arguments = (arrivals, services, connections, capacity)
+    sent, dropped = through_the_queue(*arguments)
+    assert (sent, dropped) == reference(*arguments)
+    assert sorted([*sent, *dropped]) == list(range(len(arrivals)))
+    assert sorted(sent, key=lambda number: (sent[number], number)) == sorted(sent)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, 7.5, 100.0]), min_size=1, max_size=8),
+    st.sampled_from([0.5, 2.0]),
+    st.sampled_from(["poisson", "uniform"]),
+    st.integers(0, 1_000),
 )
-def test_options_that_make_no_sense(option: str, value: Value) -> None:
-    with pytest.raises(UsageError, match=option):
-        Load().run(Target("postgres"), {**Load.defaults, option: value})
+def test_arrivals_are_in_order_and_never_where_there_is_no_load(
+    per_s: list[float], step_s: float, kind: str, seed: int
+) -> None:
+    times = arrivals_s(per_s, step_s, kind, np.random.default_rng(seed))
+    assert (np.diff(times) >= 0).all()
+    steps = np.minimum((times / step_s).astype(int), len(per_s) - 1)
+    assert all(per_s[step] > 0 for step in steps[np.abs(times / step_s % 1) > 1e-9])
+    expected = sum(per_s) * step_s
+    assert abs(len(times) - expected) <= (1 if kind == "uniform" else 6 * expected**0.5 + 6)

@@ -32,8 +32,9 @@ SCAN = node("Seq Scan", **{"Relation Name": "t"})
 JOIN = node("Hash Join", SCAN, node("Hash", SCAN))
 
 
-def test_serial_plan() -> None:
+def test_serial_and_parallel_plans() -> None:
     check(node("Aggregate", JOIN), HASH_JOIN, 0)
+    check(node("Aggregate", gather(2, JOIN)), HASH_JOIN, 2)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +55,6 @@ def test_other_plans_are_refused(plan: dict[str, Any], workers: int) -> None:
     assert describe(plan) in str(refused.value)
 
 
-def test_parallel_plan() -> None:
-    check(node("Aggregate", gather(2, JOIN)), HASH_JOIN, 2)
-
-
 def test_strategy_of_an_aggregation() -> None:
     hashed = Wanted("Aggregate", "Hashed")
     plain = node("Aggregate", node("Aggregate", SCAN, Strategy="Hashed"), Strategy="Plain")
@@ -73,18 +70,14 @@ def test_what_must_be_below() -> None:
         check(node("Nested Loop", SCAN, node("Materialize", SCAN)), loops, 0)
 
 
-def test_description() -> None:
+def test_what_a_plan_did() -> None:
     assert describe(gather(2, JOIN)) == "Gather[2] > Hash Join > (Seq Scan, Hash > Seq Scan)"
 
-
-def test_launched_and_spilled() -> None:
     plan = gather(3, JOIN, **{"Workers Launched": 1, "Temp Written Blocks": 4})
     assert launched(plan) == (3, 1)
     assert spilled_kb(plan) == 32
     assert launched(JOIN) == (0, 0)
 
-
-def test_join_order() -> None:
     a, b, c = (node("Seq Scan", **{"Relation Name": name}) for name in "abc")
     plan = node("Sort", node("Nested Loop", c, node("Hash Join", a, node("Hash", b))))
     assert join_order(plan) == [frozenset("ab"), frozenset("abc")]

@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,45 +168,3 @@ def test_a_server_that_dies_fails_its_run_and_ends_the_study(tmp_path: Path) -> 
     assert [line["status"] for line in study.lines()] == ["done", "failed", "failed", "failed"]
     assert "no running server is process" in study.lines()[-1]["problem"]
     assert "3 runs in a row failed" in words
-
-
-def test_what_cannot_be_recorded_is_refused_at_once(redis: DatabaseServer, tmp_path: Path) -> None:
-    study = study_of(redis, tmp_path)
-    process = study.start("--energy", "replay:/nonexistent")
-    _, words = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "recording does not begin: " in words.splitlines()[-1]
-    assert "--without-energy" in words.splitlines()[-1]
-    assert study.lines() == []
-
-
-@contextmanager
-def small_disk(directory: Path, kilobytes: int) -> Iterator[Path]:
-    directory.mkdir()
-    options = f"size={kilobytes}k,mode=755"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", directory], check=True)
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", directory], check=True)
-
-
-def test_a_full_disk_ends_it_in_one_line_and_it_goes_on(
-    redis: DatabaseServer, tmp_path: Path
-) -> None:
-    study = study_of(redis, tmp_path / "of")
-    with small_disk(tmp_path / "disk", 4096) as disk:
-        study.directory = disk / "study"
-        room = os.statvfs(disk)
-        (disk / "else").write_bytes(bytes(room.f_bavail * room.f_frsize - (120 << 10)))
-        process = study.start()
-        _, words = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert words.splitlines()[-1].endswith("give the same command again: it goes on")
-        assert "no space left on device" in words
-        assert study.lines() == []
-        (disk / "else").unlink()
-        process = study.start()
-        _, words = process.communicate(timeout=60)
-        assert process.returncode == 0, words
-        assert [line["status"] for line in study.lines()] == ["done"] * 4

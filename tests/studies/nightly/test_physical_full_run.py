@@ -104,15 +104,3 @@ def _runs_are_as_the_machine_is(runs: tuple[Run, ...]) -> None:
         assert part.client_w > 0
     assert computing.parts[0].energy_w > bursts.parts[0].energy_w
     assert bursts.parts[0].calls_per_s > 10 * computing.parts[0].calls_per_s
-
-
-def test_an_estimate_is_not_put_to_the_test(tmp_path: Path) -> None:
-    file = tmp_path / "kit.html"
-    with nothing_left():
-        process = full("--energy", "estimated:10,20,30,40", "-o", str(file))
-        output, messages = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert not output
-    assert "estimated" in messages.splitlines()[-1]
-    assert not file.exists()
-    assert not list(tmp_path.iterdir())

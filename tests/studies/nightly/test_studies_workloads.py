@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pymysql
 import pytest
-import redis as redis_driver
 
 from qjoule.errors import QjouleError
 from qjoule.studies.servers import start
@@ -73,10 +72,8 @@ def test_no_server_runs_as_root(target: Target) -> None:
     assert target.password not in psutil.Process(target.pid).cmdline() or not target.password
 
 
-@pytest.mark.parametrize("workload", ["D", "E", "F"])
-def test_ycsb_by_the_own_client(target: Target, workload: str) -> None:
-    """Together they use every command."""
-    options = ycsb_options(target, workload=workload)
+def test_ycsb_by_the_own_client(target: Target) -> None:
+    options = ycsb_options(target, workload="E")
     Ycsb().prepare(target, options)
     done = Ycsb().run(target, options)
     assert (done.operations, done.errors, done.client) == (options["operations"], 0, "qjoule")
@@ -143,6 +140,8 @@ def test_both_forms_of_a_pair_give_the_same(target: Target) -> None:
                 Twitter().prepare(target, twitter_options(name, form))
                 server.open(name, form, 1)
                 rows.append([sorted(map(comparable, server.call(number))) for number in (0, 1)])
+                done = Twitter().run(target, twitter_options(name, form))
+                assert (done.operations, done.errors) == (2, 0), (name, form, done)
             worse, better = rows
             assert [len(found) for found in worse] == [len(found) for found in better], name
             if pair.same_rows:
@@ -156,40 +155,6 @@ def comparable(row: Any) -> str:
     if isinstance(row, dict):
         return repr(sorted(row.items()))
     return repr(tuple(row)) if isinstance(row, (list, tuple)) else repr(row)
-
-
-def test_every_pair_runs_again(target: Target) -> None:
-    """Also those that delete or insert, because preparing restores the data."""
-    names = pairs_of(target.flavour)
-    if target.flavour in ("mongodb", "cassandra"):  # slow, and called by the test above
-        names = [name for name in names if name in ("delete", "insert")]
-    for name in names:
-        for form in FORMS * (2 if name in ("delete", "insert") else 1):
-            options = twitter_options(name, form)
-            Twitter().prepare(target, options)
-            done = Twitter().run(target, options)
-            assert (done.operations, done.errors) == (2, 0), (name, form, done)
-
-
-def test_the_settings_are_the_server_s(target: Target) -> None:
-    if target.flavour in ("mariadb", "mysql"):
-        with connected(target) as cursor:
-            cursor.execute("SELECT @@innodb_buffer_pool_size")
-            assert cursor.fetchone()[0] >= 48 << 20
-    elif target.flavour == "redis":
-        client: Any = redis_driver.Redis(port=target.port, password=target.password)
-        assert client.config_get("maxmemory") == {"maxmemory": str(123 << 20)}
-    elif target.flavour == "postgres":
-        psycopg = pytest.importorskip("psycopg")
-        with psycopg.connect(
-            host=target.host, port=target.port, user=target.user, password=target.password
-        ) as connection:
-            shown = [
-                connection.execute(f"SHOW {name}").fetchone()[0] for name in ("work_mem", "jit")
-            ]
-        assert shown == ["7MB", "off"]
-    else:
-        pytest.skip("nothing to ask it")
 
 
 def test_a_password_is_asked_for(target: Target) -> None:
@@ -237,25 +202,6 @@ def test_a_signal_leaves_nothing_behind() -> None:
         assert one.wait(30) == 128 + signal.SIGTERM
     assert not psutil.pid_exists(int(pid))
     assert not Path(socket).parent.exists()
-
-
-def test_a_closed_umask_and_tmpdir_are_no_hindrance(tmp_path: Path) -> None:
-    """The server's user can neither read our files nor enter our temporary directory."""
-    script = (
-        "import os\nos.umask(0o077)\nfrom qjoule.studies.servers import start\n"
-        "for name in ('mariadb', 'postgres', 'redis'):\n"
-        "    with start(name, {}) as target:\n        print(target.flavour, flush=True)\n"
-    )
-    tmp_path.chmod(0o700)
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "TMPDIR": str(tmp_path), "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == ["mariadb", "postgres", "redis"], done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_setting_that_the_server_refuses_is_an_error_that_quotes_it() -> None:

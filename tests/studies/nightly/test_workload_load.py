@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -61,20 +60,9 @@ def test_a_level_of_the_measured_peak(target: Target) -> None:
     assert first.operations == pytest.approx(0.2 * peak, rel=0.2)
 
 
-def test_idle(target: Target) -> None:
-    options = {**SHORT, "level": 0, "seconds": 0.2, "peak_name": "never measured"}
-    Load().prepare(target, options)
-    found = Load().run(target, options)
-    assert (found.operations, found.errors, found.wall_s) == (0, 0, 0.2)
-    assert not any("peak" in note for note in found.notes)
-
-
-def test_a_peak_that_was_not_measured(postgres: DatabaseServer) -> None:
+def test_a_peak_that_is_given_and_one_that_was_not_measured(postgres: DatabaseServer) -> None:
     with pytest.raises(QjouleError, match="prepare the workload first"):
         Load().run(target_of(postgres), {**SHORT, "peak_name": "other"})
-
-
-def test_a_peak_that_is_given(postgres: DatabaseServer) -> None:
     options = {**SHORT, "peak_per_s": 400, "level": 50, "operation": "update"}
     options["arrival"] = "uniform"
     Load().prepare(target_of(postgres), options)
@@ -84,44 +72,6 @@ def test_a_peak_that_is_given(postgres: DatabaseServer) -> None:
         found = Load().run(target_of(postgres), options)
         assert found.operations == 200
         assert connection.execute(counters).fetchone()[0] - before == 200
-
-
-def test_a_profile(postgres: DatabaseServer, tmp_path: Path) -> None:
-    file = tmp_path / "profile.csv"
-    file.write_text("t_s,per_s\n0,100\n0.5,0\n1,300\n")
-    options = {**SHORT, "profile": str(file), "arrival": "uniform"}
-    Load().prepare(target_of(postgres), options)
-    found = Load().run(target_of(postgres), options)
-    assert (found.operations, found.errors) == (200, 0)
-    assert found.wall_s >= 1.5
-
-
-def test_a_server_that_stops_for_a_while(postgres: DatabaseServer) -> None:
-    """The latency of operations that arrive meanwhile is what their callers would see."""
-    options = {**SHORT, "peak_per_s": 200, "level": 100, "arrival": "uniform", "seconds": 2.0}
-    Load().prepare(target_of(postgres), options)
-    with postgres.connect(dbname="qjoule") as connection:
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        locked = threading.Event()
-
-        def hold_the_table() -> None:
-            with connection.transaction():
-                connection.execute("LOCK TABLE qjoule_load_1000")
-                locked.set()
-                while not connection.execute(waiting).fetchone()[0]:
-                    time.sleep(0.01)
-                time.sleep(1.0)
-
-        holding = threading.Thread(target=hold_the_table)
-        holding.start()
-        locked.wait(10)
-        found = Load().run(target_of(postgres), options)
-        holding.join()
-    assert found.operations == 400
-    # 200 of 400 arrive while the table is locked, and wait half a second on average.
-    assert found.commands["read"].mean_ns > 0.1e9
-    assert found.commands["read"].p95_ns > 0.5e9
-    assert any("after their arrival" in note for note in found.notes)
 
 
 def test_no_load_outlives_who_started_it(postgres: DatabaseServer) -> None:

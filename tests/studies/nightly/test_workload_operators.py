@@ -61,55 +61,9 @@ def test_workers_that_cannot_start_are_in_the_notes(postgres: DatabaseServer) ->
     )
 
 
-def test_little_memory_is_seen_in_temporary_files(postgres: DatabaseServer) -> None:
-    options = {**SMALL, "operator": "sort", "work_mem": "64kB"}
-    Operators().prepare(target_of(postgres), options)
-    notes = " ".join(Operators().run(target_of(postgres), options).notes)
-    assert "kB of temporary files written" in notes
-
-
-def test_the_same_seed_makes_the_same_data(postgres: DatabaseServer) -> None:
-    sums = []
-    for _ in range(2):
-        with postgres.connect(dbname="qjoule") as connection:
-            connection.execute("DROP SCHEMA IF EXISTS qjoule_operators CASCADE")
-        Operators().prepare(target_of(postgres), SMALL)
-        with postgres.connect(dbname="qjoule") as connection:
-            found = connection.execute(
-                "SELECT md5(string_agg(p::text, '' ORDER BY id)) "
-                "FROM qjoule_operators.probe_20000_2000_50_1 p"
-            )
-            sums.append(found.fetchone()[0])
-    assert sums[0] == sums[1]
-
-
 def test_settings_that_the_server_does_not_know(postgres: DatabaseServer) -> None:
     with pytest.raises(UsageError, match="setting nonsense"):
         Operators().prepare(target_of(postgres), {**SMALL, "settings": "nonsense=1"})
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("operator", "magic"),
-        ("parallel_workers", -1),
-        ("parallel_workers", 1.5),
-        ("work_mem", "much"),
-        ("work_mem", "1MB; DROP TABLE x"),
-        ("rows", 0),
-        ("selectivity", 0),
-        ("selectivity", "nan"),
-        ("seconds", -1),
-        ("connections", True),
-        ("settings", "jit"),
-        ("settings", "jit=on; jit=off"),
-        ("settings", "x'; DROP=1"),
-        ("unheard", 1),
-    ],
-)
-def test_options_that_make_no_sense(option: str, value: Value) -> None:
-    with pytest.raises(UsageError, match=option):
-        Operators().prepare(Target("postgres"), {**SMALL, option: value})
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated cases of every scenario and family, and histories of one machine."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from bench.accuracy.calibration_run import wakeup_rate
+from bench.accuracy.families import FAMILIES, full_name
+from bench.accuracy.history import make_history, run_history
+from bench.accuracy.memory_step import with_memory
+from bench.accuracy.outcomes import HISTORY, MEMORY
+from bench.accuracy.plans import SCENARIOS
+from bench.accuracy.recording import KINDS, Case, Recording
+from bench.accuracy.scenarios import make_case
+
+pytestmark = pytest.mark.beside
+NAMES = [*SCENARIOS, *(full_name(family, "short_bursts") for family in FAMILIES)]
+
+
+def every_array(value: Any) -> list[bytes]:
+    """The bytes of everything in a case, in order."""
+    if isinstance(value, np.ndarray):
+        return [value.tobytes()]
+    if is_dataclass(value):
+        return [b for field in fields(value) for b in every_array(getattr(value, field.name))]
+    if isinstance(value, dict):
+        return [b for item in value.items() for b in every_array(item)]
+    if isinstance(value, tuple | list):
+        return [b for item in value for b in every_array(item)]
+    return [repr(value).encode()]
+
+
+def check_recording(recording: Recording) -> None:
+    """Checks that segments are in order, inside the run, on existing CPUs, and do not overlap."""
+    segments = recording.segments
+    assert np.all(np.diff(segments.t0_ns) >= 0)
+    assert segments.t0_ns[0] >= recording.begin_ns
+    assert segments.t1_ns.max() <= recording.end_ns
+    assert np.all(segments.t1_ns > segments.t0_ns)
+    assert np.all(recording.machine.slots(segments.cpu) >= 0)
+    assert {group.kind for group in recording.groups} <= set(KINDS)
+    order = np.lexsort((segments.t0_ns, segments.cpu))
+    same = np.diff(segments.cpu[order].astype(int)) == 0
+    assert np.all((segments.t0_ns[order][1:] >= segments.t1_ns[order][:-1])[same])
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {name: make_case(name, 1) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", ["losses", "multiplexed", "two_packages", *NAMES[-2:]])
+def test_a_seed_decides_every_byte(cases: dict[str, Case], name: str) -> None:
+    assert every_array(cases[name]) == every_array(make_case(name, 1))
+    assert every_array(cases[name]) != every_array(make_case(name, 2))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_case_is_whole(cases: dict[str, Case], name: str) -> None:
+    case = cases[name]
+    recording, truth = case.recording, case.truth
+    assert case.calibration is not None
+    for one in (recording, case.calibration):
+        check_recording(one)
+    for domain, total_nj in truth.total_nj.items():
+        owned = truth.group_nj[domain].sum() + truth.idle_nj[domain]
+        assert owned == pytest.approx(total_nj, rel=1e-9)
+        queries = np.array([group.kind == "queries" for group in recording.groups])
+        by_query = truth.query_nj[domain].sum()
+        assert by_query == pytest.approx(truth.group_nj[domain][queries].sum(), rel=1e-9)
+    seen = recording.query >= 0
+    asked = truth.query_group[recording.query[seen]]
+    np.testing.assert_array_equal(asked, recording.segments.group[seen])
+
+
+def test_unknown_names_are_refused() -> None:
+    for name in ("nothing/short_bursts", "friendly/nothing", "nothing"):
+        with pytest.raises(KeyError):
+            make_case(name, 0)
+
+
+def test_scenarios_and_families_differ_in_what_they_are_about(cases: dict[str, Case]) -> None:
+    assert cases["no_counters"].recording.segments.counters is None
+    assert "dram" not in cases["no_dram"].truth.total_nj
+    assert len(cases["two_packages"].recording.machine.packages) == 2
+    multiplexed = cases["multiplexed"].recording.segments
+    assert multiplexed.scaled is not None
+    assert 0.1 < multiplexed.scaled.mean() < 0.95
+    of = {family: cases[full_name(family, "short_bursts")] for family in FAMILIES}
+    friendly = of["friendly"].truth.group_nj["package"].sum()
+    assert of["wake_tails"].truth.group_nj["package"].sum() > 1.02 * friendly
+    assert of["uncore_follows_work"].truth.group_nj["package"].sum() > 1.005 * friendly
+    seen, hidden = (of[f].recording.segments.counters for f in ("friendly", "all_together"))
+    assert seen is not None and hidden is not None
+    assert hidden[:, 2].sum() < 0.95 * seen[:, 2].sum()
+    np.testing.assert_allclose(hidden[:, 1].sum(), seen[:, 1].sum(), rtol=1e-3)
+
+
+def test_lost_time_is_told_to_the_nanosecond(cases: dict[str, Case]) -> None:
+    recording = cases["losses"].recording
+    lost_ns = sum(int(one.lost_ns[-1]) for one in recording.lost)
+    kept_ns = int((recording.segments.t1_ns - recording.segments.t0_ns).sum())
+    assert 0.0005 < lost_ns / (lost_ns + kept_ns) < 0.08
+    assert all(np.all(np.diff(one.lost_ns) > 0) for one in recording.lost)
+
+
+def test_calibration_phases_run_what_they_say(cases: dict[str, Case]) -> None:
+    case = cases["smt_both_busy"]
+    assert case.calibration is not None
+    segments = case.calibration.segments
+    for phase in case.calibration_phases:
+        if not wakeup_rate(phase.name):
+            begin, end = (
+                np.maximum(segments.t0_ns, phase.t0_ns),
+                np.minimum(segments.t1_ns, phase.t1_ns),
+            )
+            busy = np.clip(end - begin, 0, None).sum() / (phase.t1_ns - phase.t0_ns)
+            assert busy == pytest.approx(phase.threads, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def days() -> list[Case]:
+    return make_history("wake_tails", 1, 3)
+
+
+def test_a_history_is_one_machine_whose_shapes_recur(days: list[Case]) -> None:
+    assert [case.number for case in days] == [0, 1, 2]
+    assert {(case.scenario, case.family, case.seed) for case in days} == {
+        (HISTORY, "wake_tails", 1)
+    }
+    names = [{g.name for g in case.recording.groups if g.kind == "queries"} for case in days]
+    assert any(a & b for a in names for b in names if a is not b)
+    for one, other in pairwise(days):
+        assert one.recording.end_ns < other.recording.begin_ns
+        assert one.recording.series == other.recording.series
+        assert one.calibration is other.calibration
+    assert every_array(make_history("wake_tails", 1, 2)) == every_array(days[:2])
+    with pytest.raises(ValueError, match="at least one"):
+        make_history("friendly", 0, 0)
+
+
+def test_the_products_memory_is_handed_on(days: list[Case]) -> None:
+    _, second = run_history(days[:2], with_memory)
+    alone, remembered = (second.outcome(name) for name in ("uncalibrated", MEMORY))
+    assert alone is not None and remembered is not None
+    assert alone.shape_errors != remembered.shape_errors
+    assert len(remembered.held) == len(alone.held)

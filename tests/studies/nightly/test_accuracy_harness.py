@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accuracy bench: its harness, real recordings as workloads, the power fit, the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from bench.accuracy import goals, harness
+from bench.accuracy.harness import NotConserved, Wanted, run_all, run_case
+from bench.accuracy.peers import Peer
+from bench.accuracy.peers.observed import Observed
+from bench.accuracy.power_fit import (
+    GRID,
+    error,
+    least_squares,
+    load,
+    of_columns,
+    robust_fit,
+    thirds,
+)
+from bench.accuracy.real_traces import a_schedule, schedule_of
+from bench.accuracy.recording import F64, Case
+from bench.accuracy.scenarios import make_case
+
+import attribute_trace
+from qjoule.engine.accounts import divided
+from qjoule.errors import QjouleError
+from qjoule.model.coefficients import Coefficients
+from qjoule.model.domain_sums import DomainSums
+from qjoule.model.ledger import Ledger
+
+pytestmark = pytest.mark.beside
+
+SCENARIO = "equal_time_unequal_power"
+
+
+@cache
+def case(seed: int) -> Case:
+    return make_case(SCENARIO, seed)
+
+
+def cached(_scenario: str, seed: int) -> Case:
+    return case(seed)
+
+
+def test_a_perfect_and_a_broken_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    truths = {case(seed).recording.begin_ns: case(seed).truth for seed in (0, 1)}
+    turn = iter(truths.values())
+
+    def perfect(_seen: Observed) -> F64:
+        return next(turn).group_nj["package"]
+
+    def broken(seen: Observed) -> F64:
+        return np.roll(seen.cpu_ns.sum(axis=(0, 1)), 1)
+
+    peers = (Peer("perfect", False, "", perfect), Peer("broken", False, "", broken))
+    monkeypatch.setattr(harness, "PEERS", peers)
+    wanted = Wanted(("perfect", "broken"))
+    results = list(run_all([SCENARIO], [0, 1], wanted, make=cached))
+    errors = [{o.method: o.errors["package"] for o in result.outcomes} for result in results]
+    assert [one["perfect"] for one in errors] == [0, 0]
+    assert all(one["broken"] > 0.5 for one in errors)
+
+
+def test_qjoule_runs_all_ways_and_twice() -> None:
+    wanted = Wanted((*harness.OWN, "cycles"), by_query_below=1, twice_below=1)
+    result = run_case(case(0), wanted)
+    by_name = {outcome.method: outcome for outcome in result.outcomes}
+    assert list(by_name) == [*harness.OWN, "cycles"]
+    assert result.repeats is True
+    shapes = int(harness.shapes(case(0)).sum())
+    for name in harness.OWN:
+        one = by_name[name]
+        assert one.intervals["package"] == len(one.widths["package"]) == shapes
+        assert one.covered["package"] == sum(one.held)
+        assert len(one.held) == len(one.shape_errors) == shapes
+        assert all(len(halves) == shapes for halves in one.parts.values())
+        widest = np.max([*one.parts.values()], axis=0)
+        assert np.all(np.array(one.widths["package"]) >= 0.45 * widest)
+    assert by_name["qjoule"].shape_errors != by_name["qjoule_time"].shape_errors
+    assert by_name["qjoule"].errors["package"] < by_name["cycles"].errors["package"]
+    assert by_name["qjoule"].errors["queries"] > 0
+    assert "queries" not in by_name["uncalibrated"].errors
+    assert not by_name["cycles"].intervals
+    json.dumps(asdict(result))
+
+
+def test_a_method_without_its_inputs_has_no_error() -> None:
+    result = run_case(make_case("no_counters", 1), Wanted(("cpu_time", "cycles")))
+    assert [set(outcome.errors) for outcome in result.outcomes] == [{"package"}, set()]
+
+
+def test_a_missing_nanojoule_is_found() -> None:
+    sums = DomainSums(np.array([4, 5]), measured_nj=12, idle_nj=2, residual_nj=1)
+    ledger = SimpleNamespace(domains={"package": sums})
+    harness.check_conserved(ledger, {"package": 12})  # type: ignore[arg-type]
+    sums.energy_nj[0] -= 1
+    with pytest.raises(NotConserved, match="11 nJ attributed of 12"):
+        harness.check_conserved(ledger, {"package": 12})  # type: ignore[arg-type]
+
+
+def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inflated(*given: Any) -> Ledger:
+        ledger = divided(*given)
+        ledger.domains["package"].energy_nj[0] += 1
+        return ledger
+
+    monkeypatch.setattr("bench.accuracy.harness.divided", inflated)
+    with pytest.raises(NotConserved):
+        harness.attribute(case(0).recording, Coefficients(), refit=False)
+
+
+def test_the_recording_is_whole() -> None:
+    node = load()
+    assert len(node) == 2202
+    assert node.power_w["package"].mean() == pytest.approx(85.7, abs=0.1)
+    assert 25 < node.cpus.max() < 32 and 50 < node.cycles.max() < 60
+
+
+def test_outliers_do_not_move_the_fit() -> None:
+    x = np.column_stack([np.ones(200), np.linspace(0, 9, 200)])
+    y = x @ [30.0, 5.0] + np.random.default_rng(0).normal(0, 0.1, 200)
+    y[::15] += 80
+    assert robust_fit(x, y) == pytest.approx([30, 5], rel=0.02)
+
+
+def test_the_physical_features_reach_the_target() -> None:
+    """One member of the grid, without any choice: the bench chooses by cross-validation."""
+    node = load()
+    fit, test = thirds(len(node))
+    for domain, others in (("package", 0.12), ("dram", 0.14)):
+        best = error(node, domain, fit, test, least_squares(GRID[6]))
+        plain = error(node, domain, fit, test, least_squares(of_columns("cycles")))
+        assert best < 0.1 < others < plain
+
+
+MS = attribute_trace.MS
+BEGIN_NS = attribute_trace.BEGIN_NS
+
+
+def test_segments_groups_and_queries_are_the_traces(tmp_path: Path) -> None:
+    made = schedule_of(attribute_trace.write(tmp_path / "t"))
+    names = [made.groups[g].name for g in made.segments.group.tolist()]
+    at_ms = ((made.segments.t0_ns - BEGIN_NS) // MS).tolist()
+    assert sorted(zip(at_ms, names, made.query.tolist(), strict=True)) == [
+        (0, "aaaa", 0),
+        (0, "shop-db purge", -1),
+        (10, "bbbb", 1),
+        (20, "aaaa", 2),
+        (20, "bash", -1),
+        (30, "shop-db (session overhead)", -1),
+    ]
+    assert {group.kind for group in made.groups} == {"queries", "background", "other_processes"}
+    assert made.span_ns == (BEGIN_NS, BEGIN_NS + 40 * MS)
+    assert (np.diff(made.segments.t0_ns) >= 0).all()
+
+
+def test_a_case_has_the_schedule_and_a_truth(tmp_path: Path) -> None:
+    # Long enough for windows of energy: the trace's 40 ms and two seconds of nothing.
+    end = {"end_ns": BEGIN_NS + 2000 * MS}
+    made = schedule_of(attribute_trace.write(tmp_path / "t", meta=end))
+    case = made.case("recorded", 1)
+    truth = case.truth.group_nj["package"]
+    assert (truth[np.unique(made.segments.group)] > 0).all()
+    assert case.truth.query_group.tolist() == [
+        [g.name for g in made.groups].index(name) for name in ("aaaa", "bbbb", "aaaa")
+    ]
+    total = truth.sum() + case.truth.idle_nj["package"]
+    assert total == pytest.approx(case.truth.total_nj["package"], rel=1e-9)
+
+
+def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
+    assert "is not a trace" in str(a_schedule(tmp_path / "nothing", 1))
+    empty = attribute_trace.write(tmp_path / "t", queries=[])
+    with pytest.raises(QjouleError, match="ran for a query"):
+        schedule_of(empty)
+    lost = attribute_trace.write(tmp_path / "u", meta={"cpus": ()})
+    with pytest.raises(QjouleError, match="which CPUs"):
+        schedule_of(lost)
+
+
+BENCH = Path(__file__).parents[3] / "bench" / "bench_accuracy.py"
+SMALL = (
+    *("--seeds", "1", "--families", "wake_tails", "--scenarios", "mostly_idle"),
+    *("--methods", "uncalibrated,cpu_time", "--record", "0", "--jobs", "1", "--history", "1"),
+    "--no-real-power",
+)
+
+
+def bench(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, BENCH, *words], capture_output=True, text=True, check=False, timeout=240
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    path = tmp_path_factory.mktemp("accuracy") / "results.json"
+    done = bench(*SMALL, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    return path, done.stdout
+
+
+def test_a_stored_run_prints_the_same_tables(stored: tuple[Path, str]) -> None:
+    path, printed = stored
+    again = bench("--from", str(path))
+    assert again.returncode == 0, again.stderr
+    assert "  mostly_idle" in again.stdout
+    assert "one machine on several days, not calibrated, each day alone" in again.stdout
+    assert printed.endswith(again.stdout)
+
+    block = bench("--from", str(stored[0]), "--readme").stdout.strip()
+    assert block.startswith(goals.BEGIN) and block.endswith(goals.END)
+    assert "| wake tails | 1 |" in block
+
+
+@pytest.mark.parametrize(
+    "words", [("--families", "steam"), ("--history", "-1"), ("--from", "/nothing.json")]
+)
+def test_wrong_arguments_are_refused(words: tuple[str, str]) -> None:
+    done = bench(*words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

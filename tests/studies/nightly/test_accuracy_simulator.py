@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated machine of the accuracy bench: its energy, its owners, and its effects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bench.accuracy import effects as drawn_effects
+from bench.accuracy.activity import Activity, draw_activity
+from bench.accuracy.effects import Effects, Tail, Uncore
+from bench.accuracy.families import FAMILIES
+from bench.accuracy.hidden_kinds import Hidden, Kind, candidates
+from bench.accuracy.machine import (
+    GRID_NS,
+    Climate,
+    PhysicalMachine,
+    Topology,
+    draw_climate,
+    draw_machine,
+)
+from bench.accuracy.physics import DOMAINS, Simulation, Stretches, simulate
+from bench.accuracy.rapl import MICROJOULE, draw_meter, read_meter
+
+pytestmark = pytest.mark.beside
+SECOND = 1_000_000_000
+SPAN = (0, SECOND)
+MS = 1_000_000
+
+
+def steady(machine: PhysicalMachine, span_ns: tuple[int, int] = SPAN) -> Climate:
+    """A climate in which nothing changes."""
+    steps = -(-(span_ns[1] - span_ns[0]) // GRID_NS)
+    ones = np.ones((machine.topology.packages, steps))
+    return Climate(span_ns[0], ones, ones, None)
+
+
+def busy(*rows: tuple[int, int, int], bound: float = 0.0) -> Stretches:
+    """Slices (cpu, t0, t1) of one behaviour without hidden effects."""
+    cpu, t0, t1 = np.array(rows, np.int64).reshape(-1, 3).T
+    activity = draw_activity(np.random.default_rng(5), np.array([bound]), 0.0)
+    return Stretches(t0, t1, cpu, activity.take(np.zeros(len(cpu), np.int64)))
+
+
+def drawn(seed: int, topology: Topology | None = None) -> PhysicalMachine:
+    return draw_machine(np.random.default_rng(seed), topology or Topology(1, 4, 2))
+
+
+def crowd(random: np.random.Generator, topology: Topology, n: int) -> Stretches:
+    """Random slices on every CPU."""
+    rows = []
+    for cpu in range(topology.cpus):
+        times = np.unique(random.integers(0, SECOND, 2 * n))
+        times = times[: len(times) // 2 * 2]
+        rows += [(cpu, t0, t1) for t0, t1 in zip(times[::2], times[1::2], strict=True)]
+    made = busy(*rows)
+    activity = draw_activity(random, random.uniform(0, 1, len(rows)), 0.1)
+    return replace(made, activity=activity)
+
+
+def power_w(machine: PhysicalMachine, stretches: Stretches) -> float:
+    """Mean package power over a second, with P_idle subtracted."""
+    power = simulate(machine, stretches, steady(machine), SPAN).power[0]
+    return float(power.energy_nj["package"][-1] - power.idle_nj["package"]) / SECOND
+
+
+def run(
+    machine: PhysicalMachine, stretches: Stretches, effects: Effects | None = None
+) -> Simulation:
+    return simulate(machine, stretches, steady(machine), SPAN, effects)
+
+
+def watts(simulation: Simulation, domain: str = "package") -> float:
+    """Mean power of all packages over the second."""
+    return float(sum(power.energy_nj[domain][-1] for power in simulation.power)) / SECOND
+
+
+def owned(simulation: Simulation, domain: str = "package") -> np.ndarray:
+    return simulation.whole((domain,))[domain]
+
+
+def waking(cpu: int, rate: int, awake_ns: int = 20_000) -> list[tuple[int, int, int]]:
+    period = SECOND // rate
+    return [(cpu, i * period + 1_000, i * period + 1_000 + awake_ns) for i in range(rate - 1)]
+
+
+def tail(until_ns: int, share: float = 1.0, **more: object) -> Tail:
+    return replace(Tail((until_ns,), (share,), 0.0, 10_000), **more)  # type: ignore[arg-type]
+
+
+def everything(random: np.random.Generator, machine: PhysicalMachine) -> Effects:
+    """All effects, with all hidden kinds."""
+    made = FAMILIES["all_together"](random, machine)
+    whole = drawn_effects.wake_tails(np.random.default_rng(3), machine)
+    return replace(made.joined(whole), hidden=Hidden(tuple(candidates(random, machine))))
+
+
+def test_truth_does_not_depend_on_where_stretches_are_cut() -> None:
+    random = np.random.default_rng(3)
+    topology = Topology(2, 2, 2)
+    machine = draw_machine(random, topology)
+    climate = draw_climate(random, machine, SPAN, "steps")
+    whole = crowd(random, topology, 150)
+    rows = np.arange(len(whole.cpu))
+    middle = whole.t0_ns + ((whole.t1_ns - whole.t0_ns) * random.random(len(rows))).astype(int)
+    keep = (middle > whole.t0_ns) & (middle < whole.t1_ns)
+    first = replace(whole, t1_ns=np.where(keep, middle, whole.t1_ns))
+    second = replace(whole, t0_ns=middle).take(keep)
+    pieces = Stretches(
+        np.concatenate([first.t0_ns, second.t0_ns]),
+        np.concatenate([first.t1_ns, second.t1_ns]),
+        np.concatenate([first.cpu, second.cpu]),
+        Activity.join([first.activity, second.activity]),
+    )
+    one = simulate(machine, whole, climate, SPAN)
+    two = simulate(machine, pieces, climate, SPAN)
+    parents = np.concatenate([rows, rows[keep]])
+    inside = one.amounts(parents, pieces.t0_ns, pieces.t1_ns)
+    for name, value in two.whole().items():
+        np.testing.assert_allclose(
+            np.bincount(parents, value), one.whole()[name], rtol=1e-8, err_msg=name
+        )
+        np.testing.assert_allclose(inside[name], value, rtol=1e-6, atol=1e-3, err_msg=name)
+
+
+def test_energy_of_one_thread_is_as_computed_by_hand() -> None:
+    machine = drawn(2)
+    one = busy((0, 0, SECOND // 2))
+    act, ghz = one.activity, machine.turbo_ghz()[1]
+    volts2 = float(machine.voltage(ghz)) ** 2
+    rate = 1 / (act.core_cpi[0] / ghz + act.stall_ns[0])
+    own_w = volts2 * (machine.cycle_nj * ghz + machine.instruction_nj * rate)
+    own_w += machine.miss_nj * rate * act.misses[0]
+    own_w /= 1 + machine.saturation * own_w / machine.full_w
+    pace = machine.maintenance_scaled * (volts2 * ghz / machine.max_ghz - 1)
+    expected_w = own_w + machine.maintenance_w * (1 + pace)
+    assert power_w(machine, one) == pytest.approx(expected_w / 2, rel=1e-9)
+    amounts = simulate(machine, one, steady(machine), SPAN).whole()
+    assert amounts["cycles"][0] == pytest.approx(ghz * SECOND / 2)
+    assert amounts["instructions"][0] == pytest.approx(rate * SECOND / 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_second_sibling_adds_far_less_than_a_second_core(seed: int) -> None:
+    machine = drawn(seed)
+    one = power_w(machine, busy((0, 0, SECOND)))
+    siblings = power_w(machine, busy((0, 0, SECOND), (4, 0, SECOND)))
+    cores = power_w(machine, busy((0, 0, SECOND), (1, 0, SECOND)))
+    own = one - machine.maintenance_w
+    assert 0 < siblings - one < 0.75 * own
+    assert siblings - one < 0.8 * (cores - one) + 0.05 * machine.maintenance_w
+    both = simulate(machine, busy((0, 0, SECOND), (4, 0, SECOND)), steady(machine), SPAN).whole()[
+        "package"
+    ]
+    assert both[0] == pytest.approx(both[1])
+
+
+@pytest.mark.parametrize("rows", [[(0, 0, 10), (0, 9, 20)], [(0, 5, 5)], [(0, 0, SECOND + 1)]])
+def test_impossible_schedules_are_refused(rows: list[tuple[int, int, int]]) -> None:
+    machine = drawn(0)
+    with pytest.raises(ValueError, match="stretch"):
+        simulate(machine, busy(*rows), steady(machine), SPAN)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counters_wrap_and_still_add_up_to_the_energy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    span_ns = (5 * SECOND, 9 * SECOND)
+    machine = drawn(seed, Topology(2, 2, 1))
+    rows = busy(*((cpu, span_ns[0] + cpu, span_ns[1] - SECOND) for cpu in range(4)))
+    power = simulate(machine, rows, steady(machine, span_ns), span_ns).power
+    meter = draw_meter(random)
+    series, readings = read_meter(random, meter, power, span_ns)
+    assert np.all(np.diff(readings.t_ns) > 0)
+    assert readings.t_ns.min() >= span_ns[0]
+    assert readings.t_ns.max() <= span_ns[1]
+    for number, one in enumerate(series):
+        mine = readings.series == number
+        raw = readings.raw[mine].astype(np.int64)
+        assert raw.max() < one.range
+        assert one.unit_j in {MICROJOULE, 2.0**-14, 2.0**-16}
+        assert (np.diff(raw) < 0).sum() == 1
+        counted_j = float(((np.diff(raw)) % one.range).sum() * one.unit_j)
+        at = power[one.package].at(one.domain, readings.t_ns[mine][[0, -1]])
+        assert counted_j == pytest.approx((at[1] - at[0]) * 1e-9, rel=0.004)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_owners_add_up_with_every_effect(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    topology = Topology(1 + seed % 2, 3, 1 + seed // 3)
+    machine = draw_machine(random, topology)
+    effects = everything(random, machine)
+    stretches = crowd(random, topology, 200)
+    one = [stretches.activity.take(slice(i, i + 1)) for i in range(len(stretches.cpu))]
+    dressed = [effects.dressed(random, activity) for activity in one]
+    stretches = replace(stretches, activity=type(one[0]).join(dressed))
+    calm = steady(machine)
+    wave = 1 + 0.1 * np.sin(np.arange(calm.idle.size)).reshape(calm.idle.shape)
+    simulation = simulate(machine, stretches, replace(calm, all_power=wave), SPAN, effects)
+    for domain in DOMAINS:
+        total = sum(power.energy_nj[domain][-1] for power in simulation.power)
+        idle = sum(power.idle_nj[domain] for power in simulation.power)
+        assert idle + owned(simulation, domain).sum() == pytest.approx(total, rel=1e-9)
+        assert owned(simulation, domain).min() >= 0
+
+
+@pytest.mark.parametrize("rate", [100, 1_000])
+def test_a_package_tail_draws_rate_times_tail_times_power_more(rate: int) -> None:
+    machine = replace(drawn(1), saturation=0.0)
+    stretches = busy(*waking(0, rate))
+    plain, tailed = run(machine, stretches), run(machine, stretches, Effects(tail(500_000)))
+    pace = machine.maintenance_scaled * (
+        float(machine.voltage(machine.turbo_ghz()[1])) ** 2 * machine.turbo_ghz()[1]
+    )
+    shared_w = machine.maintenance_w * (1 - machine.maintenance_scaled + pace / machine.max_ghz)
+    more_w = (rate - 1) * 500_000 / SECOND * shared_w
+    assert watts(tailed) - watts(plain) == pytest.approx(more_w, rel=1e-9)
+    assert owned(tailed).sum() - owned(plain).sum() == pytest.approx(more_w * SECOND, rel=1e-9)
+    assert tailed.power[0].idle_nj == plain.power[0].idle_nj
+
+
+def test_a_core_tail_draws_the_cores_clock_while_the_package_is_awake() -> None:
+    machine = replace(drawn(1), saturation=0.0)
+    stretches = busy(*waking(0, 1_000), (1, 0, SECOND))
+    plain = run(machine, stretches)
+    tailed = run(machine, stretches, Effects(core_tail=tail(200_000, 0.5)))
+    ghz = machine.turbo_ghz()[2]
+    clock_w = float(machine.voltage(ghz)) ** 2 * machine.cycle_nj * ghz
+    more_w = 999 * 200_000 / SECOND * 0.5 * clock_w
+    assert watts(tailed) - watts(plain) == pytest.approx(more_w, rel=1e-6)
+    assert watts(tailed, "core") - watts(plain, "core") == pytest.approx(more_w, rel=1e-6)
+    more_nj = owned(tailed) - owned(plain)
+    assert more_nj[-1] == pytest.approx(0.0, abs=1.0)  # the thread that never slept pays nothing
+
+
+@pytest.mark.parametrize("form", ["mean", "max"])
+def test_uncore_follows_memory_traffic(form: str) -> None:
+    machine = replace(drawn(3), saturation=0.0)
+    effects = Effects(uncore=Uncore(form, 0.6, 1e-4))
+    compute, memory = busy((0, 0, SECOND), bound=0.0), busy((0, 0, SECOND), bound=1.0)
+    more = watts(run(machine, memory, effects)) - watts(run(machine, memory))
+    pace = machine.maintenance_scaled * (
+        float(machine.voltage(machine.turbo_ghz()[1])) ** 2 * machine.turbo_ghz()[1]
+    )
+    shared_w = machine.maintenance_w * (1 - machine.maintenance_scaled + pace / machine.max_ghz)
+    assert more == pytest.approx(0.6 * shared_w, rel=1e-9)
+    weak = Effects(uncore=Uncore(form, 0.6, 1.0))
+    assert watts(run(machine, compute, weak)) - watts(run(machine, compute)) < 0.02 * shared_w
+
+
+def test_prefetching_hides_misses_but_not_their_energy() -> None:
+    machine = drawn(4)
+    seen = busy((0, 0, SECOND), bound=1.0)
+    hidden = replace(seen, activity=replace(seen.activity, prefetched=np.array([0.75])))
+    one, two = run(machine, seen), run(machine, hidden)
+    assert two.whole()["misses"][0] == pytest.approx(one.whole()["misses"][0] / 4)
+    for domain in DOMAINS:
+        assert owned(two, domain) == pytest.approx(owned(one, domain))
+
+
+@pytest.mark.parametrize("number", range(len(candidates(np.random.default_rng(0), drawn(5)))))
+def test_each_hidden_kind_changes_what_is_seen(number: int) -> None:
+    machine = drawn(5)
+    kind: Kind = candidates(np.random.default_rng(1), machine)[number]
+    effects = Effects(hidden=Hidden((kind,)))
+    random = np.random.default_rng(2)
+    stretches = crowd(random, machine.topology, 100)
+    wide = (np.arange(len(stretches.cpu)) % 3 == 0).astype(float)
+    stretches = replace(stretches, activity=replace(stretches.activity, wide=wide))
+    plain, changed = run(machine, stretches), run(machine, stretches, effects)
+    at = np.linspace(0, SECOND, 200)
+    before = plain.power[0].seen().at("package", at)
+    after = changed.power[0].seen().at("package", at)
+    assert np.abs(np.diff(after) - np.diff(before)).max() > 0.01 * np.diff(before).mean()
+    total = changed.power[0].energy_nj["package"][-1]
+    idle = changed.power[0].idle_nj["package"]
+    assert idle + owned(changed).sum() == pytest.approx(total, rel=1e-9)
+    # A counter may be late, but it shows all of the energy.
+    assert changed.power[0].seen().energy_nj["package"][-1] == pytest.approx(total, rel=0.05)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule bench` as a process: signals at bad moments, clients that fail, and its bar."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench_process import Bench
+
+pytestmark = pytest.mark.beside
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_in_order(bench: Bench, how: signal.Signals, code: int) -> None:
+    bench.write(seconds=600)
+    process = bench.start()
+    wait_until(lambda: len(bench.clients()) == 1)
+    process.send_signal(how)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "stopped after 0 runs, 4 are left: give the same command again" in words
+    assert "Traceback" not in words
+    assert not alive(bench.clients()[0])
+
+
+def test_killed_at_any_moment_it_leaves_no_client_and_goes_on(bench: Bench) -> None:
+    bench.write(fails="second")
+    process = bench.start()
+    wait_until(lambda: len(bench.clients()) == 2)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(alive, bench.clients())))
+    assert len(bench.runs()) == 1
+    code, words = bench.run()
+    assert code == 0, words
+    assert "1 runs are made already" in words
+    assert len(bench.clients()) == 2 + 3
+    made = [(run["replication"], run["factors"]["level"]) for run in bench.runs()]
+    assert sorted(made) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [run["run"] for run in bench.runs()] == [1, 2, 3, 4]
+
+
+def test_killed_it_leaves_nothing_that_its_client_has_started(bench: Bench) -> None:
+    bench.write(fails="child")
+    process = bench.start()
+    wait_until(lambda: len(bench.clients()) == 2)
+    assert all(map(alive, bench.clients()))
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(alive, bench.clients())))
+
+
+def test_a_server_that_ends_ends_the_run_though_its_client_goes_on(bench: Bench) -> None:
+    server = subprocess.Popen(["sleep", "600"])
+    bench.write(seconds=600)
+    text = bench.plan.read_text().replace("port: 1", f"port: 1, pid: {server.pid}")
+    bench.plan.write_text(text)
+    process = bench.start()
+    wait_until(lambda: len(bench.clients()) == 1)
+    server.kill()
+    server.wait()
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert bench.runs()[0]["problem"] == "the server ended: the run was cut short"
+    assert f"there is no process {server.pid}" in words
+    assert len(bench.clients()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fails", "problem"),
+    [
+        ("driver", "ConnectionError: reset by"),
+        ("ends", "the client gave no answer (exit code 7)"),
+    ],
+)
+def test_a_client_that_fails_is_a_failed_run(bench: Bench, fails: str, problem: str) -> None:
+    bench.write(fails=fails)
+    code, words = bench.run()
+    assert code == 1
+    assert "\x1b" not in words
+    assert len(bench.runs()) == 3
+    assert problem in bench.runs()[0]["problem"]
+    assert f"3 runs in a row failed, the last one because: {problem}" in words.splitlines()[-1]
+
+
+def test_a_run_that_lasts_too_long_is_ended(bench: Bench) -> None:
+    bench.write(seconds=600)
+    with bench.plan.open("a") as plan:
+        plan.write("limit_s: 1.5\n")
+    code, words = bench.run()
+    assert code == 1
+    assert "it lasted longer than 1.5 s (limit_s), and was ended" in words
+    assert not any(map(alive, bench.clients()))
+
+
+def test_a_terminal_has_a_bar_with_the_time_left(bench: Bench) -> None:
+    bench.write()
+    ours, theirs = pty.openpty()
+    terminal = {"TERM": "xterm", "COLUMNS": "60", "NO_COLOR": "1"}
+    process = bench.start(stdout=subprocess.DEVNULL, stderr=theirs, env=terminal)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            read = os.read(ours, 1 << 16)
+        except OSError:  # Linux's error when the other side has closed
+            break
+        if not read:
+            break
+        shown += read
+    os.close(ours)
+    assert process.wait() == 0, shown
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "1/4" in text
+    assert re.search(r"0:00:0\d", text)
+    assert "\x1b[3" not in shown.decode()  # NO_COLOR
