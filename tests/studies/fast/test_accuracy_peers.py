@@ -49,11 +49,8 @@ def seen(
 TWO_WINDOWS = seen([[5 * MS, 15 * MS], [10 * MS, 0]], [1000.0, 400.0])
 
 
-def test_scaphandre_charges_all_energy_by_time() -> None:
+def test_scaphandre_charges_all_energy_and_kepler_the_used_part_of_the_machine() -> None:
     assert time_share.scaphandre(TWO_WINDOWS).tolist() == [250 + 400, 750]
-
-
-def test_kepler_charges_the_used_part_of_the_machine() -> None:
     # Of 40 ms of CPU time, 20 are used in the first window and 10 in the second.
     assert time_share.kepler(TWO_WINDOWS).tolist() == [125 + 100, 375]
 

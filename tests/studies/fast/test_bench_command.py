@@ -144,8 +144,6 @@ def test_a_command_line_names_a_server_that_runs() -> None:
         ({}, "say which server"),
         ({"server": "redis", "pid": 3}, "give only one of both"),
         ({"server": "redis", "settings": ("threads",)}, "--set threads: give it as NAME=VALUE"),
-        ({"server": "redis", "settings": ("a=1", "a=2")}, "--set a is there twice"),
-        ({"server": "redis", "factors": ("size=",)}, "give it as NAME=A,B,C"),
         ({"server": "redis", "factors": ("a=1", "a=2")}, "--factor a is there twice"),
         ({"server": "redis", "factors": ("size=1,1",)}, "has the level 1 twice"),
         ({"server": "redis", "until": "much"}, "give a share such as 5%"),

@@ -42,12 +42,6 @@ def test_times_that_differ_settle_only_within_the_plans_share() -> None:
     assert settle(Control(within=0.02, pause_s=0), lambda: next(given)).times == 5
 
 
-def test_a_clock_that_stands_still_is_no_rest() -> None:
-    found = settle(Control(tries=5, pause_s=0), lambda: 0.0)
-    assert not found.settled
-    assert found.deviation == math.inf
-
-
 @pytest.mark.parametrize(
     ("values", "width"),
     [
@@ -118,18 +112,14 @@ def test_a_server_that_cannot_be_told_is_refused(wanted: Running, words: str) ->
         running_target(wanted, to_record=True)
 
 
-def test_where_nothing_is_recorded_any_host_will_do() -> None:
-    wanted = Running(flavour="redis", port=1, host="192.0.2.1")
-    assert running_target(wanted, to_record=False) == Target("redis", host="192.0.2.1", port=1)
+def test_where_nothing_is_recorded_any_host_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password is the environment's."""
+    monkeypatch.setenv("SHOP", "secret")
+    wanted = Running(flavour="redis", port=1, host="192.0.2.1", password_env="SHOP")
+    target = Target("redis", host="192.0.2.1", port=1, password="secret")
+    assert running_target(wanted, to_record=False) == target
     with pytest.raises(QjouleError, match=r"say what runs on 192\.0\.2\.1"):
         running_target(Running(port=1, host="192.0.2.1"), to_record=False)
-
-
-@pytest.mark.usefixtures("three_servers")
-def test_the_password_is_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOP", "secret")
-    target = running_target(Running(pid=10, password_env="SHOP", user="me"), to_record=True)
-    assert (target.user, target.password) == ("me", "secret")
 
 
 def test_life_ends_with_the_process_although_its_number_may_return(

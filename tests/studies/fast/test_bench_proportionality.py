@@ -55,14 +55,6 @@ def rendered(directory: Path, width: int = 110) -> str:
     return render(proportionality(runs), frontier(runs), width=width)
 
 
-def test_levels_alone_have_no_frontier_of_servers(tmp_path: Path) -> None:
-    directory = study(tmp_path, [{"level": level} for level in LEVELS])
-    shown = called(directory)
-    assert shown.exit_code == 0
-    assert "proportionality index           0.500" in shown.output
-    assert "Efficiency against performance" not in shown.output
-
-
 def test_levels_of_two_servers(tmp_path: Path) -> None:
     found = json.loads(called(study(tmp_path, TWO_SERVERS), "--json").output)
     assert found["schema"] == "qjoule.proportionality/1"
@@ -74,19 +66,6 @@ def test_levels_of_two_servers(tmp_path: Path) -> None:
     assert found["frontier"]["configurations"][0]["factors"] == {"level": 100, "server": "a"}
     assert found["frontier"]["verdict"]["answer"] == "no"
     assert to_json([], None)["frontier"] is None
-
-
-def test_configurations_without_levels(tmp_path: Path) -> None:
-    directory = study(tmp_path, [{"server": server} for server in "ab"])
-    shown = called(directory)
-    assert "Energy proportionality" not in shown.output
-    assert "No: server=a was the fastest, and server=b did 80 % more operations per" in " ".join(
-        shown.output.split()
-    )
-    attributed = json.loads(called(directory, "--json", "--energy", "attributed").output)
-    assert attributed["frontier"]["energy"] == "attributed"
-    with pytest.raises(QjouleError, match="cannot write figures"):
-        called(directory, "--plots", directory / FILE / "figures")
 
 
 def test_the_text_names_source_verdict_and_what_is_unknown(tmp_path: Path) -> None:

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Medians, their intervals, and verdicts on targets: bench/overhead/stats.py."""
+"""The overhead benchmark: medians with intervals, verdicts, pairing, and generators' reports."""
 
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
-import numpy as np
 import pytest
+from bench.overhead import empty
+from bench.overhead.clocks import Clocks
+from bench.overhead.generator import REPORT, Interval
+from bench.overhead.rounds import Samples
 from bench.overhead.stats import Estimate, median_interval, ratio_of_medians, verdict
+from bench.ycsb.workload import reports
+
+from qjoule.errors import QjouleError
 
 
 @pytest.mark.parametrize(
@@ -19,14 +27,6 @@ def test_intervals_are_those_of_the_sign_tests_tables(
 ) -> None:
     found = median_interval([float(value) for value in reversed(range(runs))])
     assert found == Estimate((runs - 1) / 2, low, high, pytest.approx(coverage), runs)
-
-
-@pytest.mark.parametrize("runs", [6, 12])
-def test_an_interval_holds_the_median_as_often_as_it_says(runs: int) -> None:
-    draws = np.random.default_rng(runs).exponential(1.0, (1000, runs))
-    estimates = [median_interval(list(row)) for row in draws]
-    held = np.mean([one.low <= math.log(2.0) <= one.high for one in estimates])
-    assert held == pytest.approx(estimates[0].coverage, abs=0.03)
 
 
 def test_a_ratio_keeps_rounds_together() -> None:
@@ -51,3 +51,57 @@ def test_too_few_rounds_or_none_decide_nothing() -> None:
         median_interval([])
     with pytest.raises(ValueError, match="same rounds"):
         ratio_of_medians([1.0], [1.0, 2.0])
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def interval(transactions: float, load_ns: int, tracing_ns: int = 0) -> Interval:
+    spent = Clocks(server=load_ns, tracer=tracing_ns, machine=load_ns + 2 * tracing_ns)
+    return Interval(1.0, transactions, spent)
+
+
+def test_a_mode_is_held_against_both_sides() -> None:
+    samples = Samples()
+    before, after = [interval(1000, 2 * 10**9)], [interval(600, 2 * 10**9)]
+    samples.add(before, [interval(720, 1_800_000_000, 200_000_000)], after)
+    assert samples.throughput_lost == [pytest.approx(1 - 720 / 800)]
+    beside = (2e6 + 2e9 / 600) / 2
+    assert samples.cpu_lost == [pytest.approx(1 - beside / (2e9 / 720))]
+    assert samples.tracing_share == [pytest.approx(0.1)]
+
+
+def test_reports_of_the_generators() -> None:
+    lines = [
+        b"[ 7s ] thds: 2 tps: 90045.12 qps: 90045.12 (r/w/o: 1/0/0) lat (ms,95%): 0.03\n",
+        b"progress: 3.0 s, 40212.9 tps, lat 0.050 ms stddev 0.011, 0 failed\n",
+        b"Threads started!\n",
+    ]
+    found = [REPORT.match(line) for line in lines]
+    assert [one and float(one[1]) for one in found] == [90045.12, 40212.9, None]
+
+
+def test_empty_programs_stand_on_the_hooks_of_the_real_ones() -> None:
+    section = re.compile(r'SEC\("\??tp_btf/(\w+)"\)')
+    real = {
+        name
+        for path in (ROOT / "bpf").glob("*/*.bpf.[ch]")
+        for name in section.findall(path.read_text())
+    } - {"sched_process_free"}  # of the variant for early kernels alone
+    assert real == {*empty.ALWAYS, empty.SOCKET, empty.REDIS_SEND}
+    assert set(section.findall((empty.HERE / "empty.bpf.c").read_text())) == real
+
+
+def test_reports_of_ycsb_are_sums_from_the_beginning() -> None:
+    read = reports()
+    lines = [
+        b"READ   - Takes(s): 1.0, Count: 1000, OPS: 1001.2, Avg(us): 80, 99th(us): 200\n",
+        b"TOTAL  - Takes(s): 1.0, Count: 2010, OPS: 2010.0, Avg(us): 80, 99th(us): 200\n",
+        b"UPDATE - Takes(s): 1.0, Count: 1010, OPS: 1009.9, Avg(us): 80, 99th(us): 200\n",
+        b"READ   - Takes(s): 2.0, Count: 1900, OPS: 1001.2, Avg(us): 80, 99th(us): 200\n",
+        b"UPDATE - Takes(s): 2.0, Count: 2010, OPS: 1009.9, Avg(us): 80, 99th(us): 200\n",
+    ]
+    assert [read(line, 1.0) for line in lines] == [None, None, 2010.0, None, 1900.0]
+
+    with pytest.raises(QjouleError, match=r"operations fail: UPDATE_ERROR - .*Count: 1"):
+        reports()(b"UPDATE_ERROR - Takes(s): 0.1, Count: 1, OPS: 10.7\n", 1.0)

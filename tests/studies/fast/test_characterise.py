@@ -15,7 +15,6 @@ from qjoule.studies.characterise import (
     MetricSums,
     metrics_of,
 )
-from qjoule.studies.kiviat import kiviat
 from qjoule.studies.principal import choose, why_not
 
 NAN = float("nan")
@@ -28,7 +27,7 @@ def event(*counts: float, share: float = 1.0) -> Event:
     return Event(np.nan_to_num(values), valid, np.where(valid, share, 0.0))
 
 
-def sums(events: dict[str, Event], lengths: list[float]) -> MetricSums:
+def sums(events: dict[str, Event], lengths: list[float] | np.ndarray) -> MetricSums:
     total = MetricSums(metrics_of(events), 1)
     total.add(np.zeros(len(lengths), np.int64), np.array(lengths, np.float64), events)
     return total
@@ -127,18 +126,6 @@ def test_what_cannot_be_compared_is_left_out_and_said() -> None:
     assert why_not(one) == "1 column that differ between rows, 2 needed"
 
 
-def test_a_kiviat_diagram_is_relative_to_the_greatest() -> None:
-    table = np.array([[1.0, 10, 0.5, 0], [2, NAN, 0.25, 0]])
-    found = kiviat(table, ["llc_mpki", "l1d_mpki", "branch_mpki", "itlb_mpki"])
-    assert found is not None
-    assert found.axes == ("l1d_mpki", "llc_mpki", "branch_mpki")
-    assert found.greatest.tolist() == [10, 2, 0.5]
-    assert found.values[0].tolist() == [1, 0.5, 1]
-    assert np.isnan(found.values[1, 0])
-    assert found.values[1, 1:].tolist() == [1, 0.5]
-    assert kiviat(table[:, :2], ["llc_mpki", "l1d_mpki"]) is None
-
-
 EVENTS = ("cycles", "instructions", "branch-misses", "instructions:u", "r01c2")
 GROUPS = 3
 
@@ -154,25 +141,6 @@ def segments(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, dict[str, Event]]
         share = np.where(valid, rng.choice([1.0, 0.3], count), 0.0)
         events[name] = Event(rng.integers(0, 10**6, count).astype(float), valid, share)
     return rng.integers(0, GROUPS, count), rng.integers(1, 10**7, count).astype(float), events
-
-
-def _part(event: Event, rows: np.ndarray) -> Event:
-    return Event(event.count[rows], event.valid[rows], event.share[rows])
-
-
-@given(segments(), st.integers(0, 20))
-def test_how_segments_are_cut_into_batches_does_not_matter(
-    case: tuple[np.ndarray, np.ndarray, dict[str, Event]], cut: int
-) -> None:
-    group, lengths, events = case
-    whole, parts = (MetricSums(metrics_of(EVENTS), GROUPS) for _ in range(2))
-    whole.add(group, lengths, events)
-    rows = np.arange(len(group))
-    for some in (rows[:cut], rows[cut:]):
-        chosen = {name: _part(event, some) for name, event in events.items()}
-        parts.add(group[some], lengths[some], chosen)
-    assert parts.sums == pytest.approx(whole.sums)
-    assert parts.cpu_ns == pytest.approx(whole.cpu_ns)
 
 
 @given(segments())
@@ -193,14 +161,3 @@ def test_a_figure_lies_within_its_interval_and_between_its_segments(
         if ipc is not None and (events["cycles"].count[both] > 0).all():
             each = events["instructions"].count[both] / events["cycles"].count[both]
             assert each.min() * (1 - 1e-9) <= ipc.value <= each.max() * (1 + 1e-9)
-
-
-@given(segments(), st.permutations(range(GROUPS)))
-def test_merging_every_group_into_one_is_counting_without_groups(
-    case: tuple[np.ndarray, np.ndarray, dict[str, Event]], order: list[int]
-) -> None:
-    group, lengths, events = case
-    sums, single = MetricSums(metrics_of(EVENTS), GROUPS), MetricSums(metrics_of(EVENTS), 1)
-    sums.add(np.array(order)[group], lengths, events)
-    single.add(np.zeros(len(group), np.int64), lengths, events)
-    assert sums.merged(np.zeros(GROUPS, np.int64), 1).sums == pytest.approx(single.sums)

@@ -15,13 +15,12 @@ from qjoule.testing.energy_budget import TAG, judge
 pytest_plugins = "pytester"
 
 PLUGIN = "qjoule.testing.pytest_plugin"
-#: Replaces the recorder in the tests' own tests: `FIGURES` is (energy, low, high, calls).
+#: Energy, both ends of its interval, and calls.
+Row = tuple[float | None, float, float, int]
+#: Replaces the recorder in the tests' own tests.
 FAKE = """
     import hashlib, os
-    import pytest
     from qjoule.testing import energy_recording as real
-
-    FIGURES, OTHERS, GRADE = {figures!r}, {others!r}, {grade!r}
 
     class Fake:
         def __init__(self, *options):
@@ -36,17 +35,10 @@ FAKE = """
             assert by == "tag:energy_test"
             node = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
             value = hashlib.sha256(node.encode()).hexdigest()[:16]
-            def row(tag, energy, low, high, calls):
-                return {{by: tag, "calls": calls, "energy_j": energy, "energy_j_ci95": [low, high]}}
-            rows = [row("(none)", *OTHERS)] if OTHERS else []
-            if FIGURES:
-                rows.append(row(value, *FIGURES))
-            return {{
-                "rows": rows,
-                "trace": {{"loss": {{"query": 3}}}},
-                "energy_source": {{"grade": GRADE}},
-                "policy": {{"idle": "separate"}},
-            }}
+            return {{**{document!r}, "rows": [
+                {{**row, by: value if row[by] == "own" else row[by]}}
+                for row in {document!r}["rows"]
+            ]}}
 
     real.EnergyRecording = Fake
 """
@@ -57,20 +49,60 @@ ONE = """
     def test_one():
         {body}
 """
+KEPT: Row = (0.4, 0.3, 0.45, 100)
+EXCEEDED: Row = (0.8, 0.6, 0.9, 100)
+UNCLEAR: Row = (0.8, 0.4, 0.9, 100)
+OTHERS: Row = (9.0, 8.0, 10.0, 7)
+
+
+def document(own: Row | None, others: Row | None = None, grade: str = "measured") -> dict[str, Any]:
+    rows = [
+        {f"tag:{TAG}": tag, "calls": row[3], "energy_j": row[0], "energy_j_ci95": row[1:3]}
+        for tag, row in (("own", own), ("(none)", others))
+        if row
+    ]
+    return {
+        "rows": rows,
+        "trace": {"loss": {"query": 3}},
+        "energy_source": {"grade": grade},
+        "policy": {"idle": "separate"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "status", "words"),
+    [
+        (
+            KEPT,
+            OTHERS,
+            "kept",
+            "0.004 J/call (0.003 to 0.0045 at 95 %) over 100 calls (by tag, 7 calls of others "
+            "not counted), budget 0.005 J/call; energy measured, idle separate; lost: query 3",
+        ),
+        (EXCEEDED, None, "exceeded", "0.008 J/call (0.006 to 0.009 at 95 %)"),
+        (UNCLEAR, None, "not separable", "0.008 J/call"),
+        (None, EXCEEDED, "exceeded", "by time span: also what others called meanwhile"),
+        (None, None, "not separable", "no call of it was seen"),
+        ((None, 0, 0, 3), None, "not separable", "its joules are unknown"),
+    ],
+)
+def test_the_interval_decides(own: Row | None, others: Row | None, status: str, words: str) -> None:
+    verdict = judge(document(own, others), "own", 0.005)
+    assert verdict.status == status
+    assert words in verdict.words
 
 
 def outcome(
     pytester: pytest.Pytester,
     *options: str,
-    figures: tuple[float, float, float, int] | None = None,
-    others: tuple[float, float, float, int] | None = None,
+    own: Row = KEPT,
     grade: str = "measured",
     impossible: str = "",
     arguments: str = "j_per_call=0.005",
     body: str = "pass",
 ) -> pytest.RunResult:
-    fake = FAKE.format(figures=figures, others=others, grade=grade, impossible=impossible)
-    pytester.makeconftest(fake)
+    recorded = document(own, grade=grade)
+    pytester.makeconftest(FAKE.format(document=recorded, impossible=impossible))
     pytester.makepyfile(ONE.format(arguments=arguments, body=body))
     original = energy_recording.EnergyRecording
     try:
@@ -85,70 +117,45 @@ def loaded() -> list[str]:
     return [] if known else ["-p", PLUGIN]
 
 
-def test_a_budget_that_is_kept(pytester: pytest.Pytester) -> None:
+def test_a_budget_that_is_kept_is_reported(pytester: pytest.Pytester) -> None:
     report = pytester.path / "junit.xml"
-    result = outcome(
-        pytester, f"--junit-xml={report}", figures=(0.4, 0.3, 0.45, 100), others=(9.0, 8.0, 10.0, 7)
-    )
+    options = ("-s", f"--junit-xml={report}", "--energy-source", "estimated:1,2,3,4")
+    result = outcome(pytester, *options, arguments="0.005, pid=42")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        ["kept: 0.004 J/call (0.003 to 0.0045 at 95 %) over 100 calls (by tag, 7 calls of others "
-         "not counted), budget 0.005 J/call; energy measured, idle separate; lost: query 3"]
-    )  # fmt: skip
+    result.stdout.fnmatch_lines(["*recorded with --energy estimated:1,2,3,4 --pid 42*"])
     assert 'name="qjoule.j_per_call" value="0.004"' in report.read_text()
 
 
-def test_a_budget_that_is_exceeded_fails(pytester: pytest.Pytester) -> None:
-    result = outcome(pytester, figures=(0.8, 0.6, 0.9, 100))
+def test_a_budget_that_is_exceeded_fails_unless_the_test_does(pytester: pytest.Pytester) -> None:
+    result = outcome(pytester, own=EXCEEDED)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*energy budget exceeded: 0.008 J/call (0.006 to 0.009*"])
+    result = outcome(pytester, own=EXCEEDED, body="assert 'its own' == 'fault'")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*'its own' == 'fault'*"])
+    result.stdout.no_fnmatch_line("*energy budget exceeded*")
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_what_is_not_separable_warns_or_fails(pytester: pytest.Pytester, strict: bool) -> None:
     options = ["--energy-strict"] if strict else []
-    result = outcome(pytester, *options, figures=(0.8, 0.4, 0.9, 100))
+    result = outcome(pytester, *options, own=UNCLEAR)
     result.assert_outcomes(failed=strict, passed=not strict, warnings=not strict)
     result.stdout.fnmatch_lines(["*energy budget not separable: 0.008 J/call*"])
-
-
-def test_calls_without_tags_count_by_time_and_it_says_so(pytester: pytest.Pytester) -> None:
-    result = outcome(pytester, others=(0.8, 0.6, 0.9, 100))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*by time span: also what others called meanwhile*"])
-
-
-def test_no_call_at_all_is_not_kept(pytester: pytest.Pytester) -> None:
-    result = outcome(pytester, "--energy-strict")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*no call of it was seen*"])
 
 
 def test_where_nothing_can_be_recorded_it_is_skipped(pytester: pytest.Pytester) -> None:
     result = outcome(pytester, impossible="recording needs root: run pytest with sudo")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*no energy budget: recording needs root*"])
-    outcome(pytester, figures=(1, 1, 1, 1), grade="none").assert_outcomes(skipped=1)
-
-
-def test_a_test_that_fails_by_itself_fails_for_that(pytester: pytest.Pytester) -> None:
-    result = outcome(pytester, figures=(0.8, 0.6, 0.9, 100), body="assert 'its own' == 'fault'")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*'its own' == 'fault'*"])
-    result.stdout.no_fnmatch_line("*energy budget exceeded*")
+    outcome(pytester, grade="none").assert_outcomes(skipped=1)
 
 
 @pytest.mark.parametrize("arguments", ["", "0", "'1'", "float('nan')", "1, 2", "1, pid='a'"])
 def test_a_marker_that_says_nothing_fails(pytester: pytest.Pytester, arguments: str) -> None:
-    result = outcome(pytester, figures=(1, 1, 1, 1), arguments=arguments)
+    result = outcome(pytester, arguments=arguments)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*energy_budget needs j_per_call=JOULES*"])
-
-
-def test_options_reach_the_recorder(pytester: pytest.Pytester) -> None:
-    options = ("-s", "--energy-source", "estimated:1,2,3,4")
-    result = outcome(pytester, *options, figures=(1, 1, 1, 1), arguments="9.0, pid=42")
-    result.stdout.fnmatch_lines(["*recorded with --energy estimated:1,2,3,4 --pid 42*"])
 
 
 def test_without_the_marker_nothing_is_imported(pytester: pytest.Pytester) -> None:
@@ -161,8 +168,7 @@ def test_without_the_marker_nothing_is_imported(pytester: pytest.Pytester) -> No
             assert not heavy & set(sys.modules)
     """)
     off = ["-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
-    result = pytester.runpytest_subprocess(*loaded(), *off)
-    result.assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*loaded(), *off).assert_outcomes(passed=1)
 
 
 def test_a_recorder_that_fails_is_a_reason_and_leaves_nothing(
@@ -176,20 +182,3 @@ def test_a_recorder_that_fails_is_a_reason_and_leaves_nothing(
     with pytest.raises(energy_recording.Impossible, match="no BPF here"):
         energy_recording.EnergyRecording()
     assert list(tmp_path.iterdir()) == [program]
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(energy_recording.Impossible, match="needs root"):
-        energy_recording.EnergyRecording()
-
-
-def test_unknown_energy_is_not_kept() -> None:
-    rows: list[dict[str, Any]] = [
-        {f"tag:{TAG}": "x", "calls": 3, "energy_j": None, "energy_j_ci95": None}
-    ]
-    document = {
-        "rows": rows,
-        "trace": {"loss": {}},
-        "energy_source": {"grade": "measured"},
-        "policy": {"idle": "separate"},
-    }
-    verdict = judge(document, "x", 1.0)
-    assert (verdict.status, verdict.figures["j_per_call"]) == ("not separable", None)

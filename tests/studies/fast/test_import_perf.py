@@ -30,10 +30,7 @@ def ns_by_kind(trace: Trace) -> dict[str, int]:
     return {str(kind): int(ns) for kind, ns in spent.items()}
 
 
-# ---- real texts -------------------------------------------------------------------------------
-
-
-def test_a_mariadb_that_perf_has_recorded(tmp_path: Path) -> None:
+def test_a_mariadb_and_a_postgres_that_perf_has_recorded(tmp_path: Path) -> None:
     trace, done = imported(GOLDEN / "mariadb.txt", tmp_path, energy="estimated:5,10,20,40")
     short, long = "select ? as m_short, ? as text", "select benchmark(?, sha2(?, ?)) as m_long"
     assert texts(trace) == ["set names utf8mb4", *[short, long] * 3, short]
@@ -46,18 +43,13 @@ def test_a_mariadb_that_perf_has_recorded(tmp_path: Path) -> None:
     found = attribute(trace)
     assert {row.shape for row in found.rows if row.calls} == {"set names utf8mb4", short, long}
 
-
-def test_a_postgres_that_perf_has_recorded(tmp_path: Path) -> None:
-    trace, _ = imported(GOLDEN / "postgres.txt", tmp_path)
+    trace, _ = imported(GOLDEN / "postgres.txt", tmp_path / "postgres")
     assert "select ? as m_short" in texts(trace)
     assert any("generate_series" in text for text in texts(trace))
     (server,) = trace.meta.servers
     assert (server.kind, server.rung) == ("postgres", "symbol")
     owners = trace.pandas("owners")
     assert set(owners[owners["server"] == 1]["comm"]) == {"postgres"}
-
-
-# ---- whose time it is ---------------------------------------------------------------------------
 
 
 def test_time_is_the_querys_from_its_begin_until_its_thread_sleeps(tmp_path: Path) -> None:
@@ -90,28 +82,6 @@ def test_records_that_were_lost_leave_a_gap_that_is_nobodys(tmp_path: Path) -> N
     unheard.switch(41 * MS, THREAD, 0)
     trace, _ = imported(unheard.write(tmp_path), tmp_path / "unheard")
     assert (trace.lost_cpu_ns, trace.loss) == (41 * MS, {"switch": 1})
-
-
-def test_perf_itself_is_the_tracer_and_kernel_threads_the_kernel(tmp_path: Path) -> None:
-    made = PerfText()
-    for pid, parent, comm in ((700, 1, b"perf"), (701, 700, b"perf-exec")):
-        made.side(b"PERF_RECORD_FORK(%d:%d):(%d:%d)" % (pid, pid, parent, parent))
-        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, pid, pid))
-    made.switch(-1 * MS, 0, 701)
-    made.side(b"PERF_RECORD_COMM exec: sleep:701/701", 0, tid=701)
-    made.switch(1 * MS, 701, 700)
-    made.switch(3 * MS, 700, 15)
-    made.switch(6 * MS, 15, 701)
-    made.side(b"PERF_RECORD_EXIT(701:701):(700:700)", 7 * MS, tid=701)
-    made.switch(9 * MS, 701, 700)
-    made.switch(30 * MS, 700, 0)
-    trace, _ = imported(made.write(tmp_path), tmp_path)
-    assert (trace.meta.begin_ns, trace.meta.end_ns) == (BEGIN_NS, BEGIN_NS + 7 * MS)
-    spent = ns_by_kind(trace)
-    assert spent == {"process": 2 * MS, "tracer": 2 * MS, "kernel": 3 * MS}
-
-
-# ---- statements ---------------------------------------------------------------------------------
 
 
 def test_literals_stay_home(tmp_path: Path) -> None:

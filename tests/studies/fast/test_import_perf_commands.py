@@ -44,13 +44,7 @@ MYSQL = _server(
     _probe("mysql-begin-thd-first", 0x1234),
     _probe("mysql-end", 0x1234),
 )
-POSTGRES = _server(
-    "postgres",
-    "18.1",
-    _probe("postgres-activity", 0x10),
-    _probe("postgres-portal-run", 0x20),
-    _probe("postgres-failed", 0x30),
-)
+POSTGRES = _server("postgres", "18.1", _probe("postgres-activity", 0x10))
 REDIS = _server("redis", "7.0")
 
 
@@ -65,6 +59,8 @@ def test_the_probes_are_where_qjoules_own_are() -> None:
     assert begin.startswith("p:qjoule_812/mysql_begin_2 ") and place == "/proc/812/exe:0x1234"
     assert arguments[-1] == "text=+0(+0(%si)):string"
     assert end == "r:qjoule_812/mysql_end_2 /proc/812/exe:0x1234 result=$retval:s32"
+    (activity,) = _definitions(commands([POSTGRES], seconds=5, counters=()))
+    assert activity.startswith("p:qjoule_812/pg18_activity_2 "), "18 has other states"
 
 
 def test_every_event_is_recorded_and_removed_and_known_to_the_import() -> None:

@@ -103,10 +103,7 @@ def _damaged(text: bytes, damage: list[tuple[float, str, bytes]]) -> bytes:
     return text
 
 
-@given(
-    name=st.sampled_from(["mariadb.txt", "postgres.txt"]),
-    damage=DAMAGE,
-)
+@given(name=st.sampled_from(["mariadb.txt", "postgres.txt"]), damage=DAMAGE)
 def test_damage_is_refused_or_leaves_a_trace_that_adds_up(
     name: str, damage: list[tuple[float, str, bytes]]
 ) -> None:
@@ -130,16 +127,10 @@ def test_damage_is_refused_or_leaves_a_trace_that_adds_up(
         max_size=40,
     )
 )
-def test_busy_and_idle_are_all_of_the_time(
-    steps: list[tuple[int, int, int]],
-) -> None:
-    """Law 1: on each CPU, reported and unreported time cover everything from first to last
-    record.
-    """
+def test_busy_and_idle_are_all_of_the_time(steps: list[tuple[int, int, int]]) -> None:
+    """On each CPU, busy and idle time cover everything from the first to the last record."""
     made, at_ns = PerfText(), 0
-    runs = [0, 0]
-    expected = [0, 0]
-    since = [0, 0]
+    runs, expected, since = [0, 0], [0, 0], [0, 0]
     for wait_ns, cpu, after in steps:
         at_ns += wait_ns
         if runs[cpu]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor --physical`: its screen, its JSON, and what it refuses."""
+"""`qjoule doctor --physical`: its screen, its JSON, what it prepares, and what it refuses."""
 
 from __future__ import annotations
 
@@ -17,23 +17,13 @@ from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
-from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
+from qjoule.model.physical import Round, Verdict, judge
 from qjoule.physical import load, recording
 from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes
 from qjoule.physical.reading import division
 from qjoule.trace.reader import Trace
 
-ROUND = Round(
-    alone_a_w=89.0,
-    alone_b_w=86.0,
-    together_w=100.0,
-    split_a=55.0,
-    split_b=45.0,
-    alone_a_calls_per_s=20.0,
-    alone_b_calls_per_s=12.0,
-    together_a_calls_per_s=19.9,
-    together_b_calls_per_s=11.8,
-)
+ROUND = Round(89.0, 86.0, 100.0, 55.0, 45.0, 20.0, 12.0, 19.9, 11.8)
 ROUNDS = tuple(replace(ROUND, together_w=100.0 + x) for x in (-0.05, 0.0, 0.05))
 MIB = 1 << 20
 
@@ -48,62 +38,60 @@ def done(trace: Trace) -> Experiment:
     return Experiment(ROUNDS, 50.0, 64 * MIB, 256 * MIB, attribute(trace))
 
 
-def screen(test: PhysicalTest, done: Experiment) -> str:
-    return "\n".join(click.unstyle(line) for line in physical.render(test, done))
+def screen(rounds: list[Round] | tuple[Round, ...], done: Experiment) -> str:
+    text = "\n".join(click.unstyle(line) for line in physical.render(judge(rounds), done))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    return text
 
 
 def test_the_screen_says_what_was_compared(done: Experiment) -> None:
-    text = screen(judge(ROUNDS), done)
-    assert "A computes" in text
-    assert "B reads memory" in text
-    assert "R = A + B - both = 75.0 ± " in text
-    assert "at rest 50.0 W, so 25.0 W come with the first busy core" in text
-    assert "39 : 36" not in text
-    assert "52% : 48%" in text  # what subtracting rest would say
-    assert "56.0%" in text
-    assert "55.0%" in text
-    assert "agrees with the machine within 11%." in text
-    assert "not calibrated" in text
-    assert "under twice the cache" in text
-    assert "under twice" not in screen(judge(ROUNDS), replace(done, cache_bytes=32 * MIB))
-    assert all(len(line) <= 80 for line in text.splitlines())
+    text = screen(ROUNDS, done)
+    for words in (
+        "A computes",
+        "B reads memory",
+        "R = A + B - both = 75.0 ± ",
+        "at rest 50.0 W, so 25.0 W come with the first busy core",
+        "52% : 48%",  # what subtracting rest would say
+        "56.0%",
+        "55.0%",
+        "agrees with the machine within 11%.",
+        "not calibrated",
+        "under twice the cache",
+    ):
+        assert words in text
+    assert "under twice" not in screen(ROUNDS, replace(done, cache_bytes=32 * MIB))
     same = replace(ROUND, alone_a_w=100.0, alone_b_w=100.0)
-    text = screen(judge([same, same, replace(same, together_w=100.3)]), done)
+    text = screen([same, same, replace(same, together_w=100.3)], done)
     assert "cannot be judged:" in text
     assert "more or longer rounds" in text
-    assert all(len(line) <= 80 for line in text.splitlines())
 
 
-def test_json_has_every_figure_and_what_it_came_from(done: Experiment) -> None:
+def test_json_has_every_figure_and_nulls_for_infinities(done: Experiment) -> None:
     found = json.loads(json.dumps(physical.to_json(judge(ROUNDS), done), allow_nan=False))
-    assert found["schema"] == "qjoule.physical/1"
-    assert found["verdict"] == "agrees"
+    assert (found["schema"], found["verdict"]) == ("qjoule.physical/1", "agrees")
     assert found["residual_w"]["value"] == pytest.approx(75)
     assert found["rest_w"] == 50
     assert found["share_above_rest"] == pytest.approx(39 / 75)
     assert found["loads"]["A"]["physical_share"]["value"] == pytest.approx(0.56)
     assert found["loads"]["B"]["error"]["value"] == pytest.approx(0.45 / 0.44 - 1)
-    assert len(found["measured"]) == 3
-    assert found["measured"][0]["together_w"] == pytest.approx(99.95)
+    assert [one["together_w"] for one in found["measured"]] == pytest.approx([99.95, 100, 100.05])
     flat = [replace(ROUND, alone_a_w=50.0, alone_b_w=50.0, together_w=50.0)] * 3
     found = physical.to_json(judge(flat), done)
     assert json.loads(json.dumps(found, allow_nan=False))["loads"]["A"]["error"]["low"] is None
     assert found["verdict"] == Verdict.CANNOT_TELL
 
 
-def test_without_a_measuring_counter_it_says_so_and_starts_nothing(
+def test_without_a_counter_or_rights_it_says_so_and_starts_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nothing = Check("powercap", False, "no zones")
-    monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(physical, "powercap_tree", lambda: nothing)
     monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
     monkeypatch.setattr(physical, "experiment", lambda *_: pytest.fail("it started"))
-    with pytest.raises(QjouleError, match="cannot test: this needs an energy counter"):
-        physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(QjouleError, match="sudo"):
-        physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
+    for user, words in ((0, "cannot test: this needs an energy counter"), (1000, "sudo")):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        with pytest.raises(QjouleError, match=words):
+            physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
 
 
 @pytest.mark.parametrize(("threshold", "code"), [("11", 0), ("0.5", 1)])
@@ -119,7 +107,7 @@ def test_the_threshold_is_the_exit_code(
 
 
 @pytest.mark.parametrize("wrong", [("--threshold", "0"), ("--rounds", "2"), ("--seconds", "0")])
-def test_wrong_arguments(wrong: tuple[str, str]) -> None:
+def test_wrong_arguments_are_refused(wrong: tuple[str, str]) -> None:
     assert CliRunner().invoke(doctor.command, ["--physical", *wrong]).exit_code == 2
 
 
@@ -127,10 +115,8 @@ def test_recordings_trace_the_servers_alone_and_use_no_memory() -> None:
     words = recording.command(Path("trace"), [11, 12], "powercap")
     with record.command.make_context("record", words[4:]) as context:
         given = context.params
-    assert given["pids"] == (11, 12)
-    assert given["memory"] == "none"
-    assert given["energy"] == "powercap"
-    assert given["output"] == Path("trace")
+    assert (given["pids"], given["memory"]) == ((11, 12), "none")
+    assert (given["energy"], given["output"]) == ("powercap", Path("trace"))
 
 
 def test_the_two_loads_are_told_apart_and_must_be_in_the_trace(trace: Trace) -> None:
@@ -159,33 +145,22 @@ def test_the_loads_share_a_package_but_no_core() -> None:
             one_package(short)
 
 
-def caches(root: Path, sizes: dict[str, str], available_kib: int) -> Path:
-    for index, size in sizes.items():
-        folder = root / "sys/devices/system/cpu/cpu0/cache" / index
-        folder.mkdir(parents=True)
-        (folder / "size").write_text(size + "\n")
-    (root / "proc").mkdir()
-    (root / "proc/meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {available_kib} kB\n")
-    return root
-
-
 @pytest.mark.parametrize(
-    ("sizes", "available_kib", "table_mib", "cache_mib"),
-    [
-        ({"index0": "48K", "index3": "260M"}, 64 << 20, 520, 260),
-        ({"index3": "260M"}, 400 << 10, 100, 260),
-        ({}, 64 << 20, 64, None),
-    ],
+    ("cache", "available_kib", "table_mib", "cache_mib"),
+    [("260M", 64 << 20, 520, 260), ("260M", 400 << 10, 100, 260), ("", 64 << 20, 64, None)],
     ids=["twice the cache", "memory is left to others", "the cache is not told"],
 )
 def test_the_table_is_larger_than_the_cache(
-    tmp_path: Path,
-    sizes: dict[str, str],
-    available_kib: int,
-    table_mib: int,
-    cache_mib: int | None,
+    tmp_path: Path, cache: str, available_kib: int, table_mib: int, cache_mib: int | None
 ) -> None:
-    root = caches(tmp_path, sizes, available_kib)
-    cache = cache_mib and cache_mib * MIB
-    assert last_cache_bytes(root) == cache
-    assert table_bytes(root) == (table_mib * MIB, cache)
+    for index, size in ("index0", "48K"), ("index3", cache):
+        folder = tmp_path / "sys/devices/system/cpu/cpu0/cache" / index
+        folder.mkdir(parents=True)
+        if cache:
+            (folder / "size").write_text(size + "\n")
+    (tmp_path / "proc").mkdir()
+    meminfo = f"MemTotal: 1 kB\nMemAvailable: {available_kib} kB\n"
+    (tmp_path / "proc/meminfo").write_text(meminfo)
+    size_bytes = cache_mib and cache_mib * MIB
+    assert last_cache_bytes(tmp_path) == size_bytes
+    assert table_bytes(tmp_path) == (table_mib * MIB, size_bytes)

@@ -147,14 +147,13 @@ def test_the_first_other_server_that_is_there_is_second(monkeypatch: pytest.Monk
     assert "there is no two here: two is not installed" in said
 
 
-def test_without_a_second_server_it_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_without_a_second_server_but_not_without_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     driver = ModuleNotFoundError("No module named 'psycopg'")
     products, said = started(monkeypatch, FakeStarter("one", 0), FakeStarter("two", 1, driver))
     assert products == ["one"]
     assert said[-1] == "there is no second server: only loads of the first one run"
-
-
-def test_without_the_first_server_there_is_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = FakeStarter("one", 0, QjouleError("one is not installed"))
     with pytest.raises(QjouleError, match="one is not installed"):
         started(monkeypatch, absent, FakeStarter("two", 1))

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kit of `doctor --physical --full` on a simulated machine: schedule, runs, file and page."""
+"""The kit of `doctor --physical --full`: schedule, runs on a simulated machine, file and table."""
 
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from bench import physical_table
 
 import physical_machine
 from physical_kit_cases import IDENTITY, INFO, SIMULATED, collected, host, steps
@@ -16,7 +20,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.model.physical import Verdict
 from qjoule.physical.kit import document as kit
 from qjoule.physical.kit.collect import Collection, collect, made, plain, version
-from qjoule.physical.kit.document import Document, Load, parse, to_json
+from qjoule.physical.kit.document import MAX_BYTES, Document, KitError, Load, parse, to_json
 from qjoule.physical.kit.judged import pairs
 from qjoule.physical.kit.page import page, summary
 from qjoule.physical.kit.schedule import SHORTEST_S, schedule
@@ -26,6 +30,7 @@ LOADS = tuple(SIMULATED)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """All runs of one server."""
     return collected(host(tmp_path_factory.mktemp("kit"), ["mariadb"]), seconds=0.6)
 
 
@@ -53,14 +58,10 @@ def test_a_server_of_one_thread_has_one_load_at_a_time() -> None:
     assert len(found.runs) == 7 + 15 - 3
 
 
-def test_a_budget_that_is_too_short_is_refused_and_says_what_is_enough() -> None:
-    with pytest.raises(UsageError, match="--budget 8 or more") as error:
+def test_a_budget_shortens_runs_but_not_below_what_is_enough() -> None:
+    with pytest.raises(UsageError, match=r"--budget 8 or more.*--seconds-per-run"):
         schedule(LOADS, frozenset(), budget_s=120.0)
-    assert "--seconds-per-run" in str(error.value)
     assert schedule(LOADS, frozenset(), budget_s=120.0, seconds=0.5).seconds == 0.5
-
-
-def test_runs_get_shorter_when_time_runs_out_but_never_too_short() -> None:
     found = schedule(LOADS, frozenset(), budget_s=1200.0)
     assert found.seconds_for(1000.0, 50, 4.0) == found.seconds
     assert found.seconds_for(600.0, 66, 4.0) == pytest.approx(600 / 66 - 4)
@@ -75,30 +76,24 @@ def test_every_pair_of_a_right_attribution_agrees(whole: Document) -> None:
     assert all(abs(pair.scale or 1.0) < 0.03 for pair in found)
 
 
-def test_the_file_reads_back_as_it_was(whole: Document) -> None:
-    assert parse(to_json(whole).encode()) == whole
-    assert parse(page(whole, 0.11).encode()) == whole
+def test_the_file_reads_back_and_has_no_identifying_data(whole: Document) -> None:
     assert whole.complete
-
-
-def test_the_file_has_no_identifying_data(whole: Document) -> None:
+    assert parse(to_json(whole).encode()) == whole
     words = page(whole, 0.11)
+    assert parse(words.encode()) == whole
     for secret in ("db1", "made", "0-18-secret", "/tmp", "root", "select", ":3306", "qjoule-load"):
         assert secret not in words.replace("<td>made</td>", "")
-    assert whole.machine.kernel == "6.1"
-    assert whole.machine.cpu == INFO.name
+    assert (whole.machine.kernel, whole.machine.cpu) == ("6.1", INFO.name)
     assert re.fullmatch(r"20\d\d-\d\d", whole.month)
-
-
-def test_texts_of_the_machine_become_printable_and_bounded() -> None:
     assert plain("Xeon\x1b[31m\n Ã© Gold" + "x" * 200).startswith("Xeon [31m Gold")
     assert len(plain("x" * 200)) == 80
     assert version("10.11.14-MariaDB-0+deb12u2") == "10.11.14"
-    assert version("unknown") == ""
 
 
 def test_the_page_shows_every_pair_and_has_no_script(whole: Document) -> None:
-    words = page(whole, 0.11)
+    evil = "</script><script>alert(1)</script>&"
+    words = page(replace(whole, machine=replace(whole.machine, cpu=evil)), 0.11)
+    assert parse(words.encode()).machine.cpu == evil
     assert words.count("<svg") == 3
     assert words.count("<title>mariadb computing") >= 2
     assert words.count("<script") == 1
@@ -108,11 +103,14 @@ def test_the_page_shows_every_pair_and_has_no_script(whole: Document) -> None:
     assert "<td>mariadb memory</td><td>mariadb bursts</td>" in words
 
 
-def test_words_of_a_file_are_no_markup(whole: Document) -> None:
-    evil = "</script><script>alert(1)</script>&"
-    words = page(replace(whole, machine=replace(whole.machine, cpu=evil)), 0.11)
-    assert "<script>alert" not in words
-    assert parse(words.encode()).machine.cpu == evil
+def test_json_has_the_documented_form(whole: Document) -> None:
+    found = json.loads(to_json(whole))
+    assert found["schema"] == "qjoule.physical-kit/1"
+    run = found["runs"][-1]
+    assert set(run) == {"round", "seconds", "power_w", "others_w", "parts"}
+    documented = (Path(__file__).parents[3] / "docs/physical-kit.md").read_text("utf-8")
+    for name in {*found, *found["machine"], *run, *run["parts"][0]}:
+        assert f"`{name}`" in documented, name
 
 
 def test_a_run_that_is_ended_leaves_what_was_measured(tmp_path: Path) -> None:
@@ -149,17 +147,139 @@ def test_an_estimate_is_not_put_to_the_test(
     assert not into.runs
 
 
-def test_json_has_the_documented_form(whole: Document) -> None:
-    found = json.loads(to_json(whole))
-    assert found["schema"] == "qjoule.physical-kit/1"
-    assert set(found["runs"][-1]) == {
-        "round",
-        "seconds",
-        "power_w",
-        "others_w",
-        "parts",
-    }
-    page = Path(__file__).parents[3] / "attribution/src/qjoule/physical/README.md"
-    documented = page.read_text("utf-8")
-    for name in {*found, *found["machine"], *found["runs"][-1], *found["runs"][-1]["parts"][0]}:
-        assert f"`{name}`" in documented, name
+#: A place in the document, what is put there, and how it is refused.
+WRONG: list[tuple[tuple[Any, ...], str]] = [
+    (("schema", "qjoule.physical-kit/2"), "version 2 of the format"),
+    (("schema", "qjoule.calibration/1"), 'no "schema"'),
+    (("host", "db1"), "unknown field"),
+    (("machine", "cores", True), "wrong type"),
+    (("complete", 1), "wrong type"),
+    (("machine", []), "no object"),
+    (("runs", 0, "power_w", -1.0), "out of bounds"),
+    (("runs", 0, "power_w", 1e300), "out of bounds"),
+    (("runs", 0, "power_w", 10**400), "out of bounds"),
+    (("machine", "cpu", "x" * 81), "printable"),
+    (("machine", "cpu", "\x1b[31m"), "printable"),
+    (("month", "2026-13"), "month"),
+    (("machine", "kernel", "6.1-secret"), "version"),
+    (("loads", 0, "kind", "mining"), "kind of load"),
+    (("loads", 0, "server", "oracle"), "without a server"),
+    (("servers", 0, "product", "a b"), "proper name"),
+    (("loads", 1, {"server": "mariadb", "kind": "computing"}), "twice"),
+    (("energy", "grade", "estimated"), "grade"),
+    (("energy", "main_domain", "gpu"), "main domain"),
+    (("runs", 1, "parts", 0, "load", 9), "unknown load"),
+    (("runs", 1, "round", 9), "outside its plan"),
+    (("runs", 1, "seconds", 0), "outside its plan"),
+    (("runs", 1, "parts", 0, "low_w", 1e6), "interval"),
+    (("runs", 1, "parts", 0, "shared_w", 1e6), "interval"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_wrong_field_is_refused(whole: Document, change: tuple[Any, ...], says: str) -> None:
+    document = json.loads(to_json(whole))
+    *place, last, value = change
+    at: Any = document
+    for key in place:
+        at = at[key]
+    at[last] = value
+    with pytest.raises(KitError, match=says):
+        parse(json.dumps(document).encode())
+
+
+def test_missing_fields_and_too_many_runs_are_refused(whole: Document) -> None:
+    document = json.loads(to_json(whole))
+    runs = document["runs"]
+    for changed, says in (
+        ({"runs": [*runs, runs[0]]}, "a run twice"),
+        ({"runs": [{}] * 2001}, "no list"),
+        ({"energy": None}, "no object"),
+    ):
+        with pytest.raises(KitError, match=says):
+            parse(json.dumps(document | changed).encode())
+    del document["energy"]
+    with pytest.raises(KitError, match="lacks energy"):
+        parse(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<!doctype html><html></html>",
+        b"{",
+        b"[1]",
+        b'{"schema": "\xff"}',
+        b'{"a":' + b"[" * 200_000,
+        b'{"schema": "qjoule.physical-kit/1", "runs": NaN}',
+        b"{" + b" " * MAX_BYTES,
+    ],
+    ids=["nothing", "no data", "no JSON", "a list", "no UTF-8", "nested", "not finite", "huge"],
+)
+def test_a_corrupt_file_is_refused_with_one_line(text: bytes) -> None:
+    with pytest.raises(KitError) as error:
+        parse(text)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_file_cut_or_changed_anywhere_is_read_or_refused(whole: Document) -> None:
+    text, chance = page(whole, 0.11).encode(), random.Random(4)
+    block = text.index(b'id="qjoule-physical-kit">')
+    for _ in range(100):
+        broken = bytearray(text)
+        for _ in range(chance.randint(1, 4)):
+            broken[chance.randrange(block, len(text))] = chance.randrange(256)
+        cut = bytes(broken[: chance.randint(block, len(text))])
+        for one in (bytes(broken), cut):
+            try:
+                document = parse(one)
+            except KitError:
+                continue
+            physical_table.table([document])
+
+
+def test_the_table_has_a_row_for_each_machine(
+    tmp_path: Path, whole: Document, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = replace(
+        whole,
+        machine=replace(whole.machine, cpu="Another | CPU <b>"),
+        energy=replace(whole.energy, grade="measured"),
+        complete=False,
+    )
+    (tmp_path / "one.html").write_text(page(whole, 0.11), "utf-8")
+    (tmp_path / "two.json").write_text(to_json(measured), "utf-8")
+    assert physical_table.main([str(tmp_path / "one.html"), str(tmp_path / "two.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("| Another \\| CPU \\<b\\> (ended early) | 1 ")
+    assert lines[3].startswith("| Example CPU 9000 @ 2.50GHz (simulated) |")
+    assert {line.replace("\\|", "").count("|") for line in lines[:4]} == {12}
+    assert lines[5].startswith("1 machines, 3 pairs: median error ")
+    given = replace(measured, energy=replace(measured.energy, given=True))
+    words = physical_table.table([whole, given])
+    assert "No pair of a machine with energy counters" in words
+    assert "(given counters) |" in words
+
+
+def test_the_table_refuses_bad_files(
+    tmp_path: Path, whole: Document, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, again, huge, pipe = (tmp_path / name for name in ("good", "again", "huge", "pipe"))
+    good.write_text(page(whole, 0.11), "utf-8")
+    again.write_text(to_json(whole), "utf-8")
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    os.mkfifo(pipe)
+    for paths, says in (
+        ([good, again], "the same runs as"),
+        ([huge], "larger than 4 MiB"),
+        ([pipe], "no regular file"),
+        ([tmp_path], "regular file|Is a directory"),
+        ([tmp_path / "absent"], "cannot read"),
+        ([good] * 1001, "at most 1000"),
+    ):
+        with pytest.raises(QjouleError, match=says):
+            physical_table.load(paths)
+    assert physical_table.main([str(good), str(huge)]) == 1
+    assert capsys.readouterr().err.startswith("physical_table: ")

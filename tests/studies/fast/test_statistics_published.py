@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from qjoule.studies.principal import clusters, principal, standardised
 from qjoule.studies.statistics.anova import Anova, analyse
@@ -18,7 +15,6 @@ from qjoule.studies.statistics.art import aligned_ranks
 from qjoule.studies.statistics.assumptions import Assumptions, check
 from qjoule.studies.statistics.design import BY, Design, Floats
 from qjoule.studies.statistics.effect_sizes import hedges_g
-from qjoule.studies.statistics.letters import letters
 from qjoule.studies.statistics.multiple import holm
 from qjoule.studies.statistics.pairwise import Pairs, cells_of, compare
 from qjoule.studies.statistics.regression import Line, line
@@ -263,17 +259,6 @@ def test_every_figure_is_rs(data: str, test: str) -> None:
 @pytest.mark.parametrize("data", ["plant_growth", "chickwts", "insect_sprays"])
 def test_letters_are_those_of_rs_multcompview(data: str) -> None:
     assert {group.name: group.letters for group in pairs_of(data).groups} == golden_letters(data)
-
-
-@given(st.data(), st.integers(2, 9))
-def test_letters_say_exactly_which_pairs_differ(data: st.DataObject, groups: int) -> None:
-    every = list(itertools.combinations(range(groups), 2))
-    differ = set(data.draw(st.lists(st.sampled_from(every), unique=True)))
-    means = data.draw(st.lists(st.floats(-9, 9), min_size=groups, max_size=groups))
-    found = letters(means, differ)
-    for one, other in every:
-        assert bool(set(found[one]) & set(found[other])) == ((one, other) not in differ)
-    assert "a" in found[max(range(groups), key=lambda group: (means[group], -group))]
 
 
 @pytest.mark.parametrize("data", ["us_arrests", "iris"])

@@ -82,11 +82,11 @@ def test_where_intervals_do_not_separate_there_is_no_answer(samples: list[Sample
     assert found.text.startswith("The intervals do not separate it")
 
 
-def test_single_runs_have_no_answer() -> None:
-    found = verdict(["a", "b"], [sample(100, 4, 1), sample(80, 5, 1)])
-    assert found.answer == "unknown"
-    assert "repeat each configuration" in found.text
-    assert found.gain.low is None
+def test_equal_configurations_are_seldom_told_apart() -> None:
+    rng = np.random.default_rng(11)
+    draws = [[tuple(np.exp(rng.normal(0, 0.05, (2, 6)))) for _ in range(4)] for _ in range(100)]
+    answers = [verdict(list("abcd"), samples).answer for samples in draws]
+    assert sum(answer in {"yes", "no"} for answer in answers) <= 5
 
 
 def test_a_table_of_runs() -> None:
@@ -101,14 +101,6 @@ def test_a_table_of_runs() -> None:
     assert found.verdict.answer == "no"
     assert found.verdict.most_efficient == "name=thrifty"
     assert found.verdict.gain.value == pytest.approx(1.5)
-
-
-def test_attributed_energy_and_runs_without_variance() -> None:
-    runs = table(a=(50, 60), b=(100, 100))
-    found = frontier(runs, "attributed")
-    assert found.configurations[0].efficiency.value == pytest.approx(2.0, rel=1e-3)
-    runs["throughput"] = runs.groupby("factor:name")["throughput"].transform("mean")
-    assert frontier(runs).verdict.answer == "yes"
 
 
 def test_tables_without_an_answer() -> None:

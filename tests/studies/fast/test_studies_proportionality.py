@@ -12,7 +12,6 @@ import pytest
 from qjoule.errors import QjouleError
 from qjoule.studies.proportionality import (
     dynamic_range,
-    efficiency,
     linear_deviation,
     proportionality,
     proportionality_index,
@@ -66,14 +65,6 @@ def test_relative_efficiency_of_the_source() -> None:
     assert relative_efficiency(load, load / told * 250) == pytest.approx(told)
 
 
-def test_efficiency_of_nothing_and_a_curve_without_its_ends_are_unknown() -> None:
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        proportionality_index(LOAD[1:], LOAD[1:])
-    found = efficiency(np.array([10, 0, 5]), np.array([5.0, 5.0, 0.0]))
-    assert found[:2].tolist() == [2.0, 0.0]
-    assert np.isnan(found[2])
-
-
 def test_runs_with_known_answers() -> None:
     (found,) = proportionality(table(LINEAR))
     assert found.idle_share.value == pytest.approx(0.5)
@@ -113,32 +104,12 @@ def test_what_is_missing_is_unknown(left_out: float, said: str) -> None:
     assert (found.idle_share.value is None) == (left_out != 50.0)
 
 
-def test_failed_runs_and_unknown_energy_are_left_out_and_counted() -> None:
-    runs = table(LINEAR)
-    runs.loc[0, "status"] = "failed"
-    runs.loc[2, "power_w"] = None
-    (found,) = proportionality(runs)
-    assert found.skipped == 2
-    assert [level.runs for level in found.levels] == [1, 1, 2]
-
-
 def test_a_level_that_is_not_answered_is_saturated() -> None:
     runs = table({**LINEAR, 150.0: [101.0, 101.0]})
     runs.loc[runs["factor:level"] == 150.0, "throughput"] = 1_010.0
     (found,) = proportionality(runs)
     assert [level.saturated for level in found.levels] == [False, False, False, True]
     assert found.index.value == pytest.approx(0.5)  # values above 100 % do not belong to the curve
-
-
-def test_each_configuration_by_itself() -> None:
-    flat = {level: [100.0, 100.0] for level in LINEAR}
-    runs = pd.concat(
-        [table(LINEAR, **{"factor:server": "a"}), table(flat, **{"factor:server": "b"})]
-    )
-    one, other = proportionality(runs)
-    assert (one.configuration, other.configuration) == ({"server": "a"}, {"server": "b"})
-    assert one.index.value == pytest.approx(0.5)
-    assert other.index.value == pytest.approx(0)
 
 
 @pytest.mark.parametrize("column", ["grade", "idle_policy", "energy_source", "machine"])

@@ -12,9 +12,6 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.by_server import module_for, products
 from qjoule.studies.servers import STARTED, fetched, start, starters
 from qjoule.studies.servers.accounts import service_account
-from qjoule.studies.servers.process import (
-    server_directory,
-)
 from qjoule.studies.workload import Value
 
 
@@ -77,17 +74,6 @@ def test_what_is_not_there_says_how_to_get_it(
     for name, words in (how | {"redis": "package redis-server"}).items():
         with pytest.raises(QjouleError, match=words), start(name, {}):
             pytest.fail(f"{name} was started")
-
-
-def test_a_directory_is_short_whatever_tmpdir_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = tmp_path / ("x" * 90)
-    long.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long))
-    with server_directory() as directory:
-        assert directory.parent == Path("/tmp")
-    assert not directory.exists()
 
 
 def test_no_server_is_roots() -> None:

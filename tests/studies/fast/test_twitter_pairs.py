@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import UsageError
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.data import (
@@ -18,7 +18,7 @@ from qjoule.studies.twitter.pair import Rows
 from qjoule.studies.twitter.sql_pairs import Form, more_pairs, query_pairs
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads import twitter
-from qjoule.studies.workloads.twitter import GONE_AFTER, Twitter
+from qjoule.studies.workloads.twitter import Twitter
 
 SIZES = Sizes(2_000)
 
@@ -93,24 +93,6 @@ def test_calls_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.operations, done.errors, server.calls, server.closed) == (25, 0, 25, 1)
     assert done.commands["worse"].operations == 25
     assert done.notes == ("most tweeting user, slow (Mahajan 2016: Table 5-3)",)
-
-
-@pytest.mark.parametrize("wanted", [{"operations": 100}, {"seconds": 3600}])
-def test_what_is_used_up_ends_a_run_and_is_told(
-    monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Value]
-) -> None:
-    pair = ToyPair(name="delete", most_calls=7)
-    served(monkeypatch, ToyServer(pair))
-    done = Twitter().run(Target("mysql"), options(pair="delete", **wanted))
-    assert done.operations == 7
-    assert done.notes[1] == "stopped after 7 calls: there is nothing left to delete"
-
-
-def test_a_server_that_refuses_everything_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = served(monkeypatch, ToyServer(fails=5))
-    with pytest.raises(QjouleError, match="refuses most_tweeted: no"):
-        Twitter().run(Target("mariadb"), options(operations=1_000))
-    assert (server.calls, server.closed) == (5 + GONE_AFTER, 1)
 
 
 def test_unknown_pairs_and_servers_name_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

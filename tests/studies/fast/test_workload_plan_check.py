@@ -63,13 +63,6 @@ def test_strategy_of_an_aggregation() -> None:
         check(node("Aggregate", plain, Strategy="Sorted"), hashed, 0)
 
 
-def test_what_must_be_below() -> None:
-    loops = Wanted("Nested Loop", below="Index Scan")
-    check(node("Nested Loop", SCAN, node("Index Scan")), loops, 0)
-    with pytest.raises(QjouleError):
-        check(node("Nested Loop", SCAN, node("Materialize", SCAN)), loops, 0)
-
-
 def test_what_a_plan_did() -> None:
     assert describe(gather(2, JOIN)) == "Gather[2] > Hash Join > (Seq Scan, Hash > Seq Scan)"
 

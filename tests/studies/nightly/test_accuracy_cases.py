@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.accuracy.calibration_run import wakeup_rate
 from bench.accuracy.families import FAMILIES, full_name
 from bench.accuracy.history import make_history, run_history
 from bench.accuracy.memory_step import with_memory
@@ -78,12 +77,6 @@ def test_a_case_is_whole(cases: dict[str, Case], name: str) -> None:
     np.testing.assert_array_equal(asked, recording.segments.group[seen])
 
 
-def test_unknown_names_are_refused() -> None:
-    for name in ("nothing/short_bursts", "friendly/nothing", "nothing"):
-        with pytest.raises(KeyError):
-            make_case(name, 0)
-
-
 def test_scenarios_and_families_differ_in_what_they_are_about(cases: dict[str, Case]) -> None:
     assert cases["no_counters"].recording.segments.counters is None
     assert "dram" not in cases["no_dram"].truth.total_nj
@@ -107,20 +100,6 @@ def test_lost_time_is_told_to_the_nanosecond(cases: dict[str, Case]) -> None:
     kept_ns = int((recording.segments.t1_ns - recording.segments.t0_ns).sum())
     assert 0.0005 < lost_ns / (lost_ns + kept_ns) < 0.08
     assert all(np.all(np.diff(one.lost_ns) > 0) for one in recording.lost)
-
-
-def test_calibration_phases_run_what_they_say(cases: dict[str, Case]) -> None:
-    case = cases["smt_both_busy"]
-    assert case.calibration is not None
-    segments = case.calibration.segments
-    for phase in case.calibration_phases:
-        if not wakeup_rate(phase.name):
-            begin, end = (
-                np.maximum(segments.t0_ns, phase.t0_ns),
-                np.minimum(segments.t1_ns, phase.t1_ns),
-            )
-            busy = np.clip(end - begin, 0, None).sum() / (phase.t1_ns - phase.t0_ns)
-            assert busy == pytest.approx(phase.threads, abs=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import sys
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,15 +26,13 @@ from bench.accuracy.power_fit import (
     robust_fit,
     thirds,
 )
-from bench.accuracy.real_traces import a_schedule, schedule_of
+from bench.accuracy.real_traces import schedule_of
 from bench.accuracy.recording import F64, Case
 from bench.accuracy.scenarios import make_case
 
 import attribute_trace
 from qjoule.engine.accounts import divided
-from qjoule.errors import QjouleError
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.domain_sums import DomainSums
 from qjoule.model.ledger import Ledger
 
 pytestmark = pytest.mark.beside
@@ -46,10 +43,6 @@ SCENARIO = "equal_time_unequal_power"
 @cache
 def case(seed: int) -> Case:
     return make_case(SCENARIO, seed)
-
-
-def cached(_scenario: str, seed: int) -> Case:
-    return case(seed)
 
 
 def test_a_perfect_and_a_broken_method(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +58,7 @@ def test_a_perfect_and_a_broken_method(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = (Peer("perfect", False, "", perfect), Peer("broken", False, "", broken))
     monkeypatch.setattr(harness, "PEERS", peers)
     wanted = Wanted(("perfect", "broken"))
-    results = list(run_all([SCENARIO], [0, 1], wanted, make=cached))
+    results = list(run_all([SCENARIO], [0, 1], wanted, make=lambda _scenario, seed: case(seed)))
     errors = [{o.method: o.errors["package"] for o in result.outcomes} for result in results]
     assert [one["perfect"] for one in errors] == [0, 0]
     assert all(one["broken"] > 0.5 for one in errors)
@@ -94,20 +87,6 @@ def test_qjoule_runs_all_ways_and_twice() -> None:
     json.dumps(asdict(result))
 
 
-def test_a_method_without_its_inputs_has_no_error() -> None:
-    result = run_case(make_case("no_counters", 1), Wanted(("cpu_time", "cycles")))
-    assert [set(outcome.errors) for outcome in result.outcomes] == [{"package"}, set()]
-
-
-def test_a_missing_nanojoule_is_found() -> None:
-    sums = DomainSums(np.array([4, 5]), measured_nj=12, idle_nj=2, residual_nj=1)
-    ledger = SimpleNamespace(domains={"package": sums})
-    harness.check_conserved(ledger, {"package": 12})  # type: ignore[arg-type]
-    sums.energy_nj[0] -= 1
-    with pytest.raises(NotConserved, match="11 nJ attributed of 12"):
-        harness.check_conserved(ledger, {"package": 12})  # type: ignore[arg-type]
-
-
 def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def inflated(*given: Any) -> Ledger:
         ledger = divided(*given)
@@ -117,13 +96,6 @@ def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("bench.accuracy.harness.divided", inflated)
     with pytest.raises(NotConserved):
         harness.attribute(case(0).recording, Coefficients(), refit=False)
-
-
-def test_the_recording_is_whole() -> None:
-    node = load()
-    assert len(node) == 2202
-    assert node.power_w["package"].mean() == pytest.approx(85.7, abs=0.1)
-    assert 25 < node.cpus.max() < 32 and 50 < node.cycles.max() < 60
 
 
 def test_outliers_do_not_move_the_fit() -> None:
@@ -147,11 +119,13 @@ MS = attribute_trace.MS
 BEGIN_NS = attribute_trace.BEGIN_NS
 
 
-def test_segments_groups_and_queries_are_the_traces(tmp_path: Path) -> None:
-    made = schedule_of(attribute_trace.write(tmp_path / "t"))
-    names = [made.groups[g].name for g in made.segments.group.tolist()]
+def test_a_recorded_schedule_becomes_a_case_with_a_truth(tmp_path: Path) -> None:
+    # Long enough for windows of energy: the trace's 40 ms and two seconds of nothing.
+    end = {"end_ns": BEGIN_NS + 2000 * MS}
+    made = schedule_of(attribute_trace.write(tmp_path / "t", meta=end))
+    groups = [made.groups[group].name for group in made.segments.group.tolist()]
     at_ms = ((made.segments.t0_ns - BEGIN_NS) // MS).tolist()
-    assert sorted(zip(at_ms, names, made.query.tolist(), strict=True)) == [
+    assert sorted(zip(at_ms, groups, made.query.tolist(), strict=True)) == [
         (0, "aaaa", 0),
         (0, "shop-db purge", -1),
         (10, "bbbb", 1),
@@ -159,15 +133,6 @@ def test_segments_groups_and_queries_are_the_traces(tmp_path: Path) -> None:
         (20, "bash", -1),
         (30, "shop-db (session overhead)", -1),
     ]
-    assert {group.kind for group in made.groups} == {"queries", "background", "other_processes"}
-    assert made.span_ns == (BEGIN_NS, BEGIN_NS + 40 * MS)
-    assert (np.diff(made.segments.t0_ns) >= 0).all()
-
-
-def test_a_case_has_the_schedule_and_a_truth(tmp_path: Path) -> None:
-    # Long enough for windows of energy: the trace's 40 ms and two seconds of nothing.
-    end = {"end_ns": BEGIN_NS + 2000 * MS}
-    made = schedule_of(attribute_trace.write(tmp_path / "t", meta=end))
     case = made.case("recorded", 1)
     truth = case.truth.group_nj["package"]
     assert (truth[np.unique(made.segments.group)] > 0).all()
@@ -176,16 +141,6 @@ def test_a_case_has_the_schedule_and_a_truth(tmp_path: Path) -> None:
     ]
     total = truth.sum() + case.truth.idle_nj["package"]
     assert total == pytest.approx(case.truth.total_nj["package"], rel=1e-9)
-
-
-def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
-    assert "is not a trace" in str(a_schedule(tmp_path / "nothing", 1))
-    empty = attribute_trace.write(tmp_path / "t", queries=[])
-    with pytest.raises(QjouleError, match="ran for a query"):
-        schedule_of(empty)
-    lost = attribute_trace.write(tmp_path / "u", meta={"cpus": ()})
-    with pytest.raises(QjouleError, match="which CPUs"):
-        schedule_of(lost)
 
 
 BENCH = Path(__file__).parents[3] / "bench" / "bench_accuracy.py"
@@ -202,23 +157,16 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    path = tmp_path_factory.mktemp("accuracy") / "results.json"
+def test_a_stored_run_prints_the_same_tables(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
     done = bench(*SMALL, "--json", str(path))
     assert done.returncode == 0, done.stderr
-    return path, done.stdout
-
-
-def test_a_stored_run_prints_the_same_tables(stored: tuple[Path, str]) -> None:
-    path, printed = stored
     again = bench("--from", str(path))
     assert again.returncode == 0, again.stderr
     assert "  mostly_idle" in again.stdout
     assert "one machine on several days, not calibrated, each day alone" in again.stdout
-    assert printed.endswith(again.stdout)
-
-    block = bench("--from", str(stored[0]), "--readme").stdout.strip()
+    assert done.stdout.endswith(again.stdout)
+    block = bench("--from", str(path), "--readme").stdout.strip()
     assert block.startswith(goals.BEGIN) and block.endswith(goals.END)
     assert "| wake tails | 1 |" in block
 

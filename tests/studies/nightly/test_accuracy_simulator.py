@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from bench.accuracy import effects as drawn_effects
 from bench.accuracy.activity import Activity, draw_activity
-from bench.accuracy.effects import Effects, Tail, Uncore
+from bench.accuracy.effects import Effects
 from bench.accuracy.families import FAMILIES
 from bench.accuracy.hidden_kinds import Hidden, Kind, candidates
 from bench.accuracy.machine import (
@@ -71,22 +71,8 @@ def run(
     return simulate(machine, stretches, steady(machine), SPAN, effects)
 
 
-def watts(simulation: Simulation, domain: str = "package") -> float:
-    """Mean power of all packages over the second."""
-    return float(sum(power.energy_nj[domain][-1] for power in simulation.power)) / SECOND
-
-
 def owned(simulation: Simulation, domain: str = "package") -> np.ndarray:
     return simulation.whole((domain,))[domain]
-
-
-def waking(cpu: int, rate: int, awake_ns: int = 20_000) -> list[tuple[int, int, int]]:
-    period = SECOND // rate
-    return [(cpu, i * period + 1_000, i * period + 1_000 + awake_ns) for i in range(rate - 1)]
-
-
-def tail(until_ns: int, share: float = 1.0, **more: object) -> Tail:
-    return replace(Tail((until_ns,), (share,), 0.0, 10_000), **more)  # type: ignore[arg-type]
 
 
 def everything(random: np.random.Generator, machine: PhysicalMachine) -> Effects:
@@ -141,28 +127,6 @@ def test_energy_of_one_thread_is_as_computed_by_hand() -> None:
     assert amounts["instructions"][0] == pytest.approx(rate * SECOND / 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_second_sibling_adds_far_less_than_a_second_core(seed: int) -> None:
-    machine = drawn(seed)
-    one = power_w(machine, busy((0, 0, SECOND)))
-    siblings = power_w(machine, busy((0, 0, SECOND), (4, 0, SECOND)))
-    cores = power_w(machine, busy((0, 0, SECOND), (1, 0, SECOND)))
-    own = one - machine.maintenance_w
-    assert 0 < siblings - one < 0.75 * own
-    assert siblings - one < 0.8 * (cores - one) + 0.05 * machine.maintenance_w
-    both = simulate(machine, busy((0, 0, SECOND), (4, 0, SECOND)), steady(machine), SPAN).whole()[
-        "package"
-    ]
-    assert both[0] == pytest.approx(both[1])
-
-
-@pytest.mark.parametrize("rows", [[(0, 0, 10), (0, 9, 20)], [(0, 5, 5)], [(0, 0, SECOND + 1)]])
-def test_impossible_schedules_are_refused(rows: list[tuple[int, int, int]]) -> None:
-    machine = drawn(0)
-    with pytest.raises(ValueError, match="stretch"):
-        simulate(machine, busy(*rows), steady(machine), SPAN)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_counters_wrap_and_still_add_up_to_the_energy(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -204,60 +168,6 @@ def test_owners_add_up_with_every_effect(seed: int) -> None:
         idle = sum(power.idle_nj[domain] for power in simulation.power)
         assert idle + owned(simulation, domain).sum() == pytest.approx(total, rel=1e-9)
         assert owned(simulation, domain).min() >= 0
-
-
-@pytest.mark.parametrize("rate", [100, 1_000])
-def test_a_package_tail_draws_rate_times_tail_times_power_more(rate: int) -> None:
-    machine = replace(drawn(1), saturation=0.0)
-    stretches = busy(*waking(0, rate))
-    plain, tailed = run(machine, stretches), run(machine, stretches, Effects(tail(500_000)))
-    pace = machine.maintenance_scaled * (
-        float(machine.voltage(machine.turbo_ghz()[1])) ** 2 * machine.turbo_ghz()[1]
-    )
-    shared_w = machine.maintenance_w * (1 - machine.maintenance_scaled + pace / machine.max_ghz)
-    more_w = (rate - 1) * 500_000 / SECOND * shared_w
-    assert watts(tailed) - watts(plain) == pytest.approx(more_w, rel=1e-9)
-    assert owned(tailed).sum() - owned(plain).sum() == pytest.approx(more_w * SECOND, rel=1e-9)
-    assert tailed.power[0].idle_nj == plain.power[0].idle_nj
-
-
-def test_a_core_tail_draws_the_cores_clock_while_the_package_is_awake() -> None:
-    machine = replace(drawn(1), saturation=0.0)
-    stretches = busy(*waking(0, 1_000), (1, 0, SECOND))
-    plain = run(machine, stretches)
-    tailed = run(machine, stretches, Effects(core_tail=tail(200_000, 0.5)))
-    ghz = machine.turbo_ghz()[2]
-    clock_w = float(machine.voltage(ghz)) ** 2 * machine.cycle_nj * ghz
-    more_w = 999 * 200_000 / SECOND * 0.5 * clock_w
-    assert watts(tailed) - watts(plain) == pytest.approx(more_w, rel=1e-6)
-    assert watts(tailed, "core") - watts(plain, "core") == pytest.approx(more_w, rel=1e-6)
-    more_nj = owned(tailed) - owned(plain)
-    assert more_nj[-1] == pytest.approx(0.0, abs=1.0)  # the thread that never slept pays nothing
-
-
-@pytest.mark.parametrize("form", ["mean", "max"])
-def test_uncore_follows_memory_traffic(form: str) -> None:
-    machine = replace(drawn(3), saturation=0.0)
-    effects = Effects(uncore=Uncore(form, 0.6, 1e-4))
-    compute, memory = busy((0, 0, SECOND), bound=0.0), busy((0, 0, SECOND), bound=1.0)
-    more = watts(run(machine, memory, effects)) - watts(run(machine, memory))
-    pace = machine.maintenance_scaled * (
-        float(machine.voltage(machine.turbo_ghz()[1])) ** 2 * machine.turbo_ghz()[1]
-    )
-    shared_w = machine.maintenance_w * (1 - machine.maintenance_scaled + pace / machine.max_ghz)
-    assert more == pytest.approx(0.6 * shared_w, rel=1e-9)
-    weak = Effects(uncore=Uncore(form, 0.6, 1.0))
-    assert watts(run(machine, compute, weak)) - watts(run(machine, compute)) < 0.02 * shared_w
-
-
-def test_prefetching_hides_misses_but_not_their_energy() -> None:
-    machine = drawn(4)
-    seen = busy((0, 0, SECOND), bound=1.0)
-    hidden = replace(seen, activity=replace(seen.activity, prefetched=np.array([0.75])))
-    one, two = run(machine, seen), run(machine, hidden)
-    assert two.whole()["misses"][0] == pytest.approx(one.whole()["misses"][0] / 4)
-    for domain in DOMAINS:
-        assert owned(two, domain) == pytest.approx(owned(one, domain))
 
 
 @pytest.mark.parametrize("number", range(len(candidates(np.random.default_rng(0), drawn(5)))))

@@ -51,13 +51,20 @@ def test_a_signal_ends_it_in_order(bench: Bench, how: signal.Signals, code: int)
     assert not alive(bench.clients()[0])
 
 
-def test_killed_at_any_moment_it_leaves_no_client_and_goes_on(bench: Bench) -> None:
-    bench.write(fails="second")
+def killed(bench: Bench, fails: str) -> None:
+    """Kills a study once it has two clients, or a client and what that has started."""
+    bench.write(fails=fails)
     process = bench.start()
     wait_until(lambda: len(bench.clients()) == 2)
     process.kill()
     process.communicate()
     wait_until(lambda: not any(map(alive, bench.clients())))
+
+
+def test_killed_it_leaves_nothing_and_goes_on(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "child").mkdir()
+    killed(Bench(tmp_path / "child"), "child")
+    killed(bench, "second")
     assert len(bench.runs()) == 1
     code, words = bench.run()
     assert code == 0, words
@@ -66,16 +73,6 @@ def test_killed_at_any_moment_it_leaves_no_client_and_goes_on(bench: Bench) -> N
     made = [(run["replication"], run["factors"]["level"]) for run in bench.runs()]
     assert sorted(made) == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert [run["run"] for run in bench.runs()] == [1, 2, 3, 4]
-
-
-def test_killed_it_leaves_nothing_that_its_client_has_started(bench: Bench) -> None:
-    bench.write(fails="child")
-    process = bench.start()
-    wait_until(lambda: len(bench.clients()) == 2)
-    assert all(map(alive, bench.clients()))
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not any(map(alive, bench.clients())))
 
 
 def test_a_server_that_ends_ends_the_run_though_its_client_goes_on(bench: Bench) -> None:

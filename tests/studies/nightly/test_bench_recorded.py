@@ -17,7 +17,6 @@ import pytest
 
 from qjoule.studies.runs import read_runs
 from servers.process import DatabaseServer
-from servers.redis import redis_server
 from small_workload import NAME
 from tracing.recording import QJOULE, Run
 
@@ -143,28 +142,3 @@ def test_joules_are_those_of_the_workloads_time(killed: Study, table: pd.DataFra
     assert (table["j_per_operation_high"] > table["j_per_operation"]).all()
     assert (table["server_cpu_s"] > 0).all()
     assert (table["server_cpu_s"] < seconds).all()
-
-
-def test_a_study_that_is_done_runs_nothing(killed: Study) -> None:
-    process = killed.start()
-    _, words = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "4 runs are made already" in words
-    assert len(killed.lines()) == 4
-
-
-def test_a_server_that_dies_fails_its_run_and_ends_the_study(tmp_path: Path) -> None:
-    """The study did not start the server, so it cannot restart it."""
-    with redis_server() as server:
-        study = study_of(server, tmp_path)
-        process = study.start()
-        deadline = time.monotonic() + 60
-        while not study.lines():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        server.kill()
-        _, words = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert [line["status"] for line in study.lines()] == ["done", "failed", "failed", "failed"]
-    assert "no running server is process" in study.lines()[-1]["problem"]
-    assert "3 runs in a row failed" in words

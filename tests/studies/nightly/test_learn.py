@@ -14,12 +14,11 @@ import pytest
 
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from qjoule.studies.reading.session import open_session
 from qjoule.studies.workload import Target
 from qjoule.trace.reader import Trace
 from servers.mariadb import connect_mysql
 from servers.process import DatabaseServer
-from tracing.animated_rapl import AnimatedRapl, animated_rapl
+from tracing.animated_rapl import animated_rapl
 from tracing.recording import Recorder, qjoule
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -54,57 +53,32 @@ def rows(target: Target) -> int:
     return int(found[0])
 
 
-@pytest.mark.parametrize("sql", ["DELETE FROM numbers", "CREATE TABLE more (n INT)"])
-def test_the_server_itself_refuses_what_writes(target: Target, sql: str) -> None:
-    """Even if the check of the text had missed it."""
-    before = rows(target)
-    with closing(open_session(target, 5.0)) as session:
-        assert session.ask(COUNT)
-        assert not session.ask(sql)
-        assert session.ask(COUNT), "the session still works"
-    assert rows(target) == before
-
-
-@pytest.fixture(scope="module")
-def rapl() -> Iterator[AnimatedRapl]:
-    with animated_rapl(idle_w=30.0, shared_w=12.0, cpu_w=9.0) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def trace(target: Target, rapl: AnimatedRapl, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of ordinary work: all statements in turn, and one that writes."""
-    directory = tmp_path_factory.mktemp("learn") / "shop.qjoule"
-    options = ("--pid", str(target.pid), "--energy", rapl.option)
-    recorder = Recorder(directory, *options)
+def record(trace: Path, target: Target, energy: str) -> None:
+    """Ordinary work: all statements in turn, and one that writes."""
+    recorder = Recorder(trace, "--pid", str(target.pid), "--energy", energy)
     recorder.attached()
     end_s = time.monotonic() + 4.0
-    with (
-        closing(
-            pymysql.connect(host=target.host, port=target.port, user="root", database="learn")
-        ) as client,
-        client.cursor() as cursor,
-    ):
+    client = pymysql.connect(host=target.host, port=target.port, user="root", database="learn")
+    with closing(client), client.cursor() as cursor:
         while time.monotonic() < end_s:
             for sql in (*STATEMENTS, "DO 1"):
                 cursor.execute(sql)
                 cursor.fetchall()
     recorder.stop()
-    return directory
 
 
-def test_it_learns_from_a_trace(
-    trace: Path, target: Target, rapl: AnimatedRapl, tmp_path: Path
-) -> None:
-    file = tmp_path / "s.sql"
+def test_it_learns_from_a_trace(target: Target, tmp_path: Path) -> None:
+    file, trace, out = (tmp_path / name for name in ("s.sql", "shop.qjoule", "learned.qjoule"))
     file.write_text(f"{COUNT}\n{SORT}\nDELETE FROM numbers\n")
-    before, out = rows(target), tmp_path / "learned.qjoule"
-    done = qjoule(
-        *("learn", str(target.pid), "--shapes", str(trace), "--energy", rapl.option),
-        *("--port", str(target.port), "--user", "root", "--database", "learn"),
-        *("--waiting", "9999", "--more-statements", "9900"),
-        *("--statements", str(file), "-o", str(out), "--seconds", "12", "--yes"),
-    )
+    before = rows(target)
+    with animated_rapl(idle_w=30.0, shared_w=12.0, cpu_w=9.0) as rapl:
+        record(trace, target, rapl.option)
+        done = qjoule(
+            *("learn", str(target.pid), "--shapes", str(trace), "--energy", rapl.option),
+            *("--port", str(target.port), "--user", "root", "--database", "learn"),
+            *("--waiting", "9999", "--more-statements", "9900"),
+            *("--statements", str(file), "-o", str(out), "--seconds", "12", "--yes"),
+        )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     for sql in STATEMENTS:

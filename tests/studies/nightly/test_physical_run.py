@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole `qjoule doctor --physical`, on a package of known power and where there is none."""
+"""`qjoule doctor --physical`, plain and `--full`, on a package of known power."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from qjoule.physical.kit.document import KINDS, Load, Run, parse
 from qjoule.servers.mysql.throwaway import PARENT
-from tracing.animated_rapl import AnimatedRapl, animated_rapl
+from qjoule.studies.servers.process import PREFIX
+from tracing.animated_rapl import animated_rapl
 from tracing.recording import QJOULE
 
 TRACER = Path(sys.executable).parent / "qjoule-tracer"
 WAIT_S = 240.0
 IDLE_W, SHARED_W, CPU_W = 30.0, 12.0, 9.0
+ESTIMATED = ("--energy", "estimated:10,20,30,40")
 
 pytestmark = [
     pytest.mark.root,
@@ -32,14 +35,9 @@ pytestmark = [
 
 
 def directories() -> set[Path]:
-    return set(Path(PARENT).glob("qjoule-physical-*"))
-
-
-def physical(*options: str) -> subprocess.Popen[str]:
-    command = [QJOULE, "doctor", "--physical", "--rounds", "3", "--seconds", "1", *options]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
+    own = {Path(PARENT), Path(tempfile.gettempdir())}
+    names = ("qjoule-physical-*", f"{PREFIX}*")
+    return {path for place in own for name in names for path in place.glob(name)}
 
 
 @contextmanager
@@ -47,14 +45,18 @@ def nothing_left() -> Iterator[None]:
     before = directories()
     yield
     assert directories() <= before
-    servers = [p for p in psutil.process_iter(["cmdline"]) if "qjoule-physical" in _words(p)]
-    assert not servers
 
 
-def _words(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(process.info["cmdline"] or [])
-    return ""
+def physical(*options: str) -> subprocess.Popen[str]:
+    command = [QJOULE, "doctor", "--physical", "--rounds", "3", *options]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+
+
+def most_w() -> float:
+    """What the machine draws at most, with an allowance of one CPU."""
+    return IDLE_W + SHARED_W + ((psutil.cpu_count() or 1) + 1) * CPU_W
 
 
 def test_on_a_package_of_known_power() -> None:
@@ -64,75 +66,88 @@ def test_on_a_package_of_known_power() -> None:
     tell. What it measured must be right.
     """
     with nothing_left(), animated_rapl(IDLE_W, SHARED_W, CPU_W) as rapl:
-        process = physical("--energy", rapl.option, "--json")
+        process = physical("--seconds", "1", "--energy", rapl.option, "--json")
         output, messages = process.communicate(timeout=WAIT_S)
     assert output, messages
     found = json.loads(output)
     assert process.returncode == (0 if found["verdict"] == "agrees" else 1)
-    assert found["energy_source"] == {
-        "name": "powercap",
-        "grade": "measured",
-        "main_domain": "package",
-    }
-    cpus = psutil.cpu_count() or 1
-    most_w = IDLE_W + SHARED_W + cpus * CPU_W
+    source = {"name": "powercap", "grade": "measured", "main_domain": "package"}
+    assert found["energy_source"] == source
     assert len(found["measured"]) == 3
+    both = min(psutil.cpu_count() or 1, 2)
     for one in found["measured"]:
         # One load keeps one CPU busy, and both together two, whatever else runs.
-        assert IDLE_W + SHARED_W + 0.5 * CPU_W < one["alone_a_w"] < most_w + CPU_W
-        assert IDLE_W + SHARED_W + 0.5 * CPU_W < one["alone_b_w"] < most_w + CPU_W
-        assert IDLE_W + SHARED_W + min(cpus, 2) * 0.5 * CPU_W < one["together_w"] < most_w + CPU_W
-        assert one["split_a"] > 0
-        assert one["split_b"] > 0
-        assert one["alone_a_calls_per_s"] > 0
-        assert one["together_b_calls_per_s"] > 0
-    assert 0.9 * IDLE_W < found["rest_w"] < most_w + CPU_W
-    _residual_is_what_is_drawn_once(found, rapl)
-
-
-def _residual_is_what_is_drawn_once(found: dict[str, dict[str, float]], rapl: AnimatedRapl) -> None:
-    """R = idle + shared + whatever else kept CPUs busy in all three runs."""
+        for name, cpus in (("alone_a_w", 1), ("alone_b_w", 1), ("together_w", both)):
+            assert IDLE_W + SHARED_W + cpus * 0.5 * CPU_W < one[name] < most_w()
+        for name in ("split_a", "split_b", "alone_a_calls_per_s", "together_b_calls_per_s"):
+            assert one[name] > 0
+    assert 0.9 * IDLE_W < found["rest_w"] < most_w()
+    # R = idle + shared + whatever else kept CPUs busy in all three runs.
     residual_w = found["residual_w"]["value"]
-    assert residual_w > rapl.idle_w + rapl.shared_w - 3 * rapl.cpu_w
-    assert rapl.totals is not None
-    others_w = rapl.cpu_w * (psutil.cpu_count() or 1)
-    assert residual_w < rapl.idle_w + rapl.shared_w + others_w + 3 * rapl.cpu_w
+    assert IDLE_W + SHARED_W - 3 * CPU_W < residual_w < most_w() + 2 * CPU_W
 
 
-def test_an_estimate_is_not_put_to_the_test() -> None:
+@pytest.mark.parametrize("options", [("--seconds", "1"), ("--full",)], ids=["plain", "full"])
+def test_an_estimate_is_not_put_to_the_test(options: tuple[str, ...], tmp_path: Path) -> None:
+    output_file = ("-o", str(tmp_path / "kit.html")) if "--full" in options else ()
     with nothing_left():
-        process = physical("--energy", "estimated:10,20,30,40")
+        process = physical(*options, *ESTIMATED, *output_file)
         output, messages = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert not output
-    assert "cannot test" in messages.splitlines()[-1]
+    assert (process.returncode, output) == (1, "")
     assert "estimated" in messages.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def until(process: subprocess.Popen[str], words: str) -> list[str]:
+    """Messages up to the one with these words; the test's own time limit ends a wait."""
+    said = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+        if words in line:
+            return said
+    raise AssertionError("".join(said))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_when_it_is_stopped(number: signal.Signals) -> None:
+def test_ended_early_it_writes_what_there_is_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Rest, and the loads of the first server alone, on a machine whose CPUs draw 9 W each."""
+    file = tmp_path / "kit.html"
     with nothing_left(), animated_rapl(IDLE_W, SHARED_W, CPU_W) as rapl:
-        process = physical("--energy", rapl.option)
-        family = _once_it_records(process)
+        options = ("--full", "--seconds-per-run", "1", "-o", str(file))
+        process = physical(*options, "--energy", rapl.option)
+        said = until(process, "mariadb bursts;")
+        family = psutil.Process(process.pid).children(recursive=True)
+        said += until(process, "round 1 of 3")
         process.send_signal(number)
-        messages = process.communicate(timeout=WAIT_S)[1]
-        assert process.returncode == 128 + number
+        output, messages = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 128 + number, messages
         assert "Traceback" not in messages
+        assert "not complete" in output
         _, alive = psutil.wait_procs(family, timeout=60)
         assert not alive
+    assert any("in all; Ctrl-C ends it" in line for line in said)
+    found = parse(file.read_bytes())
+    assert not found.complete
+    assert (found.energy.source, found.energy.given) == ("powercap", True)
+    assert found.loads[:3] == tuple(Load("mariadb", kind) for kind in KINDS)
+    assert {load.server for load in found.loads[3:]} <= {"postgres", "redis"}
+    runs_are_as_the_machine_is(found.runs)
+    for word in (os.uname().nodename, str(tmp_path), "BENCHMARK", "root@"):
+        assert word not in file.read_text("utf-8")
 
 
-def _once_it_records(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """All its processes, as soon as server and recorder are among them."""
-    deadline = time.monotonic() + 60
-    while True:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "it did not begin to record"
-        family = psutil.Process(process.pid).children(recursive=True)
-        names = set()
-        for one in family:
-            with suppress(psutil.Error):
-                names.add(one.name())
-        if {"mariadbd", "qjoule-tracer"} <= names:
-            return family
-        time.sleep(0.05)
+def runs_are_as_the_machine_is(runs: tuple[Run, ...]) -> None:
+    rest, *alone = runs[:4]
+    assert not rest.parts
+    assert all(0.9 * IDLE_W < run.power_w < most_w() for run in (rest, *alone))
+    computing, memory, bursts = (run.parts[0] for run in alone)
+    for part in (computing, memory, bursts):
+        assert part.calls_per_s > 0
+        assert 0 < part.energy_w < SHARED_W + 2 * CPU_W
+        assert part.low_w <= part.energy_w <= part.high_w
+        assert part.client_w > 0
+    assert computing.energy_w > bursts.energy_w
+    assert bursts.calls_per_s > 10 * computing.calls_per_s

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload `load` on real servers."""
+"""The workloads `load`, `operators` and `tpch` on real servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,36 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.load import Load
+from qjoule.studies.workloads.operator_plans import OPERATORS
+from qjoule.studies.workloads.operators import Operators
+from qjoule.studies.workloads.sql_session import connect
+from qjoule.studies.workloads.tpch import Tpch
+from qjoule.studies.workloads.tpch_data import TpchData
+from qjoule.studies.workloads.tpch_queries import (
+    QUERIES,
+    Parameters,
+    random_parameters,
+    statement,
+)
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
+
+
+def target_of(server: DatabaseServer) -> Target:
+    return Target(server.name, server.pid, port=server.port, socket=str(server.socket))
+
+
 SHORT: dict[str, Value] = {
     **Load.defaults,
     "rows": 1_000,
@@ -29,10 +49,6 @@ SHORT: dict[str, Value] = {
     "processes": 2,
 }
 SERVERS = ["postgres", "mariadb", "redis"]
-
-
-def target_of(server: DatabaseServer) -> Target:
-    return Target(server.name, server.pid, port=server.port, socket=str(server.socket))
 
 
 @pytest.fixture(params=SERVERS)
@@ -116,3 +132,90 @@ def test_a_server_that_dies() -> None:
             Load().run(target_of(server), options)
         assert time.monotonic() - begin < 15
         killing.join()
+
+
+SMALL: dict[str, Value] = {
+    **Operators.defaults,
+    "rows": 20_000,
+    "build_rows": 2_000,
+    "groups": 50,
+    "operations": 2,
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_each_operator_has_its_plan(postgres: DatabaseServer, operator: str, workers: int) -> None:
+    options = {**SMALL, "operator": operator, "parallel_workers": workers}
+    target = target_of(postgres)
+    Operators().prepare(target, options)
+    outcome = Operators().run(target, options)
+    assert (outcome.operations, outcome.errors) == (2, 0)
+    assert outcome.commands[operator].operations == 2
+    assert any(f"{workers} of {workers} workers launched" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"settings": "enable_hashjoin=off; enable_mergejoin=on"}, "did not plan a Hash Join"),
+        ({"settings": "max_parallel_workers_per_gather=1"}, r"with 2 workers but .*Gather\[1\]"),
+        ({"settings": "nonsense=1"}, "setting nonsense"),
+    ],
+)
+def test_a_plan_that_is_another_operators_is_refused(
+    postgres: DatabaseServer, changed: dict[str, Value], words: str
+) -> None:
+    options: dict[str, Value] = {**SMALL, "operator": "hash join", "parallel_workers": 2}
+    with pytest.raises(QjouleError, match=words):
+        Operators().prepare(target_of(postgres), options | changed)
+
+
+SCALE = 0.004
+SCHEMA = "qjoule_tpch_4em03_1_none_0"
+OPTIONS: dict[str, Value] = {**Tpch.defaults, "scale_factor": SCALE, "operations": 4}
+
+
+def answer(connection: Any, query: str, parameters: Parameters) -> list[list[Any]]:
+    cursor = connection.cursor()
+    cursor.execute(statement(query, parameters, SCHEMA))
+    return [
+        [value.strip() if isinstance(value, str) else value for value in row]
+        for row in cursor.fetchall()
+    ]
+
+
+@pytest.mark.parametrize("parameters", [Parameters(), random_parameters(1, 5)], ids=["own", "5"])
+@pytest.mark.parametrize("flavour", ["postgres", "mariadb"])
+def test_answers(request: pytest.FixtureRequest, flavour: str, parameters: Parameters) -> None:
+    target = target_of(request.getfixturevalue(flavour))
+    Tpch().prepare(target, OPTIONS)
+    with closing(connect(target)) as connection:
+        found = {query: answer(connection, query, parameters) for query in QUERIES}
+    assert all(found.values())
+    parts = list(TpchData(SCALE, 1).orders_and_lines())
+    orders = pd.concat([orders for orders, _ in parts], ignore_index=True)
+    lines = pd.concat([lines for _, lines in parts], ignore_index=True)
+    read = lines[
+        lines["l_shipmode"].isin(parameters.q12_modes)
+        & (lines["l_commitdate"] < lines["l_receiptdate"])
+        & (lines["l_shipdate"] < lines["l_commitdate"])
+        & (lines["l_receiptdate"].dt.year == parameters.q12_date.year)
+    ].merge(orders, left_on="l_orderkey", right_on="o_orderkey")
+    urgent = read["o_orderpriority"].isin(["1-URGENT", "2-HIGH"])
+    assert found["Q12"] == [
+        [mode, int(urgent[of_mode].sum()), int((~urgent[of_mode]).sum())]
+        for mode in sorted(parameters.q12_modes)
+        if (of_mode := read["l_shipmode"] == mode).any()
+    ]
+
+
+def test_all_queries_run_in_parallel(postgres: DatabaseServer) -> None:
+    options = {**OPTIONS, "query": "all", "parallel_workers": 2, "parameters": "random"}
+    target = target_of(postgres)
+    Tpch().prepare(target, options)
+    outcome = Tpch().run(target, options)
+    assert (outcome.operations, outcome.errors) == (4, 0)
+    assert set(outcome.commands) == {*QUERIES, "all"}
+    assert "2 of 2 workers launched" in " ".join(outcome.notes)
+    assert "no TPC-H result" in outcome.notes[0]
