@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from bench.accuracy.figures import wilson
 from bench.overhead import empty
 from bench.overhead.clocks import Clocks
 from bench.overhead.generator import REPORT, Interval
@@ -42,6 +43,13 @@ def test_a_ratio_keeps_rounds_together() -> None:
 )
 def test_a_verdict_follows_from_the_interval(low: float, high: float, word: str) -> None:
     assert verdict(Estimate((low + high) / 2, low, high, 0.95, 9), 0.01) == word
+
+
+def test_wilson_is_the_published_interval() -> None:
+    assert wilson(95, 100) == pytest.approx((0.8882, 0.9785), abs=1e-4)
+    assert wilson(20, 20)[1] == 1.0
+    with pytest.raises(ValueError, match="no trials"):
+        wilson(0, 0)
 
 
 def test_too_few_rounds_or_none_decide_nothing() -> None:

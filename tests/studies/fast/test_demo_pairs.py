@@ -10,6 +10,12 @@ from qjoule.model.gpsup import Form, Interval, compare
 from qjoule.model.same_total import without_total_error
 from qjoule.reporters import format as fmt
 from qjoule.reporters.pairs import NamedPair, render
+from qjoule.servers import registry
+from qjoule.servers.shapes import fingerprint
+from qjoule.studies.twitter.data import (
+    Sizes,
+)
+from qjoule.studies.twitter.sql_pairs import more_pairs, query_pairs
 
 
 def form(joules: float | None, latency_ns: float | None, ci95: Interval | None = None) -> Form:
@@ -70,3 +76,34 @@ def test_hostile_names_fit_every_terminal(width: int) -> None:
     assert "\x1b" not in text
     assert "[red]" in text
     assert all(cell_len(line) <= width for line in text.splitlines())
+
+
+SIZES = Sizes(2_000)
+
+
+def test_sql_pairs_name_their_tables() -> None:
+    thesis = query_pairs(SIZES)
+    assert [pair.source for pair in thesis] == [f"Table 5-{number}" for number in range(1, 6)]
+    every = (*thesis, *more_pairs(SIZES))
+    assert len({pair.name for pair in every}) == len(every)
+    for pair in every:
+        assert pair.labels[0] != pair.labels[1]
+        for form in pair.forms:
+            literals = (form.literals or pair.literals)(7)
+            assert form.sql.count("%s") == len(literals)
+
+
+def test_every_form_has_a_shape_that_does_not_depend_on_literals() -> None:
+    """The report finds a form's row by the fingerprint of its statement with other literals."""
+    forms = [form for pair in query_pairs(Sizes(1_000)) for form in pair.forms]
+    assert len({_fingerprint(form.sql) for form in forms}) == len(forms) == 10
+    for pair in query_pairs(Sizes(1_000)):
+        for form in pair.forms:
+            sent = form.sql % tuple(repr(value) for value in pair.literals(3))
+            assert fingerprint(
+                sent.encode(), registry.dialect("mysql")
+            ).fingerprint == _fingerprint(form.sql)
+
+
+def _fingerprint(sql: str) -> str:
+    return fingerprint(sql.replace("%s", "1").encode(), registry.dialect("mysql")).fingerprint

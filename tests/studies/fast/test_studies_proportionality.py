@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy proportionality of curves and of tables of runs with known results."""
+"""Energy proportionality and the Pareto front of a study, and `qjoule bench proportionality`."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qjoule.commands.bench_proportionality import command
 from qjoule.errors import QjouleError
+from qjoule.reporters import format as fmt
+from qjoule.reporters.proportionality import render
+from qjoule.studies.pareto import frontier, pareto_front, verdict
 from qjoule.studies.proportionality import (
     dynamic_range,
     linear_deviation,
@@ -17,32 +27,49 @@ from qjoule.studies.proportionality import (
     proportionality_index,
     relative_efficiency,
 )
+from statistics_cases import run, write_study
 
 LOAD = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+#: Watts of each run, by load.
+LINEAR = {0.0: [50.0, 50.0], 50.0: [75.0, 75.0], 100.0: [100.0, 100.0]}
+#: Operations per second and watts, by server.
+SERVERS = {"slow": (50, 60), "fast": (100, 100), "thrifty": (90, 60)}
+Sample = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
-def table(powers: dict[float, list[float]], **more: Any) -> pd.DataFrame:
+def table_of(rows: list[dict[str, object]], grade: str = "measured") -> pd.DataFrame:
+    same = {"grade": grade, "energy_source": "rapl", "machine": "host"}
+    return pd.DataFrame([run(number, **same) | row for number, row in enumerate(rows, 1)])
+
+
+def levels(
+    powers: Mapping[float, list[float]], server: str = "a", grade: str = "measured"
+) -> pd.DataFrame:
     """Runs in which a load of 100 % does 1,000 operations a second."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {
-            "status": "done",
             "throughput": level * 10,
             "power_w": power,
-            "j_per_operation": None if level == 0 else power / level / 20,
-            "grade": "measured",
-            "idle_policy": "separate",
-            "energy_source": "rapl",
-            "machine": "host",
+            "j_per_operation": power / level / 20 if level else None,
             "factor:level": level,
-            **more,
+            "factor:server": server,
         }
         for level, each in powers.items()
         for power in each
     ]
-    return pd.DataFrame(rows)
+    return table_of(rows, grade)
 
 
-LINEAR = {0.0: [50.0, 50.0], 50.0: [75.0, 75.0], 100.0: [100.0, 100.0]}
+def servers(configurations: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
+    """Five runs of each server."""
+    rows: list[dict[str, object]] = []
+    for name, (speed, power) in configurations.items():
+        for shake in range(-2, 3):
+            shaken = speed * (1 + shake / 1_000)
+            joules = power / shaken / 2
+            rows.append({"throughput": shaken, "power_w": power, "j_per_operation": joules})
+            rows[-1]["factor:server"] = name
+    return table_of(rows)
 
 
 def test_proportional_constant_and_linear_power() -> None:
@@ -57,19 +84,16 @@ def test_proportional_constant_and_linear_power() -> None:
 
 
 def test_relative_efficiency_of_the_source() -> None:
-    """T. Haerder's slides: efficiency at 90, 70, 50, 30 and 10 % of load, from which relative
-    power.
-    """
+    """T. Haerder's slides: efficiency by load, from which relative power."""
     load = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
     told = np.array([0.14, 0.35, 0.55, 0.73, 0.90, 1.0])
     assert relative_efficiency(load, load / told * 250) == pytest.approx(told)
 
 
 def test_runs_with_known_answers() -> None:
-    (found,) = proportionality(table(LINEAR))
-    assert found.idle_share.value == pytest.approx(0.5)
-    assert found.dynamic_range.value == pytest.approx(0.5)
-    assert found.index.value == pytest.approx(0.5)
+    (found,) = proportionality(levels(LINEAR))
+    for estimate in (found.idle_share, found.dynamic_range, found.index):
+        assert estimate.value == pytest.approx(0.5)
     assert found.linear_deviation.value == pytest.approx(0)
     assert (found.index.low, found.index.high) == pytest.approx((0.5, 0.5))
     half = found.levels[1]
@@ -77,20 +101,15 @@ def test_runs_with_known_answers() -> None:
     assert half.j_per_operation.value == pytest.approx(75 / 50 / 20)
     assert half.relative_efficiency.value == pytest.approx(0.5 / 0.75)
     assert found.levels[0].machine_j_per_operation.value is None  # no work was done
-    assert found.missing == ()
-    assert (found.grade, found.configuration) == ("measured", {})
+    assert (found.grade, found.missing) == ("measured", ())
 
 
-def test_intervals_of_runs_that_differ_hold_the_figure() -> None:
+def test_intervals_need_runs_that_differ() -> None:
     spread = {level: [power - 2, power, power + 2] for level, (power, _) in LINEAR.items()}
-    (found,) = proportionality(table(spread))
+    (found,) = proportionality(levels(spread))
     for estimate in (found.idle_share, found.dynamic_range, found.index):
-        assert estimate.low is not None
-        assert estimate.high is not None
-        assert estimate.low < 0.5 < estimate.high
-    (again,) = proportionality(table(spread))
-    assert again == found
-    (single,) = proportionality(table({level: each[:1] for level, each in LINEAR.items()}))
+        assert (estimate.low or 0) < 0.5 < (estimate.high or 0)
+    (single,) = proportionality(levels({level: each[:1] for level, each in LINEAR.items()}))
     assert (single.index.value, single.index.low) == (pytest.approx(0.5), None)
 
 
@@ -98,14 +117,14 @@ def test_intervals_of_runs_that_differ_hold_the_figure() -> None:
     ("left_out", "said"), [(0.0, "idle power"), (100.0, "peak's power"), (50.0, "the curve")]
 )
 def test_what_is_missing_is_unknown(left_out: float, said: str) -> None:
-    (found,) = proportionality(table({k: v for k, v in LINEAR.items() if k != left_out}))
+    (found,) = proportionality(levels({k: v for k, v in LINEAR.items() if k != left_out}))
     assert found.index.value is None
     assert said in found.missing[0]
     assert (found.idle_share.value is None) == (left_out != 50.0)
 
 
 def test_a_level_that_is_not_answered_is_saturated() -> None:
-    runs = table({**LINEAR, 150.0: [101.0, 101.0]})
+    runs = levels({**LINEAR, 150.0: [101.0, 101.0]})
     runs.loc[runs["factor:level"] == 150.0, "throughput"] = 1_010.0
     (found,) = proportionality(runs)
     assert [level.saturated for level in found.levels] == [False, False, False, True]
@@ -113,17 +132,140 @@ def test_a_level_that_is_not_answered_is_saturated() -> None:
 
 
 @pytest.mark.parametrize("column", ["grade", "idle_policy", "energy_source", "machine"])
-def test_what_must_not_be_mixed(column: str) -> None:
-    runs = table(LINEAR)
+def test_runs_that_do_not_belong_together_are_refused(column: str) -> None:
+    runs = levels(LINEAR)
     runs.loc[0, column] = "another"
     with pytest.raises(QjouleError, match="cannot be put together"):
         proportionality(runs)
+    mixed = servers(SERVERS)
+    mixed.loc[0, column] = "another"
+    with pytest.raises(QjouleError, match="several"):
+        frontier(mixed)
 
 
-def test_tables_that_are_no_study_of_load() -> None:
-    with pytest.raises(QjouleError, match="no factor rows: it has level"):
-        proportionality(table(LINEAR), "rows")
-    with pytest.raises(QjouleError, match="not all percentages"):
-        proportionality(table(LINEAR).assign(**{"factor:level": "high"}))
-    with pytest.raises(QjouleError, match="no run that is done"):
-        proportionality(table(LINEAR).assign(status="failed"))
+def test_tables_without_an_answer_are_refused() -> None:
+    for runs, factor, words in (
+        (levels(LINEAR), "rows", "no factor rows: it has level"),
+        (levels(LINEAR).assign(**{"factor:level": "high"}), "level", "not all percentages"),
+        (levels(LINEAR).assign(status="failed"), "level", "no run that is done"),
+    ):
+        with pytest.raises(QjouleError, match=words):
+            proportionality(runs, factor)
+    for runs in (servers({"a": (50, 60)}), servers(SERVERS).assign(throughput=0)):
+        with pytest.raises(QjouleError, match="two configurations"):
+            frontier(runs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
+def test_the_front_is_what_its_definition_says(points: list[tuple[int, int]]) -> None:
+    beaten = [any(a >= x and b >= y and (a > x or b > y) for a, b in points) for x, y in points]
+    assert pareto_front(*np.array(points, float).T).tolist() == [not each for each in beaten]
+
+
+def sample(speed: float, per_joule: float, runs: int = 8, noise: float = 0.01) -> Sample:
+    rng = np.random.default_rng([round(speed), round(per_joule * 10), runs])
+    shake = np.exp(rng.normal(0, noise, (2, runs)))
+    return speed * shake[0], per_joule * shake[1]
+
+
+@pytest.mark.parametrize(
+    ("samples", "answer", "words"),
+    [
+        (
+            [sample(100, 5), sample(80, 4)],
+            "yes",
+            "Yes: a was the fastest and did the most operations per joule.",
+        ),
+        (
+            [sample(100, 4), sample(80, 5), sample(50, 3)],
+            "no",
+            "No: a was the fastest, and b did 2",
+        ),
+        # Equally efficient; equally fast with one more efficient; both in between; single runs.
+        ([sample(100, 5, noise=0.2), sample(80, 5, noise=0.2)], "not separable", "The intervals"),
+        ([sample(100, 4, noise=0.2), sample(100, 8, noise=0.2)], "not separable", "The intervals"),
+        ([sample(100, 4.9, 3, 0.1), sample(90, 5, 3, 0.1)], "not separable", "The intervals"),
+        ([sample(100, 4, 1), sample(80, 5, 1)], "unknown", ""),
+    ],
+)
+def test_the_verdict_is_what_intervals_separate(
+    samples: list[Sample], answer: str, words: str
+) -> None:
+    found = verdict(list("abc")[: len(samples)], samples)
+    assert found.answer == answer
+    assert found.text.startswith(words)
+    if answer == "no":
+        assert found.gain.value == pytest.approx(1.25, rel=0.02)
+        assert found.speed.value == pytest.approx(0.8, rel=0.02)
+
+
+def test_equal_configurations_are_seldom_told_apart() -> None:
+    rng = np.random.default_rng(11)
+    draws = [[tuple(np.exp(rng.normal(0, 0.05, (2, 6)))) for _ in range(4)] for _ in range(100)]
+    answers = [verdict(list("abcd"), samples).answer for samples in draws]
+    assert sum(answer in {"yes", "no"} for answer in answers) <= 5
+
+
+def test_the_front_of_a_table_of_runs() -> None:
+    found = frontier(servers(SERVERS))
+    assert [(each.label, each.on_front) for each in found.configurations] == [
+        ("server=fast", True),
+        ("server=thrifty", True),
+        ("server=slow", False),
+    ]
+    assert found.configurations[0].efficiency.value == pytest.approx(1.0, rel=1e-3)
+    assert (found.verdict.answer, found.verdict.most_efficient) == ("no", "server=thrifty")
+    assert found.verdict.gain.value == pytest.approx(1.5)
+    attributed = frontier(servers(SERVERS), "attributed").configurations[0]
+    assert attributed.efficiency.value == pytest.approx(2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("grade", "words"),
+    [
+        ("measured", "Energy: measured, from rapl of host; idle policy separate."),
+        ("estimated", "says nothing of how this machine's power follows its load"),
+        ("simulated", "nothing of this is about a machine"),
+        ("unheard", "is not known here"),
+    ],
+)
+def test_the_text_says_what_a_grade_allows(grade: str, words: str) -> None:
+    runs = levels(LINEAR, "\x1b[31mred\u202e\n[bold]", grade)
+    text = render(proportionality(runs), frontier(runs), width=60)
+    assert words in " ".join(text.split())
+    assert not set(text) & {"\x1b", "\u202e"}
+    assert "[bold]" in text
+    assert max(map(len, text.splitlines())) <= 60
+    text = render(proportionality(runs[runs["factor:level"] != 0]), None, width=110)
+    assert f"proportionality index           {fmt.UNKNOWN}" in text
+    assert "unknown: no run at 0 %" in text
+
+
+def called(*arguments: object) -> Result:
+    return CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)
+
+
+def test_the_command_writes_text_json_and_figures(tmp_path: Path) -> None:
+    half = {level: [power / 2 for power in each] for level, each in LINEAR.items()}
+    study = write_study(tmp_path / "study", pd.concat([levels(LINEAR), levels(half, "b")]))
+    assert "proportionality index           0.500" in called(study).output
+    found = json.loads(called(study, "--json", "--plots", tmp_path / "figures").output)
+    assert found["schema"] == "qjoule.proportionality/1"
+    configurations = [each["configuration"] for each in found["proportionality"]]
+    assert configurations == [{"server": "a"}, {"server": "b"}]
+    assert len(found["frontier"]["configurations"]) == 2  # at 100 %
+    names = ("power-against-load", "efficiency-against-performance")
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(
+        f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")
+    )
+    power = pd.read_csv(tmp_path / "figures/power-against-load.csv").set_index(
+        ["configuration", "load_percent"]
+    )["power_w"]
+    assert power["server=a", 50] == pytest.approx(75)
+    assert power["server=b", 0] == pytest.approx(25)
+    for arguments, words in (
+        ((tmp_path,), "holds no study"),
+        ((study, "--plots", study / "runs.jsonl" / "x"), "cannot write figures"),
+    ):
+        with pytest.raises(QjouleError, match=words):
+            called(*arguments)

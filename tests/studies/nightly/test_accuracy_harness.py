@@ -23,7 +23,6 @@ from bench.accuracy.power_fit import (
     least_squares,
     load,
     of_columns,
-    robust_fit,
     thirds,
 )
 from bench.accuracy.real_traces import schedule_of
@@ -96,13 +95,6 @@ def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("bench.accuracy.harness.divided", inflated)
     with pytest.raises(NotConserved):
         harness.attribute(case(0).recording, Coefficients(), refit=False)
-
-
-def test_outliers_do_not_move_the_fit() -> None:
-    x = np.column_stack([np.ones(200), np.linspace(0, 9, 200)])
-    y = x @ [30.0, 5.0] + np.random.default_rng(0).normal(0, 0.1, 200)
-    y[::15] += 80
-    assert robust_fit(x, y) == pytest.approx([30, 5], rel=0.02)
 
 
 def test_the_physical_features_reach_the_target() -> None:

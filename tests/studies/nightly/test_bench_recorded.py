@@ -3,26 +3,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import psutil
 import pytest
 
+from bench_process import Bench
 from qjoule.studies.runs import read_runs
 from servers.process import DatabaseServer
 from small_workload import NAME
-from tracing.recording import QJOULE, Run
+from tracing.recording import Run
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-TESTS = Path(__file__).resolve().parents[2] / "support"
 OPERATIONS = 3000
 PLAN = """\
 workload: {workload}
@@ -33,33 +28,6 @@ replications: 2
 control: {{last: 2, tries: 2, pause_s: 0}}
 record: {{energy: 'estimated:10,15,30,40'}}
 """
-
-
-@dataclass
-class Study:
-    directory: Path
-    plan: Path
-    words: str = ""
-
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [QJOULE, "bench", str(self.plan), "-o", str(self.directory), *more],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
-        )
-
-    def lines(self) -> list[dict[str, Any]]:
-        table = self.directory / "runs.jsonl"
-        text = table.read_text() if table.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
-
-
-def study_of(server: DatabaseServer, directory: Path) -> Study:
-    directory.mkdir(mode=0o755, exist_ok=True)
-    plan = directory / "plan.yaml"
-    plan.write_text(PLAN.format(workload=NAME, pid=server.pid, operations=OPERATIONS))
-    return Study(directory / "study", plan)
 
 
 def clients_and_recorders(directory: Path) -> list[psutil.Process]:
@@ -77,54 +45,52 @@ def clients_and_recorders(directory: Path) -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def killed(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A study of four runs that was killed during the second one's recording, and then
-    continued.
-    """
-    study = study_of(redis, tmp_path_factory.mktemp("bench"))
-    process = study.start()
-    trace = study.directory / "runs" / "0002.qjoule"
+def killed(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A study of four runs, killed during the second one's recording, and then continued."""
+    bench = Bench(tmp_path_factory.mktemp("bench"))
+    bench.plan.write_text(PLAN.format(workload=NAME, pid=redis.pid, operations=OPERATIONS))
+    process = bench.start()
+    trace = bench.study / "runs" / "0002.qjoule"
     deadline = time.monotonic() + 60
     while not trace.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    left = clients_and_recorders(study.directory)
+    left = clients_and_recorders(bench.study)
     process.kill()
     process.communicate()
     assert left
     _, alive = psutil.wait_procs(left, timeout=30)
     assert not alive
-    assert len(study.lines()) == 1
+    assert len(bench.runs()) == 1
     (trace / "of-the-first-try").touch()
-    process = study.start()
-    _, study.words = process.communicate(timeout=120)
-    assert process.returncode == 0, study.words
-    return study
+    code, words = bench.run()
+    assert code == 0, words
+    assert "1 runs are made already" in words
+    assert not (trace / "of-the-first-try").exists()
+    return bench
 
 
 @pytest.fixture(scope="module")
-def table(killed: Study) -> pd.DataFrame:
-    return read_runs(killed.directory)
+def table(killed: Bench) -> pd.DataFrame:
+    return read_runs(killed.study)
 
 
-def test_every_combination_is_there_twice(killed: Study, table: pd.DataFrame) -> None:
-    assert "1 runs are made already" in killed.words
+def test_every_combination_is_there_twice(table: pd.DataFrame) -> None:
     assert list(table["status"]) == ["done"] * 4
     made = sorted(zip(table["factor:command"], table["replication"], strict=True))
     assert made == [("get", 1), ("get", 2), ("set", 1), ("set", 2)]
-    assert not (killed.directory / "runs" / "0002.qjoule" / "of-the-first-try").exists()
 
 
-def test_each_run_is_a_trace_of_its_own(killed: Study, table: pd.DataFrame) -> None:
+def test_each_run_is_a_trace_of_its_own(killed: Bench, table: pd.DataFrame) -> None:
     for trace, command in zip(table["trace"], table["factor:command"], strict=True):
-        run = Run(killed.directory / trace)
+        run = Run(killed.study / trace)
         assert run.trace.complete
         assert run.executions()[f"{command.upper()} key:?"] == OPERATIONS
-        assert Path(killed.directory / trace).with_suffix(".json").exists()
+        assert Path(killed.study / trace).with_suffix(".json").exists()
 
 
-def test_joules_are_those_of_the_workloads_time(killed: Study, table: pd.DataFrame) -> None:
+def test_joules_are_those_of_the_workloads_time(killed: Bench, table: pd.DataFrame) -> None:
     """The power of the estimate's curve is known: 10 W at rest, 40 W with every CPU busy."""
     assert set(table["grade"]) == {"estimated"}
     assert table["power_w"].between(10, 40).all()
@@ -132,7 +98,7 @@ def test_joules_are_those_of_the_workloads_time(killed: Study, table: pd.DataFra
     assert (seconds >= table["wall_s"]).all()
     # The trace, but not the workload's time, includes the start of the client: some tenths of a
     # second of Python.
-    traces = [Run(killed.directory / trace).trace for trace in table["trace"]]
+    traces = [Run(killed.study / trace).trace for trace in table["trace"]]
     assert (seconds < [(one.end_ns - one.begin_ns) / 1e9 - 0.1 for one in traces]).all()
     served = table["queries_j"] + table["background_j"]
     assert (served > 0).all()

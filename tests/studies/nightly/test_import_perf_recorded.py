@@ -8,7 +8,6 @@ of a context switch per call. Joules agree within the two intervals. Perf is run
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from contextlib import closing
@@ -157,13 +156,3 @@ def test_the_trace_says_how_it_was_made(both: Both) -> None:
     assert meta.energy.grade == "estimated"
     assert [server.rung for server in meta.servers] == ["symbol"]
     assert not {"segment", "query", "invalid"} & set(both.perf.loss)
-
-
-def test_other_commands_read_it(both: Both) -> None:
-    bpf, perf = str(both.bpf.trace.path), str(both.perf.trace.path)
-    compared = qjoule("compare", bpf, perf, "--json")
-    assert compared.returncode == 0, compared.stderr
-    assert json.loads(compared.stdout)
-    replayed = qjoule("top", "--replay", perf, "-b", "--json")
-    assert replayed.returncode == 0, replayed.stderr
-    assert "m_long" in replayed.stdout

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -88,37 +85,6 @@ def test_a_peak_that_is_given_and_one_that_was_not_measured(postgres: DatabaseSe
         found = Load().run(target_of(postgres), options)
         assert found.operations == 200
         assert connection.execute(counters).fetchone()[0] - before == 200
-
-
-def test_no_load_outlives_who_started_it(postgres: DatabaseServer) -> None:
-    target = target_of(postgres)
-    options = {**SHORT, "peak_per_s": 100, "level": 100, "seconds": 60.0}
-    Load().prepare(target, options)
-    program = (
-        "import sys; from qjoule.studies.workload import Target; "
-        "from qjoule.studies.workloads.load import Load; "
-        f"Load().run({target!r}, {options!r})"
-    )
-    counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'qjoule-bench'"
-    with postgres.connect() as connection:
-
-        def connected() -> int:
-            return int(connection.execute(counted).fetchone()[0])
-
-        client = subprocess.Popen([sys.executable, "-c", program])
-        try:
-            assert eventually(lambda: connected() >= 4)
-        finally:
-            client.kill()
-            client.wait()
-        assert eventually(lambda: connected() == 0)
-
-
-def eventually(said: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
-    while not said() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return said()
 
 
 def test_a_server_that_dies() -> None:
