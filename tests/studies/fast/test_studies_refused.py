@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which servers a study can start, and what is refused before anything starts."""
+"""Servers and settings that a study refuses, and statements that `qjoule learn` does not repeat."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule.servers import registry
 from qjoule.studies.by_server import module_for, products
+from qjoule.studies.read_only import choose, why_not
 from qjoule.studies.servers import STARTED, fetched, start, starters
 from qjoule.studies.servers.accounts import service_account
-from qjoule.studies.workload import Value
+from qjoule.studies.workload import Target, Value
+from qjoule.studies.workloads.replay import Replay
 
 
 def refused(name: str, settings: dict[str, Value]) -> str:
@@ -79,3 +82,40 @@ def test_what_is_not_there_says_how_to_get_it(
 def test_no_server_is_roots() -> None:
     assert service_account("no-such-user-here").uid != 0 or os.geteuid() != 0
     assert bool(service_account().identity) == (os.geteuid() == 0)
+
+
+MYSQL, POSTGRES, REDIS = (registry.dialect(name) for name in ("mysql", "postgres", "redis"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("select * from t where a = 'delete from t'", ""),
+        ("SELECT updated, `update` /* insert */ FROM t;", ""),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", ""),
+        (";", "empty"),
+        ("SELECT 1; DELETE FROM t", "more than one"),
+        ("SELECT * FROM t FOR UPDATE", "'update'"),
+        ("SELECT * INTO OUTFILE '/tmp/x' FROM t", "'into'"),
+        ("SELECT @a := 1", "sets a variable"),
+        ("SELECT /*! SQL_NO_CACHE */ 1", "comment holds code"),
+        ("SELECT `sleep`(10)", "'sleep'"),
+        ("CALL p()", "begins with 'call'"),
+        ("WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x", "'delete'"),
+        ("SELECT `a", "does not end"),
+        ("SELECT " + "a+" * 200_000 + "a", "understood to its end"),
+    ],
+)
+def test_only_what_reads_may_be_repeated(sql: str, why: str) -> None:
+    told = why_not(sql, MYSQL)
+    assert bool(told) == bool(why)
+    assert why in told
+
+
+def test_other_languages_and_unknown_statements_are_refused() -> None:
+    assert "not SQL" in why_not("GET a", REDIS)
+    assert why_not("SELECT set_config('transaction_read_only', 'off', false)", POSTGRES)
+    found = choose({}, ["SELECT x FROM elsewhere"], "mysql")
+    assert (found.statements, len(found.refused)) == ((), 1)
+    with pytest.raises(UsageError):
+        Replay().run(Target("mariadb", database="d"), {"statements": '["DELETE FROM t"]'})

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule import perf` on damaged, hostile or missing input, and its laws for all input."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from perf_text import BEGIN_NS, CLIENT, THREAD, PerfText, fake_perf, imported, one_query, query_ns
+from qjoule.contract import Block
+from qjoule.errors import QjouleError, UsageError
+from qjoule.imports.perf.energy import counted_by
+from qjoule.imports.perf.header import parse_header
+from qjoule.imports.perf.lines import Record, in_step, open_recording
+from qjoule.imports.perf.scan import scan
+from qjoule.imports.perf.servers import parse_server, server_option, servers_of
+from qjoule.imports.perf.stream import PerfStream, Sources
+from qjoule.imports.perf.switches import switch_of
+from qjoule.trace.reader import Trace
+
+GOLDEN = Path(__file__).parents[2] / "fast/golden/perf"
+MS = 1_000_000
+WORDS = st.sampled_from(
+    [
+        *(b"\n", b'"', b" ", b"#", b"select 1", b"[000]", b"text=", b"\\", b"\xff", b"\r"),
+        *(b" 1/1 [000] 100.004000000: ", b"sched:sched_switch: prev_comm=x prev_pid=801 "),
+        b"PERF_RECORD_LOST lost 9",
+    ]
+)
+STATEMENTS = st.lists(WORDS | st.binary(max_size=6), max_size=12).map(b"".join)
+NAMES = st.binary(max_size=15).map(lambda name: name.replace(b"\0", b""))
+
+
+def _records(made: PerfText) -> list[Record]:
+    lines = _split(b"".join(made.lines))
+    return list(in_step(iter(made.heads), iter(enumerate(lines, 1)), Path("perf.data")))
+
+
+def _split(text: bytes) -> list[bytes]:
+    """Splits at line feeds only, as files are read."""
+    return [line + b"\n" for line in text.split(b"\n")[:-1]]
+
+
+@given(statement=STATEMENTS, comm=NAMES)
+@example(statement=b"", comm=b"\n")
+def test_every_record_of_a_perf_data_is_found_as_it_was(statement: bytes, comm: bytes) -> None:
+    """No name and no statement can forge a record, hide one, or lose a byte."""
+    made = PerfText()
+    made.switch(1 * MS, 0, THREAD, comm=comm)
+    made.begin(2 * MS, statement)
+    made.end(3 * MS)
+    made.switch(4 * MS, THREAD, 0, comm=comm)
+    records = _records(made)
+    assert len(records) == len(made.lines)
+    times = [record.t_ns - BEGIN_NS for record in records if record.t_ns]
+    assert times == [1 * MS, 2 * MS, 3 * MS, 4 * MS]
+    hit = next(record for record in records if record.event.endswith(b"begin_1"))
+    assert hit.payload.endswith(b'text="' + statement + b'"')
+
+
+def _blocks(text: bytes) -> list[np.ndarray]:
+    """The segments of an import of this text. Raises `QjouleError`."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "perf.txt"
+        path.write_bytes(text)
+        recording = open_recording(path)
+        header = parse_header(recording.header(), recording.name)
+        found = scan(recording.heads(), recording.name)
+        stream = PerfStream(Sources(recording, header, found, servers_of((), found), None))
+        return [frame.records for frame in stream if frame.kind is Block.SEGMENT]
+
+
+DAMAGE = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(["cut", "flip", "drop", "double", "insert", "swap"]),
+        WORDS | st.binary(min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _damaged(text: bytes, damage: list[tuple[float, str, bytes]]) -> bytes:
+    for where, how, what in damage:
+        at = int(where * len(text))
+        lines = text.split(b"\n")
+        line = int(where * len(lines))
+        if how == "cut":
+            text = text[:at]
+        elif how == "flip":
+            text = text[:at] + what[:1] + text[at + 1 :]
+        elif how == "insert":
+            text = text[:at] + what + text[at:]
+        elif how == "drop":
+            text = b"\n".join(lines[:line] + lines[line + 1 :])
+        elif how == "double":
+            text = b"\n".join(lines[: line + 1] + lines[line:])
+        else:
+            text = b"\n".join(lines[:line] + lines[line:][::-1][:3] + lines[line + 3 :])
+    return text
+
+
+@given(name=st.sampled_from(["mariadb.txt", "postgres.txt"]), damage=DAMAGE)
+def test_damage_is_refused_or_leaves_a_trace_that_adds_up(
+    name: str, damage: list[tuple[float, str, bytes]]
+) -> None:
+    """No CPU does two things at once, and nothing ends before it begins."""
+    try:
+        blocks = _blocks(_damaged((GOLDEN / name).read_bytes(), damage))
+    except QjouleError as error:
+        assert "\n" not in str(error)
+        return
+    segments = np.concatenate(blocks)
+    assert (segments["t1_ns"] > segments["t0_ns"]).all()
+    for cpu in np.unique(segments["cpu"]):
+        mine = np.sort(segments[segments["cpu"] == cpu], order="t0_ns")
+        assert (mine["t0_ns"][1:] >= mine["t1_ns"][:-1]).all()
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 5 * MS), st.integers(0, 1), st.sampled_from([0, CLIENT, THREAD])),
+        min_size=2,
+        max_size=40,
+    )
+)
+def test_busy_and_idle_are_all_of_the_time(steps: list[tuple[int, int, int]]) -> None:
+    """On each CPU, busy and idle time cover everything from the first to the last record."""
+    made, at_ns = PerfText(), 0
+    runs, expected, since = [0, 0], [0, 0], [0, 0]
+    for wait_ns, cpu, after in steps:
+        at_ns += wait_ns
+        if runs[cpu]:
+            expected[cpu] += at_ns - since[cpu]
+        made.switch(at_ns, runs[cpu], after, cpu=cpu)
+        runs[cpu], since[cpu] = after, at_ns
+    for cpu in (0, 1):
+        expected[cpu] += at_ns - since[cpu] if runs[cpu] else 0
+    segments = np.concatenate(_blocks(made.text))
+    for cpu in (0, 1):
+        mine = segments[segments["cpu"] == cpu]
+        assert (mine["t1_ns"] - mine["t0_ns"]).sum() == expected[cpu]
+
+
+CSV_WORDS = st.sampled_from(
+    [
+        *("0.100000000", ",", "S0", "Joules", "power/energy-pkg/", "<not counted>", "\n", "-", "9"),
+        "     0.020084191,S0,1,1.25,Joules,power/energy-pkg/,20084191,100.00,,\n",
+    ]
+)
+
+
+@given(text=st.lists(CSV_WORDS | st.text(max_size=5), max_size=30).map("".join))
+def test_any_file_of_perf_stat_is_read_or_refused(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "energy.csv"
+        path.write_bytes(text.encode("utf-8", "replace"))
+        try:
+            counted = counted_by(path, 0)
+        except QjouleError as error:
+            assert "\n" not in str(error)
+            return
+        raws = [one.raw for one in counted.readings() if not one.status]
+        assert all(raw >= 0 for raw in raws)
+
+
+MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"
+
+FORGED = b"\n  801/801   [000]   100.004000000: sched:sched_switch: " + (
+    b"prev_comm=x prev_pid=801 prev_prio=1 prev_state=S ==> "
+    b"next_comm=x next_pid=900 next_prio=1\n-- "
+)
+
+
+def test_a_statement_cannot_imitate_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = PerfText()
+    made.switch(0, 0, THREAD)
+    made.switch(1 * MS, 0, CLIENT, cpu=1)
+    made.begin(3 * MS, b"select 1" + FORGED)
+    made.end(8 * MS)
+    made.switch(10 * MS, THREAD, 0)
+    data = fake_perf(tmp_path, made)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    trace, done = imported(data, tmp_path)
+    assert query_ns(trace) == 7 * MS and trace.loss == {}
+    assert len(trace.pandas("queries")) == 1
+    assert not any("imitate" in note for note in done.notes)
+
+
+def test_names_of_threads_may_be_any_bytes(tmp_path: Path) -> None:
+    made = one_query()
+    for at, comm in enumerate((b"a\nb [001] 1.0:", b"] ==> next_pid=", b"\xff\x1b[31m", b'"')):
+        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, CLIENT, CLIENT), (41 + at) * MS, tid=900)
+        made.switch((41 + at) * MS + 10, CLIENT, CLIENT, comm=comm)
+    trace, done = imported(made.write(tmp_path), tmp_path)
+    assert trace.loss == {} and not any("could not be read" in note for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _: b"", "is empty"),
+        (lambda _: b"\x00\x01garbage", "neither a perf.data"),
+        (lambda text: b"hello\n" + text, "line 1: this is no record"),
+        (lambda text: text[:-20], "the text ends within this line"),
+        (lambda text: text + b"x" * (1 << 17) + b"\n", "a line that is longer"),
+        (lambda text: text + b"more\n" * 20_000, "a record that is longer"),
+        (lambda text: text.replace(b"prev_pid=801", b"prev_pid=?"), "this is no context switch"),
+        (lambda text: text.replace(b"  100.040", b"9999999999.040"), "no machine has such a time"),
+        (lambda text: text.replace(b"  100.040", b" 9100.040"), "leaps by more than an hour"),
+        (lambda text: text.replace(b"[001]", b"[077]"), "CPU 77 is none of those in its header"),
+        (lambda text: text.replace(b"clockid: mono", b"clockid: boot"), "another clock"),
+        (lambda text: text.replace(b"sched:sched", b"sched:other"), "has no context switches"),
+        (lambda text: text.replace(b"command=3", b"command=" + b"9" * 99), "of 64 bits"),
+        (lambda text: text.replace(b"command=3 ", b""), "the probe does not tell 'command'"),
+        (lambda text: text.replace(b'= 7"', b"= 7"), "the text has no end"),
+    ],
+)
+def test_damage_is_one_line_that_names_the_place(change: Any, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "perf.txt"
+    path.write_bytes(change(one_query().text))
+    with pytest.raises(QjouleError, match=words) as caught:
+        imported(path, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_came_before_the_damage_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "perf.txt"
+    path.write_bytes(one_query().text + b" 1/1 [000] 100.200000000: sched:sched_switch: what\n")
+    with pytest.raises(QjouleError, match="line 33"):
+        imported(path, tmp_path)
+    trace = Trace(tmp_path / "t")
+    assert not trace.meta.complete and len(trace.pandas("queries")) == 1
+
+
+def test_without_perf_a_text_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = fake_perf(tmp_path, one_query())
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(QjouleError, match=r"cannot run perf .*perf script --header"):
+        imported(data, tmp_path)
+
+
+def test_a_perf_that_fails_or_gives_two_accounts_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = one_query()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(QjouleError, match="perf cannot read"):
+        imported(fake_perf(tmp_path, made, code=3), tmp_path / "failed")
+    made.heads[-1] = made.heads[-1].replace(b"[000]", b"[001]")
+    with pytest.raises(QjouleError, match=r"two different accounts|this is no context switch"):
+        imported(fake_perf(tmp_path, made), tmp_path)
+
+
+def test_without_a_header_the_topology_is_said_to_be_unknown(tmp_path: Path) -> None:
+    made = one_query()
+    made.header = b""
+    trace, done = imported(made.write(tmp_path), tmp_path)
+    assert [(one.cpu, one.package) for one in trace.meta.cpus] == [(0, 0), (1, 0)]
+    assert any("share a package is not known" in note for note in done.notes)
+    assert trace.meta.realtime_offset_ns is None
+    trace, _ = imported(one_query().write(tmp_path), tmp_path / "headed")
+    assert trace.meta.start == "2026-11-22T18:35:22.000Z"
+    assert [(one.cpu, one.sibling) for one in trace.meta.cpus] == [(0, 0), (1, 0)]
+    assert trace.meta.kernel == "6.1.0-example"
+
+
+def test_libtraceevents_plugin_prints_switches_otherwise() -> None:
+    assert switch_of(b"mariadbd:801 [120] S ==> swapper/1:0 [120]", 801) == (801, 0)
+    assert switch_of(b"a:1 [1] S ==> b:801 [120] R+ ==> c:9 [100]", 801) == (801, 9)
+    assert switch_of(b"mariadbd:801 [120] X ==> b:1 [1] S ==> :9 [100]", -1) == (801, 9)
+    assert switch_of(b"mariadbd 801", 801) is None
+
+
+def test_a_server_has_a_form_and_is_printed_as_it_is_read() -> None:
+    for text in ("1", "0=mariadb,1,,x", "1=oracle,1,,x", "99=mysql,1,,x", "1=,,"):
+        with pytest.raises(UsageError, match="is not ID=KIND,PID,VERSION,NAME"):
+            parse_server(text)
+    for text in (MARIADB, "2=voltdb,7,,java:1,2", "3=mysql+pool,812,8.0.33,a b"):
+        assert server_option(parse_server(text)) == text
