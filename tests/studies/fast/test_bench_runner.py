@@ -54,17 +54,6 @@ def test_every_combination_is_run_as_often_as_planned(fake: Fake) -> None:
     assert fake.log == ["start redis", *fake.log[1:-1], "end redis"]
 
 
-def test_a_run_has_its_figures_and_what_is_unknown_is_none(fake: Fake) -> None:
-    fake.study(BASE + "replications: 1\n")
-    run = fake.runs[0]
-    assert (run["operations"], run["wall_s"], run["throughput"]) == (100, 2.0, 50.0)
-    assert (run["latency_ns_mean"], run["latency_ns_p99"]) == (5e6, 9e6)
-    energies = ("energy_j", "queries_j", "idle_j", "j_per_operation", "power_w", "server_cpu_s")
-    assert [run[name] for name in energies] == [None] * 6  # type: ignore[literal-required]
-    assert (run["grade"], run["client"], run["machine"]) == ("none", "fake 1", "a machine")
-    assert (fake.directory / "runs" / "0001.json").exists()
-
-
 def test_options_are_defaults_then_the_plans_then_the_factors(fake: Fake) -> None:
     fake.study(BASE + "options: {size: 7}\nfactors: {form: [better]}\nreplications: 1\n")
     assert fake.work.prepared == [{"size": 7, "form": "better"}]

@@ -197,15 +197,6 @@ def test_a_statement_cannot_imitate_records(
     assert not any("imitate" in note for note in done.notes)
 
 
-def test_names_of_threads_may_be_any_bytes(tmp_path: Path) -> None:
-    made = one_query()
-    for at, comm in enumerate((b"a\nb [001] 1.0:", b"] ==> next_pid=", b"\xff\x1b[31m", b'"')):
-        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, CLIENT, CLIENT), (41 + at) * MS, tid=900)
-        made.switch((41 + at) * MS + 10, CLIENT, CLIENT, comm=comm)
-    trace, done = imported(made.write(tmp_path), tmp_path)
-    assert trace.loss == {} and not any("could not be read" in note for note in done.notes)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -15,7 +15,7 @@ from qjoule.studies.statistics.pairwise import GAMES_HOWELL, TUKEY
 from qjoule.studies.statistics.regression import line
 from qjoule.studies.statistics.sample import select
 from qjoule.studies.statistics.study import ANOVA, RANKS, WELCH, Findings, analyse, response
-from statistics_cases import golden, load, run, runs_of
+from statistics_cases import load, run, runs_of
 
 J = "j_per_operation"
 SIX = [1.0, 2.0, 1.1, 2.1, 1.2, 2.3]
@@ -60,20 +60,6 @@ def test_assumptions_choose_the_test_that_decides() -> None:
     assert [name for name, _ in found.factors] == ["wool", "tension"]
 
 
-def test_a_lost_run_does_not_put_a_block_into_a_mean() -> None:
-    rng = np.random.default_rng(11)
-    rows: list[dict[str, object]] = []
-    for block in range(1, 5):
-        for level in "ab":
-            joules = 10.0 * block + (level == "b") + rng.normal(0, 0.01)
-            rows.append(
-                run(len(rows) + 1, **{J: joules, "block": block}) | {"factor:server": level}
-            )
-    rows[7]["status"] = "failed"
-    found = findings(pd.DataFrame(rows))
-    assert found.combinations.pairs[0].difference == pytest.approx(-1, abs=0.05)
-
-
 def test_failed_runs_and_runs_without_a_value_are_counted() -> None:
     table = two_levels([*SIX, float("nan"), 2.2, float("inf"), 2.4])
     table.loc[7, "status"] = "failed"
@@ -85,16 +71,6 @@ def test_failed_runs_and_runs_without_a_value_are_counted() -> None:
     assert "2 runs without j_per_operation" in text
     assert "1 runs are flagged unsettled" in text
     assert "unbalanced: 3 to 4" in text
-
-
-def test_failed_runs_make_the_table_of_the_runs_that_are_left() -> None:
-    table = runs_of(load("warpbreaks"), "breaks", ["wool", "tension"])
-    removed = [0, 1, 2, 3, 11, 19, 20, 29, 39, 40, 41, 42, 43, 52]
-    table.loc[removed, "status"] = "failed"
-    found = findings(table)
-    assert found.anova.df_error == len(load("warpbreaks_lost")) - 6
-    expected = golden("warpbreaks_lost", "type2")["wool:tension"]
-    assert found.anova.effects[2].p == pytest.approx(expected["p"])
 
 
 @pytest.mark.parametrize(
