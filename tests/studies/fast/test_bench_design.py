@@ -11,13 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from qjoule.errors import UsageError
-from qjoule.studies.design import (
-    LETTERS,
-    block_of,
-    designed,
-    in_order,
-    replications_of,
-)
+from qjoule.studies.design import LETTERS, block_of, designed, in_order, replications_of
 from qjoule.studies.plan import Design, Factor
 
 

@@ -21,11 +21,7 @@ import attribute_trace as hand
 import counter_traces
 from qjoule.commands.characterise import command
 from qjoule.errors import QjouleError, UsageError
-from qjoule.studies.characterise import (
-    Event,
-    MetricSums,
-    metrics_of,
-)
+from qjoule.studies.characterise import Event, MetricSums, metrics_of
 from qjoule.studies.principal import choose, why_not
 
 

@@ -17,9 +17,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.pairs import NamedPair, render
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from qjoule.studies.twitter.data import (
-    Sizes,
-)
+from qjoule.studies.twitter.data import Sizes
 from qjoule.studies.twitter.sql_pairs import more_pairs, query_pairs
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -56,7 +54,6 @@ def test_the_power_breakdown_adds_up_and_partial_load_needs_power() -> None:
     assert power.is_monotonic_decreasing
     assert proportionality.idle_percent() == pytest.approx(70.3, abs=0.1)
     assert [one.place for one in proportionality.misprints()] == ["load 90.0 %"]
-
     assert counters.kernel_share_percent() == pytest.approx(8.4, abs=0.1)
 
 

@@ -17,14 +17,7 @@ from bench.accuracy import goals, harness
 from bench.accuracy.harness import NotConserved, Wanted, run_all, run_case
 from bench.accuracy.peers import Peer
 from bench.accuracy.peers.observed import Observed
-from bench.accuracy.power_fit import (
-    GRID,
-    error,
-    least_squares,
-    load,
-    of_columns,
-    thirds,
-)
+from bench.accuracy.power_fit import GRID, error, least_squares, load, of_columns, thirds
 from bench.accuracy.real_traces import schedule_of
 from bench.accuracy.recording import F64, Case
 from bench.accuracy.scenarios import make_case

@@ -21,12 +21,7 @@ from qjoule.studies.workloads.operators import Operators
 from qjoule.studies.workloads.sql_session import connect
 from qjoule.studies.workloads.tpch import Tpch
 from qjoule.studies.workloads.tpch_data import TpchData
-from qjoule.studies.workloads.tpch_queries import (
-    QUERIES,
-    Parameters,
-    random_parameters,
-    statement,
-)
+from qjoule.studies.workloads.tpch_queries import QUERIES, Parameters, random_parameters, statement
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 
