@@ -154,7 +154,7 @@ def test_failed_runs_are_told_and_made_again_when_asked(fake: Fake) -> None:
     assert again.ran == 3
     made = again.runs[18]
     for name in ("factors", "replication", "block"):
-        assert made[name] == first[name]  # type: ignore[literal-required]
+        assert made[name] == first[name]
 
 
 def test_three_failures_in_a_row_end_it(fake: Fake) -> None:

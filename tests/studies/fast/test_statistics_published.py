@@ -264,7 +264,7 @@ def test_letters_are_those_of_rs_multcompview(data: str) -> None:
 @pytest.mark.parametrize("data", ["us_arrests", "iris"])
 def test_principal_components_are_rs(data: str) -> None:
     table = load(data).select_dtypes("number")
-    values, columns = table.to_numpy(float), list(table)
+    values, columns = table.to_numpy(float), [str(name) for name in table]
     found = principal(values, columns)
     expected = golden(data, "prcomp").values()
     assert np.sqrt(found.variance) == pytest.approx([one["sdev"] for one in expected])

@@ -232,12 +232,10 @@ def test_strategy_of_an_aggregation() -> None:
 
 def test_what_a_plan_did() -> None:
     assert describe(gather(2, JOIN)) == "Gather[2] > Hash Join > (Seq Scan, Hash > Seq Scan)"
-
     plan = gather(3, JOIN, **{"Workers Launched": 1, "Temp Written Blocks": 4})
     assert launched(plan) == (3, 1)
     assert spilled_kb(plan) == 32
     assert launched(JOIN) == (0, 0)
-
     a, b, c = (node("Seq Scan", **{"Relation Name": name}) for name in "abc")
     plan = node("Sort", node("Nested Loop", c, node("Hash Join", a, node("Hash", b))))
     assert join_order(plan) == [frozenset("ab"), frozenset("abc")]
