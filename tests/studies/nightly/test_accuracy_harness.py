@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.accuracy import goals, harness
+from bench.accuracy import harness
 from bench.accuracy.harness import NotConserved, Wanted, run_all, run_case
 from bench.accuracy.peers import Peer
 from bench.accuracy.peers.observed import Observed
@@ -151,9 +151,9 @@ def test_a_stored_run_prints_the_same_tables(tmp_path: Path) -> None:
     assert "  mostly_idle" in again.stdout
     assert "one machine on several days, not calibrated, each day alone" in again.stdout
     assert done.stdout.endswith(again.stdout)
-    block = bench("--from", str(path), "--readme").stdout.strip()
-    assert block.startswith(goals.BEGIN) and block.endswith(goals.END)
-    assert "| wake tails | 1 |" in block
+    page = bench("--from", str(path), "--page").stdout
+    assert page.startswith("# Accuracy\n")
+    assert "| wake tails | 1 |" in page
 
 
 @pytest.mark.parametrize(
