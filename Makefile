@@ -259,9 +259,12 @@ lint: $(VENV)/installed-test $(SKELETON) ## Style and types, warnings as errors
 
 .PHONY: docs
 docs: $(VENV)/installed-test ## Pages of docs/ that are made from code and measurements
-	@for page in servers.support_table=servers servers.cost_page=cost commands.page=commands; do \
-		$(VENV)/bin/python -m qjoule.$${page%=*} >docs/page.new && mv docs/page.new docs/$${page#*=}.md; \
-	done
+	$(VENV)/bin/python -m qjoule.servers.support_table >docs/servers.md.new
+	mv docs/servers.md.new docs/servers.md
+	$(VENV)/bin/python -m qjoule.servers.cost_page >docs/cost.md.new
+	mv docs/cost.md.new docs/cost.md
+	$(VENV)/bin/python packaging/tools/commands_page.py >docs/commands.md.new
+	mv docs/commands.md.new docs/commands.md
 
 .PHONY: bench-overhead
 bench-overhead: build ## What tracing costs a server, paired and interleaved (BENCH_ARGS=--save for the docs)

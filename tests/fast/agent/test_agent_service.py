@@ -60,7 +60,7 @@ def shown(service: Service) -> dict[Any, float]:
 
 
 def test_the_page_shows_the_agent_itself_and_each_metric_is_documented(tmp_path: Path) -> None:
-    documented = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    documented = (Path(__file__).parents[3] / "packaging/monitoring/README.md").read_text()
     service = service_of(tmp_path, processes={"engine": 1, "gone": 2**22 + 1})
     service.handed.counters.loss["switch"] = 1
     service.meter, service.controller = metered(0.5), Controller(0.01, Shed())

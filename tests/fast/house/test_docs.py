@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from commands_page import document
 from qjoule.cli import COMMANDS
-from qjoule.commands.page import document
 
 TREE = Path(__file__).parents[3]
 DOCS = sorted((TREE / "docs").glob("*.md"))

@@ -200,7 +200,7 @@ def test_a_plan(path: Path) -> None:
 
 
 def test_the_plan_in_the_docs_is_one(tmp_path: Path) -> None:
-    text = (EXAMPLES.parent / "docs/bench.md").read_text()
+    text = (EXAMPLES.parent / "attribution/src/qjoule/studies/README.md").read_text()
     path = tmp_path / "plan.yaml"
     path.write_text(text.split("```yaml\n")[1].split("```")[0])
     test_a_plan(path)

@@ -108,7 +108,9 @@ def test_json_has_the_documented_form(whole: Document) -> None:
     assert found["schema"] == "qjoule.physical-kit/1"
     run = found["runs"][-1]
     assert set(run) == {"round", "seconds", "power_w", "others_w", "parts"}
-    documented = (Path(__file__).parents[3] / "docs/physical-kit.md").read_text("utf-8")
+    documented = (
+        Path(__file__).parents[3] / "attribution/src/qjoule/physical/README.md"
+    ).read_text("utf-8")
     for name in {*found, *found["machine"], *run, *run["parts"][0]}:
         assert f"`{name}`" in documented, name
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/commands.md from what `--help` says: every command and its options.
 
-python -m qjoule.commands.page >docs/commands.md        (make docs)
+usage: commands_page.py >docs/commands.md        (make docs)
 """
 
 from __future__ import annotations
