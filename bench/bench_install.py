@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
-from packages.clean_root import clean_root
-from packages.conftest import fetch_wheels
+from nightly.packages.clean_root import clean_root
+from nightly.packages.conftest import fetch_wheels
 
 from servers.mariadb import mariadb_server
 
