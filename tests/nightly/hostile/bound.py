@@ -15,7 +15,7 @@ from pathlib import Path
 from qjoule.root_part.access import SocketAccess
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.access import Opened, ProcFile
-from tracing.root_part import PYTHON, RootPart, root_part
+from tracing.root_part import PYTHON, RootPart
 
 USER, OTHER_USER = 64001, 64002
 WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
@@ -44,24 +44,19 @@ class Running:
         self, pid: int, uid: int = USER, gid: int = USER, groups: tuple[int, ...] = ()
     ) -> Iterator[socket.socket]:
         """What an examiner of this process would hold."""
-        packed = struct.pack(f"={len(groups)}I", *groups)
-        reply = ask(
-            self.connection,
-            Kind.BIND,
-            pid=pid,
-            number=uid,
-            flags=gid,
-            size=len(packed),
-            text=packed,
-        )
-        with socket.socket(fileno=reply.fd) as connection:
+        with bound_socket(self.connection, pid, uid, gid, *groups) as connection:
             yield connection
 
 
-@contextmanager
-def running_root_part() -> Iterator[Running]:
-    with root_part() as root:
-        yield Running(root)
+def bound_socket(
+    connection: socket.socket, pid: int, uid: int, gid: int, *groups: int
+) -> socket.socket:
+    """A socket of the root part that opens files of one process, with the rights of this user."""
+    packed = struct.pack(f"={len(groups)}I", *groups)
+    reply = ask(
+        connection, Kind.BIND, pid=pid, number=uid, flags=gid, size=len(packed), text=packed
+    )
+    return socket.socket(fileno=reply.fd)
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nightly.hostile.bound import Running, running_root_part
+from nightly.hostile.bound import Running
+from servers.toy_elf import MYSQL_8, toy_server
+from tracing.root_part import root_part
 
 
 @pytest.fixture
@@ -22,13 +24,13 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def files(place: Path) -> Path:
-    """The directory for the files of a test's candidates."""
-    return place
-
-
-@pytest.fixture
 def root() -> Iterator[Running]:
     """A root part whose command is the test."""
-    with running_root_part() as running:
-        yield running
+    with root_part() as running:
+        yield Running(running)
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An executable with the functions of MySQL's server that are probed."""
+    return toy_server(tmp_path_factory.mktemp("toy") / "mysqld", [MYSQL_8], flags=("-O0",))

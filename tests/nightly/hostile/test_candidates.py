@@ -6,7 +6,6 @@ found.
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -77,18 +76,6 @@ def _compiled(directory: Path, name: str) -> Path:
     return program
 
 
-def _with_header(program: Path, path: Path, offset: int, form: str, value: int) -> Path:
-    """A copy that still runs, but whose ELF header is false (Elf64_Ehdr)."""
-    content = bytearray(program.read_bytes())
-    struct.pack_into(form, content, offset, value)
-    path.parent.mkdir()
-    path.parent.chmod(0o755)
-    path.write_bytes(content)
-    path.chmod(0o755)
-    return path
-
-
-#: Replacements for a configuration file; some appear only when it is opened a second time.
 def _pipe(path: Path) -> None:
     os.mkfifo(path)
     path.chmod(0o666)
@@ -96,13 +83,9 @@ def _pipe(path: Path) -> None:
 
 def _bomb(path: Path) -> None:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
-    for one, before in zip("bcdefghijk", "abcdefghij", strict=True):
-        lines.append(f"{one}: &{one} [{','.join([f'*{before}'] * 9)}]")
+    for name, before in zip("bcdefghijk", "abcdefghij", strict=True):
+        lines.append(f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]")
     path.write_text("\n".join(lines))
-
-
-def _deep(path: Path) -> None:
-    path.write_text("a: " + "[" * 500_000 + "]" * 500_000)
 
 
 def _including_itself(path: Path) -> None:
@@ -113,21 +96,8 @@ def _device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-def _of_the_kernel(path: Path) -> None:
-    path.symlink_to("/proc/self/root/dev/zero")
-
-
-def _many_options(path: Path) -> None:
-    path.write_text("".join(f"net{n}.tls.mode: requireTLS\n" for n in range(40_000)))
-
-
-def _numbers(path: Path) -> None:
-    path.write_text("[mysqld]\nthread_handling=" + "9" * 900_000 + "\n[mysqld]\n")
-
-
-_PLACED = (
-    *(_pipe, _bomb, _deep, _including_itself, _device, _of_the_kernel, _many_options, _numbers),
-)
+#: Makers of a configuration file of one kind of attack each. tests/fast/servers_hostile has more.
+_ATTACKS = (_pipe, _bomb, _including_itself, _device)
 
 
 def _arguments(name: str, configuration: Path) -> tuple[str, ...]:
@@ -140,28 +110,18 @@ def _arguments(name: str, configuration: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def _fakes(files: Path, how_many: int) -> Iterator[list[int]]:
-    programs = {name: _compiled(files, name) for name in _TEXTS}
-    # e_shoff, e_shentsize, e_shnum, e_shstrndx: loading a program uses none of them.
-    broken = [
-        _with_header(programs["mariadbd"], files / f"broken{at}/mysqld", *header)
-        for at, header in enumerate(
-            ((40, "<Q", (1 << 64) - 8), (58, "<H", 0), (60, "<H", 65535), (62, "<H", 65535))
-        )
-    ]
+def _fakes(place: Path, how_many: int) -> Iterator[list[int]]:
+    programs = {name: _compiled(place, name) for name in _TEXTS}
     with ExitStack() as stack:
         pids = []
         for number in range(how_many):
-            user = USERS[number % len(USERS)]
-            configuration = files / f"{number}.conf"
-            place = _PLACED[number % len(_PLACED)]
-            name = list(_TEXTS)[number // len(_PLACED) % len(_TEXTS)]
-            program = broken[number % len(broken)] if number % 5 == 4 else programs[name]
-            place(configuration)
+            configuration = place / f"{number}.conf"
+            _ATTACKS[number % len(_ATTACKS)](configuration)
             if not configuration.is_symlink():
                 configuration.chmod(0o666)
-            running = _running(program, name, *_arguments(name, configuration), user=user)
-            pids.append(stack.enter_context(running))
+            name = list(_TEXTS)[number // len(_ATTACKS) % len(_TEXTS)]
+            arguments, user = _arguments(name, configuration), USERS[number % len(USERS)]
+            pids.append(stack.enter_context(_running(programs[name], name, *arguments, user=user)))
         yield pids
 
 
@@ -194,16 +154,16 @@ def test_what_is_found_is_what_root_itself_would_find(
 
 
 def test_real_servers_are_found_beside_a_hundred_hostile_processes(
-    root: Running, files: Path, redis: DatabaseServer, postgres: DatabaseServer
+    root: Running, place: Path, redis: DatabaseServer, postgres: DatabaseServer
 ) -> None:
     before = discover(host=RootPartHost(root.connection))
     descriptors = root.descriptors
-    with _fakes(files, FAKES) as fakes:
+    with _fakes(place, FAKES) as fakes:
         found = discover(host=RootPartHost(root.connection))
     for pid in (redis.pid, postgres.pid):
         assert _settled(_of(found, pid)) == _settled(_of(before, pid))
     named = [server.tgids[0] for server in found.servers if server.running]
-    unreadable = [line for line in found.unreadable if str(files) in line]
+    unreadable = [line for line in found.unreadable if str(place) in line]
     # Each is either taken for a server, or listed with the reason why not.
     assert [
         pid for pid in fakes if pid not in named and f"process {pid} " not in str(unreadable)
@@ -258,7 +218,7 @@ def test_a_hostile_examiner_is_not_believed(
 
 
 def test_who_uses_up_what_one_may_has_less_the_next_time(
-    root: Running, files: Path, monkeypatch: pytest.MonkeyPatch
+    root: Running, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def loops(access: object, facts: Facts) -> Examined:
         while access:
@@ -268,7 +228,7 @@ def test_who_uses_up_what_one_may_has_less_the_next_time(
     monkeypatch.setattr(host_module, "examine", loops)
     monkeypatch.setattr(host_module, "_CPU_S", 2)
     host = RootPartHost(root.connection)
-    with _fakes(files, 1) as (pid,):
+    with _fakes(place, 1) as (pid,):
         (one,) = [one for one in host.processes().processes if one.pid == pid]
         facts = Facts(one.exe_name, one.exe_id, pid)
         assert one.uid == USERS[0]
@@ -278,10 +238,10 @@ def test_who_uses_up_what_one_may_has_less_the_next_time(
     assert host.patience_s(USERS[1]) == 2
 
 
-def test_a_candidate_whose_files_never_answer_is_named(root: Running, files: Path) -> None:
-    hanging = files / "hanging"
+def test_a_candidate_whose_files_never_answer_is_named(root: Running, place: Path) -> None:
+    hanging = place / "hanging"
     hanging.mkdir()
-    program = _compiled(files, "mongod")
+    program = _compiled(place, "mongod")
     arguments = ("--config", str(hanging / "mongod.conf"))
     with (
         silent_file_system(hanging),

@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def _nothing_is_left() -> Iterator[None]:
     assert _open_and_running() == before
 
 
-def test_it_computes_and_answers() -> None:
+def test_it_computes_and_answers_up_to_a_mebibyte() -> None:
     def work(descriptor: int) -> bytes:
         assert descriptor == 3
         numbers = np.arange(1_000_000, dtype="<u8")
@@ -63,6 +64,8 @@ def test_it_computes_and_answers() -> None:
         return str(int(numbers.sum())).encode()
 
     assert answer_of(work) == str(999_999 * 1_000_000 // 2).encode()
+    assert answer_of(lambda _: bytes(ANSWER_BYTES_MAX)) == bytes(ANSWER_BYTES_MAX)
+    assert "more than 1 MiB" in failure_of(lambda _: bytes(ANSWER_BYTES_MAX + 1))
 
 
 def test_it_asks_over_its_socket_and_gets_descriptors(tmp_path: Path) -> None:
@@ -85,22 +88,16 @@ def test_it_asks_over_its_socket_and_gets_descriptors(tmp_path: Path) -> None:
 
 
 def test_it_holds_no_other_descriptor() -> None:
-    secret = os.open("/etc/passwd", os.O_RDONLY)
-
     def work(descriptor: int) -> bytes:
         usable = []
         for number in range(1000):
-            try:
+            with suppress(OSError):
                 os.fstat(number)
-            except OSError:
-                continue
-            usable.append(number)
+                usable.append(number)
         return str((usable, os.read(0, 1), descriptor)).encode()
 
-    try:
+    with Path("/etc/passwd").open("rb"):
         assert answer_of(work) == b"([0, 1, 2, 3, 4], b'', 3)"
-    finally:
-        os.close(secret)
 
 
 def _open() -> None:
@@ -175,92 +172,73 @@ def test_too_much_memory_is_not_given() -> None:
     assert 1 <= int(found) <= 8
 
 
-def test_each_failure_is_its_own() -> None:
-    """The good candidates beside them are answered."""
+def loops(descriptor: int) -> bytes:
+    while descriptor:
+        pass
+    return b""
 
-    def loops(descriptor: int) -> bytes:
-        while descriptor:
-            pass
-        return b""
 
-    def waits(descriptor: int) -> bytes:
-        return os.read(descriptor, 1)
+def waits(descriptor: int) -> bytes:
+    return os.read(descriptor, 1)
 
-    def writes(descriptor: int) -> bytes:
-        while descriptor:
-            os.write(4, bytes(1 << 16))
-        return b""
 
-    def ends(descriptor: int) -> bytes:
-        sys.exit(descriptor)
+def writes(descriptor: int) -> bytes:
+    while descriptor:
+        os.write(4, bytes(1 << 16))
+    return b""
 
-    def raises(descriptor: int) -> bytes:
-        raise QjouleError(f"{descriptor}")
 
-    def leaves_the_pipe(descriptor: int) -> bytes:
-        os.close(4)
-        return loops(descriptor)
+def ends(descriptor: int) -> bytes:
+    sys.exit(descriptor)
 
-    def crashes(descriptor: int) -> bytes:
-        ctypes.string_at(descriptor)
-        return b"?"
 
-    def cannot_start() -> Task:
-        raise QjouleError("its process has ended")
+def raises(descriptor: int) -> bytes:
+    raise QjouleError(f"{descriptor}")
 
-    good = [answer_task(lambda _: b"good")]
+
+def leaves_the_pipe(descriptor: int) -> bytes:
+    os.close(4)
+    return loops(descriptor)
+
+
+def crashes(descriptor: int) -> bytes:
+    ctypes.string_at(descriptor)
+    return b"?"
+
+
+def cannot_start() -> Task:
+    raise QjouleError("its process has ended")
+
+
+def test_a_failure_is_its_own_and_the_candidates_beside_it_are_answered() -> None:
+    reading_end, writing_end = os.pipe()  # the examiner that reads from it waits
+
+    def task_of(work: Callable[[int], bytes]) -> Callable[[], Task]:
+        return lambda: Task(work, os.dup(reading_end), cpu_s=1)
+
     bad = [loops, waits, writes, ends, raises, leaves_the_pipe, crashes]
-    tasks = [task for work in bad for task in (answer_task(work), *good)]
-    answers = run([*tasks, cannot_start, *good])
+    good = task_of(lambda _: b"good")
+    tasks = [task for work in bad for task in (task_of(work), good)]
+    answers = run([*tasks, cannot_start, good])
+    os.close(reading_end)
+    os.close(writing_end)
     assert [answer for answer in answers if isinstance(answer, bytes)] == [b"good"] * 8
     failures = [answer for answer in answers if isinstance(answer, Failed)]
+    late = [loops, waits, leaves_the_pipe]
+    assert [failure.is_late for failure in failures] == [*(work in late for work in bad), False]
+    why = dict(zip([*bad, cannot_start], map(str, failures), strict=True))
     # The machine decides which of its two limits a loop reaches first.
-    late = ["loops", "waits", "leaves_the_pipe"]
-    assert [f.is_late for f in failures] == [*(work.__name__ in late for work in bad), False]
-    said = dict(zip([*(work.__name__ for work in bad), "start"], map(str, failures), strict=True))
-    assert said["waits"] == "it was not examined within 3 s"
-    assert said["writes"] == "it says more than 1 MiB"
-    assert {said["ends"], said["raises"], said["crashes"]} == {"examining it failed"}
-    assert said["start"] == "its process has ended"
-
-
-def test_a_loop_ends_at_its_limit_of_cpu_time() -> None:
-    def loops(descriptor: int) -> bytes:
-        while descriptor:
-            pass
-        return b""
-
-    assert failure_of(loops, cpu_s=1) in (
-        "examining it takes more than 1 s of CPU time",
-        "it was not examined within 3 s",
-    )
-
-
-def answer_task(work: Callable[[int], bytes]) -> Callable[[], Task]:
-    def make() -> Task:
-        # A pipe whose other end stays open here: reading from it blocks.
-        return Task(work, os.dup(_waiting[0]), cpu_s=1)
-
-    return make
-
-
-_waiting = os.pipe()
-
-
-def test_an_answer_may_be_a_mebibyte() -> None:
-    assert answer_of(lambda _: bytes(ANSWER_BYTES_MAX)) == bytes(ANSWER_BYTES_MAX)
-    assert "more than 1 MiB" in failure_of(lambda _: bytes(ANSWER_BYTES_MAX + 1))
+    limits = "examining it takes more than 1 s of CPU time", "it was not examined within 3 s"
+    assert why[loops] in limits
+    assert why[waits] == limits[1]
+    assert why[writes] == "it says more than 1 MiB"
+    assert {why[ends], why[raises], why[crashes]} == {"examining it failed"}
+    assert why[cannot_start] == "its process has ended"
 
 
 def test_it_ends_with_who_started_it() -> None:
     """Nobody is left who would end it at its deadline."""
     ours, theirs = socket.socketpair()
-
-    def loops(descriptor: int) -> bytes:
-        while descriptor:
-            pass
-        return b""
-
     with ours:
         starter = os.fork()
         if not starter:

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +14,7 @@ import pytest
 
 from qjoule.root_part.protocol import Refused, RootPartGone
 from servers.elf_places import offset_of
-from servers.toy_elf import MYSQL_8, toy_server
+from servers.toy_elf import MYSQL_8
 from tracing.attaching import held
 from tracing.root_part import NotStarted, RootPart, root_part
 from tracing.tracer import NOBODY, TRACER
@@ -56,17 +53,12 @@ def injector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_server(tmp_path_factory.mktemp("toy") / "mysqld", [MYSQL_8], flags=("-O0",))
-
-
 @pytest.mark.parametrize("kind", FAULTS)
-def test_one_call_that_fails(kind: str, injector: Path, server: Path, tmp_path: Path) -> None:
+def test_one_call_that_fails(kind: str, injector: Path, toy: Path, tmp_path: Path) -> None:
     """The first, second, third, fifth, ... call of a kind, until there are no more."""
     failures, number, before = 0, 1, 1
     while True:
-        outcome = attempt_with(f"{kind}:{number}:{FAULTS[kind]}", injector, server, tmp_path)
+        outcome = attempt_with(f"{kind}:{number}:{FAULTS[kind]}", injector, toy, tmp_path)
         if not outcome.fired:
             assert outcome.attached, outcome
             break
@@ -110,25 +102,9 @@ def trace(root: RootPart, server: Path) -> tuple[str, bool]:
         *("--probe", f"1:mysql-begin-thd-first:{site}", "--probe", f"1:mysql-end:{site}"),
         *("--energy", "none", "--counter", "cycles=1:0"),
     )
-    with tracer(asked, options) as (process, control):
-        assert process.stdout is not None
-        assert process.stderr is not None
-        attached = bool(process.stdout.read(1))
-        os.close(control)
-        process.stdout.read()
-        said = process.stderr.read().decode()
-        # A missing counter is reported, and the others are read.
-        assert process.wait(END_S) == (0 if attached else 1), said
-    return said, attached
-
-
-@contextmanager
-def tracer(
-    asked: socket.socket, options: tuple[str, ...]
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    read_end, write_end = os.pipe()
+    read_end, control = os.pipe()
     words = ["--root", str(asked.fileno()), "--control-fd", str(read_end), *options]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [str(TRACER), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -137,14 +113,21 @@ def tracer(
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
-    )
-    asked.close()
-    os.close(read_end)
-    with process:
+    ) as process:
         try:
-            yield process, write_end
+            asked.close()
+            os.close(read_end)
+            assert process.stdout is not None
+            assert process.stderr is not None
+            attached = bool(process.stdout.read(1))
+            os.close(control)
+            process.stdout.read()
+            said = process.stderr.read().decode()
+            # A missing counter is reported, and the others are read.
+            assert process.wait(END_S) == (0 if attached else 1), said
         finally:
             process.kill()
+    return said, attached
 
 
 def until_nothing_is_held(root: RootPart) -> None:

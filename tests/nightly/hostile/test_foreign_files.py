@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -43,15 +43,30 @@ def is_file(found: Opened, path: str) -> bool:
     return found.identity.key == same and (given.st_dev, given.st_ino) == same
 
 
-def test_executable_files_and_lists_are_those_of_the_process(root: Running, files: Path) -> None:
+@pytest.fixture
+def access(root: Running) -> Iterator[SocketAccess]:
+    """What reaches the files of an ordinary process."""
+    with candidate(root) as found:
+        yield found
+
+
+@pytest.fixture
+def hanging(place: Path) -> Path:
+    """Where a file system will be mounted that never answers."""
+    directory = place / "hanging"
+    directory.mkdir()
+    return directory
+
+
+def test_executable_files_and_lists_are_those_of_the_process(root: Running, place: Path) -> None:
     program = (
         "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0));"
-        f"open({str(files / 'socket:[1]')!r}); import ctypes;"
+        f"open({str(place / 'socket:[1]')!r}); import ctypes;"
         "ctypes.CDLL(None).prctl(15, b'two\\nlines');"
         "import os; print(os.fstat(s.fileno()).st_ino, flush=True); __import__('sys').stdin.read()"
     )
-    path = written(files / "server.conf")
-    written(files / "socket:[1]")
+    path = written(place / "server.conf")
+    written(place / "socket:[1]")
     with process_of(program) as process, root.bound(process.pid) as bound:
         access = SocketAccess(bound)
         with opened(access.executable()) as found, opened(access.executable()) as again:
@@ -59,11 +74,11 @@ def test_executable_files_and_lists_are_those_of_the_process(root: Running, file
             assert found.handle == again.handle > 0
             assert found.path == str(Path(PYTHON).resolve())
         assert access.file(path) == b"port 1\n"
-        assert access.file(str(files / "none")) is None
+        assert access.file(str(place / "none")) is None
         assert access.file(path + "/none") is None
         assert access.file_id(path) == (Path(path).stat().st_dev, Path(path).stat().st_ino)
-        assert access.names(str(files)) == ["server.conf", "socket:[1]"]
-        assert access.names(str(files / "none")) == []
+        assert access.names(str(place)) == ["server.conf", "socket:[1]"]
+        assert access.names(str(place / "none")) == []
         inodes = {Path(f"/proc/{process.pid}/fd/{n}").stat().st_ino for n in (3,)}
         assert access.sockets() == inodes
         assert access.threads() == ["two\nlines"]
@@ -73,34 +88,33 @@ def test_executable_files_and_lists_are_those_of_the_process(root: Running, file
         assert b"00:00000000" in access.proc(ProcFile.TCP)
 
 
-def test_memory_and_mapped_files_can_be_read(root: Running) -> None:
-    with candidate(root) as access:
-        lines = access.proc(ProcFile.MAPS).decode().splitlines()
-        line = next(line for line in lines if "libc.so" in line)
-        start, end = (int(word, 16) for word in line.split()[0].split("-"))
-        with opened(access.mapped(start, end)) as found:
-            assert is_file(found, line.split()[-1])
-            assert found.handle
-        memory = access.memory()
-        assert os.pread(memory, 4, start) == b"\x7fELF"
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.pwrite(memory, b"x", start)
-        os.close(memory)
-        for wrong in ((start, end - 1), (0, 0), (end, start)):
-            with pytest.raises(Unreadable):
-                access.mapped(*wrong)
+def test_memory_and_mapped_files_can_be_read(access: SocketAccess) -> None:
+    lines = access.proc(ProcFile.MAPS).decode().splitlines()
+    line = next(line for line in lines if "libc.so" in line)
+    start, end = (int(word, 16) for word in line.split()[0].split("-"))
+    with opened(access.mapped(start, end)) as found:
+        assert is_file(found, line.split()[-1])
+        assert found.handle
+    memory = access.memory()
+    assert os.pread(memory, 4, start) == b"\x7fELF"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.pwrite(memory, b"x", start)
+    os.close(memory)
+    for wrong in ((start, end - 1), (0, 0), (end, start)):
+        with pytest.raises(Unreadable):
+            access.mapped(*wrong)
 
 
-def test_a_mapped_file_that_others_may_change_is_not_given(root: Running, files: Path) -> None:
+def test_a_mapped_file_that_others_may_change_is_not_given(root: Running, place: Path) -> None:
     program = (
         "import mmap, os, sys; f = os.open(sys.argv[1], 0);"
         f"m = mmap.mmap(f, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ); {WAIT}"
     )
     content = b"x" * 4096
-    kept = written(files / "own", content, 0o755, USER)
+    kept = written(place / "own", content, 0o755, USER)
     refused = [
-        written(files / "world", content, 0o777, USER),
-        written(files / "other", content, 0o755, OTHER_USER),
+        written(place / "world", content, 0o777, USER),
+        written(place / "other", content, 0o755, OTHER_USER),
     ]
     with candidate(root, program, kept) as access, opened(mapping_of(access, kept)) as found:
         assert found.handle
@@ -109,59 +123,58 @@ def test_a_mapped_file_that_others_may_change_is_not_given(root: Running, files:
             mapping_of(access, path)
 
 
-def test_devices_and_pipes_are_not_opened(root: Running, files: Path) -> None:
-    os.mkfifo(files / "pipe")
-    with candidate(root) as access:
-        for path in (str(files / "pipe"), "/dev/zero", "/dev/ptmx", str(files)):
-            with pytest.raises(Unreadable):
-                access.file(path)
-            assert access.file_id(path) is None
-        for path in (str(files / "pipe"), "/dev/zero"):
-            assert access.names(path) == []
+def test_devices_and_pipes_are_not_opened(access: SocketAccess, place: Path) -> None:
+    os.mkfifo(place / "pipe")
+    for path in (str(place / "pipe"), "/dev/zero", "/dev/ptmx", str(place)):
+        with pytest.raises(Unreadable):
+            access.file(path)
+        assert access.file_id(path) is None
+    for path in (str(place / "pipe"), "/dev/zero"):
+        assert access.names(path) == []
 
 
-def test_links_do_not_leave_the_root_of_the_process(root: Running, files: Path) -> None:
+def test_links_do_not_leave_the_root_of_the_process(root: Running, place: Path) -> None:
     program = (
         "import os, sys; os.open('/', 0); os.chroot(sys.argv[1]); os.chdir('/');"
         f"os.setgid({USER}); os.setuid({USER});" + WAIT
     )
-    made(files / "etc")
-    (files / "etc/absolute").symlink_to("/etc/passwd")
-    (files / "etc/relative").symlink_to("../../../../../../etc/passwd")
-    (files / "etc/inside").symlink_to("/etc/real")
-    written(files / "etc/real")
+    made(place / "etc")
+    (place / "etc/absolute").symlink_to("/etc/passwd")
+    (place / "etc/relative").symlink_to("../../../../../../etc/passwd")
+    (place / "etc/inside").symlink_to("/etc/real")
+    written(place / "etc/real")
     with (
-        process_of(program, user=0, arguments=(str(files),)) as process,
+        process_of(program, user=0, arguments=(str(place),)) as process,
         root.bound(process.pid) as bound,
     ):
         access = SocketAccess(bound)
         assert access.file("/etc/inside") == b"port 1\n"
-        for path in ("/etc/absolute", "/etc/relative", "/../../etc/passwd", str(files)):
+        for path in ("/etc/absolute", "/etc/relative", "/../../etc/passwd", str(place)):
             assert access.file(path) is None
             assert access.names(path) == []
 
 
-def test_links_that_the_kernel_makes_up_are_not_followed(root: Running, files: Path) -> None:
-    (files / "own").symlink_to("/proc/self/root/etc/passwd")
-    (files / "roots").symlink_to("/proc/self/root/etc")
+def test_links_that_the_kernel_makes_up_are_not_followed(root: Running, place: Path) -> None:
+    (place / "own").symlink_to("/proc/self/root/etc/passwd")
+    (place / "roots").symlink_to("/proc/self/root/etc")
     with process_of(WAIT) as process, root.bound(process.pid, uid=0, gid=0) as bound:
         access = SocketAccess(bound)
-        for path in (str(files / "own"), "/proc/self/exe", "/proc/self/fd/0"):
+        for path in (str(place / "own"), "/proc/self/exe", "/proc/self/fd/0"):
             with pytest.raises(Unreadable, match="not followed"):
                 access.file(path)
         with pytest.raises(Unreadable, match="not followed"):
-            access.names(str(files / "roots"))
+            access.names(str(place / "roots"))
         # Those belong to the process that opens them, not to the candidate.
         assert access.file("/proc/self/environ") == b""
         assert access.file("/proc/self/maps") == b""
 
 
-def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, files: Path) -> None:
-    of_root = written(files / "root", mode=0o600)
-    of_other = written(files / "other", mode=0o640, user=OTHER_USER)
-    own = written(files / "own", mode=0o600, user=USER)
-    made(files / "closed", 0o700)
-    inside = written(files / "closed/file")
+def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, place: Path) -> None:
+    of_root = written(place / "root", mode=0o600)
+    of_other = written(place / "other", mode=0o640, user=OTHER_USER)
+    own = written(place / "own", mode=0o600, user=USER)
+    made(place / "closed", 0o700)
+    inside = written(place / "closed/file")
     with process_of(WAIT) as process:
         with root.bound(process.pid) as bound:
             access = SocketAccess(bound)
@@ -171,7 +184,7 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, files: P
                     access.file(path)
             assert access.file_id(inside) is None
             with pytest.raises(Unreadable, match="Permission denied"):
-                access.names(str(files / "closed"))
+                access.names(str(place / "closed"))
         with root.bound(process.pid, groups=(5, OTHER_USER)) as bound:
             assert SocketAccess(bound).file(of_other) == b"port 1\n"
         with root.bound(process.pid, uid=0, gid=0) as bound:
@@ -181,29 +194,26 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, files: P
                 SocketAccess(bound).file(own)
 
 
-def test_what_is_too_large_is_not_given(root: Running, files: Path) -> None:
-    fits = written(files / "fits", bytes(1 << 20))
-    large = written(files / "large", bytes((1 << 20) + 1))
-    made(files / "many")
+def test_what_is_too_large_is_not_given(access: SocketAccess, place: Path) -> None:
+    fits = written(place / "fits", bytes(1 << 20))
+    large = written(place / "large", bytes((1 << 20) + 1))
+    made(place / "many")
     for number in range(1024):
-        written(files / f"many/{number}")
-    with candidate(root) as access:
-        assert access.file(fits) == bytes(1 << 20)
-        with pytest.raises(Unreadable, match="too large"):
-            access.file(large)
-        assert len(access.names(str(files / "many"))) == 1024
-        written(files / "many/last")
-        with pytest.raises(Unreadable, match="more than 1024"):
-            access.names(str(files / "many"))
+        written(place / f"many/{number}")
+    assert access.file(fits) == bytes(1 << 20)
+    with pytest.raises(Unreadable, match="too large"):
+        access.file(large)
+    assert len(access.names(str(place / "many"))) == 1024
+    written(place / "many/last")
+    with pytest.raises(Unreadable, match="more than 1024"):
+        access.names(str(place / "many"))
 
 
 def test_a_file_system_that_never_answers_costs_only_its_own_process(
-    root: Running, files: Path
+    root: Running, access: SocketAccess, hanging: Path, place: Path
 ) -> None:
-    good = written(files / "good")
-    hanging = files / "hanging"
-    hanging.mkdir()
-    with candidate(root) as other, candidate(root) as access, silent_file_system(hanging):
+    good = written(place / "good")
+    with candidate(root) as other, silent_file_system(hanging):
         with pytest.raises(Unreadable, match="does not answer"):
             access.file(str(hanging / "file"))
         with pytest.raises(Unreadable, match="nothing more"):
@@ -212,11 +222,11 @@ def test_a_file_system_that_never_answers_costs_only_its_own_process(
         assert ask(root.connection, Kind.EXE, pid=os.getpid()).text
 
 
-def test_nobody_waits_for_who_no_signal_reaches(root: Running, files: Path) -> None:
+def test_nobody_waits_for_a_process_that_no_signal_reaches(
+    root: Running, access: SocketAccess, hanging: Path
+) -> None:
     """Of two that look up one name, no signal reaches the second (fs/dcache.c, d_wait_lookup)."""
-    hanging = files / "hanging"
-    hanging.mkdir()
-    with candidate(root) as access, silent_file_system(hanging):
+    with silent_file_system(hanging):
         first = subprocess.Popen(["/usr/bin/stat", hanging / "file"], stderr=subprocess.DEVNULL)
         try:
             while "fuse" not in Path(f"/proc/{first.pid}/stack").read_text():
@@ -235,31 +245,11 @@ def test_nobody_waits_for_who_no_signal_reaches(root: Running, files: Path) -> N
             first.wait()
 
 
-def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: Running, files: Path) -> None:
-    path = written(files / "good")
-    with ExitStack() as later:
-        with process_of(WAIT) as process:
-            bound = later.enter_context(root.bound(process.pid))
-        later.enter_context(_process_numbered(process.pid))
-        assert Path(f"/proc/{process.pid}").exists()
-        access = SocketAccess(bound)
-        for opening in (access.executable, access.memory, lambda: access.mapped(1, 2)):
-            with pytest.raises(Unreadable):
-                opening()
-        with pytest.raises(Unreadable):
-            assert access.file(path) is None, "no root directory is left"
-            raise Unreadable("")
-        assert access.proc(ProcFile.CMDLINE) == b""
-        assert access.sockets() == frozenset()
-
-
-@contextmanager
-def _process_numbered(pid: int) -> Iterator[None]:
-    """Creates a process with this number; it may also belong to somebody who was faster."""
-    #: clone3(2), struct clone_args: exit_signal is the fifth, set_tid and its size follow the TLS.
-    program = f"""
+#: Makes a process of this number, if nobody else has it: clone3(2), struct clone_args. The signal
+#: of its end is the fifth word; set_tid and its size follow the TLS.
+_TAKE_NUMBER = """
 import ctypes, os, struct, sys, time
-number = (ctypes.c_int * 1)({pid})
+number = (ctypes.c_int * 1)(int(sys.argv[1]))
 args = struct.pack("=11Q", 0, 0, 0, 0, 17, 0, 0, 0, ctypes.addressof(number), 1, 0)
 libc = ctypes.CDLL(None)
 made = libc.syscall(435, args, len(args))
@@ -271,5 +261,22 @@ if made < 0:
     print("somebody else has it", flush=True)
 sys.stdin.read()
 """
-    with process_of(program, user=0):
-        yield
+
+
+def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: Running, place: Path) -> None:
+    path = written(place / "good")
+    with ExitStack() as later:
+        with process_of(WAIT) as process:
+            bound = later.enter_context(root.bound(process.pid))
+        number = str(process.pid)
+        later.enter_context(process_of(_TAKE_NUMBER, user=0, arguments=(number,)))
+        assert Path(f"/proc/{process.pid}").exists()
+        access = SocketAccess(bound)
+        for opening in (access.executable, access.memory, lambda: access.mapped(1, 2)):
+            with pytest.raises(Unreadable):
+                opening()
+        with pytest.raises(Unreadable):
+            assert access.file(path) is None, "no root directory is left"
+            raise Unreadable("")
+        assert access.proc(ProcFile.CMDLINE) == b""
+        assert access.sockets() == frozenset()

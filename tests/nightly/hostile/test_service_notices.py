@@ -39,7 +39,7 @@ def manager(address: str) -> Iterator[tuple[RootPart, Callable[[], tuple[str, in
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_each_comes_from_the_main_process(tmp_path: Path, abstract: bool) -> None:
+def test_every_notice_comes_from_the_main_process(tmp_path: Path, abstract: bool) -> None:
     address = f"@{tmp_path}" if abstract else str(tmp_path / "notify")
     with manager(address) as (root, came):
         for notice in Notice:
@@ -52,7 +52,7 @@ def test_each_comes_from_the_main_process(tmp_path: Path, abstract: bool) -> Non
     ("number", "text"),
     [(0, b""), (5, b""), (2**32 - 1, b""), (1, b"a\nMAINPID=1"), (1, b"\x1b[0m"), (4, b"a\rb")],
 )
-def test_nothing_else_can_be_told(tmp_path: Path, number: int, text: bytes) -> None:
+def test_a_notice_is_one_line_of_a_known_kind(tmp_path: Path, number: int, text: bytes) -> None:
     with manager(str(tmp_path / "notify")) as (root, came):
         with pytest.raises(Refused) as refused:
             ask(root.connection, Kind.NOTIFY, number=number, text=text)
@@ -61,15 +61,10 @@ def test_nothing_else_can_be_told(tmp_path: Path, number: int, text: bytes) -> N
         assert came()[0] == "READY=1\nSTATUS=" + "x" * 4095
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
-    with (
-        root_part("agent", environment={"NOTIFY_SOCKET": str(tmp_path / "none")}) as root,
-        pytest.raises(Refused),
-    ):
-        Client(root.connection).notify(Notice.READY, "")
-
-
-def test_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", [{}, {"NOTIFY_SOCKET": "/nonexistent"}])
+def test_without_a_manager_a_notice_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: dict[str, str]
+) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    with root_part("agent") as root, pytest.raises(Refused):
+    with root_part("agent", environment=address) as root, pytest.raises(Refused):
         Client(root.connection).notify(Notice.READY, "")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import socket
@@ -24,6 +25,7 @@ _MAPS_MAX, _PROGRAMS_MAX = 128, 256  # RP_MAX_MAPS, RP_MAX_PROGS
 _HOLDING = ("anon_inode:bpf_link", "anon_inode:[perf_event]", "anon_inode:bpf-prog")
 
 
+@functools.cache
 def _numbered(kind: str) -> dict[str, int]:
     """The numbers of the skeleton's maps or programs, by name."""
     skeleton = _TREE / "build" / "bpf" / "qjoule.skel.h"

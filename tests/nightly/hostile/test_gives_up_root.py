@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sudo qjoule convert` and `dump` act as an ordinary user, whatever a recording holds."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from bench.bench_convert import make_capture
+
+from captured_trace import captured_trace, eventful
+from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
+from qjoule.spool.ring_files import RingFiles
+from ring_trace import KEEP_S, joined, ring_trace
+from tracing.recording import QJOULE, qjoule
+
+pytestmark = [pytest.mark.beside, pytest.mark.root]
+SECRET = b"root's own words\n"
+USER = pwd.getpwnam("daemon")
+SUDO = {**os.environ, "SUDO_UID": str(USER.pw_uid), "SUDO_GID": str(USER.pw_gid)}
+NO_SUDO = {name: value for name, value in os.environ.items() if "SUDO_" not in name}
+SPECIAL = {"pipe": stat.S_IFIFO, "device": stat.S_IFCHR, "socket": stat.S_IFSOCK}
+
+
+def give(trace: Path, user: pwd.struct_passwd = USER) -> None:
+    for path in (trace, *trace.rglob("*")):
+        os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+
+
+def files_of_root(trace: Path) -> list[Path]:
+    return [path for path in (trace, *trace.rglob("*")) if path.lstat().st_uid == 0]
+
+
+def leave_ring(trace: Path) -> None:
+    """The files of a flight recorder that has ended."""
+    with ring_trace(trace, KEEP_S) as ring:
+        ring.feed(joined(eventful(4.5)))
+    (trace / "meta.json").write_text(ring.capture.meta.to_json())
+
+
+def replace(path: Path, kind: str, target: Path) -> None:
+    """Puts a link to `target`, or a file that is not regular, in the place of a file."""
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(target)
+    else:
+        os.mknod(path, SPECIAL[kind] | 0o666, os.makedev(1, 5))  # /dev/zero
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A directory that only root may enter."""
+    path = tmp_path / "closed"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def captured(closed: Path) -> Path:
+    captured_trace(closed / "t", eventful(1.6))
+    give(closed / "t")
+    return closed / "t"
+
+
+@pytest.fixture
+def ended(closed: Path) -> Path:
+    leave_ring(closed / "r")
+    give(closed / "r")
+    return closed / "r"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    written_ns = path.stat().st_mtime_ns
+    yield path
+    assert path.read_bytes() == SECRET
+    assert path.stat().st_mtime_ns == written_ns
+
+
+# ---- convert -------------------------------------------------------------------------------------
+
+
+def test_converted_files_belong_to_the_user_of_sudo(captured: Path) -> None:
+    done = qjoule("convert", str(captured), env=SUDO)
+    assert done.returncode == 0, done.stderr
+    assert f"{captured}: " in done.stderr
+    assert not is_captured(captured)
+    for path in captured.rglob("*"):
+        assert path.stat().st_uid == USER.pw_uid, path
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_without_sudo_convert_runs_as_nobody(captured: Path) -> None:
+    refused = qjoule("convert", str(captured), env=NO_SUDO)
+    assert refused.returncode == 1
+    assert f"{captured}: capture/spool: Permission denied" in refused.stderr
+    give(captured, pwd.getpwnam("nobody"))
+    done = qjoule("convert", str(captured), env=NO_SUDO)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_process_of_a_conversion_has_root(tmp_path: Path) -> None:
+    trace = tmp_path / "large"
+    make_capture(trace, 1_000_000)
+    give(trace)
+    words = [QJOULE, "convert", "--jobs", "2", str(trace)]
+    command = subprocess.Popen(words, env=SUDO, stderr=subprocess.DEVNULL)
+    try:
+        parent = psutil.Process(command.pid)
+        deadline = time.monotonic() + 60
+        while len(children := parent.children()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        for process in (parent, *children):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            fields = dict(line.split(":\t", 1) for line in status.splitlines())
+            assert fields["Uid"].split() == [str(USER.pw_uid)] * 4
+            assert fields["Groups"].strip() == ""
+            assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 0
+        assert command.wait(120) == 1, "the capture's end is not in the spool"
+        assert not is_captured(trace)
+    finally:
+        command.kill()
+        command.wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (f"{FOLDER}/{SPOOL}", "link"),
+        (f"{FOLDER}/{SPOOL}", "device"),
+        (f"{FOLDER}/{NAMES}", "link"),
+        (f"{FOLDER}/{NAMES}", "pipe"),
+        ("meta.json", "link"),
+        ("meta.json", "socket"),
+    ],
+)
+def test_convert_opens_only_regular_files(
+    captured: Path, secret: Path, name: str, kind: str
+) -> None:
+    replace(captured / name, kind, secret)
+    give(captured)
+    done = qjoule("convert", str(captured), env=SUDO)
+    assert done.returncode == 1
+    assert "is no regular file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["converting", "queries", "meta.json.tmp", ".meta.json.tmp"])
+def test_convert_writes_nothing_through_a_link(
+    captured: Path, tmp_path: Path, secret: Path, name: str
+) -> None:
+    of_root = tmp_path / "of_root"
+    of_root.mkdir(mode=0o755)
+    (of_root / "file").write_bytes(SECRET)
+    (captured / name).symlink_to(secret if "tmp" in name else of_root)
+    give(captured)
+    qjoule("convert", str(captured), env=SUDO)
+    assert (of_root / "file").read_bytes() == SECRET
+    assert [path.name for path in of_root.iterdir()] == ["file"]
+
+
+def test_convert_deletes_nothing_through_a_link(captured: Path, tmp_path: Path) -> None:
+    of_root = tmp_path / "of_root"
+    shutil.move(captured / FOLDER, of_root)
+    (captured / FOLDER).symlink_to(of_root)
+    give(captured)
+    qjoule("convert", str(captured), env=SUDO)
+    assert {path.name for path in of_root.iterdir()} == {SPOOL, NAMES}
+
+
+def test_a_file_of_terabytes_takes_no_memory_for_it(captured: Path) -> None:
+    os.truncate(captured / FOLDER / NAMES, 1 << 30)
+    os.truncate(captured / "meta.json", 1 << 40)
+    done = qjoule("convert", str(captured), env=SUDO)
+    assert done.returncode == 1
+    assert "meta.json: it is too large" in done.stderr
+
+
+# ---- dump ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own directory", "directory like /tmp"])
+def test_a_dump_belongs_to_the_recorders_user(ended: Path, shared: bool) -> None:
+    if shared:
+        os.chown(ended, 0, 0)
+        ended.chmod(0o1777)
+    done = qjoule("dump", str(ended))
+    assert done.returncode == 0, done.stderr
+    part = Path(done.stdout.strip())
+    assert part.parent == ended
+    assert part.stat().st_uid == USER.pw_uid
+    assert files_of_root(ended) == ([ended] if shared else [])
+
+
+def test_a_dump_of_roots_recorder_belongs_to_root(tmp_path: Path) -> None:
+    leave_ring(tmp_path / "r")
+    done = qjoule("dump", str(tmp_path / "r"))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).stat().st_uid == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("calibration.json", "link"),
+        ("calibration.json", "pipe"),
+        ("meta.json", "link"),
+        ("meta.json", "device"),
+        ("ring/names-1", "link"),
+        ("ring/names-1", "device"),
+        ("ring/spool-0", "link"),
+        ("ring/state-1", "pipe"),
+    ],
+)
+def test_dump_opens_only_regular_files(ended: Path, secret: Path, name: str, kind: str) -> None:
+    replace(ended / name, kind, secret)
+    give(ended)
+    done = qjoule("dump", str(ended))
+    assert "Traceback" not in done.stderr
+    for path in ended.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert SECRET not in path.read_bytes()
+    assert not files_of_root(ended)
+
+
+def test_dump_refuses_a_ring_of_another_owner(ended: Path) -> None:
+    os.chown(RingFiles(ended).folder, 2, 2)
+    refused = qjoule("dump", str(ended))
+    assert refused.returncode == 1
+    assert "its owner is not that of the recording in it" in refused.stderr

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the tracer, and later the keeper, may attach a probe: to the file that was examined, if
+the instruction is still there. Whatever else they ask for is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nightly.hostile.bound import bound_socket
+from qjoule.root_part.protocol import Kind, Opened, Refused, What, ask
+from qjoule.servers.plan import _server_plan
+from servers.elf_places import offset_of
+from servers.toy_elf import MYSQL_8
+from tracing.attaching import held, load, load_bytes, refused, uprobe
+from tracing.root_part import RootPart, root_part
+
+pytestmark = pytest.mark.root
+
+PROGRAM = "mysql_begin_thd_first"
+PUSH = b"\x55"  #: `push %rbp`, the first instruction of the toy's functions
+CODE_BYTES = 16
+MAX_LINKS = 320
+SLEEP = Path("/usr/bin/sleep")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file with a function to probe, which the root part has opened."""
+
+    root: RootPart
+    tracer: socket.socket
+    path: Path
+    file: Opened
+    offset: int
+
+    def attach(
+        self, code: bytes = PUSH, handle: int | None = None, further: int = 0, of: str = PROGRAM
+    ) -> None:
+        number = self.file.handle if handle is None else handle
+        uprobe(self.tracer, of, number, self.offset + further, code)
+
+    @property
+    def links(self) -> int:
+        return held(self.root)["anon_inode:bpf_link"]
+
+
+@pytest.fixture
+def target(toy: Path, tmp_path: Path) -> Iterator[Target]:
+    path = tmp_path / "server"
+    shutil.copy(toy, path)
+    path.chmod(0o755)
+    with root_part() as root, root.tracer() as tracer:
+        load(tracer, load_bytes(PROGRAM))
+        yield Target(root, tracer, path, root.installed(path), offset_of(path, MYSQL_8))
+
+
+def test_a_probe_stays_until_the_tracer_ends(target: Target) -> None:
+    target.attach()
+    assert target.links == 1
+    ask(target.tracer, Kind.DONE)
+    assert target.links == 1
+    target.tracer.close()
+    with refused(errno.EPERM):  # answered once the other socket's end is seen
+        ask(target.root.connection, Kind.EXE, pid=os.getpid())
+    assert not held(target.root)
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    shutil.copy(path, other)
+    other.rename(path)
+
+
+def rewrite(path: Path) -> None:
+    """Writes the same bytes, and sets the times back as far as an ordinary user can."""
+    times = path.stat()
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0")
+
+
+def link(path: Path) -> None:
+    path.with_name("another name").hardlink_to(path)
+
+
+def give_away(path: Path) -> None:
+    os.chown(path, 64001, 64001)
+
+
+@pytest.mark.parametrize("change", [replace, rewrite, append, link, give_away, Path.unlink])
+def test_a_file_that_has_changed_is_refused(target: Target, change: Callable[[Path], None]) -> None:
+    change(target.path)
+    with refused(errno.ESTALE):
+        target.attach()
+    assert not held(target.root)
+
+
+@pytest.mark.parametrize(
+    ("request_", "number"),
+    [
+        ({"code": b"\x54"}, errno.ESTALE),
+        ({"code": PUSH + b"\x00"}, errno.ESTALE),
+        ({"code": b""}, errno.EINVAL),
+        ({"code": PUSH * 17}, errno.EINVAL),
+        ({"further": 1 << 30}, errno.ESTALE),
+        ({"handle": 0}, errno.ENOENT),
+        ({"handle": 2}, errno.ENOENT),
+        ({"handle": 257}, errno.ENOENT),
+        ({"handle": 2**31 - 1}, errno.ENOENT),
+        ({"handle": -1}, errno.ENOENT),
+        ({"of": "on_switch"}, errno.EINVAL),  # of another kind
+        ({"of": "postgres_portal_run"}, errno.EINVAL),  # not loaded
+    ],
+)
+def test_another_instruction_file_or_program_is_refused(
+    target: Target, request_: dict[str, object], number: int
+) -> None:
+    with refused(number):
+        target.attach(**request_)  # type: ignore[arg-type]
+    assert not held(target.root)
+
+
+def test_one_refusal_detaches_all(target: Target) -> None:
+    target.attach()
+    assert target.links == 1
+    with refused(errno.ESTALE):
+        target.attach(b"\x54")
+    assert not held(target.root)
+    with refused(errno.EINVAL):
+        target.attach()
+
+
+def test_what_is_mounted_over_the_file_is_ignored(target: Target, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(bytes(target.path.stat().st_size))
+    subprocess.run(["mount", "--bind", other, target.path], check=True)
+    try:
+        target.attach()
+    finally:
+        subprocess.run(["umount", target.path], check=True)
+    assert target.links == 1
+
+
+def test_an_unchanged_file_has_one_handle(target: Target) -> None:
+    assert target.root.installed(target.path) == target.file
+    link(target.path)  # changes its ctime
+    again = target.root.installed(target.path)
+    assert again.inode == target.file.inode
+    assert again.handle != target.file.handle
+    target.attach(handle=again.handle)
+
+
+def test_there_is_a_maximum_of_probes(target: Target) -> None:
+    for _ in range(MAX_LINKS):
+        target.attach()
+    with refused(errno.ENOSPC):
+        target.attach()
+    assert not held(target.root)
+
+
+@contextmanager
+def sleeping(program: str | Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs this copy of `sleep` when the block begins."""
+    with subprocess.Popen([str(program), "1000"], **options) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_an_executable_in_memory_has_no_handle() -> None:
+    fd = os.memfd_create("mysqld", 0)
+    os.write(fd, SLEEP.read_bytes())
+    os.set_inheritable(fd, True)
+    with root_part() as root, sleeping(f"/proc/self/fd/{fd}", pass_fds=(fd,)) as process:
+        file = root.executable(process.pid)
+    os.close(fd)
+    assert file.inode
+    assert file.handle == 0
+
+
+def test_an_executable_that_was_deleted_can_be_probed(tmp_path: Path) -> None:
+    """Servers keep running when a new version is installed over them."""
+    path = tmp_path / "mysqld"
+    shutil.copy(SLEEP, path)
+    content = path.read_bytes()
+    with sleeping(path) as process, root_part() as root, root.tracer() as tracer:
+        path.unlink()
+        file = root.executable(process.pid)
+        load(tracer, load_bytes(PROGRAM))
+        offset = len(content) // 2
+        uprobe(tracer, PROGRAM, file.handle, offset, content[offset : offset + 4])
+        assert held(root)["anon_inode:bpf_link"] == 1
+
+
+# ---- the keeper ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tracer that is attached to a file, and the keeper's socket."""
+
+    target: Target
+    keeper: socket.socket
+
+    def attach(self, program: bytes = PROGRAM.encode(), code: bytes = PUSH) -> None:
+        ask(
+            self.keeper,
+            Kind.UPROBE,
+            pid=self.target.file.handle,
+            offset=self.target.offset,
+            size=len(code),
+            text=code.ljust(CODE_BYTES, b"\0") + program,
+        )
+
+
+def keeper_of(root: RootPart) -> socket.socket:
+    return socket.socket(fileno=ask(root.connection, Kind.KEEPER).fd)
+
+
+@pytest.fixture
+def kept(target: Target) -> Iterator[Kept]:
+    with keeper_of(target.root) as keeper:
+        target.attach()
+        ask(target.tracer, Kind.DONE)
+        yield Kept(target, keeper)
+
+
+def test_there_is_one_keeper_who_waits_for_the_tracer() -> None:
+    with root_part() as root, keeper_of(root) as keeper:
+        for kind in Kind:
+            with refused(errno.EPERM):
+                ask(keeper, kind, pid=os.getpid())
+        with refused(errno.EBUSY):
+            ask(root.connection, Kind.KEEPER)
+
+
+def test_once_attached_only_the_keeper_may_ask_and_only_to_follow(kept: Kept) -> None:
+    following = {Kind.EXE, Kind.BIND, Kind.UPROBE, Kind.FOLLOW}
+    for kind in (Kind.KEEPER, *following):
+        with refused(errno.EPERM):
+            ask(kept.target.root.connection, kind, pid=os.getpid())
+    for kind in following - {Kind.EXE}:
+        with refused(errno.EPERM):
+            ask(kept.target.tracer, kind)
+    for kind in set(Kind) - following:
+        with refused(errno.EPERM):
+            ask(kept.keeper, kind, pid=os.getpid())
+    assert kept.target.links == 1
+
+
+def test_the_keeper_attaches_only_what_was_loaded_to_what_was_opened(kept: Kept) -> None:
+    kept.attach()
+    assert kept.target.links == 2
+    for program in (b"", b"mysql_end", b"on_exec", b"on_alive", b"x" * 4000):
+        with refused(errno.EINVAL):
+            kept.attach(program)
+    assert kept.target.links == 1, "a refusal takes the keeper's probes away, not the tracer's"
+    with refused(errno.ESTALE):
+        kept.attach(code=b"\x90")
+
+
+def test_the_keeper_looks_at_one_process_a_second(kept: Kept) -> None:
+    looks = 0
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        try:
+            bound_socket(kept.keeper, os.getpid(), os.getuid(), os.getgid()).close()
+            looks += 1
+        except Refused as error:
+            assert error.errno == errno.EAGAIN, error
+    assert 2 <= looks <= 4
+
+
+def test_what_the_keeper_binds_opens_files_of_one_process(kept: Kept) -> None:
+    with bound_socket(kept.keeper, os.getpid(), os.getuid(), os.getgid()) as bound:
+        os.close(ask(bound, Kind.OPEN, number=What.PROC, text=b"cmdline").fd)
+        for kind in set(Kind) - {Kind.OPEN}:
+            with refused(errno.EPERM):
+                ask(bound, kind)
+
+
+def test_only_servers_of_the_plan_that_run_can_be_followed(kept: Kept) -> None:
+    """The plan of these tests has no server, so nothing can be followed, whatever it claims."""
+    for number in (16, 2**32 - 1):
+        with refused(errno.EINVAL):
+            ask(kept.keeper, Kind.FOLLOW, pid=os.getpid(), number=number)
+    with refused(errno.ENOENT):
+        ask(kept.keeper, Kind.FOLLOW, pid=2**22, number=0)
+    exe = Path("/proc/self/exe").stat()
+    device = os.major(exe.st_dev) << 20 | os.minor(exe.st_dev)
+    layout: struct.Struct = _server_plan()
+    facts = [0] * ((layout.size - 24) // 8)
+    for kind in (0, 1, 31, 32, 255):
+        text = layout.pack(exe.st_ino, 0, device, kind, 1, 0, 0, *facts)
+        with refused(errno.ESTALE):
+            ask(kept.keeper, Kind.FOLLOW, pid=os.getpid(), number=0, text=text)
+
+
+def test_the_end_of_the_tracer_ends_the_keeper(kept: Kept) -> None:
+    kept.target.tracer.close()
+    deadline = time.monotonic() + 10
+    while held(kept.target.root):
+        assert time.monotonic() < deadline
+    with refused(errno.EINVAL):
+        kept.attach()
+    assert not held(kept.target.root)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user of the host who reports others' connections to a recorder, or attacks its tag socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from other_user import NOBODY, other_user
+from qjoule.reporters.missing import lost
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import tag
+from qjoule_drivers.channel import Channel, Peer
+from servers.process import DatabaseServer
+from tag_ring import greet, header, memfd
+from tracing.recording import Run, recording
+
+pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
+QUERIES = 50
+WAIT_S = 60.0
+TAIL = 64  #: PROTOCOL.md
+HELLO = b"qjoule tags 1\n"
+CONNECTIONS = 1100  #: more than a recorder has descriptors
+
+
+def connect(server: DatabaseServer, tcp: bool) -> socket.socket:
+    if tcp:
+        return socket.create_connection(("127.0.0.1", server.port))
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(server.socket))
+    return client
+
+
+def described(client: socket.socket, path: Path) -> dict[str, Any]:
+    """A connection as a shim describes it."""
+    if client.family == socket.AF_UNIX:
+        return {
+            **{"db.system.name": "redis", "network.transport": "unix"},
+            **{"client.inode": os.fstat(client.fileno()).st_ino, "server.address": str(path)},
+        }
+    here, there = client.getsockname(), client.getpeername()
+    return {
+        **{"db.system.name": "redis", "network.transport": "tcp"},
+        **{"network.local.address": here[0], "network.local.port": here[1]},
+        **{"server.address": there[0], "server.port": there[1]},
+    }
+
+
+def set_key(client: socket.socket, key: str) -> None:
+    client.sendall(f"*3\r\n$3\r\nSET\r\n${len(key)}\r\n{key}\r\n$1\r\nx\r\n".encode())
+    assert client.recv(100) == b"+OK\r\n"
+
+
+def until_read(channel: Channel, peer: Peer) -> None:
+    """Waits until the recorder has read everything.
+
+    It can check a connection's owner only while the connection is open.
+    """
+    deadline = time.monotonic() + WAIT_S
+    for _ in range(2):  # the first time it may not have read the definitions yet
+        channel.begin(peer)
+        recorder = channel._recorder
+        assert recorder is not None
+        while struct.unpack_from("=Q", recorder._memory, TAIL)[0] < recorder._taken:
+            assert time.monotonic() < deadline, "the recorder does not read"
+            time.sleep(0.01)
+
+
+def tags_of(run: Run, key: str) -> list[dict[str, str] | None]:
+    """The tags of each query of these keys; None if it has none."""
+    tags = run.having(key)["tags"]
+    return [dict(pairs) if isinstance(pairs, list) else None for pairs in tags]
+
+
+@pytest.mark.parametrize("tcp", [True, False], ids=["tcp", "unix"])
+def test_nobody_can_tag_the_queries_of_another_user(
+    redis: DatabaseServer, recorder_socket: Path, tmp_path: Path, tcp: bool
+) -> None:
+    def forge() -> tuple[None, object]:
+        channel, peer = Channel(str(recorder_socket)), Peer(connection)
+        with tag(m="forged"):
+            channel.begin(peer)
+        return None, (channel, peer)
+
+    with (
+        recording(tmp_path / "t", "--pid", str(redis.pid)),
+        closing(connect(redis, tcp)) as client,
+    ):
+        connection = described(client, redis.socket)
+        with other_user(NOBODY, forge):
+            for turn in range(QUERIES):
+                set_key(client, f"m_root_{turn}")
+    run = Run(tmp_path / "t")
+    assert tags_of(run, "m_root_") == [None] * QUERIES
+    assert run.loss["unverified"] >= 1
+    assert "calls on connections that may be another user's" in lost(run.loss)
+
+
+@pytest.mark.parametrize("tcp", [True, False], ids=["tcp", "unix"])
+def test_every_user_can_tag_their_own_queries(
+    redis: DatabaseServer, recorder_socket: Path, tmp_path: Path, tcp: bool
+) -> None:
+    def work() -> tuple[None, object]:
+        channel, client = Channel(str(recorder_socket)), connect(redis, tcp)
+        peer = Peer(described(client, redis.socket))
+        for turn in range(QUERIES):
+            with tag(m=str(turn)):
+                call = channel.begin(peer)
+                set_key(client, f"m_own_{turn}_")
+                channel.end(peer, call, 1)
+        until_read(channel, peer)
+        return None, (channel, client, peer)
+
+    if not tcp:
+        redis.socket.parent.chmod(0o755)
+        redis.socket.chmod(0o777)
+    with recording(tmp_path / "t", "--pid", str(redis.pid)), other_user(NOBODY, work):
+        pass
+    run = Run(tmp_path / "t")
+    values = [tags and tags["m"] for tags in tags_of(run, "m_own_")]
+    assert sorted(values, key=str) == sorted(map(str, range(QUERIES)))
+    assert "unverified" not in run.loss
+
+
+def silent_connections(path: Path) -> object:
+    """Connections that say nothing, as fast as the recorder accepts them."""
+    clients: list[socket.socket] = []
+    for _ in range(CONNECTIONS):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        clients.append(client)
+        for _ in range(1000):
+            with suppress(BlockingIOError):
+                client.connect(str(path))
+                break
+            time.sleep(0.001)
+    return clients
+
+
+def many_rings(path: Path) -> object:
+    """A ring for each connection. The recorder may reject one that still sends its greeting."""
+    clients = []
+    for _ in range(CONNECTIONS):
+        with suppress(OSError):
+            clients.append(greet(path, HELLO, [memfd(header() + bytes(2048 * 64))]))
+    return clients
+
+
+def invalid_rings(path: Path) -> object:
+    clients = []
+    for content in (b"", b"short", header()[:4095], header(slots=3), header(size=0)):
+        with suppress(OSError):
+            clients.append(greet(path, HELLO, [memfd(content)]))
+    return clients
+
+
+def meet_recorder() -> None:
+    """Connects to the recorder, which may have been too busy for a moment."""
+    channel, deadline = channel_module.channel, time.monotonic() + WAIT_S
+    while channel._recorder is None:
+        assert time.monotonic() < deadline, "the recorder meets nobody"
+        channel.check_ns = 0
+        channel.begin(None)
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("attack", [silent_connections, many_rings, invalid_rings])
+def test_an_attack_on_the_socket_leaves_others_their_tags(
+    attack: Callable[[Path], object], redis: DatabaseServer, tags_socket: Path, tmp_path: Path
+) -> None:
+    with (
+        recording(tmp_path / "t", "--pid", str(redis.pid)),
+        other_user(NOBODY, lambda: (None, attack(tags_socket))),
+        closing(redis.connect(tcp=True)) as client,
+    ):
+        meet_recorder()
+        for turn in range(QUERIES):
+            with tag(m="honest"):
+                client.set(f"m_tag_{turn}", "x")
+    assert tags_of(Run(tmp_path / "t"), "m_tag_") == [{"m": "honest"}] * QUERIES
