@@ -9,7 +9,8 @@ import os
 import pwd
 import signal
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -18,10 +19,19 @@ import pytest
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.confined import holds_nothing
-from tracing.live_top import Top
-from tracing.recording import Recorder, Run, command_of, qjoule, recording
+from tracing.live_top import live_top
+from tracing.recording import Run, command_of, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
+
+
+@contextmanager
+def umask(bits: int) -> Iterator[None]:
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def test_only_the_root_part_has_rights(
@@ -71,41 +81,28 @@ def _holds_no_directory_but(command: Path, trace: Path) -> None:
     assert {link for link in links if Path(link).is_dir()} <= {str(trace)}
 
 
-def test_a_trace_is_its_owners_alone(redis: DatabaseServer, tmp_path: Path) -> None:
-    user = pwd.getpwnam("daemon")
-    before = os.umask(0o000)
-    try:
-        sudo = {"SUDO_UID": str(user.pw_uid), "SUDO_GID": str(user.pw_gid)}
-        recorder = Recorder(
-            tmp_path / "t", "--energy", "none", "--pid", str(redis.pid), environment=sudo
-        )
-    finally:
-        os.umask(before)
-    try:
-        recorder.attached()
-        assert psutil.Process(recorder.command_pid).uids().real == user.pw_uid
-        with redis.connect() as client:
-            client.set("a", 1)
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
-    found = [tmp_path / "t", *(tmp_path / "t").rglob("*")]
-    assert len(found) > 5
-    for one in found:
-        status = one.stat()
+@pytest.mark.parametrize("group", ["", "adm"])
+def test_a_trace_is_open_to_its_owner_and_the_named_group_alone(
+    redis: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    user, trace = pwd.getpwnam("daemon"), tmp_path / "t"
+    monkeypatch.setenv("SUDO_UID", str(user.pw_uid))
+    monkeypatch.setenv("SUDO_GID", str(user.pw_gid))
+    with umask(0o000):
+        options = ("--group", group) if group else ()
+        with recording(trace, "--pid", str(redis.pid), *options) as recorder:
+            assert psutil.Process(recorder.command_pid).uids().real == user.pw_uid
+            with redis.connect() as client:
+                client.set("a", 1)
+    paths = [trace, *trace.rglob("*")]
+    assert len(paths) > 5
+    of_directory, of_file = (0o2750, 0o640) if group else (0o700, 0o600)
+    for path in paths:
+        status = path.stat()
         assert status.st_uid == user.pw_uid
-        assert stat.S_IMODE(status.st_mode) == (0o700 if one.is_dir() else 0o600), one
-    assert Trace(tmp_path / "t").complete
-
-
-def test_a_group_may_share_it(redis: DatabaseServer, tmp_path: Path) -> None:
-    group = grp.getgrnam("adm").gr_gid
-    with recording(tmp_path / "t", "--pid", str(redis.pid), "--group", "adm"):
-        pass
-    for one in [tmp_path / "t", *(tmp_path / "t").rglob("*")]:
-        status = one.stat()
-        assert status.st_gid == group
-        assert stat.S_IMODE(status.st_mode) == (0o2750 if one.is_dir() else 0o640), one
+        assert stat.S_IMODE(status.st_mode) == (of_directory if path.is_dir() else of_file), path
+        assert not group or status.st_gid == grp.getgrnam(group).gr_gid
+    assert Trace(trace).complete
 
 
 def test_a_group_that_is_not_there(tmp_path: Path) -> None:
@@ -115,23 +112,18 @@ def test_a_group_that_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_program_runs_as_who_called(redis: DatabaseServer, tmp_path: Path) -> None:
-    options = ("--energy", "none", "--pid", str(redis.pid))
-    who = ("--", "sh", "-c", "id -u; umask; pwd")
-    user = pwd.getpwnam("daemon")
-    for uid, gid in ((0, 0), (user.pw_uid, user.pw_gid)):
-        sudo = {"SUDO_UID": str(uid), "SUDO_GID": str(gid)} if uid else {}
-        target = str(tmp_path / f"t{uid}")
-        environment = {**os.environ, **sudo}
-        before = os.umask(0o027)
-        try:
-            done = qjoule("record", "-o", target, *options, *who, env=environment, cwd="/")
-        finally:
-            os.umask(before)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == [str(uid), "0027", "/"]
-        assert (tmp_path / f"t{uid}").stat().st_uid == (uid or 65534)
-        assert Run(tmp_path / f"t{uid}").trace.complete
+@pytest.mark.parametrize("name", ["root", "daemon"])
+def test_the_program_runs_as_who_called(redis: DatabaseServer, tmp_path: Path, name: str) -> None:
+    user, trace = pwd.getpwnam(name), tmp_path / "t"
+    sudo = {"SUDO_UID": str(user.pw_uid), "SUDO_GID": str(user.pw_gid)} if user.pw_uid else {}
+    options = ("-o", str(trace), "--energy", "none", "--pid", str(redis.pid))
+    program = ("sh", "-c", "id -u; umask; pwd")
+    with umask(0o027):
+        done = qjoule("record", *options, "--", *program, env={**os.environ, **sudo}, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(user.pw_uid), "0027", "/"]
+    assert trace.stat().st_uid == (user.pw_uid or 65534)
+    assert Run(trace).trace.complete
 
 
 def test_a_program_without_dashes_is_refused(redis: DatabaseServer, tmp_path: Path) -> None:
@@ -142,15 +134,15 @@ def test_a_program_without_dashes_is_refused(redis: DatabaseServer, tmp_path: Pa
     assert "put '--' and then the command last" in done.stderr
 
 
-def test_the_live_view_has_no_rights_either(redis: DatabaseServer) -> None:
-    top = Top("--pid", str(redis.pid))
-    try:
-        top.wait_for(1)
-        holds_nothing(command_of(top.process.pid))
+def test_only_the_root_part_of_the_live_view_has_rights(redis: DatabaseServer) -> None:
+    with live_top("--pid", str(redis.pid)) as top:
+        others = psutil.Process(top.process.pid).children(recursive=True)
+        assert command_of(top.process.pid) in [process.pid for process in others]
+        for process in others:
+            holds_nothing(process.pid)
         top.process.send_signal(signal.SIGINT)
         assert top.process.wait(60) == 0, top.words()
-    finally:
-        top.close()
+        assert not any(process.is_running() for process in others)
 
 
 def test_doctor_tells_what_each_process_may_do(tmp_path: Path) -> None:

@@ -62,13 +62,15 @@ def adds_up(output: str) -> None:
     assert sum(parts) == total > 0
 
 
-def test_the_printed_energies_add_up(finished: tuple[str, str, Path]) -> None:
-    adds_up(finished[0])
-
-
-def test_it_says_where_the_figures_come_from(finished: tuple[str, str, Path]) -> None:
+def test_the_printed_energies_add_up_and_their_sources_are_named(
+    finished: tuple[str, str, Path],
+) -> None:
+    output, messages, kept = finished
+    adds_up(output)
     for name in ("energy", "idle", "rung", "coverage", "loss", "complete", "model"):
-        assert re.search(rf"^{name} +\S", finished[0], re.MULTILINE), name
+        assert re.search(rf"^{name} +\S", output, re.MULTILINE), name
+    assert "4,000 tweets" in messages
+    assert (kept / "meta.json").exists()
 
 
 def test_every_pair_has_its_line(finished: tuple[str, str, Path]) -> None:
@@ -90,11 +92,6 @@ def test_every_pair_has_its_line(finished: tuple[str, str, Path]) -> None:
     # better.
     assert min(greenups) > 0
     assert max(greenups) > 1.5
-
-
-def test_what_is_kept_is_a_trace(finished: tuple[str, str, Path]) -> None:
-    assert (finished[2] / "meta.json").exists()
-    assert "4,000 tweets" in finished[1]
 
 
 def server_of(demo: psutil.Process) -> psutil.Process | None:

@@ -69,14 +69,11 @@ def bpf_ids(pid: int) -> dict[str, set[str]]:
 
 
 def alive(ids: dict[str, set[str]]) -> list[str]:
-    return [
-        f"{kind} {number}"
-        for kind, numbers in ids.items()
-        for number in numbers
-        if not subprocess.run(
-            ["bpftool", kind, "show", "id", number], capture_output=True, check=False
-        ).returncode
-    ]
+    def is_there(kind: str, number: str) -> bool:
+        command = ["bpftool", kind, "show", "id", number]
+        return not subprocess.run(command, capture_output=True, check=False).returncode
+
+    return [f"{kind} {number}" for kind in ids for number in ids[kind] if is_there(kind, number)]
 
 
 def until_gone(pid: int) -> None:
@@ -160,28 +157,22 @@ def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
-def test_a_commands_exit_code_is_passed_on(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 1 as m_command'; exit 3"
+@pytest.mark.parametrize("rest", [(), ("--rest", "2")], ids=["at once", "after a rest"])
+def test_a_command_has_its_words_output_and_exit_code(
+    mariadb: DatabaseServer, tmp_path: Path, rest: tuple[str, ...]
+) -> None:
+    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 1 as m_command'; exit $1"
     options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
-    done = qjoule("record", *options, "--", "/bin/sh", "-c", client)
+    done = qjoule("record", *options, *rest, "--", "/bin/sh", "-c", client, "it's", "3")
     assert done.returncode == 3, done.stderr
     assert "m_command" in done.stdout, "it has our standard output"
-    assert Trace(tmp_path / "t").complete
-    assert len(Run(tmp_path / "t").having("m_command")) == 1
-
-
-def test_a_command_after_a_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """It starts after the rest, in the place of what waited, with its own words and exit code."""
-    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 2 as m_rested'; exit $1"
-    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
-    done = qjoule("record", *options, "--rest", "2", "--", "/bin/sh", "-c", client, "it's", "3")
-    assert done.returncode == 3, done.stderr
-    assert "until sh ends, with 2 s of rest first" in done.stderr
-    queries = Run(tmp_path / "t").having("m_rested")
-    begin_ns = Trace(tmp_path / "t").meta.begin_ns
-    assert begin_ns is not None and len(queries) == 1
+    assert ("until sh ends, with 2 s of rest first" in done.stderr) is bool(rest)
+    queries, trace = Run(tmp_path / "t").having("m_command"), Trace(tmp_path / "t")
+    assert trace.complete
+    assert trace.meta.begin_ns is not None and len(queries) == 1
     # The rest is counted from when all is attached, which is a little after the trace's begin.
-    assert int(queries["begin_ns"].iloc[0]) - begin_ns >= 1_900_000_000
+    rested_ns = int(queries["begin_ns"].iloc[0]) - trace.meta.begin_ns
+    assert rested_ns >= (1_900_000_000 if rest else 0)
 
 
 def test_stopped_in_the_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
@@ -196,16 +187,6 @@ def test_stopped_in_the_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
     finally:
         recorder.end()
     assert Trace(tmp_path / "t").complete and not (tmp_path / "started").exists()
-
-
-@pytest.mark.parametrize("rest", [(), ("--rest", "1")])
-def test_a_command_that_is_not_there(
-    mariadb: DatabaseServer, tmp_path: Path, rest: tuple[str, ...]
-) -> None:
-    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
-    done = qjoule("record", *options, *rest, "--", "/nonexistent/program")
-    assert done.returncode == 1
-    assert "/nonexistent/program" in _last_line(done.stderr)
 
 
 def test_a_directory_in_use_is_refused(mariadb: DatabaseServer, tmp_path: Path) -> None:
@@ -233,13 +214,22 @@ def test_not_root() -> None:
     assert "root" in _only_line(done.stderr)
 
 
-def test_an_energy_source_that_is_not_there(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    if Path("/sys/class/powercap/intel-rapl:0").exists():
-        pytest.skip("this machine has RAPL")
-    options = ("-d", "1", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
-    done = qjoule("record", "--energy", "powercap", *options)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--", "/nonexistent/program"), "/nonexistent/program"),
+        (("--rest", "1", "--", "/nonexistent/program"), "/nonexistent/program"),
+        (("--energy", "replay:/nonexistent/energy", "-d", "1"), "/nonexistent/energy"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    mariadb: DatabaseServer, tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    energy = () if "--energy" in words else ("--energy", "none")
+    options = (*energy, "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, *words)
     assert done.returncode == 1
-    assert "powercap" in _only_line(done.stderr)
+    assert reason in _last_line(done.stderr)
 
 
 def test_a_kernel_without_btf(mariadb: DatabaseServer, tmp_path: Path) -> None:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from qjoule.engine.attribute import attribute
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.at_once import at_once
-from tracing.confined import holds_nothing
-from tracing.live_top import QJOULE, Top, live_top
+from tracing.live_top import live_top
+from tracing.recording import recording
 from tracing.tolerance import tolerance
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(120)]
@@ -38,23 +35,6 @@ LOAD = (
     ("select {n} as law5", "select ? as law5", 500),
 )
 CLIENTS = 2
-
-
-@contextmanager
-def _record(directory: Path, pid: int) -> Iterator[None]:
-    command = [QJOULE, "record", "-o", str(directory), "--pid", str(pid)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        first = process.stderr.readline()
-        assert "tracing" in first, first
-        yield
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, process.stderr.read()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _client(server: DatabaseServer) -> None:
@@ -88,16 +68,13 @@ def seen(
     trace, energy = directory / "trace", _replayed(directory / "energy")
     with (
         live_top("--energy", energy, "--pid", str(mariadb.pid)) as top,
-        _record(trace, mariadb.pid),
+        recording(trace, "--pid", str(mariadb.pid), "--energy", "auto"),
     ):
-        _unprivileged(top)
         _run_load(mariadb)
         top.until(_has_all)
         snapshots = list(top.snapshots)
-        others = psutil.Process(top.process.pid).children(recursive=True)
         top.process.send_signal(signal.SIGINT)
         assert top.process.wait(30) == 0, top.words()
-        assert not any(one.is_running() for one in others)
     yield snapshots, trace
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("drop database law5")
@@ -112,13 +89,6 @@ def _has_all(snapshots: list[dict[str, Any]]) -> bool:
         if any(row["shape"].startswith(shape) for _, shape, _ in LOAD)
     )
     return shown >= CLIENTS * sum(times for _, _, times in LOAD)
-
-
-def _unprivileged(top: Top) -> None:
-    """Asserts that, of an attached `top`, only the root part has rights."""
-    (command,) = psutil.Process(top.process.pid).children()
-    for one in (command, *command.children()):
-        holds_nothing(one.pid)
 
 
 def _live_sums(snapshots: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]:
@@ -170,16 +140,10 @@ def test_every_snapshot_adds_up(seen: tuple[list[dict[str, Any]], Path]) -> None
         rows = [*found["rows"], *found["fixed"]]
         assert sum(round(row["energy_j"] * 1e9) for row in rows) == measured_nj
         cpu_ns = sum(row["cpu_ns"] for row in rows)
-        assert cpu_ns == round(found["trace"]["duration_s"] * 1e9) * CPUS
-
-
-def test_little_had_to_be_cut_for_that(seen: tuple[list[dict[str, Any]], Path]) -> None:
-    """Two owners claim one CPU for only microseconds per window: the sums do not rely on cuts."""
-    snapshots, _ = seen
-    for snapshot in snapshots:
-        trace = snapshot["interval"]["trace"]
-        cut_ns = trace["anomalies"].get("overlap_ns", 0)
-        assert cut_ns <= 0.002 * trace["duration_s"] * 1e9 * CPUS
+        duration_ns = round(found["trace"]["duration_s"] * 1e9)
+        assert cpu_ns == duration_ns * CPUS
+        # Two owners claim one CPU for microseconds only: the sums do not rely on cuts.
+        assert found["trace"]["anomalies"].get("overlap_ns", 0) <= 0.002 * duration_ns * CPUS
 
 
 def test_live_is_what_the_server_had_of_the_cpus(

@@ -1,62 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A root part whose command is this test, and processes of ordinary users to examine."""
+"""Processes of ordinary users for the root part to examine."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import socket
-import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qjoule.root_part.access import SocketAccess
-from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.access import Opened, ProcFile
 from tracing.root_part import PYTHON, RootPart
 
 USER, OTHER_USER = 64001, 64002
 WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Running:
-    """A running root part."""
-
-    def __init__(self, root: RootPart) -> None:
-        self.pid = root.pid
-        self.connection = root.connection
-
-    @property
-    def descriptors(self) -> int:
-        """The number of its descriptors, once it has finished all earlier requests."""
-        ask(self.connection, Kind.EXE, pid=os.getpid())
-        return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208
-
-    @property
-    def children(self) -> list[str]:
-        return Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-
-    @contextmanager
-    def bound(
-        self, pid: int, uid: int = USER, gid: int = USER, groups: tuple[int, ...] = ()
-    ) -> Iterator[socket.socket]:
-        """What an examiner of this process would hold."""
-        with bound_socket(self.connection, pid, uid, gid, *groups) as connection:
-            yield connection
-
-
-def bound_socket(
-    connection: socket.socket, pid: int, uid: int, gid: int, *groups: int
-) -> socket.socket:
-    """A socket of the root part that opens files of one process, with the rights of this user."""
-    packed = struct.pack(f"={len(groups)}I", *groups)
-    reply = ask(
-        connection, Kind.BIND, pid=pid, number=uid, flags=gid, size=len(packed), text=packed
-    )
-    return socket.socket(fileno=reply.fd)
 
 
 @contextmanager
@@ -102,8 +62,11 @@ def silent_file_system(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def candidate(root: Running, program: str = WAIT, *arguments: str) -> Iterator[SocketAccess]:
-    with process_of(program, arguments=arguments) as process, root.bound(process.pid) as bound:
+def candidate(root: RootPart, program: str = WAIT, *arguments: str) -> Iterator[SocketAccess]:
+    with (
+        process_of(program, arguments=arguments) as process,
+        root.bound(process.pid, USER, USER) as bound,
+    ):
         yield SocketAccess(bound)
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nightly.hostile.bound import Running
 from servers.toy_elf import MYSQL_8, toy_server
-from tracing.root_part import root_part
+from tracing.root_part import RootPart, root_part
 
 
 @pytest.fixture
@@ -24,10 +23,10 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def root() -> Iterator[Running]:
+def root() -> Iterator[RootPart]:
     """A root part whose command is the test."""
     with root_part() as running:
-        yield Running(running)
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ import pytest
 from nightly.hostile.bound import (
     USER,
     WAIT,
-    Running,
     candidate,
     mapping_of,
     process_of,
@@ -24,6 +23,7 @@ from nightly.hostile.bound import (
 )
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import Unreadable, opened
+from tracing.root_part import RootPart
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
@@ -36,7 +36,7 @@ def errno_of(connection: socket.socket, kind: Kind, **about: object) -> int:
     return refused.value.errno
 
 
-def test_an_answer_leaves_no_descriptor_and_no_process(root: Running, place: Path) -> None:
+def test_an_answer_leaves_no_descriptor_and_no_process(root: RootPart, place: Path) -> None:
     path = written(place / "file")
     with candidate(root) as access:
         access.executable().close()
@@ -55,7 +55,7 @@ def test_an_answer_leaves_no_descriptor_and_no_process(root: Running, place: Pat
             assert access.file_id(path)
 
 
-def test_a_process_gets_a_limited_number_of_handles(root: Running, place: Path) -> None:
+def test_a_process_gets_a_limited_number_of_handles(root: RootPart, place: Path) -> None:
     program = (
         "import mmap, os, sys; paths = sys.argv[1:];"
         "maps = [mmap.mmap(os.open(p, 0), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ) for p in paths];"
@@ -74,8 +74,8 @@ def test_a_process_gets_a_limited_number_of_handles(root: Running, place: Path) 
 
 
 @pytest.fixture
-def bound(root: Running) -> Iterator[socket.socket]:
-    with process_of(WAIT) as process, root.bound(process.pid) as connection:
+def bound(root: RootPart) -> Iterator[socket.socket]:
+    with process_of(WAIT) as process, root.bound(process.pid, USER, USER) as connection:
         yield connection
 
 
@@ -97,13 +97,13 @@ def test_one_process_is_all_that_its_socket_reaches(bound: socket.socket) -> Non
     os.close(reply.fd)
 
 
-def test_a_malformed_request_ends_the_socket_and_leaves_no_descriptor(root: Running) -> None:
+def test_a_malformed_request_ends_the_socket_and_leaves_no_descriptor(root: RootPart) -> None:
     sizes = (1, _REQUEST_BYTES - 1, _REQUEST_BYTES + 1, 65536)
     too_many_descriptors = [struct.pack("=I", Kind.OPEN).ljust(_REQUEST_BYTES)], [0, 0]
     with process_of(WAIT) as process:
         before = root.descriptors
         for size in (*sizes, *[None] * 20):
-            with root.bound(process.pid) as bound:
+            with root.bound(process.pid, USER, USER) as bound:
                 if size is None:
                     socket.send_fds(bound, *too_many_descriptors)
                 else:
@@ -114,16 +114,16 @@ def test_a_malformed_request_ends_the_socket_and_leaves_no_descriptor(root: Runn
         assert root.descriptors == before
 
 
-def test_sockets_are_bound_within_limits(root: Running) -> None:
+def test_sockets_are_bound_within_limits(root: RootPart) -> None:
     with process_of(WAIT) as process:
         before = root.descriptors
         with ExitStack() as kept:
             with pytest.raises(Refused, match="Too many open files"):
                 for _ in range(5000):
-                    kept.enter_context(root.bound(process.pid))
+                    kept.enter_context(root.bound(process.pid, USER, USER))
             assert ask(root.connection, Kind.EXE, pid=process.pid).text
         for _ in range(2000):
-            with root.bound(process.pid):
+            with root.bound(process.pid, USER, USER):
                 pass
         for pid in (0, -1, 1 << 30):
             assert errno_of(root.connection, Kind.BIND, pid=pid) in (errno.EINVAL, errno.ENOENT)
@@ -134,7 +134,7 @@ def test_sockets_are_bound_within_limits(root: Running) -> None:
         assert root.descriptors <= before + 2
 
 
-def test_only_an_executable_of_roots_is_installed(root: Running, place: Path) -> None:
+def test_only_an_executable_of_roots_is_installed(root: RootPart, place: Path) -> None:
     reply = ask(root.connection, Kind.INSTALLED, text=b"/usr/bin/sleep")
     assert reply.file.handle
     assert reply.file.inode == os.fstat(reply.fd).st_ino == Path("/usr/bin/sleep").stat().st_ino
@@ -154,12 +154,12 @@ def test_only_an_executable_of_roots_is_installed(root: Running, place: Path) ->
         assert number in (errno.EACCES, errno.ELOOP, errno.EINVAL), path
 
 
-def test_there_is_one_socket_for_the_tracer(root: Running) -> None:
+def test_there_is_one_socket_for_the_tracer(root: RootPart) -> None:
     os.close(ask(root.connection, Kind.TRACER).fd)
     assert errno_of(root.connection, Kind.TRACER) == errno.EBUSY
 
 
-def test_a_refusal_carries_no_descriptor(root: Running, place: Path) -> None:
+def test_a_refusal_carries_no_descriptor(root: RootPart, place: Path) -> None:
     """The root part opens a file before it checks it."""
     path = written(place / "of_user", mode=0o755, user=USER)
     head = struct.pack("=IiIIQQ", Kind.INSTALLED, 0, 0, 0, 0, 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nightly.hostile.bound import Running, silent_file_system
+from nightly.hostile.bound import silent_file_system
 from qjoule.root_part import host as host_module
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, ask
@@ -23,6 +23,7 @@ from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.types import Server
 from servers.process import DatabaseServer
+from tracing.root_part import RootPart
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -141,7 +142,7 @@ def _settled(server: Server) -> Server:
 
 @pytest.mark.parametrize("name", ["redis", "postgres", "mariadb", "mysql80", "voltdb"])
 def test_what_is_found_is_what_root_itself_would_find(
-    root: Running, request: pytest.FixtureRequest, name: str
+    root: RootPart, request: pytest.FixtureRequest, name: str
 ) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
     through, itself = discover(host=RootPartHost(root.connection)), discover()
@@ -154,7 +155,7 @@ def test_what_is_found_is_what_root_itself_would_find(
 
 
 def test_real_servers_are_found_beside_a_hundred_hostile_processes(
-    root: Running, place: Path, redis: DatabaseServer, postgres: DatabaseServer
+    root: RootPart, place: Path, redis: DatabaseServer, postgres: DatabaseServer
 ) -> None:
     before = discover(host=RootPartHost(root.connection))
     descriptors = root.descriptors
@@ -195,7 +196,7 @@ def _lies(**fields: object) -> Callable[[object, Facts], Examined]:
     ],
 )
 def test_a_hostile_examiner_is_not_believed(
-    root: Running,
+    root: RootPart,
     redis: DatabaseServer,
     monkeypatch: pytest.MonkeyPatch,
     hostile: Callable[[object, Facts], Examined],
@@ -218,7 +219,7 @@ def test_a_hostile_examiner_is_not_believed(
 
 
 def test_who_uses_up_what_one_may_has_less_the_next_time(
-    root: Running, place: Path, monkeypatch: pytest.MonkeyPatch
+    root: RootPart, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def loops(access: object, facts: Facts) -> Examined:
         while access:
@@ -238,7 +239,7 @@ def test_who_uses_up_what_one_may_has_less_the_next_time(
     assert host.patience_s(USERS[1]) == 2
 
 
-def test_a_candidate_whose_files_never_answer_is_named(root: Running, place: Path) -> None:
+def test_a_candidate_whose_files_never_answer_is_named(root: RootPart, place: Path) -> None:
     hanging = place / "hanging"
     hanging.mkdir()
     program = _compiled(place, "mongod")

@@ -17,7 +17,6 @@ from nightly.hostile.bound import (
     OTHER_USER,
     USER,
     WAIT,
-    Running,
     candidate,
     mapping_of,
     process_of,
@@ -27,7 +26,7 @@ from nightly.hostile.bound import (
 from qjoule.root_part.access import SocketAccess
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.access import Opened, ProcFile, Unreadable, opened
-from tracing.root_part import PYTHON
+from tracing.root_part import PYTHON, RootPart
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
@@ -44,7 +43,7 @@ def is_file(found: Opened, path: str) -> bool:
 
 
 @pytest.fixture
-def access(root: Running) -> Iterator[SocketAccess]:
+def access(root: RootPart) -> Iterator[SocketAccess]:
     """What reaches the files of an ordinary process."""
     with candidate(root) as found:
         yield found
@@ -58,7 +57,7 @@ def hanging(place: Path) -> Path:
     return directory
 
 
-def test_executable_files_and_lists_are_those_of_the_process(root: Running, place: Path) -> None:
+def test_executable_files_and_lists_are_those_of_the_process(root: RootPart, place: Path) -> None:
     program = (
         "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0));"
         f"open({str(place / 'socket:[1]')!r}); import ctypes;"
@@ -67,7 +66,7 @@ def test_executable_files_and_lists_are_those_of_the_process(root: Running, plac
     )
     path = written(place / "server.conf")
     written(place / "socket:[1]")
-    with process_of(program) as process, root.bound(process.pid) as bound:
+    with process_of(program) as process, root.bound(process.pid, USER, USER) as bound:
         access = SocketAccess(bound)
         with opened(access.executable()) as found, opened(access.executable()) as again:
             assert is_file(found, PYTHON)
@@ -105,7 +104,7 @@ def test_memory_and_mapped_files_can_be_read(access: SocketAccess) -> None:
             access.mapped(*wrong)
 
 
-def test_a_mapped_file_that_others_may_change_is_not_given(root: Running, place: Path) -> None:
+def test_a_mapped_file_that_others_may_change_is_not_given(root: RootPart, place: Path) -> None:
     program = (
         "import mmap, os, sys; f = os.open(sys.argv[1], 0);"
         f"m = mmap.mmap(f, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ); {WAIT}"
@@ -133,7 +132,7 @@ def test_devices_and_pipes_are_not_opened(access: SocketAccess, place: Path) -> 
         assert access.names(path) == []
 
 
-def test_links_do_not_leave_the_root_of_the_process(root: Running, place: Path) -> None:
+def test_links_do_not_leave_the_root_of_the_process(root: RootPart, place: Path) -> None:
     program = (
         "import os, sys; os.open('/', 0); os.chroot(sys.argv[1]); os.chdir('/');"
         f"os.setgid({USER}); os.setuid({USER});" + WAIT
@@ -145,7 +144,7 @@ def test_links_do_not_leave_the_root_of_the_process(root: Running, place: Path) 
     written(place / "etc/real")
     with (
         process_of(program, user=0, arguments=(str(place),)) as process,
-        root.bound(process.pid) as bound,
+        root.bound(process.pid, USER, USER) as bound,
     ):
         access = SocketAccess(bound)
         assert access.file("/etc/inside") == b"port 1\n"
@@ -154,10 +153,10 @@ def test_links_do_not_leave_the_root_of_the_process(root: Running, place: Path) 
             assert access.names(path) == []
 
 
-def test_links_that_the_kernel_makes_up_are_not_followed(root: Running, place: Path) -> None:
+def test_links_that_the_kernel_makes_up_are_not_followed(root: RootPart, place: Path) -> None:
     (place / "own").symlink_to("/proc/self/root/etc/passwd")
     (place / "roots").symlink_to("/proc/self/root/etc")
-    with process_of(WAIT) as process, root.bound(process.pid, uid=0, gid=0) as bound:
+    with process_of(WAIT) as process, root.bound(process.pid, 0, 0) as bound:
         access = SocketAccess(bound)
         for path in (str(place / "own"), "/proc/self/exe", "/proc/self/fd/0"):
             with pytest.raises(Unreadable, match="not followed"):
@@ -169,14 +168,14 @@ def test_links_that_the_kernel_makes_up_are_not_followed(root: Running, place: P
         assert access.file("/proc/self/maps") == b""
 
 
-def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, place: Path) -> None:
+def test_a_file_is_opened_with_the_rights_of_the_process(root: RootPart, place: Path) -> None:
     of_root = written(place / "root", mode=0o600)
     of_other = written(place / "other", mode=0o640, user=OTHER_USER)
     own = written(place / "own", mode=0o600, user=USER)
     made(place / "closed", 0o700)
     inside = written(place / "closed/file")
     with process_of(WAIT) as process:
-        with root.bound(process.pid) as bound:
+        with root.bound(process.pid, USER, USER) as bound:
             access = SocketAccess(bound)
             assert access.file(own) == b"port 1\n"
             for path in (of_root, of_other, inside):
@@ -185,9 +184,9 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: Running, place: P
             assert access.file_id(inside) is None
             with pytest.raises(Unreadable, match="Permission denied"):
                 access.names(str(place / "closed"))
-        with root.bound(process.pid, groups=(5, OTHER_USER)) as bound:
+        with root.bound(process.pid, USER, USER, (5, OTHER_USER)) as bound:
             assert SocketAccess(bound).file(of_other) == b"port 1\n"
-        with root.bound(process.pid, uid=0, gid=0) as bound:
+        with root.bound(process.pid, 0, 0) as bound:
             assert SocketAccess(bound).file(of_root) == b"port 1\n"
             # The user root, without root's power over the files of others.
             with pytest.raises(Unreadable, match="Permission denied"):
@@ -210,7 +209,7 @@ def test_what_is_too_large_is_not_given(access: SocketAccess, place: Path) -> No
 
 
 def test_a_file_system_that_never_answers_costs_only_its_own_process(
-    root: Running, access: SocketAccess, hanging: Path, place: Path
+    root: RootPart, access: SocketAccess, hanging: Path, place: Path
 ) -> None:
     good = written(place / "good")
     with candidate(root) as other, silent_file_system(hanging):
@@ -223,7 +222,7 @@ def test_a_file_system_that_never_answers_costs_only_its_own_process(
 
 
 def test_nobody_waits_for_a_process_that_no_signal_reaches(
-    root: Running, access: SocketAccess, hanging: Path
+    root: RootPart, access: SocketAccess, hanging: Path
 ) -> None:
     """Of two that look up one name, no signal reaches the second (fs/dcache.c, d_wait_lookup)."""
     with silent_file_system(hanging):
@@ -263,11 +262,11 @@ sys.stdin.read()
 """
 
 
-def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: Running, place: Path) -> None:
+def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: RootPart, place: Path) -> None:
     path = written(place / "good")
     with ExitStack() as later:
         with process_of(WAIT) as process:
-            bound = later.enter_context(root.bound(process.pid))
+            bound = later.enter_context(root.bound(process.pid, USER, USER))
         number = str(process.pid)
         later.enter_context(process_of(_TAKE_NUMBER, user=0, arguments=(number,)))
         assert Path(f"/proc/{process.pid}").exists()

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from nightly.hostile.bound import bound_socket
 from qjoule.root_part.protocol import Kind, Opened, Refused, What, ask
 from qjoule.servers.plan import _server_plan
 from servers.elf_places import offset_of
 from servers.toy_elf import MYSQL_8
 from tracing.attaching import held, load, load_bytes, refused, uprobe
-from tracing.root_part import RootPart, root_part
+from tracing.root_part import RootPart, bound_socket, root_part
 
 pytestmark = pytest.mark.root
 

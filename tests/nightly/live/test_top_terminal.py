@@ -109,16 +109,13 @@ def test_keys_resize_and_a_restored_terminal(terminal: Terminal) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_ctrl_c_restores_the_terminal(terminal: Terminal) -> None:
-    terminal.type("C-c")
-    terminal.until(lambda screen: "code=0" in screen)
-    assert not terminal.alternate()
-
-
-@pytest.mark.timeout(120)
-def test_sigterm_restores_the_terminal(terminal: Terminal) -> None:
-    pane = terminal._run("list-panes", "-F", "#{pane_pid}").strip()
-    children = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
-    subprocess.run(["kill", "-TERM", children[0]], check=True)
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_a_signal_restores_the_terminal(terminal: Terminal, how: str) -> None:
+    if how == "Ctrl-C":
+        terminal.type("C-c")
+    else:
+        pane = terminal._run("list-panes", "-F", "#{pane_pid}").strip()
+        children = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
+        subprocess.run(["kill", "-TERM", children[0]], check=True)
     terminal.until(lambda screen: "code=0" in screen)
     assert not terminal.alternate()

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +13,7 @@ from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from temporary import for_all_users
 from tracing.postgres_client import postgres_client, query
-from tracing.recording import QJOULE, recording
+from tracing.recording import attribute, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -51,13 +49,7 @@ def test_a_wall_meter_beside_an_estimate(postgres: DatabaseServer, tmp_path: Pat
     assert trace.meta.meter.name == Path(sys.executable).name
     assert trace.rows("meter") > 5 * SECONDS
     assert "meter" not in trace.loss
-    done = subprocess.run(
-        [QJOULE, "attribute", directory, "--format", "json"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found = json.loads(done.stdout)
+    found = attribute(directory)
     wall_j = found["domains_j"]["wall"]["measured"]
     assert 60 * (SECONDS - 1) < wall_j < 60 * (SECONDS + 5)
     assert any("wall meter: its clock is -3600.0" in note for note in found["model"]["notes"])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,7 @@ import redis as driver
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from temporary import for_all_users
-from tracing.recording import QJOULE, recording
+from tracing.recording import attribute, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -33,48 +32,40 @@ HOST, GUEST, PORT = "198.51.100.1", "198.51.100.2", 4490  # of RFC 5737's TEST-N
 HOST_W, VM_SHARE = 40.0, 0.25
 
 
-class FakeHost:
+@contextmanager
+def fake_host(root: Path) -> Iterator[None]:
     """Files of a hypervisor whose package draws `HOST_W`; a VM has `VM_SHARE` of its CPU time."""
+    zone = root / "powercap/intel-rapl:0"
+    for directory in (zone, root / "proc", root / "vm"):
+        directory.mkdir(parents=True)
+    (zone / "name").write_text("package-0\n")
+    (zone / "max_energy_range_uj").write_text("262143328850\n")
+    begin_s, stop = time.monotonic(), threading.Event()
 
-    def __init__(self, root: Path) -> None:
-        zone = root / "powercap/intel-rapl:0"
-        zone.mkdir(parents=True)
-        (zone / "name").write_text("package-0\n")
-        (zone / "max_energy_range_uj").write_text("262143328850\n")
-        (root / "proc").mkdir()
-        (root / "vm").mkdir()
-        self.root, self.energy_uj = root, 0
-        flags = os.O_WRONLY | os.O_CREAT
-        self._files = [
-            os.open(path, flags)
-            for path in (zone / "energy_uj", root / "vm/cpu.stat", root / "proc/stat")
-        ]
-        self._begin_s, self._stop = time.monotonic(), threading.Event()
-        self._step()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _step(self) -> None:
-        seconds = time.monotonic() - self._begin_s
-        self.energy_uj = int(seconds * HOST_W * 1e6)
+    def step() -> None:
+        seconds = time.monotonic() - begin_s
         busy = int(seconds * 2 * os.sysconf("SC_CLK_TCK"))  # two CPUs
-        texts = (
-            f"{self.energy_uj:020d}\n",
-            f"usage_usec {int(seconds * 2e6 * VM_SHARE):020d}\n",
-            f"cpu {busy:020d} 0 0 1 0 0 0 0 0 0\n",
-        )
-        for file, text in zip(self._files, texts, strict=True):
+        for path, text in (
+            (zone / "energy_uj", f"{int(seconds * HOST_W * 1e6):020d}\n"),
+            (root / "vm/cpu.stat", f"usage_usec {int(seconds * 2e6 * VM_SHARE):020d}\n"),
+            (root / "proc/stat", f"cpu {busy:020d} 0 0 1 0 0 0 0 0 0\n"),
+        ):
+            file = os.open(path, os.O_WRONLY | os.O_CREAT)  # never truncated: it is being read
             os.pwrite(file, text.encode(), 0)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.003):
-            self._step()
-
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        for file in self._files:
             os.close(file)
+
+    def run() -> None:
+        while not stop.wait(0.003):
+            step()
+
+    step()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 NAMESPACES = "/run/netns"
@@ -137,8 +128,7 @@ def feed(tmp_path: Path) -> Iterator[Feed]:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, tree, ignore_errors=True)
         namespace = stack.enter_context(host_namespace())
-        host = FakeHost(tmp_path / "host")
-        stack.callback(host.end)
+        stack.enter_context(fake_host(tmp_path / "host"))
 
         def start(program: str, *words_: str, before: tuple[str, ...] = (), **how: Any) -> Any:
             command = [*before, sys.executable, str(FEED / program), "--key", str(key), *words_]
@@ -153,7 +143,7 @@ def feed(tmp_path: Path) -> Iterator[Feed]:
         exporter = start(
             *("export.py", "--to", f"{GUEST}:{PORT}", *sources),
             before=("ip", "netns", "exec", namespace),
-            cwd=host.root,
+            cwd=tmp_path / "host",
         )
         yield Feed(exporter, namespace, tree, words)
 
@@ -162,13 +152,6 @@ def load(client: driver.Redis, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         client.get("host-feed")
-
-
-def attributed(directory: Path) -> Any:
-    done = subprocess.run(
-        [QJOULE, "attribute", directory, "--format", "json"], check=True, capture_output=True
-    )
-    return json.loads(done.stdout)
 
 
 def test_energy_arrives_and_its_loss_is_told(redis: DatabaseServer, tmp_path: Path) -> None:
@@ -204,7 +187,7 @@ def test_energy_arrives_and_its_loss_is_told(redis: DatabaseServer, tmp_path: Pa
     counted_j = (good[-1]["raw"] - good[0]["raw"]) * 1e-6
     seconds = (good[-1]["t_ns"] - good[0]["t_ns"]) * 1e-9
     assert counted_j == pytest.approx(HOST_W * VM_SHARE * seconds, rel=0.15)
-    found = attributed(directory)
+    found = attribute(directory)
     totals = found["totals_j"]
     assert sum(value for name, value in totals.items() if name != "measured") == pytest.approx(
         totals["measured"], abs=1e-9

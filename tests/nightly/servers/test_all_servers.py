@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All servers under one recording: each has all of its own queries, and no other's."""
+"""Several servers under one recording, and successive clients of one: each has its own queries."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis as redis_client
 
+from qjoule.studies.servers.process import free_port
+from qjoule.studies.servers.redis import installed_redis
+from servers.postgres import postgres_server
 from servers.process import DatabaseServer
+from tracing.at_once import at_once
 from tracing.mongodb_client import clients_gone
+from tracing.own_servers import recorded
 from tracing.recording import Run, attribute, recording
+from tracing.releases import releases, running
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -30,6 +38,10 @@ class Load:
     run: Callable[[Any, int], object]  #: client, and number of the execution, from 1
     times: int
     shape: str
+
+    def repeat(self, client: Any, times: int) -> None:
+        for number in range(1, times + 1):
+            self.run(client, number)
 
 
 def _sql(column: str) -> Load:
@@ -71,17 +83,10 @@ def test_all_at_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with ExitStack() as stack:
         clients = {name: stack.enter_context(one.connect()) for name, one in servers.items()}
         clients["voltdb"].sql("CREATE TABLE five (id INTEGER)")
-        chosen = (word for one in servers.values() for word in ("--pid", str(one.pid)))
+        chosen = (word for server in servers.values() for word in ("--pid", str(server.pid)))
         options = ("--ring-mb", "64", "--energy", CURVE)
         stack.enter_context(recording(tmp_path / "t", *chosen, *options))
-        threads = [
-            threading.Thread(target=_repeat, args=(clients[name], load))
-            for name, load in LOADS.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(lambda name: LOADS[name].repeat(clients[name], LOADS[name].times), LOADS)
         clients["voltdb"].sql("DROP TABLE five")
         clients["ferretdb"].close()
         clients_gone(servers["ferretdb"])
@@ -89,18 +94,12 @@ def test_all_at_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     _all_time_and_energy_is_somebodys(attribute(tmp_path / "t"), servers)
 
 
-def _repeat(client: Any, load: Load) -> None:
-    for number in range(1, load.times + 1):
-        load.run(client, number)
-
-
 def _each_has_its_own_queries(run: Run) -> None:
     assert not run.loss.keys() & {"query", "framing", "state"}, run.loss
     for name, load in LOADS.items():
-        found = run.queries[run.queries["text"].str.casefold() == load.shape.casefold()]
-        told = int(found["executions"].sum())
-        assert told == load.times, (name, run.executions().most_common(12))
-        assert found["server"].nunique() == 1, name
+        queries = run.queries[run.queries["text"].str.casefold() == load.shape.casefold()]
+        assert queries["executions"].sum() == load.times, (name, run.executions().most_common(12))
+        assert queries["server"].nunique() == 1, name
 
 
 def _all_time_and_energy_is_somebodys(
@@ -112,11 +111,107 @@ def _all_time_and_energy_is_somebodys(
     assert {label.rpartition(":")[2] for label in coverage} == {
         str(server.port) for server in servers.values()
     }
-    for label, told in coverage.items():
-        assert told["named"] >= NAMED, (label, told)
-        assert told["cpu_ns"] == sum(row["cpu_ns"] for row in rows if row["server"] == label)
+    for label, covered in coverage.items():
+        assert covered["named"] >= NAMED, (label, covered)
+        assert covered["cpu_ns"] == sum(row["cpu_ns"] for row in rows if row["server"] == label)
     totals = document["totals_j"]
     measured = totals.pop("measured")
     assert measured > 0
     assert sum(totals.values()) == pytest.approx(measured, rel=1e-9)
     assert sum(row["energy_j"] for row in rows) == pytest.approx(measured, rel=1e-9)
+
+
+# ---- servers that could be mistaken for each other -----------------------------------------------
+
+
+@pytest.mark.versions
+def test_two_versions_of_postgres_are_two_servers(tmp_path: Path) -> None:
+    newer = running(releases("postgres")[0].values[0])
+    with postgres_server() as old, newer as new:
+        with recorded(tmp_path / "t", old.pid, new.pid):
+            for server, times in ((old, 300), (new, 170)):
+                with server.connect(tcp=True) as connection:
+                    LOADS["postgres"].repeat(connection, times)
+        ports = {old.port: 300, new.port: 170}
+    assert Run(tmp_path / "t").loss == {}
+    rows = attribute(tmp_path / "t", "--by", "server,fingerprint")["rows"]
+    calls = {row["server"]: row["calls"] for row in rows if " three" in row["shape"].lower()}
+    assert {int(name.rpartition(":")[2]): number for name, number in calls.items()} == ports
+    assert len({server.version for server in Run(tmp_path / "t").trace.meta.servers}) == 2
+
+
+@contextmanager
+def in_namespace(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A Redis in a network namespace of its own, which clients reach by its unix socket."""
+    directory.mkdir()
+    words = ["--port", str(port), "--dir", str(directory), "--save", ""]
+    words += ["--unixsocket", str(directory / "s")]
+    command = ["unshare", "--net", str(installed_redis()), *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while not (directory / "s").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_equal_ports_in_several_namespaces_are_several_servers(tmp_path: Path) -> None:
+    """As on every host of containers."""
+    port, trace = free_port(), tmp_path / "trace"
+    with (
+        in_namespace(tmp_path / "a", port) as one,
+        in_namespace(tmp_path / "b", port) as other,
+        recorded(trace, one.pid, other.pid),
+    ):
+        for name, times in (("a", 500), ("b", 700)):
+            path = str(tmp_path / name / "s")
+            with redis_client.Redis(unix_socket_path=path) as client:
+                LOADS["redis"].repeat(client, times)
+    rows = attribute(trace, "--by", "server,fingerprint")["rows"]
+    calls = {row["server"]: row["calls"] for row in rows if row["shape"] == LOADS["redis"].shape}
+    assert sorted(calls.values()) == [500, 700]
+    assert all(name.startswith(f"redis:{port}@") for name in calls)
+
+
+# ---- successive clients --------------------------------------------------------------------------
+
+CONNECTIONS = 8
+STATEMENTS = 3  #: of each connection
+LOAD_OF = {**LOADS, "mariadb_pool": LOADS["mariadb"], "mysql8033": LOADS["mysql80"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mariadb", "--rung=socket"),
+        ("mariadb", "--rung=symbol"),
+        ("mariadb_pool", "--rung=symbol"),
+        ("mysql80", "--rung=symbol"),
+        ("mysql8033", "--rung=symbol"),
+        ("postgres", "--rung=socket"),
+        ("postgres", "--rung=symbol"),
+        ("redis", ""),
+        ("ferretdb", ""),
+        ("cassandra", "--agent"),
+    ],
+)
+def test_every_connection_is_a_session(
+    name: str, options: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Also where a server gives a new connection the thread and the memory of the one before."""
+    server: DatabaseServer = request.getfixturevalue(name)
+    load = LOAD_OF[name]
+    with recording(tmp_path / "t", "--pid", str(server.pid), *options.split()):
+        for _ in range(CONNECTIONS):
+            with server.connect() as connection:
+                load.repeat(connection, STATEMENTS)
+    run = Run(tmp_path / "t")
+    queries = run.queries[run.queries["text"].str.casefold() == load.shape.casefold()]
+    by_session = queries.groupby("session")["executions"].sum()
+    assert by_session.tolist() == [STATEMENTS] * CONNECTIONS
+    rows = attribute(tmp_path / "t", "--by", "session")["rows"]
+    assert set(by_session.index.astype(str)) <= {row["session"] for row in rows}

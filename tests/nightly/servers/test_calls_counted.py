@@ -12,7 +12,7 @@ import pytest
 
 from servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
-from tracing.recording import Recorder, Run, attribute
+from tracing.recording import Run, attribute, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -63,15 +63,10 @@ def test_the_number_at_the_end_is_that_of_the_table(
 ) -> None:
     server = request.getfixturevalue(name)
     children = ["--children"] if name == "mariadb" else []
-    recorder = Recorder(tmp_path / "t", "--energy", "none", "--pid", str(server.pid), *children)
-    try:
-        recorder.attached()
+    with recording(tmp_path / "t", "--pid", str(server.pid), *children) as recorder:
         made = work(server)
-        assert recorder.stop() == 0, recorder.words
-        words = recorder.words
-    finally:
-        recorder.end()
-    (said,) = re.findall(r": ([\d,]+) calls(?: \(not counted as calls: (.*?)\))?, ", words)
+    pattern = r": ([\d,]+) calls(?: \(not counted as calls: (.*?)\))?, "
+    (said,) = re.findall(pattern, recorder.said)
     calls = int(said[0].replace(",", ""))
     assert calls == sum(row["calls"] for row in attribute(tmp_path / "t")["rows"])
     assert calls >= made

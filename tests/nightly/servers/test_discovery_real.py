@@ -51,27 +51,20 @@ def roles(plan: PlannedServer) -> list[str]:
     return [probe.role for probe in plan.probes]
 
 
-def asked(server: DatabaseServer, question: str) -> object:
-    with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(question)
-        answer: object = cursor.fetchone()[0]
-        return answer
-
-
 def test_mariadb(mariadb: DatabaseServer) -> None:
     server = found(mariadb)
     assert server.flavour == "mariadb"
     assert server.version.startswith(("10.", "11.", "12."))
-    assert server.ports == (mariadb.port,)
+    assert (server.ports, server.tgids) == ((mariadb.port,), (mariadb.pid,))
     assert server.sockets == (str(mariadb.socket),)
-    assert server.tgids == (mariadb.pid,)
     assert server.exe_path == mariadb.executable
     plan = planned(mariadb)
     assert (plan.choice.rung, plan.choice.exact) == (Rung.SOCKET, True), plan.choice
     assert plan.probes == ()
-    commands, names = ["mysql-begin-command-first"], ["mysql-client"]
-    names += ["mysql-log-thd-first", "mysql-database", "mysql-database-end"]
-    assert roles(planned(mariadb, Rung.SYMBOL)) == commands + names
+    assert roles(planned(mariadb, Rung.SYMBOL)) == [
+        "mysql-begin-command-first",
+        *("mysql-client", "mysql-log-thd-first", "mysql-database", "mysql-database-end"),
+    ]
 
 
 def test_mariadb_with_a_pool(mariadb_pool: DatabaseServer) -> None:
@@ -85,88 +78,73 @@ def test_mariadb_with_a_pool(mariadb_pool: DatabaseServer) -> None:
 def test_mariadb_with_a_certificate_agrees_with_the_server(tmp_path: Path) -> None:
     key, certificate = self_signed(tmp_path)
     with mariadb_server(f"--ssl-key={key}", f"--ssl_cert={certificate}") as server:
-        assert asked(server, "SELECT @@have_ssl") == "YES"
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT @@have_ssl")
+            assert cursor.fetchone()[0] == "YES"
         plan = planned(server)
         assert plan.choice.rung is Rung.SYMBOL
         assert "ssl-cert: command line" in plan.choice.why
 
 
 def test_mysql(mysql80: DatabaseServer) -> None:
-    server = found(mysql80)
+    server, plan = found(mysql80), planned(mysql80)
     assert (server.flavour, server.version) == ("mysql", "8.0.15")
-    plan = planned(mysql80)
     assert plan.choice.rung is Rung.SYMBOL
     assert "TLS is on by default" in plan.choice.why
-    names = ["mysql-client", "mysql-log-logger-first", "mysql-database", "mysql-database-end"]
-    assert roles(plan) == ["mysql-begin-thd-first", *names]
+    assert roles(plan) == [
+        "mysql-begin-thd-first",
+        *("mysql-client", "mysql-log-logger-first", "mysql-database", "mysql-database-end"),
+    ]
 
 
-def test_postgres_with_its_children(postgres: DatabaseServer) -> None:
+def test_postgres_with_its_children_and_ssl_in_its_files(postgres: DatabaseServer) -> None:
+    """ALTER SYSTEM writes postgresql.auto.conf; that there is no certificate does not matter."""
     with postgres.connect() as connection:
-        backend = connection.info.backend_pid
         server = found(postgres)
         assert server.flavour == "postgres"
-        assert server.major is not None
-        assert server.major >= 13
+        assert (server.major or 0) >= 13
         assert server.tgids[0] == postgres.pid
-        assert backend in server.tgids
+        assert connection.info.backend_pid in server.tgids
         assert postgres.port in server.ports
         assert str(postgres.socket) in server.sockets
-        assert planned(postgres).choice.rung is Rung.SOCKET
-        assert planned(postgres, Rung.SYMBOL).facts["idle"] > 0
-    ours = [
-        "postgres-failed",
-        "postgres-execute",
-        "postgres-replication",
-        "postgres-report",
-        "postgres-launch-workers",
-        "postgres-join-leader",
-    ]
-    assert roles(planned(postgres, Rung.SYMBOL)) == ours
-
-
-def test_postgres_with_ssl_in_its_files(postgres: DatabaseServer) -> None:
-    """ALTER SYSTEM writes postgresql.auto.conf; it does not matter that the server has no
-    certificate.
-    """
-    with postgres.connect() as connection:
+        assert server.encryption.value is False
         connection.execute("ALTER SYSTEM SET ssl = on")
         try:
-            fact = found(postgres).encryption
+            encryption = found(postgres).encryption
         finally:
             connection.execute("ALTER SYSTEM RESET ssl")
-    assert fact.value is True
-    assert "postgresql.auto.conf" in fact.source
-    assert found(postgres).encryption.value is False
+    assert encryption.value is True
+    assert "postgresql.auto.conf" in encryption.source
+    assert planned(postgres).choice.rung is Rung.SOCKET
+    plan = planned(postgres, Rung.SYMBOL)
+    assert plan.facts["idle"] > 0
+    assert roles(plan) == [
+        *("postgres-failed", "postgres-execute", "postgres-replication", "postgres-report"),
+        *("postgres-launch-workers", "postgres-join-leader"),
+    ]
 
 
-def test_no_site_is_single_stepped(
-    mariadb: DatabaseServer, mysql80: DatabaseServer, postgres: DatabaseServer
-) -> None:
-    for server in (mariadb, mysql80, postgres):
-        for probe in planned(server, Rung.SYMBOL).probes:
-            assert probe.site.cost is not SINGLE_STEPPED, probe
-
-
-def test_the_kernel_takes_every_probe(
-    mariadb: DatabaseServer, mysql80: DatabaseServer, postgres: DatabaseServer
+@pytest.mark.parametrize("name", ["mariadb", "mysql80", "postgres"])
+def test_the_kernel_takes_every_probe_and_single_steps_none(
+    request: pytest.FixtureRequest, name: str
 ) -> None:
     """Uses perf_event_open(2) with the `uprobe` PMU, as the tracer's library does."""
-    for server in (mariadb, mysql80, postgres):
-        plan = planned(server, Rung.SYMBOL)
-        for probe in plan.probes:
-            on_return = probe.role.endswith("-end")
-            with open_uprobe(plan.server.exe_path, probe.site.offset, on_return) as hits:
-                before = hits()
-                with suppress(Exception), server.connect() as connection:
-                    connection.cursor().execute(WHAT_REACHES.get(probe.role, "SELECT 1"))
-                if probe.role.startswith(("postgres-launch", "postgres-join", "postgres-repl")):
-                    continue
-                # A function returns after its reply was sent, so the client may be quicker.
-                deadline = time.monotonic() + WAIT_S
-                while hits() <= before and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                assert hits() > before, probe
+    server: DatabaseServer = request.getfixturevalue(name)
+    plan = planned(server, Rung.SYMBOL)
+    for probe in plan.probes:
+        assert probe.site.cost is not SINGLE_STEPPED, probe
+        on_return = probe.role.endswith("-end")
+        with open_uprobe(plan.server.exe_path, probe.site.offset, on_return) as hits:
+            before = hits()
+            with suppress(Exception), server.connect() as connection:
+                connection.cursor().execute(WHAT_REACHES.get(probe.role, "SELECT 1"))
+            if probe.role.startswith(("postgres-launch", "postgres-join", "postgres-repl")):
+                continue
+            # A function returns after its reply was sent, so the client may be quicker.
+            deadline = time.monotonic() + WAIT_S
+            while hits() <= before and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert hits() > before, probe
 
 
 @contextmanager

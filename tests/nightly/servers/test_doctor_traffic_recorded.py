@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
 
 import pytest
 
@@ -15,36 +14,26 @@ from tracing.recording import qjoule
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
-def _asked(*options: str) -> dict[str, Any]:
-    done = qjoule("doctor", "--json", *options)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def _of(found: dict[str, Any], server: DatabaseServer) -> dict[str, Any]:
-    (one,) = (each for each in found["servers"] if server.pid in each["pids"])
-    return dict(one)
-
-
 def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
     ended = threading.Event()
 
-    def ask() -> None:
+    def work() -> None:
         with redis.connect() as client:
             while not ended.is_set():
                 client.get("doctor:1")
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    client = threading.Thread(target=work)
+    client.start()
     try:
-        found = _asked()
+        done = qjoule("doctor", "--json")
     finally:
         ended.set()
-        asking.join()
-    assert found["traffic"]["problem"] == ""
-    assert found["traffic"]["seconds"] == 1.0
-    seen = _of(found, redis)["traffic"]
+        client.join()
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    traffic = document["traffic"]
+    assert (traffic["problem"], traffic["seconds"]) == ("", 1.0)
+    (seen,) = (one["traffic"] for one in document["servers"] if redis.pid in one["pids"])
     assert seen["requests"] > 0
     assert seen["rungs"] == ["socket"]
-    assert seen["proven_exact"] is (found["traffic"]["alarm"] == "")
+    assert seen["proven_exact"] is (traffic["alarm"] == "")

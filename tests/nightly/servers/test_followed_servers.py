@@ -13,30 +13,36 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+import redis as redis_client
 
 from qjoule.studies.servers import mysql
 from qjoule.studies.servers.process import free_port
-from qjoule.studies.servers.redis import installed_redis, redis_in
+from qjoule.studies.servers.redis import installed_redis
 from servers.process import DatabaseServer
-from tracing.live_top import Top
-from tracing.recording import Recorder, Run, attribute
+from tracing.live_top import Top, live_top
+from tracing.own_servers import (
+    PATIENCE_S,
+    own_program,
+    recorded,
+    serving,
+    stranger,
+    until_meta_has,
+    upgrade,
+    work,
+)
+from tracing.recording import Run, attribute
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 COMMANDS = 3000
-FOLLOWED_S = 30.0
+FOLLOWED = '"followed"'
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """An executable of a test's own, which it may replace."""
-    copy = tmp_path / "bin" / "redis-server"
-    copy.parent.mkdir()
-    shutil.copy2(installed_redis(), copy)
-    return copy
+    return own_program(tmp_path)
 
 
 @pytest.fixture
@@ -46,43 +52,10 @@ def ending() -> Iterator[ExitStack]:
         yield stack
 
 
-@contextmanager
-def serving(program: Path, directory: Path) -> Iterator[DatabaseServer]:
-    directory.mkdir()
-    with redis_in(directory, program) as server:
-        yield server
-
-
-def upgrade(program: Path) -> None:
-    """In place, as a package manager does it: another file under the same name."""
-    new = program.with_suffix(".new")
-    shutil.copy2(program, new)
-    new.rename(program)
-
-
-def work(server: DatabaseServer, key: str, commands: int = COMMANDS) -> None:
-    with server.connect() as client:
-        for number in range(commands):
-            client.set(f"{key}:{number}", number)
-
-
-def until_followed(trace: Path, name: str) -> None:
-    """Waits until meta.json tells it: the recorder writes it when it is true."""
-    deadline = time.monotonic() + FOLLOWED_S
-    while '"followed"' not in (trace / "meta.json").read_text():
-        assert time.monotonic() < deadline, f"{name} was not followed"
-        time.sleep(0.1)
-
-
-@contextmanager
-def recorded(trace: Path, pid: int, *options: str) -> Iterator[Recorder]:
-    recorder = Recorder(trace, "--energy", "none", "--pid", str(pid), *options)
-    try:
-        recorder.attached()
-        yield recorder
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
+def commands(trace: Path, *keys: str) -> list[int]:
+    """How many commands a trace has of each key."""
+    counts = Run(trace).executions()
+    return [counts[f"SET {key}:?"] for key in keys]
 
 
 def test_an_upgrade_in_place_is_followed(program: Path, tmp_path: Path, ending: ExitStack) -> None:
@@ -91,64 +64,86 @@ def test_an_upgrade_in_place_is_followed(program: Path, tmp_path: Path, ending: 
     with serving(program, tmp_path / "a") as first:
         ending.enter_context(recorded(trace, first.pid))
         upgrade(program)
-        work(first, "before")
+        work(first, "before", COMMANDS)
     with serving(program, tmp_path / "b") as second:
-        until_followed(trace, "the upgraded server")
-        work(second, "after")
+        until_meta_has(trace, FOLLOWED)
+        work(second, "after", COMMANDS)
         pid = second.pid
         ending.close()
-    counts = Run(trace).executions()
-    assert (counts["SET before:?"], counts["SET after:?"]) == (COMMANDS, COMMANDS)
-    what = {change["what"]: change for change in attribute(trace)["trace"]["changes"]}
-    assert set(what) == {"exited", "untraced", "followed"}
-    assert what["followed"]["pid"] == pid
-    assert what["exited"]["until"] and what["untraced"]["until"] == what["followed"]["since"]
-    assert what["followed"]["text"].startswith(f"redis:{first.port} followed as process {pid} (")
+    assert commands(trace, "before", "after") == [COMMANDS, COMMANDS]
+    changes = {change["what"]: change for change in attribute(trace)["trace"]["changes"]}
+    exited, untraced, followed = (changes.pop(w) for w in ("exited", "untraced", "followed"))
+    assert not changes
+    assert followed["pid"] == pid
+    assert exited["until"] and untraced["until"] == followed["since"]
+    assert followed["text"].startswith(f"redis:{first.port} followed as process {pid} (")
     (server,) = Run(trace).trace.meta.servers
     assert server.name == f"redis:{first.port}"
 
 
-def test_top_follows(program: Path, tmp_path: Path) -> None:
+def changes_of(top: Top) -> list[dict[str, object]]:
+    """What the last snapshot says of servers that changed."""
+    changes: list[dict[str, object]] = top.snapshots[-1]["interval"]["trace"].get("changes", [])
+    return changes
+
+
+def test_top_follows(program: Path, tmp_path: Path, ending: ExitStack) -> None:
     with serving(program, tmp_path / "a") as first:
-        top = Top("--energy", "none", "--pid", str(first.pid))
-        top.wait_for(1)
+        top = ending.enter_context(live_top("--energy", "none", "--pid", str(first.pid)))
         name = f"redis:{first.port}"
-    try:
-        upgrade(program)
-        with serving(program, tmp_path / "b") as second:
-
-            def told(what: str) -> bool:
-                changes = top.snapshots[-1]["interval"]["trace"].get("changes", ())
-                return any(change["what"] == what for change in changes)
-
-            deadline = time.monotonic() + FOLLOWED_S
-            while not told("followed"):
-                assert time.monotonic() < deadline
-                top.wait_for(1)
-            work(second, "after")
-            snapshots = top.finish(lambda row: row["shape"] == "SET after:?")
-    finally:
-        top.close()
-    rows = [row for one in snapshots for row in one["interval"]["rows"]]
+    upgrade(program)
+    with serving(program, tmp_path / "b") as second:
+        top.until(lambda _: any(change["what"] == "followed" for change in changes_of(top)))
+        work(second, "after", COMMANDS)
+        snapshots = top.finish(lambda row: row["shape"] == "SET after:?")
+    rows = [row for snapshot in snapshots for row in snapshot["interval"]["rows"]]
     mine = [row for row in rows if row["shape"] == "SET after:?"]
     assert {row["server"] for row in mine} == {name}
     assert 0 < sum(row["calls"] for row in mine) <= COMMANDS
 
 
+def test_top_names_a_server_that_starts_untraced(
+    program: Path, tmp_path: Path, ending: ExitStack
+) -> None:
+    with serving(program, tmp_path / "stays") as stays:
+        with serving(program, tmp_path / "a") as server:
+            pids = ("--pid", str(server.pid), "--pid", str(stays.pid))
+            top = ending.enter_context(live_top("--energy", "none", *pids))
+        with serving(stranger(program), tmp_path / "b") as other:
+            pid = other.pid
+            for _ in range(6):
+                work(other, "key", 500)
+                top.wait_for(1)
+        work(stays, "key", 10)
+        snapshots = top.finish(lambda row: bool(row["server"]))
+    changes = [
+        change for each in snapshots for change in each["interval"]["trace"].get("changes", ())
+    ]
+    assert any(change["what"] == "exited" for change in changes)
+    assert max(change["cpu_ns"] or 0 for change in changes if change["pid"] == pid) > 0
+
+
+def test_nothing_is_told_of_a_server_that_runs_on(program: Path, tmp_path: Path) -> None:
+    """Another executable that nobody runs changes nothing."""
+    trace = tmp_path / "trace"
+    with serving(program, tmp_path / "a") as server, recorded(trace, server.pid) as recorder:
+        stranger(program)
+        work(server, "key", COMMANDS)
+    assert "exited" not in recorder.said and "untraced" not in recorder.said
+    assert "changes" not in attribute(trace)["trace"]
+    assert commands(trace, "key") == [COMMANDS]
+
+
 # ---- other roots ---------------------------------------------------------------------------------
-
-
-def _libraries(program: Path) -> list[Path]:
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    words = (word for line in listed.splitlines() for word in line.split())
-    return [Path(word) for word in words if word.startswith("/")]
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A root directory with a Redis and libraries of its own: other files than the host's."""
-    top = tmp_path / "root"
-    for path in (installed_redis(), *_libraries(installed_redis())):
+    top, program = tmp_path / "root", installed_redis()
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    libraries = (Path(word) for word in listed.split() if word.startswith("/"))
+    for path in (program, *libraries):
         copy = top / str(path).lstrip("/")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path.resolve(), copy)
@@ -157,29 +152,26 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def in_root(top: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    program = installed_redis()
-    command = ["chroot", str(top), str(program), "--port", str(port), "--dir", "/tmp", "--save", ""]
+def in_root(top: Path, port: int) -> Iterator[tuple[int, redis_client.Redis]]:
+    """A Redis below this root: its pid, and a client."""
+    words = ("--port", str(port), "--dir", "/tmp", "--save", "")
+    command = ["chroot", str(top), str(installed_redis()), *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
     try:
-        yield process
+        while True:
+            try:
+                client = redis_client.Redis(port=port, protocol=2, single_connection_client=True)
+                client.ping()
+                break
+            except redis_client.ConnectionError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        with client:
+            yield process.pid, client
     finally:
         process.terminate()
         process.wait()
-
-
-def connected(port: int) -> Any:
-    import redis  # noqa: PLC0415 - the tests' own client
-
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            client = redis.Redis(port=port, protocol=2, single_connection_client=True)
-            client.ping()
-            return client
-        except redis.ConnectionError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
 
 def test_a_server_in_another_root_with_other_libraries(
@@ -187,22 +179,17 @@ def test_a_server_in_another_root_with_other_libraries(
 ) -> None:
     """It is examined below its own root, at the start and when it is followed."""
     trace, port = tmp_path / "trace", free_port()
-    with in_root(root, port) as first:
-        client = connected(port)
-        ending.enter_context(recorded(trace, first.pid))
+    with in_root(root, port) as (pid, client):
+        ending.enter_context(recorded(trace, pid))
         for number in range(COMMANDS):
             client.set(f"before:{number}", number)
-        client.close()
     upgrade(root / str(installed_redis()).lstrip("/"))
-    with in_root(root, port):
-        until_followed(trace, "the server in its root")
-        client = connected(port)
+    with in_root(root, port) as (_, client):
+        until_meta_has(trace, FOLLOWED)
         for number in range(COMMANDS):
             client.set(f"after:{number}", number)
-        client.close()
         ending.close()
-    counts = Run(trace).executions()
-    assert (counts["SET before:?"], counts["SET after:?"]) == (COMMANDS, COMMANDS)
+    assert commands(trace, "before", "after") == [COMMANDS, COMMANDS]
 
 
 # ---- the symbol rung -----------------------------------------------------------------------------
@@ -222,18 +209,24 @@ def mariadbd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
+def select(server: DatabaseServer, name: str) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(500):
+            cursor.execute(f"SELECT {number} AS `{name}`")
+
+
 def test_probes_move_to_the_new_executable(
     mariadbd: Path, tmp_path: Path, ending: ExitStack
 ) -> None:
     """On the symbol rung: the old probes are of the old file, and new ones are attached."""
-    trace = tmp_path / "trace"
+    trace, options = tmp_path / "trace", ("--rung", "symbol", "--energy", "none")
     with mysql.mariadb_server() as first:
-        ending.enter_context(recorded(trace, first.pid, "--rung", "symbol"))
-        _select(first, "old")
+        ending.enter_context(recorded(trace, first.pid, options=options))
+        select(first, "old")
     upgrade(mariadbd)
     with mysql.mariadb_server() as second:
-        until_followed(trace, "the upgraded MariaDB")
-        _select(second, "new")
+        until_meta_has(trace, FOLLOWED)
+        select(second, "new")
         ending.close()
     run = Run(trace)
     counts = run.executions()
@@ -241,73 +234,54 @@ def test_probes_move_to_the_new_executable(
     assert set(run.having("as new")["rung"]) == {"symbol"}
 
 
-def _select(server: DatabaseServer, name: str) -> None:
-    with server.connect() as connection, connection.cursor() as cursor:
-        for number in range(500):
-            cursor.execute(f"SELECT {number} AS `{name}`")
-
-
 # ---- restarts ------------------------------------------------------------------------------------
 
 
-def test_a_chosen_server_that_restarts_unchanged(
-    program: Path, tmp_path: Path, ending: ExitStack
-) -> None:
+def test_a_chosen_server_that_restarts_unchanged(program: Path, tmp_path: Path) -> None:
     """`--pid` names a process; its server goes on in another one."""
     trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as server:
-        ending.enter_context(recorded(trace, server.pid))
-        work(server, "first")
+    with serving(program, tmp_path / "a") as server, recorded(trace, server.pid):
+        work(server, "first", COMMANDS)
         server.stop()
         server.start()
-        until_followed(trace, "the restarted server")
-        work(server, "second")
-        ending.close()
-    run = Run(trace)
-    counts = run.executions()
-    assert (counts["SET first:?"], counts["SET second:?"]) == (COMMANDS, COMMANDS)
-    assert run.queries["server"].nunique() == 1
+        until_meta_has(trace, FOLLOWED)
+        work(server, "second", COMMANDS)
+    assert commands(trace, "first", "second") == [COMMANDS, COMMANDS]
+    assert Run(trace).queries["server"].nunique() == 1
     changes = attribute(trace)["trace"]["changes"]
-    (untraced,) = (one for one in changes if one["what"] == "untraced")
-    assert untraced["cpu_ns"] > 0, "what it did until then"
+    (untraced,) = (change for change in changes if change["what"] == "untraced")
+    assert untraced["cpu_ns"] > 0, "what it did until it was followed"
 
 
-def test_several_restarts_in_quick_succession(
-    program: Path, tmp_path: Path, ending: ExitStack
-) -> None:
+def test_several_restarts_in_quick_succession(program: Path, tmp_path: Path) -> None:
     """Upgraded each time, as by a manager that tries version after version."""
     trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as server:
-        ending.enter_context(recorded(trace, server.pid))
+    with serving(program, tmp_path / "a") as server, recorded(trace, server.pid):
         for _ in range(4):
             upgrade(program)
             server.stop()
             server.start()
-        pid, deadline = server.pid, time.monotonic() + 3 * FOLLOWED_S
-        while f'"pid": {pid}' not in _followed(trace):
+        deadline = time.monotonic() + PATIENCE_S
+        while server.pid not in followed_pids(trace):
             assert time.monotonic() < deadline, "the last one was not followed"
             time.sleep(0.1)
-        work(server, "last")
-        ending.close()
-    assert Run(trace).executions()["SET last:?"] == COMMANDS
-    exited = [one for one in attribute(trace)["trace"]["changes"] if one["what"] == "exited"]
-    assert exited
+        work(server, "last", COMMANDS)
+    assert commands(trace, "last") == [COMMANDS]
+    assert any(change["what"] == "exited" for change in attribute(trace)["trace"]["changes"])
 
 
-def _followed(trace: Path) -> str:
-    """The changes of meta.json that say that a server is followed."""
+def followed_pids(trace: Path) -> set[int]:
     changes = json.loads((trace / "meta.json").read_text()).get("changes", [])
-    return json.dumps([one for one in changes if one["what"] == "followed"])
+    return {change["pid"] for change in changes if change["what"] == "followed"}
 
 
-def test_another_server_of_the_chosen_ones_executable(program: Path, tmp_path: Path) -> None:
+def test_another_server_of_the_same_executable_is_not_counted(
+    program: Path, tmp_path: Path
+) -> None:
     """It began later, and is no restart: the chosen server still runs."""
     trace = tmp_path / "trace"
     with serving(program, tmp_path / "a") as chosen, recorded(trace, chosen.pid):
-        work(chosen, "mine")
+        work(chosen, "mine", COMMANDS)
         with serving(program, tmp_path / "b") as other:
-            work(other, "others")
-    run = Run(trace)
-    counts = run.executions()
-    assert counts["SET mine:?"] == COMMANDS
-    assert counts["SET others:?"] == 0
+            work(other, "others", COMMANDS)
+    assert commands(trace, "mine", "others") == [COMMANDS, 0]

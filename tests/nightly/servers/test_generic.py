@@ -17,7 +17,7 @@ import pytest
 
 from qjoule.trace.reader import Trace
 from servers.process import free_port, with_parent
-from tracing.recording import attribute, qjoule, recording
+from tracing.recording import QJOULE, attribute, qjoule, recording
 from tracing.tolerance import tolerance
 
 pytestmark = pytest.mark.root
@@ -50,12 +50,12 @@ class Unknown:
         return self.process.pid
 
     @property
-    def label(self) -> str:
-        return f"{self.comm}:{self.port}"
-
-    @property
     def comm(self) -> str:
         return Path(f"/proc/{self.pid}/comm").read_text().strip()
+
+    @property
+    def label(self) -> str:
+        return f"{self.comm}:{self.port}"
 
     def ask(self, line: str) -> None:
         self._stream.write(line + "\n")
@@ -175,23 +175,21 @@ def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> 
 
 
 def test_the_live_view_shows_its_threads() -> None:
-    with unknown() as server:
-        top = subprocess.Popen(
+    with (
+        unknown() as server,
+        subprocess.Popen(
             [
-                *(str(Path(sys.executable).parent / "qjoule"), "top", "-b", "-n", "2", "-d", "1"),
+                *(QJOULE, "top", "-b", "-n", "2", "-d", "1"),
                 *("--pid", str(server.pid), "--energy", "estimated:10,20,30,40"),
             ],
             stdout=subprocess.PIPE,
             text=True,
-        )
-        try:
-            while top.poll() is None:
-                server.ask("work 0 50")
-            assert top.stdout is not None
-            shown = top.stdout.read()
-        finally:
-            top.kill()
-            top.wait()
+        ) as top,
+    ):
+        while top.poll() is None:
+            server.ask("work 0 50")
+        assert top.stdout is not None
+        shown = top.stdout.read()
         label = server.label
     assert "server background: worker-?" in shown
     assert f"{label} none (by thread)" in shown

@@ -65,13 +65,13 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES, name="case")
-def _case(request: pytest.FixtureRequest) -> Case:
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-@pytest.fixture(name="server")
-def _server(case: Case, no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+@pytest.fixture
+def server(case: Case, no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     try:
         with case.start() as started:
             yield started
@@ -80,50 +80,45 @@ def _server(case: Case, no_server_is_left: None) -> Iterator[DatabaseServer]:  #
 
 
 def _true_roles(case: Case, server: DatabaseServer) -> dict[int, str]:
-    """Of each thread that runs now."""
-    first = psutil.Process(server.pid)
-    found = {}
-    for process in (first, *first.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # some workers are short
-            found.update({thread.id: case.role(process, thread.id) for thread in process.threads()})
-    return found
-
-
-def _load(server: DatabaseServer) -> None:
+    """The role of each thread that runs now, after a client was there for a while."""
     with closing(server.connect()):
         time.sleep(WATCHED_S)
+    first = psutil.Process(server.pid)
+    roles = {}
+    for process in (first, *first.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # some workers are short
+            roles.update({thread.id: case.role(process, thread.id) for thread in process.threads()})
+    return roles
 
 
-def _roles(directory: Path, threads: dict[int, str]) -> dict[int, set[str]]:
+def _recorded_roles(trace: Path, threads: dict[int, str]) -> dict[int, set[str]]:
     """Roles in the trace, of these threads. The role of a client's thread is its own."""
-    owners = Run(directory).trace.pandas("owners")
+    owners = Run(trace).trace.pandas("owners")
     mine = owners[(owners["kind"] == "server") & owners["pid"].isin(list(threads))]
-    found: dict[int, set[str]] = {}
+    roles: dict[int, set[str]] = {}
     for pid, role in zip(mine["pid"], mine["role"], strict=True):
-        found.setdefault(int(pid), set()).add(str(role))
-    return found
+        roles.setdefault(int(pid), set()).add(str(role))
+    return roles
 
 
 def test_roles_are_those_of_the_running_threads(
     case: Case, server: DatabaseServer, tmp_path: Path
 ) -> None:
     """Attached after the server's start, and before it."""
+    truth = {}
     with recording(tmp_path / "after", "--pid", str(server.pid)):
-        _load(server)
-        after = _true_roles(case, server)
+        truth["after"] = _true_roles(case, server)
     with recording(tmp_path / "before", "--no-follow"):
         server.stop()
         server.start()
-        _load(server)
-        before = _true_roles(case, server)
+        truth["before"] = _true_roles(case, server)
     seen: dict[str, set[str]] = {}
-    for name, truth in (("after", after), ("before", before)):
-        told = _roles(tmp_path / name, truth)
-        assert told, name
-        wrong = {pid: (roles, truth[pid]) for pid, roles in told.items() if truth[pid] not in roles}
-        assert not wrong, name
-        kinds = set().union(*told.values())
-        assert case.known <= set(truth.values()), f"{name}: {sorted(set(truth.values()))}"
-        seen[name] = kinds & case.known
+    for name, true_roles in truth.items():
+        recorded = _recorded_roles(tmp_path / name, true_roles)
+        assert recorded, name
+        wrong = {pid: roles for pid, roles in recorded.items() if true_roles[pid] not in roles}
+        assert not wrong, (name, true_roles)
+        assert case.known <= set(true_roles.values()), (name, true_roles)
+        seen[name] = set().union(*recorded.values()) & case.known
     # Not every thread works in such a time, but all do when the server starts.
     assert seen["after"] <= seen["before"] == case.known

@@ -7,7 +7,6 @@ They are a software event, which any machine has; this machine may have no other
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from qjoule.trace.arrow import pc
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.postgres_client import PostgresClient, postgres_client, query
-from tracing.recording import QJOULE, recording
+from tracing.recording import qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -81,12 +80,7 @@ def test_page_faults_by_shape(postgres: DatabaseServer, tmp_path: Path) -> None:
     assert in_kernel < told
     assert all(segment["more_counted"][:2] == [1.0, 1.0] for segment in mine)
 
-    shown = subprocess.run(
-        [QJOULE, "characterise", str(directory), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shown = qjoule("characterise", str(directory), "--json")
     assert shown.returncode == 0, shown.stderr
     rows = json.loads(shown.stdout)["rows"]
     by_time = trace.meta.counters.count("instructions") == 0

@@ -63,16 +63,15 @@ def test_the_kernel_computes_the_hosts_hash(runner: list[str]) -> None:
         struct.pack("<QII", seed, len(text), dialect | rules << 8) + text
         for seed, dialect, rules, text in jobs
     )
-    done = subprocess.run([*runner, "1"], input=stream, capture_output=True, check=True)
+    done = subprocess.run(runner, input=stream, capture_output=True, check=True)
     lines = done.stdout.decode().splitlines()
     assert len(lines) == len(jobs)
     for line, (seed, dialect, rules, text) in zip(lines, jobs, strict=True):
-        kernel, host, _ns = line.split()
-        assert int(kernel) == int(host) == c_hash(text, dialect, seed=seed, rules=rules)
+        assert int(line) == c_hash(text, dialect, seed=seed, rules=rules)
 
 
 def test_a_malformed_job_is_refused(runner: list[str]) -> None:
     job = struct.pack("<QII", 1, TEXT_BYTES + 1, 1)
-    done = subprocess.run([*runner, "1"], input=job, capture_output=True, check=False)
+    done = subprocess.run(runner, input=job, capture_output=True, check=False)
     assert done.returncode == 1
     assert b"malformed" in done.stderr

@@ -65,19 +65,38 @@ class RootPart:
         os.close(reply.fd)
         return reply.file
 
+    @contextmanager
+    def bound(
+        self, pid: int, uid: int, gid: int, groups: tuple[int, ...] = ()
+    ) -> Iterator[socket.socket]:
+        """The socket of an examiner of this process, with the rights of this user."""
+        with bound_socket(self.connection, pid, uid, gid, *groups) as connection:
+            yield connection
+
     def _bound(self, pid: int) -> socket.socket:
         owner = Path(f"/proc/{pid}").stat()
-        groups = struct.pack("=I", owner.st_gid)
-        reply = ask(
-            self.connection,
-            Kind.BIND,
-            pid=pid,
-            number=owner.st_uid,
-            flags=owner.st_gid,
-            size=len(groups),
-            text=groups,
-        )
-        return socket.socket(fileno=reply.fd)
+        return bound_socket(self.connection, pid, owner.st_uid, owner.st_gid, owner.st_gid)
+
+    @property
+    def descriptors(self) -> int:
+        """The number of its descriptors, once it has finished all earlier requests."""
+        ask(self.connection, Kind.EXE, pid=os.getpid())
+        return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208
+
+    @property
+    def children(self) -> list[str]:
+        return Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+
+
+def bound_socket(
+    connection: socket.socket, pid: int, uid: int, gid: int, *groups: int
+) -> socket.socket:
+    """A socket of the root part that opens files of one process, with the rights of this user."""
+    packed = struct.pack(f"={len(groups)}I", *groups)
+    reply = ask(
+        connection, Kind.BIND, pid=pid, number=uid, flags=gid, size=len(packed), text=packed
+    )
+    return socket.socket(fileno=reply.fd)
 
 
 def _kept(bound: socket.socket, what: What, offset: int = 0, size: int = 0) -> Opened:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers whose executables a test may replace, and recorders that go on while they restart."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from qjoule.studies.servers.redis import installed_redis, redis_in
+from servers.process import DatabaseServer
+from tracing.recording import Recorder
+
+PATIENCE_S = 90.0
+
+
+def own_program(directory: Path) -> Path:
+    """A copy of Redis' executable."""
+    copy = directory / "bin" / "redis-server"
+    copy.parent.mkdir()
+    shutil.copy2(installed_redis(), copy)
+    return copy
+
+
+def stranger(program: Path) -> Path:
+    """The same program in another place: with `--pid`, no server that was chosen."""
+    copy = program.parent.parent / "elsewhere" / program.name
+    copy.parent.mkdir()
+    shutil.copy2(program, copy)
+    return copy
+
+
+def upgrade(program: Path) -> None:
+    """In place, as a package manager does it: another file under the same name."""
+    new = program.with_suffix(".new")
+    shutil.copy2(program, new)
+    new.rename(program)
+
+
+@contextmanager
+def serving(program: Path, directory: Path) -> Iterator[DatabaseServer]:
+    directory.mkdir()
+    with redis_in(directory, program) as server:
+        yield server
+
+
+def work(server: DatabaseServer, key: str, commands: int) -> None:
+    with server.connect() as client:
+        for number in range(commands):
+            client.set(f"{key}:{number}", number)
+
+
+@contextmanager
+def recorded(trace: Path, *pids: int, options: tuple[str, ...] = ()) -> Iterator[Recorder]:
+    """A recorder of these processes that has ended, without a fault, when the block ends."""
+    chosen = [word for pid in pids for word in ("--pid", str(pid))]
+    recorder = Recorder(trace, *chosen, *(options or ("--energy", "none")))
+    try:
+        recorder.attached()
+        yield recorder
+        assert recorder.stop() == 0, recorder.words
+    finally:
+        recorder.end()
+
+
+def until_meta_has(trace: Path, text: str) -> None:
+    """Waits until meta.json tells it: the recorder writes it when it is true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while text not in (trace / "meta.json").read_text():
+        assert time.monotonic() < deadline, f"meta.json never told: {text}"
+        time.sleep(0.1)
