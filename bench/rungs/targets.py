@@ -11,7 +11,7 @@ from typing import Any
 
 from qjoule.contract import Rung
 from servers.cassandra import cassandra_server
-from servers.fetched import ferretdb
+from servers.fetched.go_programs import ferretdb
 from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server, mongod_stand_in
 from servers.mysql import mysql_server
@@ -126,7 +126,7 @@ SUBJECTS = (
         _FIND,
         _mongodb,
         slow=True,
-        version=ferretdb.VERSION.removeprefix("v"),
+        version=ferretdb.version.removeprefix("v"),
     ),
     Subject(
         "cassandra",

@@ -13,7 +13,7 @@ from bench.ycsb.workload import CONNECTIONS, PROPERTIES
 
 from qjoule.errors import QjouleError
 from servers.cassandra import cassandra_server
-from servers.fetched import goycsb
+from servers.fetched.go_programs import goycsb
 from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server
 from servers.mysql import mysql_server

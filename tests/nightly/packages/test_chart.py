@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from servers.fetched import helm
+from servers.fetched.go_programs import helm
 from servers.process import Unavailable
 
 PACKAGING = Path(__file__).parents[3] / "packaging"

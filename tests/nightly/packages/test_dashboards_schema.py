@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from packaged import dashboards
-from servers.fetched import grafana_schema
+from servers.fetched.go_programs import grafana_schema
 from servers.process import Unavailable
 
 pytestmark = pytest.mark.packages

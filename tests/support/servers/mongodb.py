@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qjoule.studies.servers import mongodb
 from qjoule.studies.servers.mongodb import connect_mongodb
-from servers.fetched import ferretdb
+from servers.fetched.go_programs import ferretdb
 from servers.process import DatabaseServer, Unavailable, free_port, running, server_directory
 
 SOURCE = Path(__file__).resolve().parent / "mongod_like"

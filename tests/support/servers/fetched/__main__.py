@@ -11,17 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import (
-    cassandra,
-    ferretdb,
-    goycsb,
-    grafana_schema,
-    helm,
-    mysql80,
-    mysql8033,
-    prometheus,
-    voltdb,
-)
+from servers.fetched import cassandra, mysql80, mysql8033, prometheus, voltdb
+from servers.fetched.go_programs import ferretdb, goycsb, grafana_schema, helm
 from servers.newer import RELEASES
 from servers.process import Unavailable
 
