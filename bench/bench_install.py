@@ -17,12 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("tests/support", "tests")]
 
-from nightly.packages.clean_root import clean_root
-from nightly.packages.conftest import fetch_wheels
-
-from servers.mariadb import mariadb_server
+from nightly.packages.clean_root import clean_root  # noqa: E402
+from nightly.packages.conftest import fetch_wheels  # noqa: E402
+from servers.mariadb import mariadb_server  # noqa: E402
 
 
 def seconds(wheels: Path, pid: int) -> tuple[float, float]:
