@@ -2,9 +2,10 @@
 /*
  * Requests to the root part and its replies: structs of fixed size over SOCK_SEQPACKET.
  *
- * attribution/src/qjoule/root_part/protocol.py is the same in Python; tests/fast/tracer/test_contract_headers.py compares them.
- * A request whose size is not that of struct rp_request is refused. A descriptor travels beside its
- * request or reply (SCM_RIGHTS), at most one each.
+ * attribution/src/qjoule/root_part/protocol.py is the same in Python;
+ * tests/fast/tracer/test_contract_headers.py compares them. A request whose size is not that of
+ * struct rp_request is refused. A descriptor travels beside its request or reply (SCM_RIGHTS), at
+ * most one each.
  */
 #ifndef QJ_ROOT_PROTOCOL_H
 #define QJ_ROOT_PROTOCOL_H
