@@ -13,9 +13,10 @@ from commands_page import document
 from qjoule.cli import COMMANDS
 
 TREE = Path(__file__).parents[3]
+TESTS = {path.name for path in (TREE / "tests").rglob("test_*.py")}
 DOCS = sorted((TREE / "docs").glob("*.md"))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_TEST_FILE = re.compile(r"\b(tests/[\w./-]+\.(?:py|c|md))\b")
+_TEST_FILE = re.compile(r"\b(?:tests/[\w./-]+/)?test_\w+\.py\b")
 
 
 def lines_of(path: Path) -> list[str]:
@@ -25,7 +26,8 @@ def lines_of(path: Path) -> list[str]:
 def pages() -> list[Path]:
     rooms = ("agent", "attribution", "bench", "bpf", "docs", "drivers", "examples", "packaging")
     found = [page for room in rooms for page in (TREE / room).rglob("*.md")]
-    return sorted([*found, *TREE.glob("*.md"), *(TREE / "tests").rglob("*.md")])
+    found += [*TREE.glob("*.md"), *(TREE / "tests").rglob("*.md")]
+    return sorted(page for page in found if page.name != "CHANGELOG.md")
 
 
 def broken(page: Path) -> Iterator[str]:
@@ -38,8 +40,9 @@ def broken(page: Path) -> Iterator[str]:
             continue
         if not target.exists() or (anchor and anchor not in set(anchors(target))):
             yield link
-    named = (name for name in _TEST_FILE.findall(text) if "newdb" not in name)
-    yield from (name for name in named if not (TREE / name).exists())
+    for name in _TEST_FILE.findall(text):
+        if name not in TESTS and not (TREE / name).exists():
+            yield name
 
 
 def anchors(page: Path) -> Iterator[str]:
