@@ -14,7 +14,7 @@ import pytest
 from servers.mongodb import mongod_stand_in
 from servers.process import DatabaseServer, Unavailable
 from tracing.mongodb_client import Client
-from tracing.recording import Run, attribute, recording
+from tracing.recording import Run, attribute, recording, until_named
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -52,6 +52,10 @@ def test_names_by_the_servers_list(tmp_path: Path) -> None:
                     options = ["--pid", str(server.pid), "--rung", rung]
                     options += _credentials(tmp_path, "mongodb") if asks else ()
                     recordings.enter_context(recording(tmp_path / f"{rung}-{asks}", *options))
+            for client in clients:
+                client.ask({"find": "early", "filter": {"a": 1}})
+            for rung in ("socket", "symbol"):
+                until_named(tmp_path / f"{rung}-True", *(f"shop-{at}" for at in range(CLIENTS)))
             for at, client in enumerate(clients):
                 client.ask({"find": f"c{at}", "filter": {"a": 1}})
             with _connected(server, CLIENTS) as late:

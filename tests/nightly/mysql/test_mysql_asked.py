@@ -6,7 +6,6 @@ where its memory is not understood, the texts of prepared statements.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
-from tracing.recording import Run, attribute, recording
+from tracing.recording import Run, attribute, recording, until_named
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -35,7 +34,6 @@ PASSWORD = "p_word-not-to-be-seen"
 VIEWS = "--performance-schema=on"
 SESSIONS, STATEMENTS, TURNS = 4, 12, 3
 RUNGS = ("socket", "symbol")
-ANSWER_S = 1.5  #: the servers' answers come in this time; queries before it may have no name
 PROGRAMS = [(way, at) for way in ("tcp", "local") for at in range(3)]
 USERS = (
     "create user p_client@'%'",
@@ -123,7 +121,10 @@ def told(
                     )
             for driver in drivers:
                 driver.query("select 1 as early")
-            time.sleep(ANSWER_S)
+            for rung in RUNGS:
+                until_named(
+                    directory / f"{rung}-True", *(f"shop-{way}-{at}" for way, at in PROGRAMS)
+                )
             for (way, at), driver in zip(PROGRAMS, drivers, strict=True):
                 driver.query(f"select 1 as {way}_{at}")
             for turn in range(TURNS):

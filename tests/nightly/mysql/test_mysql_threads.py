@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 SESSIONS = 12
 PATIENCE_S = 60.0
 STATEMENTS, PAUSE_S = 40, 0.3
+START_TIMEOUT_S = 60.0
 POOL, POOL_STATEMENTS = 500, 200  #: more than the kernel's table of prepared statements holds
 
 
@@ -172,7 +173,12 @@ def with_x(
     path = directory / "mysqlx.sock"
     words = ("--mysqlx=ON", "--mysqlx-port=0", f"--mysqlx-socket={path}", "--skip-ssl")
     with mysql_server(*words) as started:
-        yield started, path
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not path.is_socket():  # the plugin may listen later than the server
+            assert time.monotonic() < deadline, "the X Protocol is not served"
+            time.sleep(0.05)
+        with XClient(path):
+            yield started, path
 
 
 def test_the_x_protocol_is_seen_by_symbols(

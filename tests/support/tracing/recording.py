@@ -22,11 +22,13 @@ import psutil
 
 from qjoule.contract import QueryFlag
 from qjoule.spool.convert import convert
+from qjoule.spool.files import names_of
 from qjoule.trace.reader import Trace
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
 ATTACH_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 60.0
 
 
 class Recorder:
@@ -113,6 +115,20 @@ def recording(directory: Path, *options: str) -> Iterator[Recorder]:
         assert code == 0, recorder.words
     finally:
         recorder.end()
+
+
+def until_named(directory: Path, *names: str) -> None:
+    """Waits until a recording knows these names: a server answers in its own time."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while missing := [name for name in names if name.encode() not in _named(directory)]:
+        assert time.monotonic() < deadline, f"the server did not tell of {missing}"
+        time.sleep(0.05)
+
+
+def _named(directory: Path) -> bytes:
+    """The names in a recording that is not converted yet."""
+    path = names_of(directory)
+    return path.read_bytes() if path.exists() else b""
 
 
 @contextmanager
