@@ -94,7 +94,7 @@ def test_cassandra_prepared_before_is_known_by_its_id_or_by_the_agent(told: Told
 
 
 def test_cassandra_odd_texts_are_counted_and_no_literal_is_told(told: Told) -> None:
-    long, short = told.run.having("where note")["text"]
+    long, short = told.run.having("where note").sort_values("begin_ns")["text"]
     assert short == day.BY_NOTE
     assert day.BY_NOTE.startswith(long.removesuffix("…").rstrip())
     assert len(told.run.flagged(QueryFlag.TRUNCATED)) == 1
