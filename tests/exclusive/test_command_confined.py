@@ -9,8 +9,7 @@ import os
 import pwd
 import signal
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -18,20 +17,12 @@ import pytest
 
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
+from temporary import umask
 from tracing.confined import holds_nothing
 from tracing.live_top import live_top
 from tracing.recording import Run, command_of, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
-
-
-@contextmanager
-def umask(bits: int) -> Iterator[None]:
-    before = os.umask(bits)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def test_only_the_root_part_has_rights(

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory for test files that other users have to reach."""
+"""Files of tests: a directory that other users can reach, and the mode of new ones."""
 
 from __future__ import annotations
 
+import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,3 +17,12 @@ def for_all_users() -> str:
     if all(found.stat().st_mode & stat.S_IXOTH for found in (place, *place.parents)):
         return str(place)
     return "/tmp"
+
+
+@contextmanager
+def umask(bits: int) -> Iterator[None]:
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,22 +11,17 @@ from typing import Any
 
 import pytest
 
+from browser import chromium, needs_browser
 from fake_attribution import SHAPES, typical
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
 from remote_agent import GROUPS, RemoteAgent, snapshot_bytes
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.beside,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not here"),
+    needs_browser,
     pytest.mark.xdist_group("browser"),
 ]
-OPTIONS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--window-size=1200,900", "--disable-dev-shm-usage"),
-)
 ATTACKS = (
     "<script>window.hacked=1</script>",
     "</script><script>window.hacked=1</script>",
@@ -47,18 +41,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteAgent]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service  # noqa: PLC0415
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.get("data:,")
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture(autouse=True)

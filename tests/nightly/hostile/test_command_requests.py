@@ -13,12 +13,11 @@ import pwd
 import signal
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from temporary import umask
 from tracing.asking import asked
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
@@ -31,15 +30,6 @@ def mode(path: Path) -> int:
 
 def names(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
-
-
-@contextmanager
-def umask(bits: int) -> Iterator[None]:
-    before = os.umask(bits)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 # ---- the directory of a trace --------------------------------------------------------------------
