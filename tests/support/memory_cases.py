@@ -48,13 +48,9 @@ def cell(
     *,
     when_s: float = NOW_S,
     domain: str = "package",
-    first: int = 1,
     windows: int = 400,
 ) -> Cell:
-    """Evidence of `windows` windows of a machine that idles at 20 W, as a block tells it.
-
-    Its shapes have the keys `first`, `first` + 1, ...
-    """
+    """Evidence of `windows` windows of a machine that idles at 20 W, as a block tells it."""
     random = np.random.default_rng(seed)
     f, size = len(NAMES), len(NAMES) + shapes
     x = random.uniform(0, 1, (windows, size)) * (random.random((windows, size)) < 0.5)
@@ -63,7 +59,7 @@ def cell(
     truth[0] = 20.0
     y = x @ truth + random.normal(0, 1.0, windows)
     precision, moment = x.T @ x, x.T @ y
-    keys = np.arange(first, first + shapes, dtype=np.uint64)
+    keys = np.arange(1, 1 + shapes, dtype=np.uint64)
     bare = _bare(seed, domain, when_s, dict(zip(NAMES, truth[:f].tolist(), strict=True)), keys)
     parts = precision[:f, :f], precision[f:, :f], precision[f:, f:]
     return bare.holding(*parts, moment).stored()
@@ -75,31 +71,6 @@ def memory(*seeds: int, shapes: int = 3) -> Memory:
     return Memory(HERE, tuple(cells)).merged(Memory(HERE))
 
 
-def crowd(
-    shapes: int, seed: int, domains: tuple[str, ...] = ("package", "dram")
-) -> tuple[Cell, ...]:
-    """Cells that know `shapes` shapes in each domain, up to 96 each."""
-    cells = []
-    for number, first in enumerate(range(1, shapes + 1, 96)):
-        count = min(96, shapes + 1 - first)
-        for domain in domains:
-            one = cell(1_000 * seed + number, count, domain=domain, first=first, windows=150)
-            tail = 10**6 * seed + 100 * number + 10 * len(domain) + domains.index(domain)
-            ident = (int(NOW_S) // 60 << 36) + tail
-            cells.append(replace(one, members=np.array([ident], np.uint64)))
-    return tuple(cells)
-
-
 def changed(one: Cell, key: int) -> Cell:
     """The cell with one shape that had changed."""
     return replace(one, fresh=one.keys == key)
-
-
-def rest_cell(seed: int, *, when_s: float = NOW_S) -> Cell:
-    """Evidence on power at rest alone, as a block in which the machine idled tells it."""
-    random = np.random.default_rng(seed)
-    precision = np.array([[random.uniform(50.0, 200.0)]])
-    moment = precision[0] * (20.0 + random.normal(0, precision[0, 0] ** -0.5))
-    none = np.zeros(0, np.uint64)
-    bare = _bare(10**6 + seed, "package/rest", when_s, {"idle_w.0": 20.0}, none)
-    return bare.holding(precision, np.zeros((0, 1)), np.zeros((0, 0)), moment).stored()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,15 +39,13 @@ def known(
     idle_w: float = IDLE_W,
     load: float = 1.0,
     awake: bool = False,
-    changed: Callable[[F64], F64] | None = None,
 ) -> Known:
     """`windows` windows of one package of 4 cores; group g draws `factors[g]` times its weight.
 
     Groups run at random, each in about half of the windows. With `together` the first two always
     run at once, in the same proportion. `load`: they run for this part of that time. `awake`: the
-    package never sleeps, so that windows cannot tell idle from shared power. `changed` makes other
-    CPU times, in windows by group, of those drawn. Readings have the errors of an update period of
-    1 ms.
+    package never sleeps, so that windows cannot tell idle from shared power. Readings have the
+    errors of an update period of 1 ms.
     """
     random = np.random.default_rng(seed)
     groups = len(factors)
@@ -56,8 +53,6 @@ def known(
     share *= load
     if together:
         share[:, 1] = 0.5 * share[:, 0]
-    if changed is not None:
-        share = changed(share)
     window, group = np.nonzero(share)
     cpu_ns = np.rint(share[window, group] * WINDOW_NS).astype(np.int64)
     rates = np.stack([np.full(groups, 2.5), np.linspace(1.0, 4.0, groups)], axis=1)

@@ -8,13 +8,10 @@ import functools
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,6 @@ from qjoule.machine.steps import IDLE, KERNELS, WAKEUP_RATES, Step, plan_steps, 
 SOURCES = Path(__file__).parents[3] / "tracer" / "load"
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 WAIT_S = 60.0
-MASK = 2**64 - 1
 LINE = 64
 CPU = min(os.sched_getaffinity(0))
 
@@ -56,70 +52,20 @@ def run(kernel: str, pieces: int, *flags: str) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The program with sanitizers, once it says that it is ready."""
-    command = [str(build(*SANITIZE)), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["ready"]
-        yield process
-
-
-def test_integer() -> None:
-    chain = [0x9E3779B97F4A7C15 * (i + 1) & MASK for i in range(4)]
-    for step in range(8192):
-        for i in range(4):
-            mixed = (chain[i] * 0xD1342543DE82EF95 + 1) & MASK
-            chain[i] ^= ((mixed << 23 | mixed >> 41) + step) & MASK
-    report = run("integer", 1, *SANITIZE)
-    assert report["operations"] == 4 * 8192
-    assert report["result"] == chain[0] ^ chain[1] ^ chain[2] ^ chain[3]
-
-
-@pytest.mark.parametrize("flags", [SANITIZE, ()])
-def test_floating_point(flags: tuple[str, ...]) -> None:
-    """Each element moves a quarter of the remaining distance towards 1, 32 times per piece."""
-    report = run("floating_point", 1, *flags)
-    count = report["bytes"] // 8
-    assert report["operations"] == 32 * count
-    expected = sum(1 + (i - 1) * 0.75**32 for i in range(count))
-    assert abs(report["result"] - expected) <= 1
-    assert run("floating_point", 20, *flags)["result"] == count
-
-
-def test_cache() -> None:
-    report = run("cache", 3, *SANITIZE)
-    lines = report["bytes"] // LINE
-    memory, total = [0] * lines, 0
-    for _ in range(3):
-        for i in range(lines):
-            total = (total + memory[i]) & MASK
-            memory[i] = total ^ (i * 8)
-    assert report["operations"] == 3 * lines
-    assert report["result"] == total
-
-
-def test_stream() -> None:
-    report = run("stream", 5, *SANITIZE)
-    assert report["operations"] == report["result"] == 5 * 4096
-
-
-def test_chase_visits_every_line() -> None:
-    report = run("chase", 3, *SANITIZE)
-    lines = 1 << ((report["bytes"] // LINE).bit_length() - 1)
-
-    def next_line(line: int, lines: int) -> int:
-        return (line * 0x2C9277B5 + 0x3C6EF35F) % lines
-
-    at = 0
-    for _ in range(3 * 4096):
-        at = next_line(at, lines)
-    assert (report["operations"], report["result"]) == (3 * 4096, at)
-    visited = set()
-    for _ in range(4096):
-        visited.add(at := next_line(at, 4096))
-    assert len(visited) == 4096
+@pytest.mark.parametrize(
+    ("kernel", "operations"),
+    [
+        ("integer", lambda _: 4 * 8192),
+        ("floating_point", lambda size: 32 * size // 8),
+        ("cache", lambda size: size // LINE),
+        ("stream", lambda _: 4096),
+        ("chase", lambda _: 4096),
+    ],
+)
+def test_a_kernel_does_its_work(kernel: str, operations: Callable[[int], int]) -> None:
+    report = run(kernel, 3, *SANITIZE)
+    assert report["operations"] == 3 * operations(report["bytes"])
+    assert report["result"]
 
 
 def test_a_wake_up_is_a_voluntary_switch_and_computes_for_twenty_microseconds() -> None:
@@ -135,10 +81,8 @@ def test_a_wake_up_is_a_voluntary_switch_and_computes_for_twenty_microseconds() 
 @pytest.mark.parametrize(
     "arguments",
     [
-        *("", "wakeups 0 1", "wakeups: 0 1", "wakeups:0 0 1", "wakeups:-5 0 1", "prime 0 1"),
-        *("wakeups:20001 0 1", "wakeups:99999999999999999999 0 1", "wakeups:10x 0 1"),
-        *("integer 0", "integer 0, 1", "integer 3-1 1", "integer 99999 1", "integer 0 0"),
-        *("integer 0 -1", "integer 0 nan", "integer 0 1x", "integer 0 1 0", "integer 0 1 2 3"),
+        *("", "prime 0 1", "wakeups: 0 1", "wakeups:20001 0 1", "wakeups:10x 0 1", "integer 0"),
+        *("integer 0, 1", "integer 3-1 1", "integer 99999 1", "integer 0 nan", "integer 0 1 2 3"),
     ],
 )
 def test_a_wrong_command_line(arguments: str) -> None:
@@ -146,30 +90,6 @@ def test_a_wrong_command_line(arguments: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: qjoule-load KERNEL CPUS SECONDS")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_it_is_told(number: signal.Signals) -> None:
-    with started("cache", str(CPU), "3600") as process:
-        process.send_signal(number)
-        assert json.loads(process.communicate(timeout=WAIT_S)[0])["kernel"] == "cache"
-        assert process.returncode == 0
-
-
-def test_it_ends_with_its_parent() -> None:
-    program = str(build(*SANITIZE))
-    script = (
-        "import subprocess, sys\n"
-        f"p = subprocess.Popen([{program!r}, 'integer', '{CPU}', '3600'], stdout=-1)\n"
-        "p.stdout.readline()\nprint(p.pid)\nsys.stdout.flush()\nsys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", script]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.kill()
-    wait_until(lambda: not is_running(pid))
 
 
 def is_running(pid: int) -> bool:
@@ -193,10 +113,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
     ("topology", "expected"),
     [
         ((1, 1, 1), [(1, False)]),
-        ((1, 2, 1), [(1, False), (2, False)]),
         ((1, 8, 2), [(1, False), (4, False), (8, False), (2, True), (16, True)]),
         ((2, 4, 2), [(2, False), (4, False), (8, False), (4, True), (16, True)]),
-        ((1, 1, 2), [(1, False), (2, True)]),
     ],
 )
 def test_the_phases_of_a_machine(
@@ -216,29 +134,8 @@ def test_the_phases_of_a_machine(
         assert len(cpus) == len(siblings) * (len(of[0].siblings) if smt else 1)
     assert 30 <= sum(step.seconds for step in steps) <= 100
     assert sum(step.seconds for step in plan_steps(info, short=True)) <= 25
-
-
-@pytest.mark.parametrize("topology", [(1, 1, 2), (1, 2, 1), (2, 4, 2)])
-def test_wake_ups_at_every_rate_between_the_other_phases(topology: tuple[int, int, int]) -> None:
-    info = cpu_info(Topology(*topology))
-    steps = [step for step in plan_steps(info) if wakeup_rate(step.kernel)]
-    cores = {one.cpu: one.siblings for one in info.cpus}
-    ends = ("", "_beside") if info.cores > len(info.packages) else ("",)
-    names = [f"wakeups_{rate}{end}" for rate in WAKEUP_RATES for end in ends]
-    assert sorted(step.kernel for step in steps) == sorted(names)
-    for step in steps:
-        assert (len(step.cpus), step.seconds) == (1, 1.0)
-        assert bool(step.beside) is step.kernel.endswith("_beside")
-        assert not [cpu for cpu in step.beside if step.cpus[0] in cores[cpu]], "no sibling"
-    apart = [i for i, step in enumerate(plan_steps(info)) if wakeup_rate(step.kernel)]
-    assert max(apart) - min(apart) > len(apart)
-
-
-def test_the_rate_in_a_name() -> None:
-    assert wakeup_rate("wakeups_100") == 100
-    assert wakeup_rate("wakeups_10000_beside") == 10000
-    others = ("wakeups_", "wakeups_0", "wakeups_100_", "integer", "wakeups_1\n", "wakeups_999999")
-    assert not any(map(wakeup_rate, others))
+    rates = {wakeup_rate(step.kernel) for step in steps}
+    assert rates == {None, *WAKEUP_RATES}
 
 
 def children() -> set[str]:

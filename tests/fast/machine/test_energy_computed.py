@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import errno
-import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from energy_probe.probe import TWO_PACKAGES, Probe, Reading, auto, refusal, write
+from energy_probe.probe import TWO_PACKAGES, Probe, Reading, refusal, write
 from qjoule.contract import DomainKind, Grade
 
 CURVE = (10.0, 30.5, 60.0, 80.25)
@@ -56,7 +55,7 @@ def test_idle_draws_idle_power_and_carries_fractions_of_a_nanojoule(
     assert readings[-1].raw == pytest.approx(curve[0] * elapsed_ns, abs=1.01)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5, 0.7, 0.95, 1.5])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 1.5])
 def test_load_follows_the_curve(share: float) -> None:
     with Probe(SPEC) as probe:
         first = probe.read()[0]
@@ -67,39 +66,12 @@ def test_load_follows_the_curve(share: float) -> None:
     assert second.raw - first.raw == pytest.approx(drawn_nj(first, second, busy_ns), abs=2)
 
 
-def test_unknown_busy_time_fails_and_is_made_up_for() -> None:
-    with Probe(SPEC) as probe:
-        before = probe.read()[0]
-        probe.tell("busy -")
-        assert probe.read()[0].status == errno.EIO
-        probe.tell("busy 1000")
-        after = probe.read()[0]
-    assert after.status == 0
-    assert after.raw == pytest.approx(drawn_nj(before, after, 1000), abs=1)
-
-
-def test_busy_time_that_runs_backwards_is_a_reset() -> None:
-    with Probe(SPEC, sanitized=False) as probe:
-        probe.tell("confine")
-        probe.tell("busy 5000000")
-        probe.read()
-        assert probe.raws()[0] > 0
-        probe.tell("busy 10")
-        reset = probe.read()[0]
-        after = probe.read()[0]
-    assert (reset.status, after.status) == (errno.ERANGE, 0)
-    assert after.raw == pytest.approx(drawn_nj(reset, after, 0), abs=1)
-
-
 @pytest.mark.parametrize(
     ("curve", "reason"),
     [
-        *((curve, FORM) for curve in ("1,2,3", "1,2,3,4,5,6", "1,2,3,", "1,2,3,x", "1 2 3 4")),
-        *((curve, FORM) for curve in ("-1,2,3,4", "nan,2,3,4", "1,2,3,inf", "1,2,3,1e300")),
-        ("1,2,3,4,1,2,3,4,1,2,3,4,5", FORM),
+        *((curve, FORM) for curve in ("1,2,3", "1,2,3,x", "-1,2,3,4", "nan,2,3,4", "1,2,3,1e300")),
         ("", "write estimated:W0,W10,W50,W100[,DRAM]"),
         ("4,3,2,1", "falls with load"),
-        ("1,2,3,4,1,2,3,4,4,3,2,1", "falls with load"),
         ("0,0,0,0", "draws no power at full load"),
     ],
 )
@@ -109,28 +81,9 @@ def test_a_curve_that_makes_no_sense_is_refused(curve: str, reason: str) -> None
     assert reason in why
 
 
-def test_more_packages_than_room_no_curve_and_no_clock_are_refused() -> None:
-    cpus = ",".join(f"{n}:{n}" for n in range(64))
-    with Probe(SPEC, cpus) as probe:
-        assert len(probe.domains) == 64
-    assert refusal(SPEC + ",1", cpus)[0] == errno.E2BIG
-    assert refusal("estimated")[0] == errno.EINVAL
-    assert refusal(SPEC, busy="no")[0] == errno.ENOTSUP
-
-
-@pytest.mark.parametrize(
-    ("numbers", "curves"),
-    [
-        (THREE, {"package": CURVE, "dram": DRAM, "rest": REST}),
-        (",".join(map(str, (*CURVE, 4.5))), {"package": CURVE, "dram": (4.5,) * 4}),
-        (",".join(map(str, (*CURVE, *(0,) * 4, *REST))), {"package": CURVE, "rest": REST}),
-    ],
-)
-def test_dram_and_the_rest_follow_the_same_load(
-    numbers: str, curves: dict[str, tuple[float, ...]]
-) -> None:
-    """One number of DRAM is its power at any load; a curve of zeros is no domain."""
-    with Probe(f"estimated:{numbers}", TWO_PACKAGES) as probe:
+def test_dram_and_the_rest_follow_the_same_load() -> None:
+    curves = {"package": CURVE, "dram": DRAM, "rest": REST}
+    with Probe(f"estimated:{THREE}", TWO_PACKAGES) as probe:
         expected = [(package, name) for package in (0, 1) for name in curves]
         assert [(d.package, d.name) for d in probe.domains] == expected
         assert [d.idle_w for d in probe.domains] == [curve[0] for curve in curves.values()] * 2
@@ -142,17 +95,6 @@ def test_dram_and_the_rest_follow_the_same_load(
             elapsed_ns = after[index].t_ns - before[index].t_ns
             drawn = after[index].raw - before[index].raw
             assert drawn == pytest.approx(watts * elapsed_ns, abs=1)
-
-
-def test_errors_belong_to_the_curve_of_auto(tmp_path: Path) -> None:
-    with auto(tmp_path, curve=THREE, curve_errors="0.5977,1.9,9.207") as probe:
-        assert [d.error for d in probe.domains] == [598, 1900, 9207]
-    with Probe(SPEC, curve=THREE, curve_errors="0.5977") as probe:
-        assert [d.error for d in probe.domains] == [0]
-    for errors in ("", "x", "-1", "nan", "1e9", "1,2,3,4", "1,", "1 2"):
-        with auto(tmp_path, curve=THREE, curve_errors=errors) as probe:
-            assert f"'{errors}' is not E[,DRAM[,REST]]" in probe.why
-            assert probe.name == "none"
 
 
 DOMAINS = "domain 0 package 6.1035e-05 4294967296\ndomain 0 dram 1.53e-05 0\n"
@@ -175,26 +117,6 @@ def test_reads_the_last_value_so_far(tmp_path: Path) -> None:
         assert (package.raw, package.status, dram.status) == (8, 0, errno.EIO)
 
 
-def test_follows_the_clock_to_the_millisecond(tmp_path: Path) -> None:
-    lines = "".join(f"{ms} 0 package {ms * 100}\n" for ms in range(100_000))
-    file = write(tmp_path / "trace", "domain 0 package 1e-6 0\n" + lines)
-    before_ns = time.monotonic_ns()
-    with Probe(f"replay:{file}", sanitized=False) as probe:
-        after_ns = time.monotonic_ns()
-        probe.tell("confine")
-        readings = []
-        for _ in range(200):
-            readings.append(probe.read()[0])
-            probe.wait(0.0103)
-        probe.wait(100)
-        assert probe.raws() == [9_999_900]
-    # A value is that of the last whole millisecond, so each reading reveals when the file was
-    # opened.
-    start_ns = [r.t_ns - r.raw // 100 * 1_000_000 for r in readings]
-    assert max(start_ns) - min(start_ns) < 1_000_000
-    assert all(before_ns <= ns < after_ns + 1_000_000 for ns in start_ns)
-
-
 def test_wraps_and_resets_are_played_as_they_are(tmp_path: Path) -> None:
     values = [4294967290, 4, 0, 0, 4294967295]
     lines = "".join(f"{60_000 * i} 0 package {value}\n" for i, value in enumerate(values))
@@ -211,31 +133,18 @@ def test_wraps_and_resets_are_played_as_they_are(tmp_path: Path) -> None:
         ("# nothing\n", "declares no domain"),
         (DOMAINS, "has no readings of package"),
         ("domain 0 package\n", "line 1 is not: domain PACKAGE NAME UNIT_J RANGE"),
-        ("domain 0 package 1e-6 0 5 0\n", "line 1 is not: domain"),
-        ("domain 0 package zero 0\n", "line 1 has a unit"),
         ("domain 0 package -1 0\n", "line 1 has a unit"),
-        ("domain 0 package 1 -1\n", "line 1 has a range"),
         ("domain 9 package 1 0\n", "line 1 names a package that this machine does not have"),
         (DOMAINS + DOMAINS, "line 3 declares a domain twice"),
         ("".join(f"domain 0 d{n} 1 0\n" for n in range(65)), "line 65 is one domain too many"),
         (DOMAINS + "0 0 psys 1\n", "line 3 is about a domain that no line before declares"),
-        (DOMAINS + "0 0 package\n", "line 3 is not: T_MS PACKAGE NAME RAW"),
-        (DOMAINS + "-1 0 package 1\n", "line 3 has a time"),
         (DOMAINS + "nan 0 package 1\n", "line 3 has a time"),
-        (DOMAINS + "0 0 package 1.5\n", "line 3 has a reading that is not a whole number"),
         (DOMAINS + "0 0 package 4294967296\n", "line 3 has a reading outside"),
         (DOMAINS + "5 0 package 1\n4 0 package 2\n", "line 4 goes back in time"),
         (DOMAINS + "0" * 300 + " 0 package 1\n", "line 3 is too long"),
-        (DOMAINS + "\x00\x01\x02\n", "has no readings of package"),
     ],
 )
 def test_a_malformed_file_is_refused_by_line(tmp_path: Path, text: str, reason: str) -> None:
     error, why = refusal(f"replay:{write(tmp_path / 'trace', text)}")
     assert error == errno.EINVAL
     assert reason in why
-
-
-def test_a_file_must_be_given_and_be_there(tmp_path: Path) -> None:
-    assert refusal(f"replay:{tmp_path / 'nothing'}")[0] == errno.ENOENT
-    assert refusal(f"replay:{tmp_path}")[0] == errno.EIO
-    assert refusal("replay")[1] == "energy source 'replay': write replay:FILE"

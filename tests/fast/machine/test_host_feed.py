@@ -32,26 +32,15 @@ def message(**other: int) -> Any:
     return replace(first, **other)
 
 
-def test_a_message_survives_the_network() -> None:
-    largest = message(session=2**63 - 1, sequence=2**63 - 1, interval_ms=10_000)
-    for sent in (message(), largest):
-        assert decode(encode(sent, KEY), KEY) == sent
-        assert len(encode(sent, KEY)) < feed_message.MAX_BYTES
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         (lambda _: b"", "not a datagram"),
-        (lambda data: data + b"\n", "not a datagram"),
         (lambda data: data[:-1], "not a datagram"),
         (lambda data: data.replace(b" 1000 ", b" -1000 "), "not a datagram"),
-        (lambda data: data.replace(b" 1000 ", b" 1e3 "), "not a datagram"),
         (lambda _: b"\xff" * 200, "not a datagram"),
         (lambda data: data * 100, "not a datagram"),
         (lambda data: data.replace(b" 1000 ", b" 1001 "), "another key"),
-        (lambda data: data[:-4] + b"0000", "another key"),
-        (lambda _: encode(message(interval_ms=9), KEY), "range"),
         (lambda _: encode(message(interval_ms=10_001), KEY), "range"),
         (lambda _: encode(message(energy_uj=2**63), KEY), "range"),
     ],
@@ -65,7 +54,6 @@ def test_garbage_and_forgeries_are_refused(change: Callable[[bytes], bytes], why
     ("next_", "why"),
     [
         ({"sequence": 7}, "late, or sent twice"),
-        ({"sequence": 6}, "late, or sent twice"),
         ({"session": 4, "sequence": 99}, "an earlier session"),
         ({"sequence": 8, "energy_uj": 999}, "goes back"),
         ({"sequence": 8, "energy_uj": 10**9}, "more than 100 W"),
@@ -80,14 +68,8 @@ def test_wrong_data_are_refused_and_change_nothing(next_: dict[str, int], why: s
     assert feed.accept(message(sequence=8, energy_uj=6000), 10.1) == 5000
     assert not feed.is_lost(11.0)
     assert feed.is_lost(11.2)
-
-
-def test_a_lost_datagram_loses_no_energy_and_a_new_session_starts_at_0() -> None:
-    feed = receive.Feed(most_w=100.0)
-    feed.accept(message(), 10.0)
-    assert feed.accept(message(sequence=9, energy_uj=50_001_000), 10.8) == 50_000_000
-    assert feed.accept(message(session=6, sequence=1, energy_uj=7), 10.9) == 0
-    assert feed.accept(message(session=6, sequence=2, energy_uj=9), 11.0) == 2
+    assert feed.accept(message(sequence=17, energy_uj=9000), 11.3) == 8000, "none is lost"
+    assert feed.accept(message(session=6, energy_uj=7), 11.4) == 0, "a session starts at 0"
 
 
 def host(root: Path, energy_uj: int) -> Path:
@@ -130,16 +112,7 @@ def test_parts_of_all_vms_add_up() -> None:
         assert export.Part(0.0, 0.0).of(1000, 0.1, *impossible) in (0, 1000)
 
 
-def test_cpu_times_of_cgroup_process_and_host(tmp_path: Path) -> None:
-    write(tmp_path / "cpu.stat", "usage_usec 123456\nuser_usec 100000\n")
-    write(tmp_path / "stat", "cpu  10 1 5 900 7 2 3 40 6 0\ncpu0 1 1\n")
-    write(tmp_path / "77/stat", "77 (qemu (x) 1) S 1" + " 0" * 9 + " 30 12 0 0\n")
-    assert export.cgroup_us(tmp_path) == 123456
-    assert export.busy_us(tmp_path) == 21 * export.TICK_US
-    assert export.process_us(77, tmp_path) == 42 * export.TICK_US
-    write(tmp_path / "cpu.stat", "user_usec 100000\n")
-    with pytest.raises(ValueError, match="usage_usec"):
-        export.cgroup_us(tmp_path)
+def test_a_key_must_be_long_and_secret(tmp_path: Path) -> None:
     for size, mode in ((31, 0o600), (4097, 0o600), (32, 0o640)):
         write(tmp_path / "key", "x" * size).chmod(mode)
         with pytest.raises(ValueError, match="key"):
@@ -153,6 +126,10 @@ def until(counter: Path, value: str) -> None:
         time.sleep(0.01)
 
 
+def program(name: str, key: Path, *options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(HERE / name), "--key", str(key), *options])
+
+
 def test_the_counter_follows_the_feed_and_is_empty_without_it(tmp_path: Path) -> None:
     key, counter = tmp_path / "key", tmp_path / "tree/intel-rapl:0/energy_uj"
     key.write_bytes(KEY)
@@ -160,21 +137,10 @@ def test_the_counter_follows_the_feed_and_is_empty_without_it(tmp_path: Path) ->
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [
-        *(sys.executable, str(HERE / "receive.py"), "--listen", f"127.0.0.1:{port}"),
-        *(
-            "--from",
-            "127.0.0.1",
-            "--most-w",
-            "100",
-            "--key",
-            str(key),
-            "--root",
-            str(tmp_path / "tree"),
-        ),
-    ]
+    address = f"127.0.0.1:{port}"
+    allowed = ("--listen", address, "--from", "127.0.0.1", "--most-w", "100")
     with (
-        subprocess.Popen(command, stderr=subprocess.PIPE) as process,
+        program("receive.py", key, *allowed, "--root", str(tmp_path / "tree")) as process,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         sender.connect(("127.0.0.1", port))
@@ -196,6 +162,17 @@ def test_the_counter_follows_the_feed_and_is_empty_without_it(tmp_path: Path) ->
                 until(counter, f"{4000:020d}\n")
                 held.seek(0)
                 assert held.read() == f"{4000:020d}\n".encode()
+            root = host(tmp_path / "powercap", 0)
+            write(tmp_path / "stat", "cpu  0 0 0 0 0 0 0 0 0 0\n")
+            write(tmp_path / "cpu.stat", "usage_usec 0\n")
+            of_vm = ("--powercap", str(root), "--proc", str(tmp_path), "--cgroup", str(tmp_path))
+            shares = ("--rest-w", "90", "--rest-share", "0.5")
+            until(counter, "")
+            with program("export.py", key, "--to", address, *of_vm, *shares) as exporter:
+                until(counter, f"{0:020d}\n")
+                host(root, 20_000)
+                until(counter, f"{10_000:020d}\n")
+                exporter.terminate()
         finally:
             process.terminate()
     assert counter.read_text() == ""  # also once it has ended

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,30 +51,9 @@ def test_topology_of_two_packages(tmp_path: Path) -> None:
     assert (info.cpus[6].package, info.cpus[6].core) == (1, 0)
     assert info.name == "Some CPU @ 2.00GHz"
     assert not info.hypervisor
-    for path in tmp_path.glob(f"{CPUS}/*/topology/physical_package_id"):
-        path.write_text("-1\n")
-    assert list(read_cpu_info(tmp_path).packages) == [0]
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        (("GenuineIntel", 6, 143, 8), "intel-sapphirerapids"),
-        (("GenuineIntel", 6, 85, 4), "intel-skylake-server"),
-        (("GenuineIntel", 6, 85, 7), "intel-cascadelake"),
-        (("GenuineIntel", 6, 85, 11), "intel-cooperlake"),
-        (("GenuineIntel", 6, 200, 10), None),  # not in the table
-        (("AuthenticAMD", 25, 17, 1), "amd-epyc-gen4"),
-        (("AuthenticAMD", 25, 97, 2), "amd-zen4-client"),
-        (("AuthenticAMD", 6, 207, 2), None),
-    ],
-)
-def test_microarchitecture(
-    tmp_path: Path, key: tuple[str, int, int, int], expected: str | None
-) -> None:
-    info = read_cpu_info(machine(tmp_path, cpuinfo(*key, "fpu hypervisor lahf_lm")))
-    assert info.microarchitecture == expected
-    assert info.hypervisor
+    (tmp_path / CPUS / "cpu0/topology/core_id").write_text("x")
+    with pytest.raises(QjouleError, match="cpu0/topology cannot be understood"):
+        read_cpu_info(tmp_path)
 
 
 def test_arm_server_and_cpuinfo_that_says_nothing(tmp_path: Path) -> None:
@@ -91,17 +69,6 @@ def test_arm_server_and_cpuinfo_that_says_nothing(tmp_path: Path) -> None:
         assert (info.microarchitecture, len(info.cpus)) == (None, 2)
 
 
-@pytest.mark.parametrize("file", ["physical_package_id", "core_id", "thread_siblings_list"])
-def test_broken_topology_is_an_error(tmp_path: Path, file: str) -> None:
-    path = machine(tmp_path, "") / CPUS / "cpu0/topology" / file
-    for text in ("x", "1-y", None):
-        path.write_text(text) if text else path.unlink()
-        with pytest.raises(QjouleError, match="cpu0/topology cannot be understood"):
-            read_cpu_info(tmp_path)
-    with pytest.raises(QjouleError, match="is /sys mounted"):
-        read_cpu_info(tmp_path / "proc")
-
-
 def test_this_machine() -> None:
     info = read_cpu_info()
     online = parse_cpu_list(Path("/sys/devices/system/cpu/online").read_text())
@@ -109,8 +76,6 @@ def test_this_machine() -> None:
     assert sorted(c for cpus in info.packages.values() for c in cpus) == list(online)
     assert all(state.cpus >= 1 and state.name for state in read_idle_states())
     assert parse_cpu_list("0-3,8\n") == (0, 1, 2, 3, 8)
-    with pytest.raises(ValueError, match="invalid literal"):
-        parse_cpu_list("a-b")
 
 
 # ---- idle states ---------------------------------------------------------------------------------
@@ -119,16 +84,14 @@ FILES = ("name", "latency", "residency", "disable", "usage", "time")
 POLL = ("POLL", "0", "0", "0", "7", "21")
 C1 = ("C1", "2", "2", "0", "100", "1000")
 C6 = ("C6", "133", "600", "1", "50", "90000")
-WHOLE = {"name": "C1", "latency_us": 2}
 STATES = (IdleState("C1", 2, 2, 4, 0, 9, 9), IdleState("C6", 133, None, 4, 4))
 
 
-def state(root: Path, cpu: int, number: int, values: tuple[str | None, ...]) -> Path:
+def state(root: Path, cpu: int, number: int, values: tuple[str | None, ...]) -> None:
     folder = root / CPUS / f"cpu{cpu}/cpuidle/state{number}"
     for file, value in zip(FILES, values, strict=True):
         if value is not None:
             write(folder / file, value + "\n")
-    return folder
 
 
 def test_the_idle_states_of_a_machine(tmp_path: Path) -> None:
@@ -146,37 +109,8 @@ def test_the_idle_states_of_a_machine(tmp_path: Path) -> None:
     assert line.detail == "POLL 0 us, C1 2 us, C6 133 us, disabled (intel_idle)"
 
 
-def test_a_virtual_machine_shows_no_idle_states(tmp_path: Path) -> None:
-    (tmp_path / CPUS / "cpu0").mkdir(parents=True)
-    assert read_idle_states(tmp_path) == ()
-    assert check_idle_states(tmp_path).ok is None
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        # A kernel before 4.19 has no residency.
-        (("C1", "2", None, "0", "1", "1"), IdleState("C1", 2, None, 1, 0, 1, 1)),
-        (("C1", "2", "x", "", "-3", "1e5"), IdleState("C1", 2, None, 1, 0, None, None)),
-        (("C1", "2", "9" * 30, "2", "9" * 19, "1"), IdleState("C1", 2, None, 1, 1, None, 1)),
-        (("C1", "99999999999", "1", "0", "1", "1"), None),
-        (("C1", "²", "1", "0", "1", "1"), None),
-        ((None, "2", "1", "0", "1", "1"), None),
-        (("", "2", "1", "0", "1", "1"), None),
-    ],
-)
-def test_garbage_in_the_files(
-    tmp_path: Path, values: tuple[str | None, ...], expected: IdleState | None
-) -> None:
-    folder = state(tmp_path, 0, 0, values)
-    assert read_idle_states(tmp_path) == ((expected,) if expected else ())
-    (folder / "latency").write_bytes(b"\xff\xfe\x00")
-    assert read_idle_states(tmp_path) == ()
-
-
 def test_names_are_safe_to_show_and_states_are_bounded(tmp_path: Path) -> None:
     state(tmp_path, 0, 0, ("\x1b[31m" + "C" * 5000, *C1[1:]))
-    state(tmp_path, 0, 1, C1).rename(tmp_path / CPUS / "cpu0/cpuidle/stateless")
     (one,) = read_idle_states(tmp_path)
     assert "\x1b" not in one.name + check_idle_states(tmp_path).detail
     assert len(one.name) <= 40
@@ -190,22 +124,3 @@ def test_traces_and_calibrations_take_idle_states_along() -> None:
     meta, made = trace_meta(idle_states=STATES), replace(calibration(), idle_states=STATES)
     assert parse_meta(meta.to_json().encode()) == meta
     assert parse(made.to_json().encode()) == made
-    assert "idle_states" not in trace_meta().to_json(), "an unknown is left out"
-    old = json.loads(made.to_json())
-    del old["idle_states"]
-    assert parse(json.dumps(old).encode()).idle_states == ()
-
-
-@pytest.mark.parametrize(
-    "listed",
-    [
-        *([{"name": "C1"}], [{"name": 1, "latency_us": 2}], [{"name": "C1", "latency_us": -1}]),
-        *([{"name": "C1", "latency_us": 10**12}], [{"name": "C1", "latency_us": True}], [None]),
-        *([WHOLE | {key: -1}] for key in ("residency_us", "cpus", "usage")),
-        *([WHOLE | {"usage": 10**30}], [{"name": "C" * 5000, "latency_us": 2}], [WHOLE] * 100),
-    ],
-)
-def test_idle_states_of_a_hostile_file(listed: list[object]) -> None:
-    document = json.loads(trace_meta().to_json()) | {"idle_states": listed}
-    with pytest.raises(ValueError, match=r"idle|lacks|wrong type"):
-        parse_meta(json.dumps(document).encode())

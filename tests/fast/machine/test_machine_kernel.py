@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from energy_probe.probe import chip, open_folder, pmu, write, zone
+from energy_probe.probe import chip, pmu, write, zone
 from qjoule.machine import fexit, kernel
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
@@ -47,39 +47,27 @@ def tree(root: Path, files: Files) -> Path:
 @pytest.mark.parametrize(
     ("check", "files", "ok", "words"),
     [
-        (kernel.kernel_release, {}, None, ""),
         (kernel.kernel_release, {RELEASE: "6.1.0-28-amd64"}, True, "6.1.0-28-amd64"),
-        (kernel.privileges, {STATUS: CAP_SYS_ADMIN}, True, ""),
         (kernel.privileges, {STATUS: THREE_CAPS}, True, ""),
         (kernel.privileges, {STATUS: "CapEff:\t000000c000000000"}, False, ""),
         (kernel.btf, {}, False, "CONFIG_DEBUG_INFO_BTF"),
         (kernel.btf, {BTF: MAGIC}, True, ""),
-        (kernel.btf, {BTF: "ELF"}, False, ""),
         (kernel.uprobes, {}, False, ""),
         (kernel.uprobes, {UPROBE_PMU: "7"}, True, ""),
-        (kernel.lockdown, {}, None, ""),
-        (kernel.lockdown, {LOCKDOWN: "[none] integrity confidentiality"}, True, "none"),
         (kernel.lockdown, {LOCKDOWN: "none [integrity] confidentiality"}, True, "nothing that"),
         (kernel.lockdown, {LOCKDOWN: "none integrity [confidentiality]"}, False, CONFIDENTIAL),
-        (kernel.perf_event_paranoid, {PARANOID: "2", STATUS: NO_CAPS}, True, ""),
         (kernel.perf_event_paranoid, {PARANOID: "3", STATUS: NO_CAPS}, False, "paranoid=2"),
         (kernel.perf_event_paranoid, {PARANOID: "4", STATUS: CAP_SYS_ADMIN}, True, ""),
-        (kernel.perf_event_paranoid, {PARANOID: "x", STATUS: NO_CAPS}, None, ""),
         (kernel.tracefs, {}, False, "mount -t tracefs none /sys/kernel/tracing"),
-        (kernel.tracefs, {UPROBE_PMU: "7"}, True, "not mounted, and not needed"),
         (kernel.tracefs, {"sys/kernel/debug/tracing/trace": ""}, True, "sys/kernel/debug/tracing"),
-        (kernel.cgroups, {}, None, ""),
         (kernel.cgroups, {"sys/fs/cgroup/cpu/tasks": ""}, True, "unified_cgroup_hierarchy=1"),
         (kernel.cgroups, {"sys/fs/cgroup/cgroup.controllers": "cpu io"}, True, "version 2"),
-        (kernel.bpf_loop, {}, None, ""),
         (kernel.bpf_loop, {BTF: LOOP.replace("loop", "loopy")}, False, "MongoDB"),
         (kernel.bpf_loop, {BTF: LOOP}, True, ""),
         (kernel.bpf_jit, {"proc/sys/net/core/bpf_jit_enable": "0"}, False, ""),
         (kernel.bpf_jit, {"proc/sys/net/core/bpf_jit_enable": "1"}, True, ""),
         (kernel.unprivileged_bpf, {UNPRIVILEGED_BPF: "0"}, True, "allowed"),
         (kernel.unprivileged_bpf, {UNPRIVILEGED_BPF: "2"}, True, "disabled"),
-        (kernel.unprivileged_bpf, {UNPRIVILEGED_BPF: "7"}, None, "unprivileged_bpf_disabled is 7"),
-        (kernel.unprivileged_bpf, {}, None, "no kernel.unprivileged_bpf"),
     ],
 )
 def test_a_check(
@@ -120,39 +108,14 @@ def test_tracepoints(tmp_path: Path) -> None:
     assert "6.3" in checks["tracepoint sock_recv_length"].fix
 
 
-def test_reads_are_seen_by_functions_where_there_are_no_tracepoints(tmp_path: Path) -> None:
-    """Linux 6.1, and what it may lack."""
-
-    def reads(files: Files) -> Check:
-        checks = kernel.tracepoints(tree(tmp_path, files))
-        return {check.name: check for check in checks}["tracepoint sock_recv_length"]
-
-    later = ("BPF_FUNC_loop", "BPF_FUNC_dynptr_data")
-    known = [*fexit.FUNCTIONS, *later]
-    whole = MAGIC + "\0".join(["", *known, ""])
-    for name in known:
-        check = reads({BTF: whole.replace(name, name + "_")})
-        assert check.ok is False
-        assert ("5.19" if name in later else name) in check.fix
-    assert reads({BTF: whole}).ok is False, "preemption is unknown"
-    seen = reads({BUILD: "#1 SMP Debian 6.1"})
-    assert seen.ok is True
-    assert "fexit" in seen.detail
-    disabled = reads({"proc/sys/kernel/ftrace_enabled": "0"})
-    assert disabled.fix.endswith("sysctl kernel.ftrace_enabled=1")
-
-
 @pytest.mark.parametrize(
     ("build", "files", "how"),
     [
-        ("", {}, ""),
         ("#1 SMP Debian", {}, "voluntary"),
         ("#1 SMP PREEMPT Arch", {}, "full"),
         ("#1 SMP PREEMPT_RT Debian", {COMMAND_LINE: "preempt=voluntary"}, "full"),
-        (DYNAMIC, {}, ""),
         (DYNAMIC, {COMMAND_LINE: "quiet preempt=full"}, "full"),
         (DYNAMIC, {"boot/config-6.1": "CONFIG_PREEMPT_NONE=y"}, "none"),
-        (DYNAMIC, {"lib/modules/6.1/config": "CONFIG_PREEMPT=y"}, "full"),
         (DYNAMIC, {"boot/config-6.1": "CONFIG_PREEMPT=y", COMMAND_LINE: "preempt=none"}, "none"),
         (DYNAMIC, {"sys/kernel/debug/sched/preempt": "none (voluntary) full"}, "voluntary"),
     ],
@@ -170,28 +133,13 @@ def test_which_programs_the_tracer_loads(tmp_path: Path) -> None:
         assert kernel.early(tmp_path) is early
 
 
-@pytest.mark.parametrize(
-    ("error", "ok", "words"),
-    [
-        (0, True, "available"),
-        (errno.ENOENT, False, "by CPU time"),
-        (errno.EACCES, None, "not permitted"),
-        (errno.EPERM, None, "not permitted"),
-    ],
-)
-def test_hardware_counters(error: int, ok: bool | None, words: str) -> None:
-    asked: list[tuple[int, int]] = []
-
-    def probe(event_type: int, config: int) -> int:
-        asked.append((event_type, config))
-        return error
-
-    for check, name in zip(
-        hardware_counters(probe), ("cycles", "instructions", "llc_misses"), strict=True
-    ):
-        assert (check.name, check.ok) == (f"counter {name}", ok)
-        assert words in check.detail
-    assert asked == [(0, 0), (0, 1), (0, 3)]
+@pytest.mark.parametrize(("error", "ok"), [(0, True), (errno.ENOENT, False), (errno.EACCES, None)])
+def test_hardware_counters(error: int, ok: bool | None) -> None:
+    checks = hardware_counters(lambda _type, _config: error)
+    assert [check.name for check in checks] == [
+        f"counter {name}" for name in ("cycles", "instructions", "llc_misses")
+    ]
+    assert {check.ok for check in checks} == {ok}
 
 
 def test_sources_that_a_machine_has(tmp_path: Path) -> None:
@@ -214,24 +162,11 @@ def test_sources_that_a_machine_has(tmp_path: Path) -> None:
     pmu(folder, "0", {"energy-pkg": "event=0x02"})
     assert perf_pmu(tmp_path) == Check("perf energy", True, "energy-pkg, energy-psys")
     root = tmp_path / "sys/class/hwmon"
-    chip(root, 0, "coretemp", temp1_input=41000)
     chip(root, 1, "BAT0", power1_average=9_000_000)
     assert hwmon_meters(tmp_path) is None, "it has a line only where there are some"
     chip(root, 2, "power_meter", power1_average=250_000_000)
     chip(root, 3, "amd_energy", energy1_input=1)
     assert hwmon_meters(tmp_path) == Check("hwmon", True, "amd_energy, power_meter")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give root up")
-def test_a_tree_that_may_not_be_read() -> None:
-    with open_folder() as folder:
-        zone(folder, "intel-rapl:0", "package-0", 1, 1).chmod(0o400)
-        os.seteuid(65534)
-        try:
-            check = host_tree(folder)
-        finally:
-            os.seteuid(0)
-    assert check == Check("host energy", False, "package-0: not readable", "run it with sudo")
 
 
 def test_every_check_has_a_line_on_a_system_that_lacks_everything(tmp_path: Path) -> None:
@@ -254,18 +189,3 @@ def test_this_machine() -> None:
     assert try_event(1, 0) == 0  # the software CPU clock is always there
     assert try_event(1, 0xFFFF) != 0
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_tracefs_that_is_root_s_alone_is_mounted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its directory has mode 0700 by default, and doctor has no rights."""
-
-    def refuses(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "exists", refuses)
-    (tmp_path / "sys/kernel/tracing").mkdir(parents=True)
-    assert kernel.tracefs(tmp_path).detail == "mounted at /sys/kernel/tracing"
-    (tmp_path / "sys/kernel/tracing").rmdir()
-    assert kernel.tracefs(tmp_path).ok is False

@@ -13,7 +13,6 @@ from qjoule.machine import held_out
 from qjoule.machine.cpu import Cpu, CpuInfo, read_cpu_info
 from qjoule.machine.power_table import (
     LABEL_BYTES,
-    dram_per_gb,
     estimate_curve,
     find_architecture,
     find_model,
@@ -24,7 +23,6 @@ from qjoule.machine.tables import read_table
 
 Signature = tuple[str, int, int, int]
 
-EMERALD_RAPIDS: Signature = ("GenuineIntel", 6, 207, 2)
 CASCADE_LAKE: Signature = ("GenuineIntel", 6, 85, 7)
 UNKNOWN: Signature = ("GenuineIntel", 6, 1, 1)
 NOBODY: Signature = ("", -1, -1, -1)
@@ -57,18 +55,12 @@ def every_signature() -> list[Signature]:
     [
         (XEON_8259CL, "Xeon Platinum 8259CL"),
         ("Intel(R) Xeon(R) CPU E5-2660 0 @ 2.20GHz", "Xeon E5-2660"),
-        ("Intel(R) Xeon(R) CPU E5-2660 v2 @ 2.20GHz", "Xeon E5-2660 v2"),
         ("Intel(R) Xeon(R) CPU E5-2670 v3 @ 2.30GHz", None),  # not the E5-2670
         ("INTEL(R) XEON(R) PLATINUM 8592+", "Xeon Platinum 8592+"),
-        ("Intel(R) Xeon(R) 6787P", "Xeon 6787P"),
-        ("AMD EPYC 7742 64-Core Processor", "EPYC 7742"),
         ("AMD EPYC 7702P 64-Core Processor", "EPYC 7702P"),
         ("AMD EPYC 7B13", None),
-        ("Intel(R) Xeon(R) CPU @ 2.20GHz", None),
         ("Intel Xeon Processor (Skylake, IBRS)", None),
-        ("", None),
         ("xeon" * 10_000, None),
-        ("8180", None),
     ],
 )
 def test_a_brand_string_names_its_model(brand: str, model: str | None) -> None:
@@ -83,11 +75,8 @@ def test_a_brand_string_names_its_model(brand: str, model: str | None) -> None:
             "Intel Xeon Processor (Skylake, IBRS)",
             "intel-skylake-server",
         ),
-        (("GenuineIntel", 6, 60, 4), "Intel Core Processor (Haswell, no TSX)", "intel-haswell"),
         (("GenuineIntel", 6, 85, 6), "Intel Xeon Processor (Cascadelake)", "intel-cascadelake"),
-        (("GenuineIntel", 6, 85, 7), "Intel(R) Xeon(R) CPU @ 2.80GHz", "intel-cascadelake"),
         (("AuthenticAMD", 23, 49, 0), "AMD EPYC-Rome Processor", "amd-epyc-gen2"),
-        (("AuthenticAMD", 23, 1, 2), "AMD EPYC Processor (with IBPB)", "amd-epyc-gen1"),
         (("ARM", 8, 0xD40, 1), "", "arm-neoverse-v1"),
         (("GenuineIntel", 15, 6, 1), "QEMU Virtual CPU version 2.5+", None),
         (NOBODY, "", None),
@@ -116,37 +105,10 @@ def test_a_guest_has_its_threads_part_of_a_package() -> None:
     few = estimate_curve(cpu_info(CASCADE_LAKE, XEON_8259CL, threads=2, hypervisor=False))
     assert few.label == "Xeon Platinum 8259CL, 2 of 48 threads, error 40%"
     assert few.package.watts[-1] == pytest.approx(222.69 / 24)
-    one = estimate_curve(cpu_info(EMERALD_RAPIDS, threads=4))
-    two = estimate_curve(cpu_info(EMERALD_RAPIDS, threads=4, packages=2))
-    assert two.package.watts[-1] == pytest.approx(one.package.watts[-1] / 2)
-
-
-def test_a_better_match_is_never_worse() -> None:
-    guests = (
-        estimate_curve(cpu_info(CASCADE_LAKE, "Intel(R) Xeon(R) Platinum 8280 CPU @ 2.70GHz")),
-        estimate_curve(cpu_info(CASCADE_LAKE)),
-        estimate_curve(cpu_info(("GenuineIntel", 6, 86, 2))),
-        estimate_curve(cpu_info(UNKNOWN)),
-    )
-    levels = ("model", "microarchitecture", "family", "any")
-    assert tuple(one.level for one in guests) == levels
-    errors = [guests[i].package.error for i in (0, 1, 3)]
-    assert errors == sorted(errors)
-    assert guests[2].label.startswith("CPUs like Broadwell-D, 2 of 8 threads, error ")
-
-
-def test_a_model_without_published_watts_says_so() -> None:
-    name = "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz"
-    curve = estimate_curve(cpu_info(("GenuineIntel", 6, 79, 1), name))
-    assert curve.level == "microarchitecture"
-    assert "nobody published watts of Xeon E5-2686 v4" in curve.reason
-    assert curve.label.startswith("Broadwell-EP, 2 of 36 threads, error ")
-    unknown = estimate_curve(cpu_info(("GenuineIntel", 6, 79, 1)))
-    assert curve.package.error < unknown.package.error  # which does not know how many there are
 
 
 @pytest.mark.parametrize("key", [*every_signature(), UNKNOWN, NOBODY])
-@pytest.mark.parametrize(("threads", "hypervisor"), [(1, True), (2, False), (448, True)])
+@pytest.mark.parametrize(("threads", "hypervisor"), [(1, True), (448, False)])
 def test_every_curve_is_concave_and_has_a_label_that_fits(
     key: Signature, threads: int, hypervisor: bool
 ) -> None:
@@ -165,30 +127,9 @@ def test_every_curve_is_concave_and_has_a_label_that_fits(
     assert numbers[:4] == pytest.approx(watts, abs=0.001)
 
 
-@pytest.mark.parametrize("model", sorted(published().results))
-def test_every_model_s_own_curve_is_concave(model: str) -> None:
-    info = cpu_info(UNKNOWN, f"{model} @ 2.00GHz", hypervisor=False)
-    assert_concave(estimate_curve(info).package.watts)
-
-
-def test_dram_and_rest_belong_to_each_package() -> None:
-    machine = cpu_info(CASCADE_LAKE, XEON_8259CL, threads=96, packages=2, hypervisor=False)
-    two = estimate_curve(machine, Surroundings(memory_gb=64.0))
-    per_gb, error = dram_per_gb()
-    assert two.dram is not None
-    assert two.dram.watts == pytest.approx([32 * w for w in per_gb])
-    assert two.dram.error == error
-    assert 0 < two.rest.watts[0] < 2 * two.package.watts[0]
-    assert 0 < two.rest.watts[-1] < two.package.watts[-1] / 4
-    unknown = estimate_curve(cpu_info(CASCADE_LAKE))
-    assert unknown.dram is None
-    assert unknown.spec.split(",")[4:8] == ["0.000"] * 4
-    assert unknown.errors.split(",")[1] == "0.000"
-
-
 def test_a_cloud_s_instance_type_names_the_cpu_that_a_guest_cannot_see(tmp_path: Path) -> None:
     meminfo, dmi = tmp_path / "proc/meminfo", tmp_path / "sys/class/dmi/id"
-    for text in ("", "MemTotal: x kB", "MemTotal: -1 kB", "MemTotal: 0 kB", "\0"):
+    for text in ("", "MemTotal: x kB", "MemTotal: 0 kB"):
         write(meminfo, text)
         assert read_surroundings(tmp_path) == Surroundings(), "memory is unknown"
     write(dmi / "sys_vendor", "Amazon EC2\n")
@@ -199,8 +140,6 @@ def test_a_cloud_s_instance_type_names_the_cpu_that_a_guest_cannot_see(tmp_path:
     curve = estimate_curve(cpu_info(("ARM", 8, 0xD0C, 1), hypervisor=False), around)
     assert "nobody published watts of Graviton2" in curve.reason
     assert curve.label.startswith("Neoverse N1, 2 of 64 threads, error ")
-    write(dmi / "product_name", "c6g.metal\n")
-    assert not read_surroundings(tmp_path).virtual
 
 
 def test_instances_fit_the_models() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.machine import held_out
-from qjoule.machine.power_model import LEVELS, Wanted, estimate, shape
+from qjoule.machine.power_model import LEVELS, shape
 from qjoule.machine.published import KINDS, REST, of_wall, published, raised, read_published
 from qjoule.machine.tables import read_table
 
@@ -63,33 +63,18 @@ def test_a_row_of_the_wall() -> None:
 @pytest.mark.parametrize(
     ("column", "text", "message"),
     [
-        *(("packages", text, "number of packages") for text in ("0", "99999")),
+        ("packages", "0", "number of packages"),
         *(("w0", "400", "fall with the load"), ("w0", "", "missing")),
         *(("w100", text, "no number that makes sense") for text in ("-1", "nan", "1e9")),
         ("memory_gb", "much", "could not convert"),
         ("what", "guessed", "neither of packages nor of the wall"),
-        ("what", "package", "at all loads"),
-        *((column, "", "system or source is unknown") for column in ("system", "source")),
-        ("cpu", "Xeon 2", "its CPU, system or source is unknown"),
+        *((column, "", "system or source is unknown") for column in ("cpu", "source")),
     ],
 )
 def test_a_bad_result_is_refused_by_name(column: str, text: str, message: str) -> None:
     with pytest.raises(QjouleError, match=r"published_power\.csv") as refused:
         read_published([KIND], [CPU], [RESULT | {column: text}])
     assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"threads": "2"}, {"cores": "0"}, {"threads": "100000"}, {"ghz": "2500"}),
-        *({"tdp_w": "-1"}, {"year": "soon"}, {"microarchitecture": "l"}),
-    ],
-)
-def test_a_bad_model_is_refused_by_name(changes: dict[str, str]) -> None:
-    for rows in ([CPU | changes], [CPU, CPU]):
-        with pytest.raises(QjouleError, match=r"cpu_models\.csv, Xeon 1"):
-            read_published([KIND], rows, [])
 
 
 def test_constants_are_those_that_the_results_tell() -> None:
@@ -112,24 +97,6 @@ def test_intervals_hold_what_was_held_out(guest: bool) -> None:
     errors = [held_out.level_error(level, guest=guest) for level in LEVELS]
     assert errors == sorted(errors), "a better level has no larger error"
     assert held_out.level_error("any", guest=True) > held_out.level_error("any")
-
-
-def test_held_out_results_are_not_used() -> None:
-    model = published().models["EPYC 7742"]
-    wanted = Wanted(None, model.architecture, "", model.threads, model.ghz)
-    found = estimate(wanted, start="microarchitecture", without={"EPYC 7742"})
-    assert set(found.models) == {"EPYC 7702", "EPYC 7702P"}
-    family = [published().models[name] for name in estimate(wanted, start="family").models]
-    vendors = {published().architectures[one.architecture].vendor for one in family}
-    assert vendors == {"AuthenticAMD"}
-
-
-def test_quantile_counts_each_load_alike() -> None:
-    many = [held_out.Point("a", 0, 0.1)] * 98 + [held_out.Point("a", 0, 0.9)] * 2
-    assert held_out.quantile(many) == 0.1
-    assert held_out.quantile([*many, held_out.Point("a", 3, 0.5)]) == 0.5
-    with pytest.raises(ValueError, match="no points"):
-        held_out.quantile([])
 
 
 def test_microarchitectures_do_not_overlap() -> None:

@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from memory_cases import HERE, NAMES, NOW_S, USUAL, cell, changed, rest_cell
-from qjoule.machine import memory_file
-from qjoule.machine.memory import Memory
+from memory_cases import NAMES, NOW_S, USUAL, cell, changed
 from qjoule.model.arrays import F64
 from qjoule.model.fit.cell_algebra import arrow, folded, restricted
 from qjoule.model.fit.cells import Cell, Told, union
@@ -36,25 +32,6 @@ def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> T
     return recalled(cells, Asked("package", NAMES, keys, releases), Now(now_s, USUAL))
 
 
-def test_evidence_of_this_moment_and_domain_is_recalled_as_it_was() -> None:
-    one = cell(1)
-    told = of([one])
-    assert np.allclose(told.precision, np.block([[one.fixed, one.cross.T], [one.cross, one.own]]))
-    assert np.allclose(told.moment, one.moment)
-    assert not of([cell(1, domain="dram"), cell(1, domain="package/time")]).precision.any()
-
-
-def test_integrating_a_shape_out_agrees_with_its_marginal() -> None:
-    one = cell(2)
-    value, sigma = estimate(restricted(one, NAMES, ALL[:3]))
-    fewer, wider = estimate(restricted(one, NAMES, ALL[:2]))
-    assert np.allclose(fewer, value[:-1], rtol=1e-6)
-    assert np.allclose(wider, sigma[:-1], rtol=1e-6)
-    named = restricted(one, (*NAMES[:-1], "a_later_parameter"), ALL[:3]).precision
-    assert not named[len(NAMES) - 1].any()
-    assert np.linalg.eigvalsh(named).min() > -1e-6 * named.max()
-
-
 def test_a_folded_cell_never_tells_more() -> None:
     for seed in range(8):
         one = cell(seed, 6)
@@ -63,23 +40,6 @@ def test_a_folded_cell_never_tells_more() -> None:
         less = restricted(arrow(one), NAMES, ALL[:6]).precision + prior
         assert np.linalg.eigvalsh(whole - less).min() > -1e-3 * whole.max()
         assert arrow(one).stored().is_sound
-
-
-def test_a_shape_that_ran_alone_keeps_all_of_its_evidence_when_folded() -> None:
-    one = cell(4, 1)
-    before, sigma = estimate(restricted(one, NAMES, ALL[:1]))
-    after, folded_sigma = estimate(restricted(arrow(one), NAMES, ALL[:1]))
-    assert np.allclose(before, after, rtol=1e-3)
-    assert np.allclose(sigma, folded_sigma, rtol=2e-2)
-
-
-def test_folding_adds_up() -> None:
-    cells = [cell(seed, 2, first=seed) for seed in (1, 2, 3)]
-    apart = [restricted(arrow(one), NAMES, ALL[:4]) for one in cells]
-    whole = restricted(folded(cells), NAMES, ALL[:4])
-    precision, moment = (np.sum(parts, axis=0) for parts in zip(*apart, strict=True))
-    assert np.allclose(whole.precision, precision, rtol=1e-5)
-    assert np.allclose(estimate(whole)[0], estimate(Told(whole.precision, moment))[0], rtol=1e-3)
 
 
 def test_evidence_never_counts_twice() -> None:
@@ -110,52 +70,9 @@ def test_old_evidence_counts_less_and_less() -> None:
     assert estimate(of(many))[1][0] > 0.013 * 20.0, "a drift common to all is left"
 
 
-@pytest.mark.parametrize("name", ["kernel", "governor", "frequency", "microcode"])
-def test_other_conditions_widen(name: str) -> None:
-    one = cell(5, windows=100_000)
-    other = replace(one, conditions=USUAL._replace(**{name: "another"}))
-    unknown = replace(one, conditions=USUAL._replace(**{name: ""}))
-    usual, wider, same = (estimate(of([a], now_s=NOW_S + DAY_S))[1] for a in (one, other, unknown))
-    assert (wider[0] > 1.5 * usual[0]) and (wider[-1] > 1.3 * usual[-1])
-    assert np.allclose(same, usual)
-
-
-def test_another_release_of_the_server_widens_its_shapes_alone() -> None:
-    one = cell(5, windows=100_000)
-    other = replace(one, releases=np.array([7, 8, 7], np.uint64))
-    usual, wider = (estimate(of([a]))[1][len(NAMES) :] for a in (one, other))
-    assert wider[1] > 0.05 > 2 * usual[1]
-    assert wider[0] < 2 * usual[0]
-
-
 def test_a_shape_that_changed_has_no_older_evidence() -> None:
     old, new = cell(1, when_s=NOW_S - 60), changed(cell(2, when_s=NOW_S), key=2)
     both, alone = (np.diag(of(cells).precision)[len(NAMES) :] for cells in ([old, new], [new]))
     assert both[1] == pytest.approx(alone[1], rel=0.05)
     assert both[0] > 1.5 * alone[0]
     assert 2 in folded([old, new]).keys[folded([old, new]).fresh]
-
-
-def rest_of(cells: Sequence[Cell], days: float = 0.0) -> tuple[float, float]:
-    """Power at rest as cells recall it, and its standard error."""
-    none = np.zeros(0, np.uint64)
-    asked = Asked("package/rest", ("idle_w.0",), none, none)
-    told = recalled(cells, asked, Now(NOW_S + days * DAY_S, USUAL))
-    return float(told.moment[0] / told.precision[0, 0]), float(told.precision[0, 0]) ** -0.5
-
-
-def test_power_at_rest_is_kept_by_files_and_by_folding() -> None:
-    whole = Memory(HERE, tuple(rest_cell(i, when_s=NOW_S - 60.0 * i) for i in range(40)))
-    small = whole.bounded()
-    assert len(small.cells) < len(whole.cells) and any(one.folded for one in small.cells)
-    _, again = memory_file.decode(small.to_bytes())
-    assert all(one.is_sound for one in again)
-    (value, sigma), (before, least) = rest_of(again), rest_of(whole.cells)
-    # A folded cell has one drift, where its members had one each.
-    assert value == pytest.approx(before, rel=1e-3) and least <= sigma < 2 * least
-    assert abs(value - 20.0) < 4 * sigma
-
-
-def test_power_at_rest_is_never_more_certain_than_its_drift() -> None:
-    cells = [rest_cell(i, when_s=NOW_S - 3600.0 * i) for i in range(200)]
-    assert rest_of(cells, days=60.0)[1] > rest_of(cells, days=1.0)[1] > 0.02 * 20.0

@@ -7,7 +7,6 @@ import io
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
@@ -33,7 +32,7 @@ def frames() -> Iterator[bytes]:
     raw = 0.0
     for number in range(WINDOWS):
         t0_ns = BEGIN_NS + number * WINDOW
-        ms = random.uniform(5, 90, 2) * (random.random(2) < 0.7)
+        ms = random.uniform(5, 90, 2)
         raw += 2_000 + 5 * float(ms.max()) + float(ms @ np.array([13.0, 7.0]))
         rows = [
             {
@@ -43,59 +42,29 @@ def frames() -> Iterator[bytes]:
                 "latency": np.zeros(LATENCY_BUCKETS, np.uint32),
             }
             for shape in range(2)
-            if ms[shape]
         ]
         yield energy(t0_ns + WINDOW, 1000 + round(raw * 10), 0)
-        yield (block(Block.AGGREGATE, *rows) if rows else b"") + flush(t0_ns + WINDOW)
+        yield block(Block.AGGREGATE, *rows) + flush(t0_ns + WINDOW)
     yield end(BEGIN_NS + WINDOWS * WINDOW)
 
 
-@pytest.fixture(scope="module")
-def stream() -> bytes:
-    return b"".join(frames())
+def view(stream: bytes, known: tuple[Cell, ...] = ()) -> tuple[Snapshot, list[Cell]]:
+    """The last snapshot of a view that knows these cells, and the cells that it learns."""
+    cells: list[Cell] = []
+    used = Calibrated(memory=Remembered(known, CONDITIONS, "a memory" if known else ""))
+    blocks, choose = Stream(io.BytesIO(stream)), lambda _meta: used
+    source = StreamSource(blocks, fake_tracer.fingerprint, META, choose=choose, told=cells.extend)
+    return list(source.snapshots(Controls(10.0)))[-1], cells
 
 
-def view(
-    stream: bytes, cells: tuple[Cell, ...] = (), resets: int = 0
-) -> tuple[list[Snapshot], list[Cell]]:
-    """The snapshots of a view that knows `cells` at first, and the cells that it learns."""
-    learned: list[Cell] = []
-    known = Calibrated(memory=Remembered(cells, CONDITIONS, "a memory" if cells else ""))
-    source = StreamSource(
-        Stream(io.BytesIO(stream)),
-        fake_tracer.fingerprint,
-        META,
-        choose=lambda _meta: known,
-        told=learned.extend,
-    )
-    controls, snapshots = Controls(10.0), []
-    for number, snapshot in enumerate(source.snapshots(controls)):
-        snapshots.append(snapshot)
-        if number < resets:
-            controls.reset()
-    return snapshots, learned
-
-
-def test_what_the_view_learns_is_passed_on_once(stream: bytes) -> None:
-    """One cell, of the only block that was full, although the view has several groupings."""
-    (cell,) = view(stream)[1]
-    assert len(cell.keys) == 2
-    assert cell.conditions == CONDITIONS
-    _, reset = view(stream, resets=1)
-    assert len({int(cell.members[0]) for cell in reset}) == len(reset) <= 2
-
-
-def test_what_is_known_is_used_and_said(stream: bytes) -> None:
+def test_what_is_learned_is_passed_on_and_what_is_known_is_used_and_said() -> None:
     """The same stream is the same source: its own cell is not recalled, nor told as another."""
+    stream = b"".join(frames())
     plain, cells = view(stream)
+    assert [(len(cell.keys), cell.conditions) for cell in cells] == [(2, CONDITIONS)]
     known, more = view(stream, tuple(cells))
-    assert known[-1].total.model.memory == "a memory"
-    assert [cell.members.tolist() for cell in more] == [cell.members.tolist() for cell in cells]
-    of_rows = [
-        [(row.keys, row.energy_nj) for row in snapshots[-1].total.rows]
-        for snapshots in (known, plain)
+    assert known.total.model.memory == "a memory"
+    assert [cell.members.tolist() for cell in more] == [cells[0].members.tolist()]
+    assert [row.energy_nj for row in known.total.rows] == [
+        row.energy_nj for row in plain.total.rows
     ]
-    assert of_rows[0] == of_rows[1]
-    for snapshot in known:
-        measured = snapshot.total.main
-        assert sum(measured.parts_nj.values()) == measured.measured_nj

@@ -55,38 +55,19 @@ def read(*lines: str | bytes) -> tuple[list[Reading], MeterLines]:
 
 
 @pytest.mark.parametrize(
-    ("time", "stamp_ns"),
-    [
-        ("1699999999.123", 1699999999_123_000_000),
-        ("1699999999", 1699999999 * S),
-        ("1699999999123", 1699999999_123_000_000),
-        ("1699999999123456", 1699999999_123_456_000),
-        ("1699999999123456789", 1699999999_123_456_789),
-        ("2023-11-14T23:13:19.123+01:00", 1699999999_123_000_000),
-        ("2023-11-14T22:13:19.123", 1699999999_123_000_000),
-        ("0", 0),
-        ("-", None),
-    ],
-)
-def test_times_of_lines(time: str, stamp_ns: int | None) -> None:
-    (reading,), _ = read(f"{time} 57.3 W")
-    assert (reading.stamp_ns, reading.t_ns) == (stamp_ns, 77 * S)
-
-
-@pytest.mark.parametrize(
     ("lines", "joules"),
     [
         *(
             ([form.format(time) for time in (10, 11, 13.5)], 57.3 * 3.5)
-            for form in ("{} 57.3 W", "{} W 57.3", "{} 57.3W", "{},57.3,W", "{};57.3 ;W")
+            for form in ("{} 57.3 W", "{} W 57.3", "{} 57.3W", "{};57.3 ;W")
         ),
         (["10\t57300\tmW", "", "# made by a meter", "#", "11\t57300\tmW\r"], 57.3),
-        (["1 5 J", "2 90 J"], 85),
         (["1 1.5 kJ", "2 2 kJ"], 500),
+        (["1699999999123 40 W", "1700000000.123 40 W"], 40),
+        (["2023-11-14T22:13:19+01:00 40 W", "2023-11-14T21:13:20Z 40 W"], 40),
+        (["- 40 W", "- 40 W"], 40),  # times of arrival
         (["1 0.001 kWh", "2 0.002 kWh"], 3600),
-        (["1 1Wh", "2 2Wh"], 3600),
         (["# unit: W", "1 40", "2 40"], 40),
-        (["time,watts", "1,40", "2,40"], 40),
         (["time;volts;power_w;amps", "1;230.1;40;0.2", "2;230.1;40;0.2"], 40),
     ],
 )
@@ -100,21 +81,14 @@ def test_joules_between_the_first_line_and_the_last(lines: list[str], joules: fl
 @pytest.mark.parametrize(
     "line",
     [
-        *("57.3 W", "12", "12 W", "12 57.3", "noon 57.3 W", "12 57.3 V", "12 57.3 W/h", "12 -5 W"),
-        *("12 nan W", "12 inf W", "12 1e5 W", "12 2 MW", "12 1000001 W", "12 5 J", "-4 5 W"),
-        *("9" * 30 + " 5 W", "2023-13-41T00:00 5 W", "12 " + "5" * 300 + " W"),
-        *("10.5 5 W " + "x" * 300, "9 50 W", "10 50 W", "- 50 W"),
+        *("57.3 W", "12 57.3", "noon 57.3 W", "12 57.3 V", "12 -5 W", "12 nan W", "12 1000001 W"),
+        *("12 5 J", "9" * 30 + " 5 W", "10.5 5 W " + "x" * 300, "9 50 W", "- 50 W"),
     ],
 )
 def test_an_invalid_line_is_counted_and_left_out(line: str) -> None:
     readings, parser = read("10 50 W", line, "11 50 W")
     assert parser.rubbish == 1
     assert [reading.raw for reading in readings] == [0, 50 * S]
-
-
-def test_after_a_gap_the_counter_starts_again() -> None:
-    readings, _ = read(*(f"{second} 50 W" for second in (1, 2, 3, 4, 60, 61)))
-    assert [reading.raw // S for reading in readings] == [0, 50, 100, 150, 0, 50]
 
 
 @given(st.lists(st.binary(max_size=300) | st.text(" -.:;,#0159WJkhTZ", max_size=40), max_size=30))
@@ -137,7 +111,7 @@ def arrivals(drift: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return stamp, true + delay.astype(np.int64), true
 
 
-@pytest.mark.parametrize("drift", [0.0, 50e-6, -200e-6])
+@pytest.mark.parametrize("drift", [50e-6, -200e-6])
 def test_offset_and_drift_are_found_beneath_the_delays(drift: float) -> None:
     stamp, t_ns, true = arrivals(drift)
     stamp[[50, 300]] += 20 * S  # two wrong ones
@@ -148,17 +122,6 @@ def test_offset_and_drift_are_found_beneath_the_delays(drift: float) -> None:
     assert (ours <= t_ns).all(), "no stamp is later than its arrival"
     assert np.abs(np.delete(ours - true, [50, 300])).max() < 8 * MS
     assert 60 * MS < fit.delay_ns < 300 * MS
-
-
-@pytest.mark.parametrize("leap", [3600 * S, -3600 * S])
-def test_a_clock_that_leaps_is_not_followed(leap: int) -> None:
-    stamp, t_ns, _ = arrivals()
-    for unit in (S, 100 * MS, MS):  # stamps are as uncertain as they are coarse
-        assert fit_clock(stamp // unit * unit, t_ns).half_width_ns == unit // 2
-    stamp[300:] += leap
-    fit = fit_clock(stamp, t_ns)
-    assert not fit.followed
-    assert (to_ours(fit, stamp, t_ns) == t_ns).all()
 
 
 def started(tmp_path: Path, body: str) -> Meter:
@@ -192,15 +155,6 @@ sys.exit(3)
     assert meter.summary.endswith(end)
 
 
-def test_a_program_that_goes_on_ends_with_the_recording(tmp_path: Path) -> None:
-    meter = started(tmp_path, "while True: print('- 5 V', flush=True)")
-    until(lambda: meter.bad > 0)
-    process = meter._program
-    assert process is not None
-    meter.close()
-    assert process.wait(20) != 0
-
-
 def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
     file = tmp_path / "meter.log"
     file.write_text("time,joules\n1,5\n")
@@ -219,40 +173,38 @@ def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
     ("command", "file", "message"),
     [
         ("true", ".", "give one of them"),
-        ("a 'b", None, "No closing quotation"),
-        (" ", None, "name a program"),
         ("no-such-meter -v", None, "there is no program no-such-meter"),
         (None, "none", "No such file"),
-        (None, ".", "neither a file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(
-    tmp_path: Path, command: str | None, file: str | None, message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str | None,
+    file: str | None,
+    message: str,
 ) -> None:
     with pytest.raises(QjouleError, match=message):
         start_meter(command, tmp_path / file if file else None)
-
-
-def test_no_program_runs_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(QjouleError, match="as root"):
         start_meter("true", None)
 
 
 class FakeMeter:
-    """A reading of `WATTS` each second from `first` to `last`, which arrives 30 ms late."""
+    """A reading of `WATTS` each second from -2 to `last`, which arrives 30 ms late."""
 
     info = MeterInfo("plug", "power", 1e-9)
 
-    def __init__(self, last: float, first: float = -2, bad: int = 0) -> None:
+    def __init__(self, last: int, bad: int = 0) -> None:
         self.bad = bad
-        self._seconds = [first + n for n in range(max(int(last - first) + 1, 0))]
+        self._seconds = list(range(-2, last + 1))
 
     def take(self) -> pa.Table:
         seconds, self._seconds = self._seconds, []
         columns = {
-            "t_ns": [ft.BEGIN_NS + int(s * S) + 30 * MS for s in seconds],
-            "stamp_ns": [EPOCH_NS + int(s * S) for s in seconds],
+            "t_ns": [ft.BEGIN_NS + s * S + 30 * MS for s in seconds],
+            "stamp_ns": [EPOCH_NS + s * S for s in seconds],
             "raw": [n * WATTS * S for n in range(len(seconds))],
         }
         return pa.table(columns, METER)
@@ -276,12 +228,10 @@ def wall_nj(attribution: Attribution) -> int:
 def test_the_wall_is_a_ledger_of_its_own_beside_packages(tmp_path: Path) -> None:
     beside = attribute(trace(tmp_path / "t", FakeMeter(9)))
     assert beside.main.name == "package"
-    # Readings always arrive 30 ms late, which cannot be distinguished from an offset of the clock.
-    # So of 8 s, those between the first and the last reading in time are known.
+    # A constant delay looks like an offset of the clock: of 8 s, 7 are between readings in time.
     assert wall_nj(beside) == 7 * WATTS * S
     assert all(row.energy_by_domain_nj["wall"] > 0 for row in beside.rows)
     alone = attribute(trace(tmp_path / "alone", FakeMeter(-3)))
-    assert [domain.name for domain in alone.domains] == ["package", "dram"]
     assert beside.main == alone.main
     assert [row.energy_nj for row in beside.rows] == [row.energy_nj for row in alone.rows]
     (note,) = (note for note in beside.model.notes if "wall" in note)
@@ -298,10 +248,7 @@ def test_without_counters_the_meter_is_the_source_and_its_invalid_lines_are_loss
     assert one.loss["meter"] == 7
 
 
-def test_a_meter_that_stops_or_is_slow_has_windows_without_energy(tmp_path: Path) -> None:
+def test_a_meter_that_stops_has_windows_without_energy(tmp_path: Path) -> None:
     stopped = attribute(trace(tmp_path / "stopped", FakeMeter(3), seconds=12))
     assert wall_nj(stopped) == 3 * WATTS * S
     assert (stopped.unattributed_windows, stopped.window_causes["wall stopped"]) == (0, 1)
-    slow = attribute(trace(tmp_path / "slow", FakeMeter(1, first=0.9), seconds=1))
-    assert wall_nj(slow) == 0
-    assert slow.window_causes["wall edge"] > 0

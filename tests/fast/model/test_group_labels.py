@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from qjoule.engine.class_keys import ClassKeys
-from qjoule.engine.groups import group_owners
 from qjoule.model.coverage import by_server
 from qjoule.model.labels import (
     KERNEL,
-    NOT_SELECTED,
     OTHER_SHAPES,
     PREPARED_BEFORE,
     SEVERAL,
     GroupLabel,
-    LabelIndex,
     background,
     process,
 )
@@ -47,14 +43,7 @@ def test_a_shape_has_one_key_on_all_servers_of_a_kind_and_a_release_on_each() ->
     assert releases[0] == releases[2] != releases[1]
 
 
-def test_kinds_of_work_do_not_share_keys() -> None:
-    labels = (statement("x"), background("shop-db", "x"), process("x"), statement("x", "pg"))
-    class_keys, _ = keys(*labels)
-    assert len(set(class_keys)) == 4
-    assert all(class_keys)
-
-
-@pytest.mark.parametrize("name", [PREPARED_BEFORE, OTHER_SHAPES, NOT_SELECTED, SEVERAL, ""])
+@pytest.mark.parametrize("name", [PREPARED_BEFORE, OTHER_SHAPES, SEVERAL, ""])
 def test_what_stands_for_several_shapes_is_not_remembered(name: str) -> None:
     assert keys(statement(name))[0] == [0]
 
@@ -63,27 +52,14 @@ def query(server: str, *, named: bool) -> GroupLabel:
     return GroupLabel("queries", (("fingerprint", server),), "", server, "socket", (), named)
 
 
-def test_other_groupings_have_no_keys_but_the_kernel_has() -> None:
-    by_user = GroupLabel("queries", (("user", "ann"),), "select a", "shop-db")
-    both = statement("ab", user="ann")
-    class_keys, _ = keys(by_user, both, KERNEL)
-    assert class_keys[:2] == [0, 0]
-    assert class_keys[2]
-
-
 @pytest.mark.parametrize(
     ("thread", "causes"),
     [
         ("ib_srv_wkr-3", ("caused_by_writes",)),
-        ("page_cleaner", ("caused_by_writes",)),
         ("ib_io_rd-2", ("caused_by_reads",)),
         ("ib_tpool_worker", ("serves_queries",)),
         ("autovac worker", ("caused_by_writes",)),
-        ("io worker", ("caused_by_reads",)),
-        ("io_thd_1", ("serves_queries",)),
-        ("bio_lazy_free", ("caused_by_writes",)),
         ("signal_handler", ()),
-        ("jemalloc_bg_thd", ()),
         ("", ()),
     ],
 )
@@ -91,17 +67,6 @@ def test_the_cause_of_a_threads_work_is_named_only_if_it_is_known(
     thread: str, causes: tuple[str, ...]
 ) -> None:
     assert causes_of(thread_role(thread, "server")) == causes
-
-
-def test_background_rows_name_causes_only_for_servers_of_a_known_protocol() -> None:
-    role = "page_cleaner"
-    owner = {"kind": "server", "role": role, "comm": role, "process_comm": "mariadbd"}
-    owners = pa.Table.from_pylist([{"owner": n, "server": n, **owner} for n in (1, 2)])
-    index = LabelIndex()
-    group_owners(owners, lambda server: f"server {server}", index, by_thread=(2,))
-    flags = {label.server: label.flags for label in index.labels}
-    assert flags["server 1"] == ("caused_by_writes",)
-    assert flags["server 2"] == ()
 
 
 def test_coverage_is_the_share_of_a_servers_time_in_named_queries_and_roles() -> None:

@@ -23,7 +23,6 @@ from qjoule.commands.attribute import command
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.impact import Embodied, Factor, Factors, Impact, Steps, impact, mean_factor
 from qjoule.model.impact_series import CARBON, PRICE, parse_series
-from qjoule.reporters import format as fmt
 
 HOUR_NS = 3_600 * 10**9
 ALL = ("--price", "0.30/kWh:EUR", "--carbon", "380", "--pue", "1.3", "--embodied", "36/h")
@@ -118,20 +117,12 @@ def test_every_output_has_the_impact_and_its_factors(tmp_path: Path) -> None:
     assert "kwh" not in run(trace, "--format", "csv").output
 
 
-def test_without_energy_calls_or_factors_there_are_unknowns(tmp_path: Path) -> None:
-    trace = hand.write(tmp_path / "t", energy=[])
-    assert document(trace, *ALL)["rows"][0]["impact"]["cost"] is None
-    assert f"{fmt.UNKNOWN} in all" in run(trace, *ALL).output
-    nothing = impact(0, (0, 0), 0, 0, Factors(embodied=Embodied(5, "")))
-    assert (nothing.cost, nothing.kwh.per_call, nothing.embodied_gco2e) == (None, None, 0.0)
-
-
-def series(tmp_path: Path, rates: list[float], column: str = CARBON) -> Path:
+def series(tmp_path: Path, rates: list[float]) -> Path:
     """One rate for each hour from 1970 on, in a time zone other than ours."""
     start = datetime(1970, 1, 1, tzinfo=UTC).astimezone(tz=None)
     lines = [f"{(start + timedelta(hours=i)).isoformat()},{rate}" for i, rate in enumerate(rates)]
-    path = tmp_path / f"{column}.csv"
-    path.write_text("\n".join([f"time,{column}", *lines]) + "\n")
+    path = tmp_path / "carbon.csv"
+    path.write_text("\n".join([f"time,{CARBON}", *lines]) + "\n")
     return path
 
 
@@ -140,20 +131,14 @@ def test_a_series_gives_the_mean_over_the_trace_weighted_by_energy(tmp_path: Pat
     bounds = np.array([0, HOUR_NS, 2 * HOUR_NS])
     assert mean_factor(steps, bounds, np.array([3.0, 1.0])) == pytest.approx(200)
     assert mean_factor(steps, bounds, np.array([0.0, 0.0])) == pytest.approx(300)
-    assert steps.at(np.array([HOUR_NS - 1, HOUR_NS])).tolist() == [100.0, 500.0]
     a, b = (
         hand.write(tmp_path / name, meta={"host": name, "realtime_offset_ns": i * HOUR_NS})
         for i, name in enumerate("ab")
     )
-    prices, carbon = series(tmp_path, [0.5, 0.1], PRICE), series(tmp_path, [100, 300])
-    factors = document(a, "--price", f"{prices}:SEK", "--carbon", carbon)["impact"]["factors"]
-    assert (factors["price_per_kwh"], factors["currency"]) == (0.5, "SEK")
-    assert factors["i_source"] == f"mean of {carbon.name} over the trace, weighted by its energy"
+    carbon = series(tmp_path, [100, 300])
     factors = document(a, b, "--carbon", carbon, "--embodied", "36/h")["impact"]["factors"]
     assert factors["i_gco2e_per_kwh"] == pytest.approx(200)
     assert factors["m_gco2e"] == pytest.approx(0.0008)
-    never = hand.write(tmp_path / "never", meta={"realtime_offset_ns": None})
-    assert "when it was recorded" in error(never, "--carbon", carbon)
     later = hand.write(tmp_path / "later", meta={"realtime_offset_ns": 2 * HOUR_NS})
     assert "does not cover" in error(later, "--carbon", carbon)
 
@@ -165,19 +150,14 @@ GOOD = f"time,{CARBON}\n" + "".join(LINE.format(hour, 300) for hour in range(3))
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: the header"),
         (GOOD.replace(CARBON, PRICE), "line 1: the header"),
         (f"time,{CARBON}\n" + LINE.format(0, 1), "fewer than two"),
         (GOOD + LINE.format(5, 1), "line 5: a gap of 10,800 s"),
         (GOOD + LINE.format(2, 1), "line 5: its time is not after"),
         (GOOD + LINE.format(3, -1), "line 5: gco2e_per_kwh is negative"),
-        (GOOD + LINE.format(3, 1e5), "line 5: gco2e_per_kwh is absurd"),
         (GOOD + LINE.format(3, "nan"), "line 5: 'nan' is no number"),
-        (GOOD + LINE.format(3, ""), "line 5: '' is no number"),
         (GOOD + LINE.format(3, "1,2"), "line 5: it must have two"),
-        (GOOD + "2026-01-01T03:00:00,1\n", "line 5: '2026-01-01T03:00:00' has no"),
         (GOOD + "yesterday,1\n", "line 5: 'yesterday' is no time"),
-        (GOOD + '"2026', "line 5: unexpected end"),
     ],
 )
 def test_a_bad_series_is_refused_by_its_line(text: str, message: str) -> None:
@@ -185,15 +165,14 @@ def test_a_bad_series_is_refused_by_its_line(text: str, message: str) -> None:
         parse_series(text, CARBON, "grid.csv")
     assert str(refused.value).startswith("grid.csv")
     assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("option", "values"),
     [
-        ("--price", ("0.30", "-1/kWh", "nan/kWh", "1e9/kWh", "x/kWh", "/", "٣/kWh", "/none:EUR")),
-        ("--carbon", ("-5", "1e9", "1x", "/no/such/file", "")),
-        ("--embodied", ("x", "-1", "1/d", "1e3", "99999999999")),
+        ("--price", ("0.30", "nan/kWh", "1e9/kWh", "٣/kWh", "/none:EUR")),
+        ("--carbon", ("-5", "1x", "/no/such/file")),
+        ("--embodied", ("x", "1/d", "1e3")),
         ("--pue", ("nan", "0.9")),
     ],
 )

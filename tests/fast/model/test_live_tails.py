@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel side's sums of tails, wake-ups and awake time against the reference of the sweep.
 
-The programs' own code and the tracer's, compiled for the host. Events come one after another; what
-simultaneous events do is a matter of atomic operations, which `test_threads_at_once` exercises.
+The programs' own code and the tracer's, compiled for the host. Events come one after another.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import count, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,39 +111,3 @@ def test_sums_are_those_of_the_sweep(steps: list[tuple[int, int, int]], machine:
         assert int(row["awake_ns"]) == expected.active_ns[window, int(row["package"])]
     assert len(played.times) == (len(played.bounds) - 1) * len(set(package.tolist()))
     assert tuple(TAIL_NS << i for i in range(TAILS)) == TAILS_NS
-
-
-@pytest.mark.parametrize("machine", [SMT, CORES])
-def test_threads_at_once(machine: Machines) -> None:
-    """All CPUs switch at the same time. At the end all sleep: no count is off, and tails and sleep
-    are no longer than the time was."""
-    packages, clock = len({package for _, package, *_ in machine}), count(BEGIN_NS, 1000)
-    with tails(machine) as host:
-        host.edge(next(clock))
-
-        def work(cpu: int) -> None:
-            for _ in range(3_000):
-                host.switch(cpu, cpu + 1, next(clock))
-                host.switch(cpu, 0, next(clock))
-
-        workers = [threading.Thread(target=work, args=(cpu,)) for cpu, *_ in machine]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        ends_ns = [next(clock) + 2 * TAILS_NS[-1] * n for n in (1, 2)]
-        for bounds in pairwise((BEGIN_NS, *ends_ns)):
-            host.edge(bounds[1])
-            host.drain(*bounds)
-        sums, times = host.found()
-    assert times["awake_ns"][-packages:].tolist() == [0] * packages
-    assert set(sums["t0_ns"].tolist()) == {BEGIN_NS}, "in the second window all tails have ended"
-    first = times[:packages]
-    spent_ns = first["t1_ns"] - first["t0_ns"]
-    asleep_ns = spent_ns - first["awake_ns"]
-    assert (asleep_ns > TAILS_NS[-1]).all()
-    for package in range(packages):
-        mine = sums[sums["package"] == package]
-        assert TAILS_NS[-1] <= mine["package_tail_ns"][:, -1].sum() <= asleep_ns[package]
-        cores = len({core for _, p, core, _ in machine if p == package})
-        assert mine["core_tail_ns"][:, -1].sum() <= cores * spent_ns[package]

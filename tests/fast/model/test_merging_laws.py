@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power_cases import FACTORS, Known, calibrated, known, learned
+from power_cases import FACTORS, calibrated, known
 from qjoule.model.arrays import EFFECTS, F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.features import FEATURES, entry_features
@@ -19,7 +19,7 @@ from qjoule.model.fit.merging import merged
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.predict import predict
 from qjoule.model.fit.rows import thinned
-from qjoule.model.solo import Moment, after, gained, narrowed, noise_of, solo_moments
+from qjoule.model.solo import narrowed, noise_of
 
 CLASSES = 3
 SIZE = 2 + len(THETA) + CLASSES
@@ -65,26 +65,6 @@ def covariance_of(seed: int) -> F64:
     return np.asarray(root @ root.T / SIZE + 1e-3 * np.eye(SIZE))
 
 
-def moments(seed: int, *, stretch: int = 4, share: float = 0.012) -> Known:
-    """Two of four statements always run together, but for `share` of the windows: there, in
-    stretches, one of the two runs alone."""
-    random = np.random.default_rng([seed, 5])
-    alone = np.full(1500, -1)
-    for at in np.flatnonzero(random.random(1500) < share / stretch):
-        alone[at : at + stretch] = random.integers(2)
-
-    def busy(share: F64) -> F64:
-        for one in TOGETHER:
-            share[alone == one] = 0.0
-            share[alone == one, one] = 0.9
-        return share
-
-    return known(seed, FACTORS, together=True, changed=busy)
-
-
-TOGETHER = (0, 1)  #: the statements that hardly ever run alone
-
-
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 90), width=st.integers(2, 9))
 def test_merging_conserves_time_energy_and_work_and_invents_no_information(
     seed: int, count: int, width: int
@@ -110,66 +90,6 @@ def test_merging_conserves_time_energy_and_work_and_invents_no_information(
     if count % width == 0:  # else even rows leave out the last windows
         even = information(thinned(rows, width), covariance)
         assert np.trace(together) >= np.trace(even) * (1 - 1e-6) - 1e-9
-
-
-def test_windows_in_which_a_class_ran_alone_are_a_row_of_their_own() -> None:
-    for first in range(20, 30):
-        rows = rows_of(1, 60)
-        rows.features[:, 1:] = 0.0
-        rows.features[:, 0] = rows.features[30, 0] + 1.0
-        rows.features[first : first + 4, 1] = rows.features[0, 0]
-        rows.features[first : first + 4, 0] = 0.0
-        made = merged(rows, 4, np.eye(SIZE), value_of(), 1.0)
-        ns = made.features[:, :2, FEATURES.index("cpu_ns")]
-        assert ((ns > 0).sum(axis=1) == 1).all(), "no row is a mixture"
-
-
-def difference(case: Known) -> tuple[float, float]:
-    """Error of the difference of the two statements' factors, and its standard error."""
-    model = learned(case, calibrated()).models["package"]
-    column = model.column(np.array(TOGETHER))
-    at = [model.fixed + one for one in column.tolist()]
-    (a, ab), (_, b) = model.covariance[np.ix_(at, at)].tolist()
-    factors = model.factor[column]
-    wrong = float(factors[0] - factors[1]) - (FACTORS[0] - FACTORS[1])
-    return wrong, float(np.sqrt(a + b - 2 * ab))
-
-
-def test_intervals_hold_and_moments_alone_narrow_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [moments(seed) for seed in range(24)]
-    chosen = np.array([difference(case) for case in cases])
-    assert (np.abs(chosen[:, 0]) < 1.96 * chosen[:, 1]).mean() >= 0.92
-
-    def evenly(windows: Rows, even: Rows, _width: int, _belief: object) -> Rows:
-        return even if len(even.power_w) < len(windows.power_w) else windows
-
-    monkeypatch.setattr("qjoule.model.fit.learner.chosen", evenly)
-    before = np.array([difference(case) for case in cases])
-    assert np.mean(chosen[:, 1]) < 0.98 * np.mean(before[:, 1])
-
-
-def test_information_is_the_growth_of_log_det() -> None:
-    random = np.random.default_rng(1)
-    root = random.normal(size=(5, 5))
-    covariance, slopes = root @ root.T, random.normal(size=(3, 5))
-    noise_w = random.uniform(0.5, 2.0, 3)
-    precision = np.linalg.inv(covariance)
-    posterior = precision + (slopes / noise_w[:, None] ** 2).T @ slopes
-    growth = 0.5 * (np.linalg.slogdet(posterior)[1] - np.linalg.slogdet(precision)[1])
-    assert gained(covariance, slopes, noise_w) == pytest.approx(growth)
-    assert after(covariance, slopes, noise_w) == pytest.approx(np.linalg.inv(posterior))
-
-
-def test_solo_moments_are_windows_with_one_class_alone() -> None:
-    busy = np.array([[9.0, 0], [5, 0], [0, 0], [0, 7], [96, 4], [90, 10], [0, 1], [0, 1]])
-    expected = [Moment(0, 0, 2), Moment(1, 3, 1), Moment(0, 4, 1), Moment(1, 6, 2)]
-    assert solo_moments(busy) == expected
-    assert solo_moments(busy, 0.9)[2] == Moment(0, 4, 2)
-    for nothing in (np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((3, 2))):
-        assert solo_moments(nothing) == []
-    for wrong in (np.zeros(3), np.array([[-1.0]]), np.array([[np.nan]])):
-        with pytest.raises(ValueError, match="no CPU times"):
-            solo_moments(wrong)
 
 
 def test_time_alone_narrows_the_factors_of_what_ran_together() -> None:

@@ -37,12 +37,6 @@ def causes(windows: WindowEnergy) -> list[Cause]:
     return [Cause(int(cause)) for cause in windows.cause[0]]
 
 
-@pytest.mark.parametrize("unit_j", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_unit_that_is_no_unit_makes_the_domain_unknown(unit_j: float) -> None:
-    windows = read([0, 1, 2], Series(0, "package", unit_j, 2**32))
-    assert causes(windows) == [Cause.IMPLAUSIBLE] * 2
-
-
 NONE, E, GAP = Cause.NONE, Cause.INTERPOLATED, Cause.GAP
 
 
@@ -66,15 +60,6 @@ def test_domains_of_one_round_share_a_window_and_a_missing_one_is_missing() -> N
         *("EDGE", "NONE", "MISSING", "MISSING", "EDGE")
     ]
     assert windows.energy_nj[1, 1] == 500_000_000
-
-
-def test_without_readings_the_trace_is_one_edge() -> None:
-    nothing = np.zeros(0, np.int64)
-    empty = Readings(nothing, nothing.astype(np.uint64), nothing.astype(bool), nothing, nothing)
-    assert window_energy(empty, [PACKAGE]).energy_nj.shape == (1, 0)
-    windows = window_energy(empty, [PACKAGE], 0, 100)
-    assert windows.boundaries_ns.tolist() == [0, 100]
-    assert causes(windows) == [Cause.EDGE]
 
 
 @given(

@@ -3,26 +3,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import attribute_trace as hand
-from qjoule.contract import DOMAIN
 from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import attribute
-from qjoule.errors import QjouleError
 from qjoule.model.interval import GroupErrors, edge_sigma_nj
-from qjoule.model.repeated import RunForms
 from qjoule.model.result import Attribution
 from qjoule.model.same_total import without_total_error
-from qjoule.reporters.json_report import forms, forms_from_json, to_json
-from qjoule.stream.announced import domains
-from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta, parse_meta
+from qjoule.reporters.json_report import forms
+from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.reader import Trace
 
 
@@ -51,10 +45,6 @@ def test_one_window_has_the_phase_error_of_the_update_period() -> None:
 def test_errors_of_adjacent_windows_cancel() -> None:
     assert errors([5, 6, 7, 8]).random_nj2[0] == pytest.approx(2.0)
     assert errors([5, 7, 9, 11]).random_nj2[0] == pytest.approx(8.0)
-    batch = GroupErrors()
-    batch.grow(2)
-    batch.add_random(0, np.array([0, 1, 1, 2]), np.array([0, 0, 1, 0]), np.ones(4))
-    assert batch.random_nj2.tolist() == [2.0, 2.0]
 
 
 def test_the_models_error_does_not_shrink_with_the_number_of_calls() -> None:
@@ -69,17 +59,6 @@ def test_the_models_error_does_not_shrink_with_the_number_of_calls() -> None:
         widths.append((high[0] - low[0]) / energy[0])
     assert widths[0] == pytest.approx(widths[1], rel=0.01)
     assert widths[0] == pytest.approx(2 * 1.96 * 0.05, rel=0.01)
-
-
-def test_what_was_lost_is_on_top_of_what_was_seen() -> None:
-    sums = GroupErrors()
-    sums.grow(3)
-    sums.add("loss_nj", np.array([0, 1]), np.array([300.0, 300.0]))
-    sums.add("model_nj", np.array([1, 2]), np.array([200.0, 200.0]))
-    low, high = sums.ci95(np.full(3, 10_000))
-    assert (low[0], high[0]) == (10_000, 10_600)
-    assert low[2] < low[1] < 10_000
-    assert high[1] > max(high[0], high[2])
 
 
 ESTIMATED = EnergyInfo("estimated", "estimated", "a power curve")
@@ -103,23 +82,6 @@ def test_a_hostile_error_is_no_statement() -> None:
     assert total_errors(counted) == {}
 
 
-def run_of(document: dict[str, Any]) -> RunForms:
-    return forms_from_json(json.dumps(document).encode(), "run.json")
-
-
-def test_a_run_s_document_states_it_and_an_older_one_goes_by_its_grade(tmp_path: Path) -> None:
-    document: dict[str, Any] = json.loads(to_json(estimated(tmp_path / "a", 0.9)))
-    source = document["energy_source"]
-    assert source["total_error"] == 0.9
-    assert run_of(document).total_error == 0.9
-    del source["total_error"]
-    assert run_of(document).total_error == 0.5
-    for nonsense in (-1, "NaN", "much", None):
-        source["total_error"] = nonsense
-        with pytest.raises(QjouleError):
-            run_of(document)
-
-
 def test_the_error_of_a_trace_widens_its_rows_and_is_noted(tmp_path: Path) -> None:
     small, unknown = estimated(tmp_path / "a", 0.2), estimated(tmp_path / "b", None)
     assert (small.energy_source.total_error, unknown.energy_source.total_error) == (0.2, 0.5)
@@ -127,16 +89,6 @@ def test_the_error_of_a_trace_widens_its_rows_and_is_noted(tmp_path: Path) -> No
     widths = [float(np.ptp(one.rows[0].energy_nj_ci95)) for one in (small, unknown)]
     assert widths[0] < widths[1]
     assert estimated(tmp_path / "c", 1.5).rows[0].energy_nj_ci95[0] == 0
-
-
-def test_the_stream_announces_it_in_thousandths_and_meta_keeps_it() -> None:
-    records = np.zeros(2, DOMAIN)
-    records["domain"], records["unit_j"], records["name"] = (0, 1), 1e-9, (b"package", b"rest")
-    records["error"] = (900, 0)
-    announced = domains(records)
-    assert [announced[n].error for n in (0, 1)] == [0.9, None]
-    written = Meta(domains=tuple(announced[n] for n in (0, 1))).to_json()
-    assert parse_meta(written.encode()).domains == (announced[0], announced[1])
 
 
 @pytest.mark.parametrize("error", [0.2, 1.5])

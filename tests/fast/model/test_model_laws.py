@@ -25,8 +25,6 @@ from qjoule.reporters.json_report import to_json
 
 GROUPS = 6
 LABELS = [GroupLabel("queries", (("fingerprint", f"f{g}"),)) for g in range(3)]
-
-
 LABELS += [process(f"p{g}") for g in range(3)]
 
 
@@ -156,18 +154,6 @@ def case_of(
     return Case(model_cases.machine(0), energy, segments, lost, Coefficients(), "separate")
 
 
-def test_law1_who_pays_without_running_has_a_row() -> None:
-    """The power that lingers after a thread slept may fall into the span after it."""
-    ledger = model_cases.run(case_of([0, 10**7], [10**8], [(0, 10**7, 0, 0)])).ledger
-    ledger.grow(GROUPS)
-    ledger.domains[ledger.main].energy_nj[:2] += np.array([-7, 7])
-    attribution = result(ledger)
-    rows = (*attribution.rows, *attribution.fixed)
-    assert sum(row.energy_nj for row in rows) == attribution.main.measured_nj
-    (payer,) = (row for row in rows if row.keys == {"fingerprint": "f1"})
-    assert (payer.energy_nj, payer.cpu_ns, payer.calls) == (7, 0, 0)
-
-
 def test_law3_a_lost_record_widens_the_interval() -> None:
     case = case_of([0, 10**7], [10**8], [(0, 10**6, 0, 0), (2 * 10**6, 10**7, 0, 1)])
     ledger = model_cases.run(case).ledger
@@ -180,11 +166,6 @@ def test_law4_lost_time_that_does_not_fit_waits_for_the_next_window() -> None:
     lost = LostTime(0, np.array([0, 4, 12], np.int64), np.array([0, 6, 6], np.int64))
     batches = model_cases.run(case_of([0, 4, 8, 12], [80] * 3, [(9, 10, 0, 1)], lost)).batches
     assert np.concatenate([b.lost_ns for b in batches]).ravel().tolist() == [4, 2, 0]
-
-
-def test_law4_a_segment_that_another_hides_has_no_time() -> None:
-    case = case_of([0, 4, 8], [80, 80], [(0, 7, 0, 1), (1, 3, 0, 2), (7, 8, 0, 3)])
-    assert model_cases.run(case).ledger.cpu_ns.tolist() == [0, 7, 0, 1]
 
 
 @given(cases())

@@ -12,24 +12,15 @@ import numpy as np
 import pytest
 
 from model_cases import accounts
-from power_cases import FACTORS, IDLE_W, Known, calibrated, known, learned
-from qjoule.model import assemble, features, latency
-from qjoule.model.arrays import F64
+from power_cases import FACTORS, IDLE_W, calibrated, known, learned
+from qjoule.model import assemble, latency
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.energy import Cause, Series
-from qjoule.model.findings import Findings
-from qjoule.model.fit.learner import Learner
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import TraceInfo
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.table import render
-
-
-def widths(ledger: Ledger) -> F64:
-    low, high = ledger.ci95()
-    return np.asarray(high - low)
 
 
 @pytest.mark.parametrize("counters", [True, False])
@@ -48,17 +39,6 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         low, high = learned(case, calibrated()).ci95()
         inside += ((low <= case.energy_nj) & (case.energy_nj <= high)).tolist()
     assert np.mean(inside) > 0.88
-
-
-def test_factors_tell_who_draws_more_and_narrow_the_intervals() -> None:
-    case = known(4, FACTORS)
-    ledger = learned(case, calibrated())
-    findings = Findings.of(ledger)
-    for group, factor in enumerate(FACTORS):
-        value, low, high = findings.power_factor(group) or (0.0, 0.0, 0.0)
-        assert low <= value <= high
-        assert value == pytest.approx(factor, abs=0.12)
-    assert (widths(ledger) < 0.6 * widths(learned(case, calibrated(), refit=False))).all()
 
 
 def test_neither_pieces_nor_looks_change_the_result() -> None:
@@ -104,13 +84,9 @@ def test_power_at_rest_is_reported_with_its_interval_if_windows_tell_it() -> Non
     assert coefficients["idle_w.package.0"] == pytest.approx(value, abs=0.005)
 
 
-@pytest.mark.parametrize(("windows", "refit"), [(10, True), (300, False)])
-def test_power_at_rest_is_unknown_if_nothing_tells_it(windows: int, refit: bool) -> None:
-    case = known(3, (1.0, 1.0), windows=windows)
-    document, _ = reported(learned(case, refit=refit))
+def test_power_at_rest_is_unknown_if_nothing_tells_it() -> None:
+    document, _ = reported(learned(known(3, (1.0, 1.0), windows=10)))
     assert any("idle power is unknown" in note for note in document["model"]["notes"])
-    by_weight = learned(case, refit=False).domains["package"].energy_nj.tolist()
-    assert learned(case, refit=refit).domains["package"].energy_nj.tolist() == by_weight
 
 
 def test_a_statement_that_draws_more_is_named() -> None:
@@ -134,7 +110,6 @@ def test_statements_that_always_ran_together_are_flagged_and_not_told_apart() ->
     assert "not_separable" not in rows["select 2"]["flags"]
     note = "select 0 and select 1 always ran together: their power cannot be told apart"
     assert table.count(note) == 1
-    assert re.search(r"flags a not_separable", table)
     low, high = ledger.ci95()
     assert ((low <= case.energy_nj) & (case.energy_nj <= high)).all()
     # The sum of what the two drew is known far better than each of them.
@@ -157,60 +132,3 @@ def test_a_machine_that_changed_is_learned_anew_and_noted() -> None:
     assert all(re.fullmatch(r"package power .* \(\d+ times\)", note) for note in notes)
     total = before.energy_nj + after.energy_nj
     assert ledger.domains["package"].energy_nj == pytest.approx(total, rel=0.04)
-
-
-@pytest.mark.parametrize("wrong", [1e12, 1e18])
-def test_windows_with_impossible_counts_are_not_learned_from(wrong: float) -> None:
-    case = known(12, FACTORS)
-    entries, energy = case.batch.entries, case.batch.energy
-    wild = entries.window % 5 == 0
-    counters = entries.counters + wrong * wild[:, None]
-    batch = replace(case.batch, entries=replace(entries, counters=counters))
-    cause = energy.cause.copy()
-    cause[0, entries.window[wild]] = Cause.GAP
-    gaps = replace(case.batch, energy=replace(energy, cause=cause))
-    of_wild, of_gaps = (
-        learned(replace(case, batch=one)).models["package"].theta for one in (batch, gaps)
-    )
-    assert (of_wild == of_gaps).all()
-
-
-def test_a_block_that_cannot_be_solved_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "MAX_PER_NS", np.full(3, np.inf))
-    case = known(12, FACTORS, windows=64)
-    entries = replace(case.batch.entries, counters=case.batch.entries.counters + 1e200)
-    batch = replace(case.batch, entries=entries)
-    learner, fresh = (Learner(case.series, (0,), calibrated(), 1_000_000) for _ in range(2))
-    with np.errstate(all="ignore"):
-        assert learner.learn([batch], keep=True) == {}
-        assert learner.notes == {"package power makes no sense: nothing learned": 1}
-        model = learner.learn([case.batch], keep=True)["package"]
-        assert learner.learn([batch], keep=True) == {"package": model}
-    assert (model.theta == fresh.learn([case.batch], keep=True)["package"].theta).all()
-
-
-@pytest.mark.parametrize("times", [1, 30])
-def test_dram_of_thirty_times_its_power_is_not_believed(times: int) -> None:
-    case = known(18, FACTORS)
-    series = (*case.series, Series(0, "dram", 2.0**-14, 2**32))
-    energy = case.batch.energy
-    both = replace(
-        energy,
-        series=series,
-        energy_nj=np.concatenate([energy.energy_nj, energy.energy_nj // 5 * times]),
-        cause=np.repeat(energy.cause, 2, axis=0),
-        half_width_ns=np.repeat(energy.half_width_ns, 2, axis=0),
-    )
-    ledger = learned(Known(replace(case.batch, energy=both), series, case.energy_nj))
-    assert ledger.models["dram"].learned == (times == 1)
-    assert ("dram implausible against package" in ledger.notes) == (times > 1)
-    alone = learned(case).domains["package"].energy_nj.tolist()
-    assert ledger.domains["package"].energy_nj.tolist() == alone
-
-
-def test_multiplexed_counters_widen_the_interval() -> None:
-    case = known(19, FACTORS)
-    entries = case.batch.entries
-    half = replace(entries, scaled_ns=(entries.cpu_ns * 0.5).astype(np.float64))
-    multiplexed = learned(replace(case, batch=replace(case.batch, entries=half)), calibrated())
-    assert (widths(multiplexed) > widths(learned(case, calibrated()))).all()

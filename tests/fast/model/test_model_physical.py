@@ -77,9 +77,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         (Machine(30, 20, 40, 0.0).rounds(1.0), "B adds"),
         ([replace(r, together_b_calls_per_s=12.0) for r in machine(0.3, 0.5).rounds(0.5)], "-20%"),
         ([replace(r, alone_a_calls_per_s=0.0) for r in machine(0.3, 0.5).rounds(0.5)], ""),
-        ([Round(50, 50, 50, 1, 1, 1, 1, 1, 1)] * 4, ""),
     ],
-    ids=["noise", "adds nothing", "slow each other down", "never ran", "all the same"],
+    ids=["noise", "adds nothing", "slow each other down", "never ran"],
 )
 def test_rounds_that_cannot_tell_give_no_verdict(rounds: list[Round], why: str) -> None:
     test = judge(rounds)
@@ -89,21 +88,12 @@ def test_rounds_that_cannot_tell_give_no_verdict(rounds: list[Round], why: str) 
     assert not any(map(math.isnan, (x for one in sides for x in (one.value, one.low, one.high))))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ([{"alone_a_w": math.nan}], "no number"),
-        ([{"split_a": math.inf}], "no number"),
-        ([{"split_a": 0.0, "split_b": 0.0}], "no number"),
-        ([], "at least"),
-    ],
-)
-def test_too_few_rounds_and_no_numbers_are_refused(
-    wrong: list[dict[str, float]], message: str
-) -> None:
-    rounds = machine(0.3, 0.5).rounds(0.5, n=5 if wrong else LEAST_ROUNDS - 1)
-    with pytest.raises(ValueError, match=message):
-        judge([*rounds, *(replace(rounds[0], **one) for one in wrong)])
+def test_too_few_rounds_and_no_numbers_are_refused() -> None:
+    rounds = machine(0.3, 0.5).rounds(0.5, n=LEAST_ROUNDS)
+    with pytest.raises(ValueError, match="at least"):
+        judge(rounds[1:])
+    with pytest.raises(ValueError, match="no number"):
+        judge([*rounds, replace(rounds[0], alone_a_w=math.nan)])
 
 
 @pytest.mark.parametrize("residual", [0.15, 0.6])

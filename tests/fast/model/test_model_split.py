@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import model_cases
 from model_cases import Case
-from qjoule.errors import UsageError
 from qjoule.model.arrays import Segments
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import Cause
@@ -57,33 +56,6 @@ def test_shared_power_goes_by_time_and_only_while_somebody_runs() -> None:
     assert energies(made) == [700_000_000, 300_000_000]
     asleep = case(segments=model_cases.segments([]), coefficients=made.coefficients)
     assert model_cases.run(asleep).ledger.domains["package"].idle_nj == 10**9
-
-
-def test_packages_are_split_apart_and_psys_over_both() -> None:
-    made = case(
-        machine=model_cases.machine(0, 1),
-        energy=model_cases.energy(
-            [0, 10 * MS],
-            {(0, "package"): [10**9], (1, "package"): [3 * 10**9], (0, "psys"): [6 * 10**9]},
-        ),
-    )
-    assert energies(made) == [10**9, 3 * 10**9]
-    assert energies(made, "psys") == [3 * 10**9] * 2
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"a": -1.0},
-        {"b": float("nan")},
-        {"a": 0.0},
-        {"idle_w": {(0, "package"): PowerInterval(5.0, 6.0, 7.0)}},
-        {"shared_w": {(0, "package"): float("inf")}},
-    ],
-)
-def test_coefficients_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        Coefficients(**wrong)
 
 
 @given(
@@ -131,11 +103,6 @@ def test_energy_is_divided_by_weighted_counts_and_without_them_by_time(
 ) -> None:
     made = case(segments=counted(valid, *counts), coefficients=Coefficients(**coefficients))
     assert energies(made) == [round(1e9 * one) for one in joules]
-
-
-def test_of_equal_remainders_the_first_get_more() -> None:
-    share = apportion(np.array([5]), np.zeros(4, np.int64), np.ones(4))
-    assert share.tolist() == [2, 1, 1, 1]
 
 
 def test_bounds_of_what_is_divided() -> None:

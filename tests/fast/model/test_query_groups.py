@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,15 +37,13 @@ IDS = [*range(1, 30), 2**44 + 1, 2**44 + 2, 2**64 - 1]
 FOREVER = 2**63 - 1
 
 
+@dataclass
 class Part:
-    """A row group in memory that counts how often it is read."""
+    """A row group in memory."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.reads = 0
+    table: pa.Table
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        self.reads += 1
         return self.table.select(list(dict.fromkeys(columns)))
 
 
@@ -205,21 +204,6 @@ def test_a_result_does_not_depend_on_how_its_trace_was_cut(
             pq.write_table(table_of(piece), path, row_group_size=group_rows)
         one, other = (to_json(attribute(Trace(path), by)) for path in (whole, parted))
     assert one == other
-
-
-def test_a_long_trace_is_read_twice_and_never_held() -> None:
-    """In order of time, with a query that lasts for many row groups and a thread woken early."""
-    parts = []
-    for number in range(40):
-        ids = [2**44 * (1 + i % 2) + number * 5 + i for i in range(5)]
-        rows = [{"query": q, "begin_ns": q, "end_ns": q, "fingerprint": "aaaa"} for q in ids]
-        parts.append(Part(table_of(rows)))
-    groups = QueryGroups(parts, empty("shapes"), server_name, ("fingerprint",), LabelIndex())
-    for part in parts:
-        ids = part.table.column("query").to_numpy()
-        assert {group for group, _ in lookup(groups, ids)} == {0}
-        assert groups.held_rows <= query_groups.HELD_ROWS
-    assert [part.reads for part in parts] == [1] + [2] * 39
 
 
 @given(

@@ -8,7 +8,6 @@ must be true on any machine. On a quiet one it must make claims, with narrow int
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,8 +21,6 @@ import pytest
 
 from qjoule.machine.calibration import load
 from qjoule.machine.identity import this_machine
-from qjoule.machine.steps import wakeup_rate
-from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.animated_rapl import AnimatedRapl, animated_rapl
 from tracing.recording import QJOULE, qjoule
@@ -32,7 +29,6 @@ pytestmark = pytest.mark.root
 WAIT_S = 60.0
 #: Below this busy share of the idle phases, idle and shared power can be separated.
 QUIET = 0.2
-BUSY_LOOP = ("sh", "-c", "while :; do :; done")
 #: Busy for a third of the time.
 THIRD = """
 import time
@@ -62,10 +58,10 @@ def rapl() -> Iterator[AnimatedRapl]:
 
 @pytest.fixture(scope="module")
 def calibration(rapl: AnimatedRapl, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a short calibration; the directory `trace` beside it holds what it recorded."""
+    """The file of a short calibration."""
     folder = tmp_path_factory.mktemp("calibrate")
     file = folder / "new" / "c.json"
-    options = ("--short", "--busy", "--json", "-o", str(file), "--keep", str(folder / "trace"))
+    options = ("--short", "--busy", "--json", "-o", str(file))
     done = qjoule("calibrate", "--energy", rapl.option, *options)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -76,10 +72,8 @@ def calibration(rapl: AnimatedRapl, tmp_path_factory: pytest.TempPathFactory) ->
 def test_the_known_powers_are_near_the_printed_intervals(
     calibration: Path, rapl: AnimatedRapl
 ) -> None:
-    """Within twice the interval's width: of two intervals of 95 %, one run in ten misses.
-
-    And within 2 % of the package's power, which an interval from scatter alone does not cover: a
-    CPU that the host takes away is busy by one clock and not by another.
+    """Within twice the interval's width, and 2 % of the package's power: a CPU that the host takes
+    away is busy by one clock and not by another.
     """
     document = json.loads(calibration.read_text())
     idle, shared = (document["identified"][f"{n}_w.package.0"] for n in ("idle", "shared"))
@@ -87,6 +81,11 @@ def test_the_known_powers_are_near_the_printed_intervals(
         width_w = estimate["high"] - estimate["low"]
         allowed_w = width_w + 0.02 * (rapl.idle_w + rapl.shared_w)
         assert abs(estimate["value"] - true_w) <= allowed_w, estimate
+    kernels = {phase["kernel"] for phase in document["phases"]}
+    assert {"integer", "floating_point", "cache", "stream", "chase", "wakeups_10000"} < kernels
+    for phase in document["phases"]:
+        assert phase["windows"] > 0.2 * (phase["t1_ns"] - phase["t0_ns"]) / 20e6, phase
+        assert phase["power_w"]["package.0"] > 0.9 * rapl.idle_w, phase
     resting = [phase for phase in document["phases"] if phase["kernel"] == "idle"]
     drawn_w = max(phase["power_w"]["package.0"] for phase in resting)
     # Above idle, the package draws its shared and CPU power in proportion to how busy it is.
@@ -97,20 +96,6 @@ def test_the_known_powers_are_near_the_printed_intervals(
         assert shared["high"] - shared["low"] < 2 * rapl.shared_w
         awake_w = rapl.idle_w + rapl.shared_w
         assert idle["value"] + shared["value"] == pytest.approx(awake_w, rel=0.25)
-
-
-def test_every_kernel_was_measured(calibration: Path, rapl: AnimatedRapl) -> None:
-    phases = json.loads(calibration.read_text())["phases"]
-    kernels = {phase["kernel"] for phase in phases}
-    steady = {kernel for kernel in kernels if wakeup_rate(kernel) is None}
-    assert steady == {"idle", "integer", "floating_point", "cache", "stream", "chase"}
-    assert {"wakeups_100", "wakeups_1000", "wakeups_10000"} <= kernels
-    assert max(phase["threads"] for phase in phases) == len(psutil.Process().cpu_affinity() or [])
-    for phase in phases:
-        assert phase["windows"] > 0.2 * (phase["t1_ns"] - phase["t0_ns"]) / 20e6, phase
-        assert phase["power_w"]["package.0"] > 0.9 * rapl.idle_w, phase
-    loads = Trace(calibration.parents[1] / "trace").pandas("owners")
-    assert (loads["process_comm"] == "qjoule-load").any()
 
 
 def test_the_file_is_of_this_machine_and_everybody_may_read_it(calibration: Path) -> None:
@@ -164,29 +149,6 @@ def test_a_machine_in_use_is_calibrated_quickly(rapl: AnimatedRapl, tmp_path: Pa
     made = load(file)
     assert made is not None
     assert made.coefficients.calibrated
-
-
-def test_a_quick_run_stops_when_the_machine_gets_busy(rapl: AnimatedRapl, tmp_path: Path) -> None:
-    options = ("--quick", "--waiting", "1", "--energy", rapl.option)
-    with calibrating(tmp_path / "c.json", *options) as process:
-        if not until_load_runs(process):
-            words = process.communicate(timeout=WAIT_S)[1]
-            assert "cores are idle" in words or "stopped after" in words
-            pytest.skip("other tests leave no core idle")
-        with working(4 * (os.cpu_count() or 1), *BUSY_LOOP):
-            words = process.communicate(timeout=WAIT_S)[1]
-    assert process.returncode == 1, words
-    assert "stopped after" in words.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_machine_at_work_is_refused(rapl: AnimatedRapl, tmp_path: Path) -> None:
-    with working(os.cpu_count() or 1, *BUSY_LOOP):
-        options = ("--energy", rapl.option, "-o", str(tmp_path / "c.json"))
-        done = qjoule("calibrate", "--short", *options)
-    assert done.returncode == 1
-    assert "not idle" in done.stderr.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

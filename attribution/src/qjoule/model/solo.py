@@ -2,9 +2,7 @@
 """Solo moments: times in which one class of work runs alone, and what they show of its power.
 
 While one class runs alone, a window's power above rest is that class's alone, so such windows
-narrow its power factor most. Their worth is the information gained: by how much the logarithm of
-the determinant of the posterior precision grows (D-optimality; Chaloner and Verdinelli, "Bayesian
-experimental design: a review", Statistical Science 10, 1995).
+narrow its power factor most.
 """
 
 from __future__ import annotations
@@ -60,19 +58,12 @@ def solo_moments(busy_ns: F64, least: float = ALONE) -> list[Moment]:
     ]
 
 
-def gained(covariance: F64, slopes: F64, noise_w: F64) -> float:
-    """Information in nats that windows add: half the growth of log det of the precision.
+def after(covariance: F64, slopes: F64, noise_w: F64) -> F64:
+    """The covariance (p, p) once windows were seen.
 
     `covariance` (p, p) before; `slopes` (m, p) of the windows' power by the parameters; `noise_w`
     (m,) their standard errors, > 0.
     """
-    seen = slopes / noise_w[:, None]
-    inner = np.eye(len(seen)) + seen @ covariance @ seen.T
-    return 0.5 * float(np.linalg.slogdet(inner)[1])
-
-
-def after(covariance: F64, slopes: F64, noise_w: F64) -> F64:
-    """The covariance (p, p) once such windows were seen; the arguments are those of `gained`."""
     cross = covariance @ slopes.T
     inner = slopes @ cross + np.diag(noise_w**2)
     left = covariance - cross @ np.linalg.solve(inner, cross.T)
