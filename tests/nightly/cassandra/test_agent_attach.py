@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,18 +125,9 @@ def test_the_server_does_as_before(classes: Path) -> None:
             assert toy.process_request("queue") == "queued, done"
 
 
-@pytest.mark.parametrize(
-    ("words", "environment"),
-    [
-        (("-XX:+DisableAttachMechanism",), {}),
-        ((), {"JAVA_TOOL_OPTIONS": "-Dx=y -XX:+DisableAttachMechanism"}),
-    ],
-    ids=["by an option", "by the environment"],
-)
-def test_a_jvm_that_cannot_be_attached_to(
-    classes: Path, words: tuple[str, ...], environment: dict[str, str]
-) -> None:
-    with toy_cassandra(classes / "all", *words, environment=environment) as toy:
+def test_a_jvm_that_cannot_be_attached_to(classes: Path) -> None:
+    environment = {"JAVA_TOOL_OPTIONS": "-Dx=y -XX:+DisableAttachMechanism"}
+    with toy_cassandra(classes / "all", environment=environment) as toy:
         refused(toy, "runs with -XX:+DisableAttachMechanism: restart it without")
 
 
@@ -155,15 +145,6 @@ def test_a_server_that_is_no_cassandra_5(classes: Path) -> None:
             put_into(toy)
         assert left_behind(toy) == []
         assert not has_agent(toy)
-
-
-def test_a_socket_left_by_an_earlier_process(classes: Path) -> None:
-    with toy_cassandra(classes / "all") as toy:
-        stale = Path(f"/tmp/.java_pid{toy.process.pid}")
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(stale))
-        os.chown(stale, identity_of(toy.process).uid, -1)
-        works(toy)
 
 
 #: Of a JVM in namespaces of its own: what it sets up, and why the agent is refused, if it is.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -190,9 +190,7 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        ("garbage", "could not load the agent: "),
         ("flood", "could not load the agent: 000"),
-        ("closing", "could not load the agent: nothing"),
         ("refusing", "could not load the agent: 0 102"),
         ("status-none", "cannot work in process"),
         ("status-fifo", "its status is no regular file"),
@@ -221,39 +219,14 @@ def test_a_library_with_other_content_is_not_probed(root: Path) -> None:
         assert (jvm.line(), jvm.line()) == ("asked", "released")
 
 
-def test_a_tmp_that_leads_out_of_the_root(root: Path) -> None:
-    outside = root.parent / "outside"
-    outside.mkdir()
-    outside.chmod(0o1777)
-    with fake(root, "good") as jvm:
-        (root / "tmp").rmdir()
-        (root / "tmp").symlink_to("../outside")
-        refused(jvm, "no directory to load the agent from")
-    assert list(outside.iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", ["fifo", "link", "file", "another's"])
-def test_what_is_no_socket_of_the_jvm(root: Path, kind: str) -> None:
+def test_what_is_no_socket_of_the_jvm(root: Path) -> None:
     with fake(root, "good") as jvm, socket.socket(socket.AF_UNIX) as listening:
-        place = root / "elsewhere" if kind == "link" else jvm.socket
-        words = "is no socket: remove it"
-        if kind == "fifo":
-            os.mkfifo(place)
-        elif kind == "file":
-            place.touch()
-        else:
-            listening.bind(str(place))
-            listening.listen()
-            listening.setblocking(False)
-        if kind == "link":
-            jvm.socket.symlink_to(place)
-            os.chown(place, UID, GID)
-        if kind == "another's":
-            words = "belongs to user 0, not the JVM's"
-        refused(jvm, words)
-        if kind in ("link", "another's"):
-            with pytest.raises(BlockingIOError):
-                listening.accept()  # nobody has come
+        listening.bind(str(jvm.socket))
+        listening.listen()
+        listening.setblocking(False)
+        refused(jvm, "belongs to user 0, not the JVM's")
+        with pytest.raises(BlockingIOError):
+            listening.accept()  # nobody has come
 
 
 def test_a_jvm_of_root(root: Path) -> None:
@@ -268,33 +241,6 @@ def test_a_process_that_executes_another_program_by_now(root: Path) -> None:
         with pytest.raises(CannotAttach, match="executes another program"):
             jvm.agents.put(other)
         assert list((root / "tmp").iterdir()) == []
-
-
-def test_a_number_that_another_process_has_got() -> None:
-    """The process that was reached has ended; another running process now has its number."""
-    with sleeping() as first, sleeping() as other, agents_by_root_part() as agents:
-        with agents.reached(process_of(first)) as reached:
-            identity = identity_of(reached.pid, status_of(reached))
-            first.kill()
-            first.wait()
-            for late in (reached, replace(cast(Any, reached), pid=other.pid)):
-                with pytest.raises(CannotAttach, match="has ended"):
-                    status_of(late)
-                with pytest.raises(CannotAttach, match="has ended"):
-                    late.examine(lambda _access: b"yes")
-                with pytest.raises(CannotAttach, match="has ended"):
-                    late.loader(identity, client_tags=False, may_signal=False, seconds=1)
-        no_loader_is_left(agents)
-        assert other.poll() is None
-
-
-@contextmanager
-def sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "600"], user=UID, group=GID, extra_groups=[]) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
 
 
 Answer = Callable[[socket.socket, Path], None]
@@ -325,10 +271,7 @@ def _claims_a_file_of_root(loader: socket.socket, library: Path) -> None:
     ("answer", "words"),
     [
         (_says(), "ended without a word"),
-        (_says(b"ok 1 2"), "no lease"),
         (_says(b"ok 1 2", descriptor=os.devnull), "no lease"),
-        (_says(b"ok 1 2\n", descriptor=os.devnull), "ok 1 2"),
-        (_says(b"ok " + b"9" * 500 + b" 1"), "ok 999"),
         (_says(b"\xff\x1b[31m\n" * 1000), "[31m"),
         (_claims_a_file_of_root, "is not qjoule's"),
     ],

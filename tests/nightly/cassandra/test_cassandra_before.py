@@ -16,7 +16,6 @@ from cassandra.query import BatchStatement
 from servers.cassandra import Client
 from servers.process import DatabaseServer
 from tracing import cql_story as day
-from tracing.live_top import live_top
 from tracing.recording import Recorder, Run, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -115,18 +114,3 @@ def test_a_file_that_others_may_read_is_refused(cassandra: DatabaseServer, tmp_p
     assert done.returncode == 1
     assert "others may read or change it" in done.stderr
     assert not (tmp_path / "t").exists()
-
-
-def test_doctor_says_beforehand_what_stays_unknown(cassandra: DatabaseServer) -> None:
-    done = qjoule("doctor", "--traffic", "0")
-    assert f"pid {cassandra.pid}" in done.stdout
-    assert "with --credentials FILE" in " ".join(done.stdout.split())
-
-
-def test_top_shows_their_texts(
-    cassandra: DatabaseServer, client: Client, statements: list[Any], tmp_path: Path
-) -> None:
-    options = "--pid", str(cassandra.pid), "--energy", "none"
-    with live_top(*options, *_credentials(tmp_path, "[cassandra]\n")) as top:
-        day.together(client, statements[0], ((n,) for n in range(EACH)))
-        top.finish(lambda row: row["shape"] == SHAPES[0] and row["calls"] > 0)

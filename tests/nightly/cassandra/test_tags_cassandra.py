@@ -108,7 +108,6 @@ def _tagged(run: Run) -> Tagged:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_path: Path) -> None:
-    """And a recording that was not asked to read tags has none."""
     with cassandra.connect() as client:
         day.set_up(client)
         insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, 'x')")
@@ -118,18 +117,15 @@ def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_
     with (
         recording(tmp_path / "asked", *server, "--client-tags"),
         recording(tmp_path / "agent", *server, "--client-tags", "--agent"),
-        recording(tmp_path / "unasked", *server),
     ):
         for way, options in WAYS.items():
             with cassandra.connect(**options) as client:
                 sent += _overlapping(client, way) + _others(client, way)
-    asked, agent, unasked = (Run(tmp_path / name) for name in ("asked", "agent", "unasked"))
-    assert asked.loss == agent.loss == unasked.loss == {}
+    asked, agent = (Run(tmp_path / name) for name in ("asked", "agent"))
+    assert asked.loss == agent.loss == {}
     assert set(asked.queries["rung"]) == {"statistical"}
     assert set(agent.queries["rung"]) == {"agent"}
     assert _tagged(asked) == _tagged(agent) == sent
-    assert len(unasked.queries) >= sent.total()
-    assert unasked.queries["tags"].isna().all()
 
 
 @pytest.mark.parametrize("options", [(), ("--agent",)], ids=["statistical", "agent"])

@@ -1,32 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the stand-in for mongod can do on request: work for a set time, query itself, exhaust,
-and reply with cursors and errors."""
+"""What only the stand-in for mongod can do on request: work for a set time, query itself, and
+reply with cursors and errors.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import bson
-import pandas as pd
-import pymongo
 import pytest
-from pymongo import WriteConcern
 
-from qjoule.contract import Block, Mode, QueryFlag, Rung
-from qjoule.machine.kernel_facts import read_kernel_facts
-from qjoule.servers.discovery import find_servers
-from qjoule.servers.mongodb.dialect import mongodb_shape
-from qjoule.servers.plan import build_plan
+from qjoule.contract import QueryFlag
 from servers.mongodb import VERSIONS, mongod_stand_in
 from servers.process import DatabaseServer, Unavailable
 from tracing.at_once import at_once
 from tracing.mongodb_client import Client, clients, clients_gone
 from tracing.recording import Run, both_rungs, recording
 from tracing.tolerance import near_kernels
-from tracing.tracer import tracing
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -36,7 +28,6 @@ WORK_US = {"light": 4000, "heavy": 8000}  #: CPU time of one request, by collect
 TIMES = 10
 CLIENTS, CURSORS = 64, 5  #: cursors of each client
 MORE = 4  #: further batches of each cursor
-BATCHES = (0, 1, 101, 128, 129)  #: documents; more than 128 are not counted
 
 
 @pytest.fixture(scope="module")
@@ -104,22 +95,6 @@ def _outcomes(client: Client) -> None:
         assert client.ask({"fail": 1})["ok"] == 0
         missing = client.ask({"getMore": bson.Int64(5), "collection": "gone"})
         assert missing["codeName"] == "CursorNotFound"
-    for batch in BATCHES:
-        fetched(client, f"of_{batch}", documents=batch)
-    client.ask({"update": "orders"}, updates=[{"q": {}, "u": {"$set": {"a": 1}}}])
-    client.ask({"count": "orders"})
-
-
-def _driver(server: DatabaseServer) -> None:
-    """Its monitoring streams replies (exhaust); its requests are compressed, or have no reply."""
-    options: dict[str, Any] = {"compressors": "zlib", "appname": "till"}
-    with server.connect(**options) as client:
-        stock = client.shop.stock
-        quiet = stock.with_options(write_concern=WriteConcern(w=0))
-        for number in range(50):
-            stock.insert_one({"a": number})
-            quiet.insert_one({"a": number})
-        assert stock.find_one({"a": {"$gt": 1}}, sort=[("a", pymongo.ASCENDING)])
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +117,6 @@ def runs(mongod: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> di
             for _ in range(20):
                 client.ask({"count": "outer", "itself": 1})
             after = status(client)
-        _driver(mongod)
         clients_gone(mongod)
     assert after["calls"]["count inner"] == 20
     assert after["calls"]["delete expired"] > 0
@@ -181,34 +155,12 @@ def test_outcomes(run: Run) -> None:
     assert Counter(run.flagged(QueryFlag.OK)["text"])["shop.good insert"] == 3
 
 
-def test_documents(run: Run) -> None:
-    """The number in each batch; for a write the server's own count; otherwise not known."""
-    rows: dict[str, set[float | None]] = {}
-    for text, number in zip(run.queries["text"], run.queries["rows"].astype(object), strict=True):
-        rows.setdefault(text, set()).add(None if pd.isna(number) else number)
-    for batch in BATCHES:
-        found = f"shop.orders find {{of_{batch}: ?}} more ?"
-        for text in (found, f"shop.orders getMore of {found}"):
-            assert rows[text] == {batch if batch <= 128 else None}
-    assert rows["shop.orders update [{q: {}, u: {$set: {a: ?}}}]"] == {1}
-    assert rows["shop.orders count"] == rows["shop fail"] == {None}
-
-
 def test_what_a_server_asks_itself_is_no_request(run: Run) -> None:
     counted = {text: n for text, n in run.executions().items() if "outer" in text}
     assert counted == {"shop.outer count itself ?": 20}
     assert not [text for text in run.executions() if "inner" in text or "expired" in text]
     owners = run.trace.pandas("owners")
     assert "TTLMonitor" in set(owners[owners["kind"] == "server"]["role"])
-
-
-def test_a_driver(run: Run) -> None:
-    counted = run.executions()
-    greetings = sum(counted[text] for text in ("admin hello", "admin ismaster"))
-    assert greetings >= 2  # one connection for work, one for monitoring; perhaps one more
-    assert counted["shop.stock insert"] == 100
-    assert counted["shop.stock find {a: {$gt: ?}} limit ? sort {a: ?}"] == 1
-    assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "7"])
@@ -228,25 +180,3 @@ def test_other_versions(version: str, tmp_path: Path) -> None:
     find = "shop.orders find {a: ?} more ?"
     assert run.executions() == {find: 1, f"shop.orders getMore of {find}": MORE}
     assert len(run.flagged(QueryFlag.OK)) == MORE + 1
-
-
-def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
-    """The kernel sums by shape, and each text is reported once."""
-    plan = build_plan(find_servers(), read_kernel_facts(), Rung.SOCKET, pids=[mongod.pid])
-    with tracing(Mode.LIVE, "--energy", "none", "--only-running", plan=plan) as session:
-        with mongod.connect(compressors="snappy") as client:
-            for number in range(40):
-                client.shop.orders.find_one({"a": number, "text": "secret" * number})
-                client.shop.orders.insert_one({"a": number})
-        clients_gone(mongod)
-        session.finish()
-    shapes = {
-        int(frame.records[0]["shape"]): mongodb_shape(frame.text)
-        for frame in session.frames
-        if frame.kind is Block.TEXT
-    }
-    counted: Counter[str] = Counter()
-    for row in session.records(Block.AGGREGATE):
-        if row["calls"] and (text := shapes[int(row["shape"])]).startswith("shop."):
-            counted[text] += int(row["calls"])
-    assert counted == {"shop.orders find {a: ?, text: ?} limit ?": 40, "shop.orders insert": 40}

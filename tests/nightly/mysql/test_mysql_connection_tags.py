@@ -55,19 +55,6 @@ def _logins(client: MysqlClient, mark: bytes) -> None:
         client.query(b"select 1 as %s_kept" % mark)
 
 
-def _bulks(server: DatabaseServer) -> None:
-    """The rows of one execution have the tags of their statement."""
-    with mysql_client(server.socket, database="mysql", flags=wire.BULK) as client:
-        client.query(b"create temporary table test_bulk (b_number bigint)")
-        statements = [
-            client.prepare(b"insert into test_bulk (b_number) values (?)" + comment)
-            for comment in (b" /*a='1'*/", b" /*a='2'*/", b"")
-        ]
-        for statement in [*statements, *statements]:
-            client.bulk_execute(statement, range(9))
-            client.query(b"select 1 as b_between /*a='3'*/")
-
-
 def test_another_login_has_attributes_of_its_own(
     mariadb: DatabaseServer, mysql80: DatabaseServer, tmp_path: Path
 ) -> None:
@@ -77,7 +64,6 @@ def test_another_login_has_attributes_of_its_own(
         for mark, server in ((b"l_maria", mariadb), (b"l_mysql", mysql80)):
             with mysql_client(port=server.port, **login) as client:
                 _logins(client, mark)
-        _bulks(mariadb)
     releases = {"first": "one", "reset": "one", "second": "two", "fourth": "four", "kept": "four"}
     expected: dict[str, Counter[Tags]] = {
         f"{name}_{mark}": Counter({(("release", of),): 1})
@@ -93,59 +79,13 @@ def test_another_login_has_attributes_of_its_own(
     assert socket.loss == symbol.loss == {}
     of_comments = {tags for of in _tags(symbol, "l_").values() for tags in of}
     assert of_comments == {(), (("release", "own"),)}
-    bulks: dict[str, Counter[Tags]] = {
-        "b_number": Counter({(("a", "1"),): 2, (("a", "2"),): 2, (): 2}),
-        "b_between": Counter({(("a", "3"),): 6}),
-    }
-    for run in (socket, symbol):
-        found = _tags(run, "b_")
-        found["b_number"] -= Counter({(): 1})  # the table
-        assert found == bulks
 
 
-def test_threads_of_a_pool_keep_their_clients_apart(
-    mariadb_pool: DatabaseServer, tmp_path: Path
-) -> None:
-    """A thread serves any client that has sent something; each query has its own comment
-    or none.
-    """
-    sent: Counter[Tags] = Counter()
-    login: dict[str, Any] = {"flags": wire.CONNECT_ATTRIBUTES, "attributes": _release("one")}
-    with (
-        recording(tmp_path / "t", "--pid", str(mariadb_pool.pid), "--client-tags"),
-        ExitStack() as stack,
-    ):
-        clients = [
-            stack.enter_context(mysql_client(port=mariadb_pool.port, **login)) for _ in range(12)
-        ]
-        text = b"select ? as p_pool /*client='%d'*/"
-        prepared = [client.prepare(text % number) for number, client in enumerate(clients)]
-        for turn in range(8):
-            for number, client in enumerate(clients):
-                if (turn + number) % 3:
-                    client.query(b"select sleep(0) as p_pool /*client='%d'*/" % number)
-                    client.execute(prepared[number], turn)
-                    sent[(("client", str(number)),)] += 2
-                else:
-                    client.query(b"select 1 as p_pool")
-                    sent[()] += 1
-            for number, client in enumerate(clients):
-                if turn == 4:
-                    client.change_user(attributes=_release("two"))
-                    prepared[number] = client.prepare(text % number)
-                elif number % 2:
-                    client.query(b"do sleep(0.001) /*client='%d'*/" % (number + 100))
-    run = Run(tmp_path / "t")
-    assert _tags(run, "p_")["p_pool"] == sent
-    assert run.loss == {}
-
-
-@pytest.mark.parametrize("name", ["mariadb_pool", "mysql8033"])
 def test_shims_tags_of_sessions_that_symbols_read(
-    name: str, request: pytest.FixtureRequest, tags_socket: Path, tmp_path: Path
+    mariadb_pool: DatabaseServer, tags_socket: Path, tmp_path: Path
 ) -> None:
     """Also for consecutive connections to which the server gives the same address."""
-    server: DatabaseServer = request.getfixturevalue(name)
+    server = mariadb_pool
     with (
         recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
         ExitStack() as stack,

@@ -18,7 +18,6 @@ import pytest
 from servers.fetched import percona
 from servers.mysql import mysql_server
 from servers.process import DatabaseServer, Unavailable
-from tracing.live_top import live_top
 from tracing.mysql_statements import (
     BY_SETTINGS,
     IN_SESSIONS,
@@ -161,15 +160,3 @@ def test_table_and_csv_list_them(told: Told) -> None:
     done = qjoule("attribute", directory, "--ids", "--by", "user")
     assert done.returncode == 2
     assert "group by fingerprint" in done.stderr
-
-
-def test_the_live_view_has_them(told: Told) -> None:
-    digest = told.digests["select a from t where b = 5"]
-
-    def has_it(row: dict[str, Any]) -> bool:
-        return digest in {one["id"] for one in row.get("ids", {}).get("mysql_digest", ())}
-
-    with live_top("--ids", "--energy", "none", "--pid", str(told.server.pid)) as view:
-        with closing(told.server.connect(database="shop")) as connection:
-            connection.query("select a from t where b = 6")
-        view.finish(has_it)

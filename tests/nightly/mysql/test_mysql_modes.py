@@ -7,13 +7,13 @@ Every literal has the word `secret`.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from servers.process import DatabaseServer
-from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
+from tracing.mysql_client import MysqlClient, mysql_client
 from tracing.mysql_modes import ANSI, MODES, PLAIN, STATEMENTS
 from tracing.recording import Run, both_rungs
 
@@ -58,17 +58,6 @@ def _every_mode(client: MysqlClient) -> None:
         client.execute(client.prepare(STATEMENTS[mode][0]))
 
 
-def _global_mode(server: DatabaseServer, old: MysqlClient) -> None:
-    """It is that of later sessions."""
-    old.query(b"set global sql_mode = '%s'" % PLAIN)
-    try:
-        with mysql_client(server.socket) as new:
-            new.query(STATEMENTS[PLAIN][0])
-        old.query(STATEMENTS[b""][0])
-    finally:
-        old.query(b"set global sql_mode = default")
-
-
 def _charsets(server: DatabaseServer) -> None:
     """The client names its character set in its login, or by a statement."""
     for charset, collation in CHARSETS.items():
@@ -82,20 +71,6 @@ def _charsets(server: DatabaseServer) -> None:
                 client.query(hidden)
             client.query(b"set names utf8")
             client.query(b"select 'a\\', secret' as m_again")
-
-
-def _utf_16(server: DatabaseServer) -> None:
-    """The server refuses, so the session stays as it was; text in UTF-16 is no statement."""
-    with mysql_client(server.socket) as client:
-        for charset in (b"ucs2", b"utf16", b"utf32"):
-            with pytest.raises(MysqlError):
-                client.query(b"set names " + charset)
-        with pytest.raises(MysqlError):
-            client.query("select 'secret', 1 as m_utf16".encode("utf-16-le"))
-    with suppress(MysqlError), mysql_client(server.socket, collation=54) as other:  # utf16
-        with pytest.raises(MysqlError):
-            other.query("select 'secret' as m_utf16".encode("utf-16-be"))
-        other.query(b"select 'a\\', secret' as m_login")
 
 
 def _procedures(client: MysqlClient) -> None:
@@ -114,7 +89,7 @@ def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: P
         before = {mode: stack.enter_context(mysql_client(server.socket)) for mode in MODES}
         for mode, client in before.items():
             _set_mode(client, mode)
-        uncertain, old, calls = (stack.enter_context(mysql_client(server.socket)) for _ in range(3))
+        uncertain, calls = (stack.enter_context(mysql_client(server.socket)) for _ in range(2))
         # A statement prepared before: its session may have had another mode then.
         _set_mode(uncertain, PLAIN)
         plain = uncertain.prepare(STATEMENTS[PLAIN][0])
@@ -131,9 +106,7 @@ def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: P
                 client.query(STATEMENTS[mode][0])
             with mysql_client(server.socket) as client:
                 _every_mode(client)
-            _global_mode(server, old)
             _charsets(server)
-            _utf_16(server)
             for text in SEVERAL:
                 with mysql_client(server.socket) as client:
                     client.query(text)
@@ -141,7 +114,7 @@ def test_no_literal_shows(name: str, request: pytest.FixtureRequest, tmp_path: P
             uncertain.execute(plain)
             uncertain.execute(sure, 1)
     expected = Counter({shape: 3 + 3 for _, shape in STATEMENTS.values()})
-    expected.update([STATEMENTS[PLAIN][1], STATEMENTS[b""][1], *SEVERAL.values()])
+    expected.update(SEVERAL.values())
     expected += Counter({HIDDEN: 3 * len(CHARSETS), "select ? as m_again": len(CHARSETS)})
     executed = {shape: 2 for _, shape in STATEMENTS.values()}
     executed |= {"select ?…": 1, "select ?, ?, ? as m_sure": 1}

@@ -19,7 +19,6 @@ from qjoule.contract import Rung
 from servers.newer import Release
 from servers.process import DatabaseServer
 from tracing.mysql_client import MysqlClient, mysql_client
-from tracing.mysql_modes import STATEMENTS as MODE_STATEMENTS
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run, both_rungs
 from tracing.releases import (
@@ -30,7 +29,6 @@ from tracing.releases import (
     Told,
     check_documented_and_stripped,
     check_names,
-    check_restart,
     check_sockets,
     planned,
     releases,
@@ -124,27 +122,3 @@ def test_every_statement_counts(told: Told) -> None:
     check_sockets(told)
     for run in (told.symbol, told.socket):
         check_names(run, "m_app_after")
-
-
-def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
-    def send(marker: str) -> None:
-        with closing(told.server.connect(tcp=True)) as connection:
-            _run(connection, marker, Counter())
-
-    check_restart(told, tmp_path / "t", send)
-
-
-def test_shapes_follow_the_mode_of_a_session(told: Told, tmp_path: Path) -> None:
-    server = told.server
-    with both_rungs(tmp_path, server.pid), mysql_client(server.socket) as client:
-        for mode, (statement, _) in MODE_STATEMENTS.items():
-            client.query(b"set sql_mode = '%s'" % mode)
-            client.query(statement)
-        client.query(b"set sql_mode = ''")
-        client.query(b"set names gbk")
-        client.query(b"select '\xb1\\', 'secret' as m_gbk")
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
-        assert "secret" not in str(run.text_of)
-        shapes = {shape for _, shape in MODE_STATEMENTS.values()} | {"select ?, ? as m_gbk"}
-        assert shapes <= set(run.executions())

@@ -29,7 +29,6 @@ from tracing.releases import (
     Told,
     check_documented_and_stripped,
     check_names,
-    check_restart,
     check_sockets,
     planned,
     releases,
@@ -100,12 +99,3 @@ def test_every_statement_counts(told: Told) -> None:
     assert early + unnamed == CLIENTS * STATEMENTS
     for run in (told.symbol, told.socket):
         check_names(run, "m_text")
-
-
-def test_a_restart_is_followed(told: Told, tmp_path: Path) -> None:
-    def send(marker: str) -> None:
-        with _session(told.server) as connection:
-            for value in range(STATEMENTS):
-                connection.execute(f"select {value} as {marker}")
-
-    check_restart(told, tmp_path / "t", send)

@@ -3,26 +3,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis as redis_client
 
-from qjoule.studies.servers.process import free_port
-from qjoule.studies.servers.redis import installed_redis
-from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 from tracing.at_once import at_once
 from tracing.mongodb_client import clients_gone
-from tracing.own_servers import recorded
 from tracing.recording import Run, attribute, recording
-from tracing.releases import releases, running
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -119,62 +111,6 @@ def _all_time_and_energy_is_somebodys(
     assert measured > 0
     assert sum(totals.values()) == pytest.approx(measured, rel=1e-9)
     assert sum(row["energy_j"] for row in rows) == pytest.approx(measured, rel=1e-9)
-
-
-# ---- servers that could be mistaken for each other -----------------------------------------------
-
-
-@pytest.mark.versions
-def test_two_versions_of_postgres_are_two_servers(tmp_path: Path) -> None:
-    newer = running(releases("postgres")[0].values[0])
-    with postgres_server() as old, newer as new:
-        with recorded(tmp_path / "t", old.pid, new.pid):
-            for server, times in ((old, 300), (new, 170)):
-                with server.connect(tcp=True) as connection:
-                    LOADS["postgres"].repeat(connection, times)
-        ports = {old.port: 300, new.port: 170}
-    assert Run(tmp_path / "t").loss == {}
-    rows = attribute(tmp_path / "t", "--by", "server,fingerprint")["rows"]
-    calls = {row["server"]: row["calls"] for row in rows if " three" in row["shape"].lower()}
-    assert {int(name.rpartition(":")[2]): number for name, number in calls.items()} == ports
-    assert len({server.version for server in Run(tmp_path / "t").trace.meta.servers}) == 2
-
-
-@contextmanager
-def in_namespace(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A Redis in a network namespace of its own, which clients reach by its unix socket."""
-    directory.mkdir()
-    words = ["--port", str(port), "--dir", str(directory), "--save", ""]
-    words += ["--unixsocket", str(directory / "s")]
-    command = ["unshare", "--net", str(installed_redis()), *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 20
-        while not (directory / "s").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def test_equal_ports_in_several_namespaces_are_several_servers(tmp_path: Path) -> None:
-    """As on every host of containers."""
-    port, trace = free_port(), tmp_path / "trace"
-    with (
-        in_namespace(tmp_path / "a", port) as one,
-        in_namespace(tmp_path / "b", port) as other,
-        recorded(trace, one.pid, other.pid),
-    ):
-        for name, times in (("a", 500), ("b", 700)):
-            path = str(tmp_path / name / "s")
-            with redis_client.Redis(unix_socket_path=path) as client:
-                LOADS["redis"].repeat(client, times)
-    rows = attribute(trace, "--by", "server,fingerprint")["rows"]
-    calls = {row["server"]: row["calls"] for row in rows if row["shape"] == LOADS["redis"].shape}
-    assert sorted(calls.values()) == [500, 700]
-    assert all(name.startswith(f"redis:{port}@") for name in calls)
 
 
 # ---- successive clients --------------------------------------------------------------------------

@@ -6,7 +6,6 @@ Every query that it executes once it is followed counts, on both rungs and in th
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import time
@@ -21,13 +20,10 @@ from qjoule.studies.servers import mysql
 from qjoule.studies.servers.process import free_port
 from qjoule.studies.servers.redis import installed_redis
 from servers.process import DatabaseServer
-from tracing.live_top import Top, live_top
 from tracing.own_servers import (
-    PATIENCE_S,
     own_program,
     recorded,
     serving,
-    stranger,
     until_meta_has,
     upgrade,
     work,
@@ -79,59 +75,6 @@ def test_an_upgrade_in_place_is_followed(program: Path, tmp_path: Path, ending: 
     assert followed["text"].startswith(f"redis:{first.port} followed as process {pid} (")
     (server,) = Run(trace).trace.meta.servers
     assert server.name == f"redis:{first.port}"
-
-
-def changes_of(top: Top) -> list[dict[str, object]]:
-    """What the last snapshot says of servers that changed."""
-    changes: list[dict[str, object]] = top.snapshots[-1]["interval"]["trace"].get("changes", [])
-    return changes
-
-
-def test_top_follows(program: Path, tmp_path: Path, ending: ExitStack) -> None:
-    with serving(program, tmp_path / "a") as first:
-        top = ending.enter_context(live_top("--energy", "none", "--pid", str(first.pid)))
-        name = f"redis:{first.port}"
-    upgrade(program)
-    with serving(program, tmp_path / "b") as second:
-        top.until(lambda _: any(change["what"] == "followed" for change in changes_of(top)))
-        work(second, "after", COMMANDS)
-        snapshots = top.finish(lambda row: row["shape"] == "SET after:?")
-    rows = [row for snapshot in snapshots for row in snapshot["interval"]["rows"]]
-    mine = [row for row in rows if row["shape"] == "SET after:?"]
-    assert {row["server"] for row in mine} == {name}
-    assert 0 < sum(row["calls"] for row in mine) <= COMMANDS
-
-
-def test_top_names_a_server_that_starts_untraced(
-    program: Path, tmp_path: Path, ending: ExitStack
-) -> None:
-    with serving(program, tmp_path / "stays") as stays:
-        with serving(program, tmp_path / "a") as server:
-            pids = ("--pid", str(server.pid), "--pid", str(stays.pid))
-            top = ending.enter_context(live_top("--energy", "none", *pids))
-        with serving(stranger(program), tmp_path / "b") as other:
-            pid = other.pid
-            for _ in range(6):
-                work(other, "key", 500)
-                top.wait_for(1)
-        work(stays, "key", 10)
-        snapshots = top.finish(lambda row: bool(row["server"]))
-    changes = [
-        change for each in snapshots for change in each["interval"]["trace"].get("changes", ())
-    ]
-    assert any(change["what"] == "exited" for change in changes)
-    assert max(change["cpu_ns"] or 0 for change in changes if change["pid"] == pid) > 0
-
-
-def test_nothing_is_told_of_a_server_that_runs_on(program: Path, tmp_path: Path) -> None:
-    """Another executable that nobody runs changes nothing."""
-    trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as server, recorded(trace, server.pid) as recorder:
-        stranger(program)
-        work(server, "key", COMMANDS)
-    assert "exited" not in recorder.said and "untraced" not in recorder.said
-    assert "changes" not in attribute(trace)["trace"]
-    assert commands(trace, "key") == [COMMANDS]
 
 
 # ---- other roots ---------------------------------------------------------------------------------
@@ -251,28 +194,6 @@ def test_a_chosen_server_that_restarts_unchanged(program: Path, tmp_path: Path) 
     changes = attribute(trace)["trace"]["changes"]
     (untraced,) = (change for change in changes if change["what"] == "untraced")
     assert untraced["cpu_ns"] > 0, "what it did until it was followed"
-
-
-def test_several_restarts_in_quick_succession(program: Path, tmp_path: Path) -> None:
-    """Upgraded each time, as by a manager that tries version after version."""
-    trace = tmp_path / "trace"
-    with serving(program, tmp_path / "a") as server, recorded(trace, server.pid):
-        for _ in range(4):
-            upgrade(program)
-            server.stop()
-            server.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while server.pid not in followed_pids(trace):
-            assert time.monotonic() < deadline, "the last one was not followed"
-            time.sleep(0.1)
-        work(server, "last", COMMANDS)
-    assert commands(trace, "last") == [COMMANDS]
-    assert any(change["what"] == "exited" for change in attribute(trace)["trace"]["changes"])
-
-
-def followed_pids(trace: Path) -> set[int]:
-    changes = json.loads((trace / "meta.json").read_text()).get("changes", [])
-    return {change["pid"] for change in changes if change["what"] == "followed"}
 
 
 def test_another_server_of_the_same_executable_is_not_counted(

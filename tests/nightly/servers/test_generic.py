@@ -17,7 +17,7 @@ import pytest
 
 from qjoule.trace.reader import Trace
 from servers.process import free_port, with_parent
-from tracing.recording import QJOULE, attribute, qjoule, recording
+from tracing.recording import attribute, recording
 from tracing.tolerance import tolerance
 
 pytestmark = pytest.mark.root
@@ -172,37 +172,3 @@ def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> 
     assert set(workers[workers["tgid"] == strangers]["kind"]) == {"process"}
     # Not 0.7 or 0.8 s: neither what it did before, nor what the stranger did, counts.
     assert role_s(trace, label)["worker-?"] == pytest.approx(0.4, rel=0.25)
-
-
-def test_the_live_view_shows_its_threads() -> None:
-    with (
-        unknown() as server,
-        subprocess.Popen(
-            [
-                *(QJOULE, "top", "-b", "-n", "2", "-d", "1"),
-                *("--pid", str(server.pid), "--energy", "estimated:10,20,30,40"),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as top,
-    ):
-        while top.poll() is None:
-            server.ask("work 0 50")
-        assert top.stdout is not None
-        shown = top.stdout.read()
-        label = server.label
-    assert "server background: worker-?" in shown
-    assert f"{label} none (by thread)" in shown
-    assert "no server with queries" in shown
-
-
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    with unknown() as server:
-        done = qjoule(
-            "record", "-o", str(tmp_path / "t"), "--pid", str(server.pid), "--rung", "symbol"
-        )
-    assert done.returncode == 1
-    assert f"{server.port} has no symbol rung: where its queries begin is not known" in done.stderr
-    done = qjoule("record", "-o", str(tmp_path / "t"), "--pid", "2")
-    assert done.returncode == 1
-    assert "there is no process 2 to trace" in done.stderr

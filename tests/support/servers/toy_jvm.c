@@ -36,10 +36,6 @@ struct fields {
 #define AT(offset) (uint16_t)((offset) << 2 | 1), (uint16_t)((offset) >> 14)
 static struct fields engine_fields = {
     18, {{8, 4, 0, 0, AT(7)}, {0, 0, 0, 0, AT(104)}, {2, 1, 0, 0, AT(70000)}}};
-#ifdef UNSET
-#undef AT
-#define AT(offset) 0, 0
-#endif
 static struct fields string_fields = {12, {{2, 2, 0, 0, AT(20)}, {2, 3, 0, 0, AT(16)}}};
 
 struct klass {
@@ -58,8 +54,6 @@ static struct klass twin = {&string_name, 0, &constants, &string_fields, 2};
 static struct klass string_class = {&string_name, &twin, &constants, &string_fields, 2};
 #elif defined(WILD)
 static struct klass string_class = {&string_name, (struct klass *)8, &constants, &string_fields, 2};
-#elif defined(FEWER)
-static struct klass string_class = {&string_name, 0, &constants, &string_fields, 1};
 #else
 static struct klass string_class = {&string_name, 0, &constants, &string_fields, 2};
 #endif
@@ -140,9 +134,7 @@ uint64_t gHotSpotVMStructEntryFieldNameOffset = offsetof(struct vm_struct, field
 uint64_t gHotSpotVMStructEntryIsStaticOffset = offsetof(struct vm_struct, is_static);
 uint64_t gHotSpotVMStructEntryOffsetOffset = offsetof(struct vm_struct, offset);
 uint64_t gHotSpotVMStructEntryAddressOffset = offsetof(struct vm_struct, address);
-#ifndef NO_TYPES
 struct vm_type *gHotSpotVMTypes = types;
-#endif
 uint64_t gHotSpotVMTypeEntryArrayStride = sizeof(struct vm_type);
 uint64_t gHotSpotVMTypeEntryTypeNameOffset = offsetof(struct vm_type, name);
 uint64_t gHotSpotVMTypeEntrySizeOffset = offsetof(struct vm_type, size);

@@ -49,10 +49,6 @@ def good(connection: socket.socket, directory: Path) -> None:
     say("released, tags" if tags else "released")
 
 
-def garbage(connection: socket.socket, _directory: Path) -> None:
-    connection.sendall(b"\x1b[2J\xff\0 no JVM\n" * 5)
-
-
 def flood(connection: socket.socket, _directory: Path) -> None:
     while True:
         connection.sendall(b"0" * 65536)
@@ -60,10 +56,6 @@ def flood(connection: socket.socket, _directory: Path) -> None:
 
 def silent(_connection: socket.socket, _directory: Path) -> None:
     forever.wait()
-
-
-def closing(_connection: socket.socket, _directory: Path) -> None:
-    pass
 
 
 def refusing(connection: socket.socket, _directory: Path) -> None:
@@ -101,10 +93,8 @@ def changed(connection: socket.socket, directory: Path) -> None:
 
 BEHAVIOURS: dict[str, Callable[[socket.socket, Path], None]] = {
     "good": good,
-    "garbage": garbage,
     "flood": flood,
     "silent": silent,
-    "closing": closing,
     "refusing": refusing,
     "status-none": with_status(lambda _path: None),
     "status-fifo": with_status(os.mkfifo),

@@ -31,12 +31,11 @@ def number(value: int, name: bytes = b"") -> Parameter:
     return LONGLONG, name, struct.pack("<q", value)
 
 
-def parameters(every: Sequence[Parameter], *, types: bool = True) -> bytes:
+def parameters(every: Sequence[Parameter]) -> bytes:
     """NULLs, types with names, and values, as clients with query attributes send them."""
     nulls = sum(1 << at for at, (_, _, value) in enumerate(every) if value is None)
-    body = nulls.to_bytes((len(every) + 7) // 8, "little") + bytes([types])
-    if types:
-        body += b"".join(struct.pack("<H", kind) + counted(name) for kind, name, _ in every)
+    body = nulls.to_bytes((len(every) + 7) // 8, "little") + b"\1"
+    body += b"".join(struct.pack("<H", kind) + counted(name) for kind, name, _ in every)
     return body + b"".join(value or b"" for _, _, value in every)
 
 

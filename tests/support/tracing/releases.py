@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from qjoule.servers.supported import documented
 from servers.newer import RELEASES, Release
 from servers.process import DatabaseServer, Unavailable
 from tracing.mysql_story import marker_counts
-from tracing.recording import Run, recording
+from tracing.recording import Run
 
 CLIENTS, STATEMENTS = 4, 50
 USER, DATABASE = "m_app", "m_shop"
@@ -61,18 +61,6 @@ def check_names(run: Run, marker: str) -> None:
     """Users and databases of these queries."""
     named = run.having(marker)
     assert set(zip(named["user"], named["database"], strict=True)) == {(USER, DATABASE)}
-
-
-def check_restart(told: Told, directory: Path, send: Callable[[str], None]) -> None:
-    """`send` executes `STATEMENTS` statements with a marker, in a new session."""
-    marker = "m_restart_" + told.release.name.replace("-", "_")
-    with recording(directory):
-        send(marker + "_first")
-        told.server.stop()
-        told.server.start()
-        send(marker + "_second")
-    counted = marker_counts(Run(directory).having(marker))
-    assert counted == {marker + "_first": STATEMENTS, marker + "_second": STATEMENTS}
 
 
 def releases(*servers: str) -> list[Any]:
