@@ -6,7 +6,6 @@ This holds however the request is sent and read, and whatever others put into th
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -19,7 +18,6 @@ from fuzz.cql_library import (
     PAYLOAD,
     PREPARE,
     QUERY,
-    SEGMENT_MOST,
     TRACING,
     compressed,
     entry,
@@ -116,33 +114,6 @@ def test_segments(requests: list[Request], step: int, together: int, with_lz4: b
     sent = startup(5, "lz4" if with_lz4 else "")
     sent += segments(envelopes, together=together, with_lz4=with_lz4)
     _same(sent, requests, step)
-
-
-def test_a_tag_that_goes_on_in_another_segment_is_kept_whole_or_not() -> None:
-    """The last few of the first segment's packed bytes are beyond what is examined."""
-    noise = random.Random(7).randbytes(1 << 17)
-    kept = []
-    for size in range(64_600, 65_200, 60):
-        theirs = noise[:size]
-        theirs += bytes(SEGMENT_MOST - len(payload([(b"theirs", theirs)])) - 9 - 100)
-        entries: list[Entry] = [(b"theirs", theirs), (b"qjoule.a", noise[-300:])]
-        sent = [envelope(5, QUERY, payload(entries) + SELECT, PAYLOAD)] * 2
-        requests = told(startup(5, "lz4") + segments(sent, together=1, with_lz4=True))
-        assert requests is not None
-        assert all(request.tags in (b"", said(entries)) for request in requests[0])
-        kept += [request.tags != b"" for request in requests[0]]
-    assert {True, False} == set(kept)
-
-
-@given(st.integers(130_700, 131_100), st.sampled_from(["lz4", "snappy"]), STEPS)
-def test_beyond_what_is_inflated_all_or_none(size: int, how: str, step: int) -> None:
-    """Only the beginning of a long body is inflated: partial tags would be different tags."""
-    entries = [(b"qjoule.a", b"x" * 90), (b"theirs", b"z" * size), (b"qjoule.b", b"y" * 90)]
-    body = payload(entries) + SELECT
-    found = told(startup(4, how) + compressed(4, QUERY, body, how, PAYLOAD), step)
-    assert found is not None
-    ((one,), opaque) = found
-    assert one.tags == (b"" if opaque else said(entries))
 
 
 _MALFORMED = [

@@ -107,25 +107,6 @@ def test_segments_tell_the_same(
     assert told(sent, step) == told(plain(4, requests)) is not None
 
 
-def test_a_text_beyond_what_is_inflated_is_known_by_its_beginning() -> None:
-    noise = bytes(n * n % 251 for n in range(300_000))
-    text = b"SELECT a FROM t WHERE b = 0x" + noise.hex().encode()
-    for compression in ("lz4", "snappy"):
-        sent = startup(4, compression) + compressed(4, QUERY, long_string(text), compression)
-        found = told(sent)
-        assert found == told(plain(4, [(QUERY, long_string(text))]))
-        assert found is not None
-        assert found[1] == 0
-
-
-def test_what_is_inflated_is_not_inflated_again() -> None:
-    """Within segments, an envelope that claims to be compressed is not: the flag is ignored."""
-    kind, body = query(b"SELECT a FROM t", b"x" * 200)
-    sent = [envelope(5, kind, body, flags=1)] * 3
-    found = told(startup(5, "lz4") + segments(sent, together=3, with_lz4=True))
-    assert found == told(plain(4, [(kind, body)] * 3))
-
-
 @given(noise=st.binary(min_size=1, max_size=3000), step=st.sampled_from([0, 13]))
 @example(noise=b"\0\0\1\0garbage", step=0)
 def test_a_damaged_compressed_request_is_counted(noise: bytes, step: int) -> None:

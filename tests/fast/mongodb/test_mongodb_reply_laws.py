@@ -168,8 +168,3 @@ def test_nothing_is_claimed_of_a_part(beside: dict[str, Any], data: st.DataObjec
 def test_any_bytes_in_any_pieces_say_the_same(body: bytes, step: int, is_reply: bool) -> None:
     sent = answer(message(body)) if is_reply else body
     assert kernel_reply(sent, REQUEST, step) == kernel_reply(sent, REQUEST)
-
-
-def test_a_reply_of_too_many_elements_says_nothing() -> None:
-    said: dict[str, Any] = {f"k{number}": number for number in range(300)}
-    assert kernel_reply(reply({**said, "ok": 1.0}), REQUEST) == (None, None)

@@ -21,12 +21,10 @@ from fuzz.mongodb_library import (
     op_query,
     told,
 )
-from host_library import ROOT
 from qjoule.servers import registry
 from qjoule.servers.mongodb.dialect import mongodb_shape
 from qjoule.servers.mongodb.dialect_compressed import inflated
-from qjoule.servers.mongodb.dialect_message import BODY_BYTES, KEPT_KEYS, VALUE_KEYS, fnv, read
-from qjoule.servers.mongodb.dialect_tree import State
+from qjoule.servers.mongodb.dialect_message import BODY_BYTES, VALUE_KEYS
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes import sanitise
 
@@ -159,36 +157,3 @@ def test_the_kernel_reads_what_snappy_compressed_as_plain(whole: bytes, step: in
     packed = compressed(whole, SNAPPY)
     assume(len(packed) <= 16 + BODY_BYTES)
     assert kernel_hash(packed, step) == kernel_hash(whole)
-
-
-@given(MESSAGES.filter(lambda whole: len(whole) < BODY_BYTES), st.integers(1, 12))
-def test_what_is_damaged_stays_compressed(whole: bytes, cut: int) -> None:
-    damaged = message(compressed(whole, SNAPPY)[16:-cut], 2012)
-    nonsense = message(b"\xdd\7\0\0\5\0\0\0\1?", 2012)
-    assert kernel_hash(damaged) == kernel_hash(nonsense)
-
-
-@given(st.lists(_DOCUMENTS, min_size=1, max_size=3), st.integers(1, 5))
-def test_equal_items_in_a_row_are_one(updates: list[dict[str, Any]], times: int) -> None:
-    once = op_msg({"update": "o", "$db": "d"}, {"updates": updates})
-    again = [update for update in updates for _ in range(times)]
-    more = op_msg({"update": "o", "$db": "d"}, {"updates": again})
-    if max(len(once), len(more)) < 4000:
-        assert kernel_hash(once) == kernel_hash(more)
-        assert mongodb_shape(told(once)) == mongodb_shape(told(more))
-
-
-def test_nesting_is_bounded() -> None:
-    deep: dict[str, Any] = {"a": 1}
-    for _ in range(100):
-        deep = {"a": deep}
-    whole = op_msg({"find": "o", "filter": deep, "$db": "d"})
-    assert read(told(whole)).state is State.BAD
-    assert kernel_hash(whole) == kernel_hash(whole, 1) != 0
-
-
-def test_keys_are_told_apart_as_in_the_kernel() -> None:
-    """The numbers in the header belong to these names."""
-    source = (ROOT / "bpf/mongodb/symbols.h").read_text()
-    for name in (*KEPT_KEYS, *VALUE_KEYS):
-        assert f"{fnv(name):#010x}u" in source, name

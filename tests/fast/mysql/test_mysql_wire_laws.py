@@ -183,19 +183,6 @@ def test_a_hidden_session_is_counted_once_and_not_read(
     assert connection.sessions == (1, 0)
 
 
-@given(st.integers(1, 600), SIZES)
-def test_a_login_is_recorded_whole_in_any_pieces(names: int, sizes: list[int]) -> None:
-    connection = Connection(registry.kind_of("mysql"), STARTUP)
-    login = struct.pack("<IIB23x", 0x200, 1 << 24, 45) + b"u" * names + b"\0\0"
-    _receive(connection, 1, login, sizes)
-    _reply(connection, 2, OK)
-    (query,) = connection.close()
-    assert query.command == Command.CONNECT
-    count, size = connection.sessions
-    assert count == 1
-    assert min(len(login), 512) == size or size >= 512
-
-
 @given(SIZES, st.integers(1, (1 << 32) - 2))
 def test_an_execution_has_its_own_statement(sizes: list[int], identity: int) -> None:
     """A statement's id is in bytes that may not have arrived: the bytes there belong to another."""
@@ -282,20 +269,6 @@ def test_a_packet_that_is_cut_or_longer_has_no_attributes(
     more = data.draw(st.binary(min_size=1, max_size=9))
     for packet in (whole[:cut], whole + more):
         assert [query.said for query in _recorded([packet], [])] == [None]
-
-
-@given(OWN, OURS, st.integers(0, 9))
-def test_values_that_came_before_hide_the_attributes_once(
-    own: list[Parameter], ours: list[Parameter], other: int
-) -> None:
-    """Until that statement has been executed; those of another statement do not."""
-    every = [*own, *ours]
-    long_data = b"\x18" + struct.pack("<IH", other, 0) + b"x"
-    packets = [long_data, _execution(every), _execution(every)]
-    before, first, second = _recorded(packets, [])
-    assert before.said is None
-    assert first.said == (None if other == IDENTITY else expected(every))
-    assert second.said == expected(every)
 
 
 @given(st.binary(max_size=600), SIZES)

@@ -20,7 +20,7 @@ from qjoule.servers import registry
 from tracing.postgres_client import FLUSH, SYNC, bind, execute, message, parse, query
 
 BUFFER = 8192  #: PQ_SEND_BUFFER_SIZE
-PARSED, BOUND, SUSPENDED = message("1", b""), message("2", b""), message("s", b"")
+PARSED, BOUND = message("1", b""), message("2", b"")
 
 
 class Backend:
@@ -189,28 +189,6 @@ def test_a_pipeline_is_counted_whole_or_not_at_all(answers: list[Answer], flushe
     assert one.rows in (sum(answer.rows for answer in answers), None)
     if flushed:
         assert (outcome(one), one.rows) == (None, None)
-
-
-def test_rows_of_a_portal_come_in_parts() -> None:
-    backend = Backend()
-    opened = parse(b"select many") + bind(portal=b"p") + execute(5, b"p") + SYNC
-    backend.serve(opened, PARSED, BOUND, *[row(b"1")] * 5, SUSPENDED, state=b"T")
-    backend.serve(execute(5, b"p") + SYNC, *[row(b"1")] * 5, SUSPENDED, state=b"T")
-    backend.serve(execute(5, b"p") + SYNC, *[row(b"1")] * 2, done("SELECT 2"), state=b"T")
-    assert [one.rows for one in backend.connection.close()] == [5, 5, 2]
-
-
-def test_several_requests_in_one_read_have_one_reply_left() -> None:
-    backend = Backend()
-    backend.connection.receive(query(b"select a") * 3)
-    for _ in range(3):
-        backend.put(done("SELECT 1"))
-        backend.flush()
-    backend.ready()
-    backend.connection.reply(done("SELECT 1") + message("Z", b"I"))
-    backend.connection.wait()
-    (one,) = backend.connection.close()
-    assert (one.executions, outcome(one), one.rows) == (3, None, None)
 
 
 def test_data_for_a_copy_is_asked_for_above_older_replies() -> None:

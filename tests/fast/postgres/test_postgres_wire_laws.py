@@ -210,18 +210,6 @@ def test_encryption_is_counted_and_not_read() -> None:
         assert connection.loss == {Loss.OPAQUE_SESSION: 1}
 
 
-def test_as_many_messages_as_a_read_can_hold() -> None:
-    syncs, rest = divmod(BUFFER - len(query(b"select a")), len(SYNC))
-    data = SYNC * syncs + query(b"select a" + b" " * rest)
-    assert len(data) == BUFFER
-    queries, loss = run([data])
-    assert told(queries).total() == 1
-    assert loss == {}
-    for cut in range(1, 5):  # a header in two reads, followed by a full read
-        queries, loss = run([SYNC[:cut], SYNC[cut:] + SYNC * 1637])
-        assert loss == {}
-
-
 def test_rows_fetched_in_later_requests_are_their_statements() -> None:
     opened = parse(b"select many") + bind(portal=b"p") + execute(5, b"p") + SYNC
     queries, _ = run([opened, query(b"select other"), *[execute(5, b"p") + SYNC] * 3])
@@ -233,27 +221,6 @@ def test_rows_fetched_in_later_requests_are_their_statements() -> None:
         (unknown,), _ = run([bind(name) + execute() + SYNC])
         assert (unknown.text, unknown.executions) == (None, 1)
         assert unknown.flags & QueryFlag.NO_TEXT
-
-
-def test_data_for_a_copy_that_did_not_look_like_one_is_its_work() -> None:
-    copy = b"/* nightly */ copy t from stdin"
-    data = [message("d", b"row\n" * 500), message("d", b"row\n" * 500) + message("c", b"")]
-    queries, _ = run([query(copy), *data, query(b"select after")])
-    assert told(queries) == {copy: 1, b"select after": 1}
-    assert [one.text for one in queries] == [copy, copy, b"select after"]
-
-
-def test_a_replicas_connection_works_for_no_query() -> None:
-    connection = Connection(registry.kind_of("postgres"), READY)
-    feedback = message("d", b"r" + bytes(33))
-    stream = query(b"START_REPLICATION SLOT s LOGICAL 0/0")
-    for piece in (query(b"IDENTIFY_SYSTEM"), stream, feedback, feedback, message("c", b"")):
-        connection.receive(piece)
-        connection.wait()
-    connection.receive(query(b"select a"))
-    connection.wait()
-    assert told(connection.close()) == {b"IDENTIFY_SYSTEM": 1, b"select a": 1}
-    assert connection.roles == 2
 
 
 def test_a_worker_that_reads_from_another_server_has_no_queries() -> None:

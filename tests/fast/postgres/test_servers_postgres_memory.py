@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.postgres.memory import backend_memory, portal_start_offset
 from qjoule.servers.postgres.prepared import prepared_statements
 from qjoule.servers.postgres.replies import send_buffer
-from qjoule.servers.postgres.signatures import FUNCTIONS, READING, Role
-from qjoule.servers.postgres.support import SUPPORT
-from qjoule.servers.probe_site import ProbeSite
-from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 
@@ -185,36 +180,3 @@ def test_other_code_is_refused(
     executable = open_executable(program(tmp_path / "other", "-O2", **changes))
     with pytest.raises(CannotResolve, match=why):
         find(executable)
-
-
-def test_code_that_is_not_optimised_gives_nothing_wrong(tmp_path: Path) -> None:
-    with pytest.raises(CannotResolve):
-        prepared_statements(open_executable(program(tmp_path / "postgres", "-O0")))
-
-
-# ---- probes where the kernel shows reads ---------------------------------------------------------
-
-
-def _probe(role: Role) -> Probe:
-    return Probe(role, Symbol.__new__(Symbol), ProbeSite.__new__(ProbeSite))
-
-
-FOUND = Resolution(
-    (1, 2),
-    boundary=tuple(_probe(role) for role in (*FUNCTIONS, *READING)),
-    facts={"statement": 8, "authenticates": 16, "portal-start": 152},
-)
-
-
-def test_reads_leave_one_probe_for_every_query() -> None:
-    for next_read, roles in ((True, {Role.FAILED, *READING}), (False, set(FUNCTIONS))):
-        assert {probe.role for probe in SUPPORT.boundary(FOUND, next_read=next_read)} == roles
-
-
-def test_reads_need_each_probe_and_what_is_read_of_a_backend() -> None:
-    assert SUPPORT.ends_at_reads(FOUND)
-    for fact in FOUND.facts:
-        assert not SUPPORT.ends_at_reads(replace(FOUND, facts={**FOUND.facts, fact: 0}))
-    for role in READING:
-        boundary = tuple(probe for probe in FOUND.boundary if probe.role != role)
-        assert not SUPPORT.ends_at_reads(replace(FOUND, boundary=boundary))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -156,21 +155,3 @@ def test_its_memory_says_whether_io_threads_read(
     have_threads(process, "io_thd_1", "io_thd_2", "fil d'arri\udcc3")  # cut at 15 bytes
     keep_options(process, value, option=option)
     assert redis_io_threads(process) == Fact(bool(value), f"2 io-threads, which {do}")
-
-
-@pytest.mark.parametrize(
-    ("odd", "why"),
-    [
-        ({"value": 2}, "io-threads-do-reads is 2"),
-        ({"value": 1, "name_shift": 1}, "its table of options is not understood"),
-        ({"value": 1, "points_at": 1 << 20}, "where io-threads-do-reads is kept is not known"),
-    ],
-)
-def test_io_threads_are_taken_to_read_where_options_have_another_form(
-    start: Callable[..., Candidate], odd: dict[str, Any], why: str
-) -> None:
-    process = start("options")
-    have_threads(process, "io_thd_1")
-    keep_options(process, **odd)
-    fact = redis_io_threads(process)
-    assert fact == Fact(True, f"1 io-threads, taken to read as this cannot be seen: {why}")

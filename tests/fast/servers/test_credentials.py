@@ -7,13 +7,11 @@ import hashlib
 import socket
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from qjoule.contract import UNSEEN
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.texts import proven
-from qjoule.servers.mysql.unseen import KEY, TEXTS, key_of
+from qjoule.servers.mysql.unseen import TEXTS
 from qjoule.servers.texts_by_id import Account
 from qjoule.session.asker import Asker
 from qjoule.session.asker_process import said
@@ -42,7 +40,6 @@ def test_sections_are_products_and_servers(tmp_path: Path) -> None:
     [
         f'password = "{SECRET}"',
         f'[mysql]\npasswort = "{SECRET}"',
-        f'[mysql]\npassword = ["{SECRET}"]',
         f'[mysql]\npassword = "{SECRET}',
         f"\x00{SECRET}",
     ],
@@ -66,15 +63,6 @@ def test_a_text_from_cassandra_must_have_the_hash_that_names_it() -> None:
     for keyspace in (None, "shop"):
         assert proven(hashlib.md5(f"{keyspace or ''}{text}".encode()).digest(), keyspace, text)
     assert not proven(hashlib.md5(text.encode()).digest(), None, "SELECT c FROM b")
-
-
-def test_statements_of_mysql_are_named_by_thread_and_number() -> None:
-    def unseen(statement: int) -> bytes:
-        return np.array([(1, statement)], UNSEEN).tobytes()
-
-    assert key_of(unseen(5), 4711) == KEY.pack(4711, 5)
-    assert key_of(unseen((1 << 64) - 1), 4711) is None, "the unnamed statement"
-    assert key_of(b"", 4711) is None
 
 
 def test_an_asker_that_has_ended_is_reported() -> None:

@@ -17,7 +17,7 @@ from qjoule.machine.check import Check
 from qjoule.servers.choice import Choice
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.plan import AttachPlan, PlannedServer, build_plan
+from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.types import Fact, Restart, Server
 from qjoule.session.traffic import Traffic
 from servers.examined import examined
@@ -90,18 +90,6 @@ def test_the_json_has_checks_servers_and_probes(
     assert roles == ["mysql-begin-command-first", "mysql-end"]
 
 
-@pytest.mark.parametrize("width", [60, 100])
-def test_no_line_is_wider_than_the_terminal(executable: Path, width: int) -> None:
-    sockets = ("/a/rather/long/path/of/a/socket.sock", "/and/another/one/of/them.sock")
-    checks = (*GOOD, Check("word", False, "detail " * 30, "fix " * 40))
-    shown = doctor.render(findings(mariadb(executable, sockets=sockets), checks=checks), width)
-    lines = [click.unstyle(line) for line in shown]
-    # A path is one word and may be longer than the screen; a line break would make it useless.
-    breakable = [line for line in lines if len(max(line.split(), key=len, default="")) < width - 11]
-    assert len(breakable) > 10
-    assert all(len(line) <= width for line in breakable)
-
-
 @pytest.mark.parametrize(("name", "fix"), [("privileges", "with sudo"), ("btf", "another kernel")])
 def test_a_missing_requirement_fails_with_its_fix(
     monkeypatch: pytest.MonkeyPatch, name: str, fix: str
@@ -160,17 +148,6 @@ def test_a_processs_own_names_cannot_control_the_terminal(executable: Path) -> N
     assert "\n.sock" not in text
 
 
-def test_colour_is_only_for_terminals_that_want_it(
-    monkeypatch: pytest.MonkeyPatch, executable: Path
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    results = findings(mariadb(executable))
-    assert "\x1b[" not in run(monkeypatch, results).output  # not a terminal
-    assert "\x1b[" in run(monkeypatch, results, color=True).output
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[" not in run(monkeypatch, results, color=True).output
-
-
 def test_this_machine_is_examined_without_an_error() -> None:
     result = CliRunner().invoke(doctor.command, ["--json"])
     report = json.loads(result.output)
@@ -194,7 +171,6 @@ def planned(rung: Rung = Rung.SOCKET, *, exact: bool = True, runs: bool = True) 
     ("traffic", "begins", "proven"),
     [
         (Traffic(1, {3: 1234}, SOCKET), "1,234 requests in 1 s; lost, of all servers: no", True),
-        (Traffic(1, {3: 1000}, SOCKET, loss={"framing": 10}), "1,000 requests in 1 s; lost", True),
         (Traffic(1, {3: 1000}, SOCKET, loss={"framing": 11}), "1,000 requests in 1 s; lost", False),
         (Traffic(1, {4: 9}, {4: SOCKET[3]}), "no request in 1 s, so this is not proven", False),
         (Traffic(1, hidden={3: 2}), "0 requests in 1 s, and 2 sessions that are hidden", False),
@@ -229,9 +205,3 @@ def test_too_many_losses_raise_an_alarm() -> None:
     for quiet in (Traffic(1, {3: 5}, SOCKET), None):
         assert list(doctor_traffic.alarm(quiet)) == []
     assert doctor_traffic.to_json(None) == {}
-
-
-def test_nothing_is_traced_without_root_or_time() -> None:
-    plan = AttachPlan((planned(),))
-    assert doctor_traffic.measure(plan, 0.0) is None
-    assert doctor_traffic.measure(plan, 1.0) is None, "there is no root part here"

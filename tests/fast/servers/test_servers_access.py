@@ -1,58 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All access to a candidate's files goes through its `Access`."""
+"""What an `Access` opens of a candidate's files, and how much of it."""
 
 from __future__ import annotations
 
-import ast
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import qjoule.servers
 from qjoule.servers.access import FILE_BYTES_MAX, PROC_BYTES_MAX, ProcFile, Unreadable, opened
 from qjoule.servers.direct_access import DirectAccess, FileAccess, open_regular
-
-SERVERS = Path(qjoule.servers.__file__).parent
 
 #: Functions that reach the file system by a path.
 BY_PATH = {"open", "stat", "lstat", "readlink", "iterdir", "glob", "rglob", "listdir", "scandir"}
 BY_PATH |= {"read_text", "read_bytes", "exists", "is_file", "is_dir", "samefile"}
-
-#: Modules that do not deal with a candidate's files, and why.
-OTHERS = {
-    "direct_access.py": "the one that does it",
-    "in_root.py": "its calls of openat2(2)",
-    "cassandra/agent.py": "our own files, which a JVM is given",
-    "jvm/agent_loader.py": "gives them to a JVM, as its user",
-    "jvm/attach.py": "talks to a JVM as its user",
-    "mysql/throwaway.py": "a server of our own",
-    "figure_files.py": "files of this package",
-    "registry.py": "a file of this package",
-    "registry_header.py": "a document that is made of this package",
-    "support_table.py": "a document that is made of this package",
-}
-
-
-def calls_by_path(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else None
-            name = function.id if isinstance(function, ast.Name) else name
-            if name in BY_PATH and ast.unparse(function) != "re.match":
-                yield f"{node.lineno}: {ast.unparse(function)}"
-
-
-def test_only_direct_access_opens_paths() -> None:
-    assert list(calls_by_path("path.open(); os.readlink(x)")) == ["1: path.open", "1: os.readlink"]
-    calls = {
-        str(path.relative_to(SERVERS)): list(calls_by_path(path.read_text()))
-        for path in SERVERS.rglob("*.py")
-    }
-    assert calls.keys() >= OTHERS.keys()
-    assert [name for name in calls if calls[name] and name not in OTHERS] == []
 
 
 @pytest.fixture

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,17 +13,9 @@ from qjoule.servers.measured import (
     MeasuredCost,
     known_costs,
     read_costs,
-    save_costs,
     write_costs,
 )
 from qjoule.servers.mysql.signatures import SIGNATURES
-from qjoule.servers.overhead import (
-    MeasuredOverhead,
-    known_overheads,
-    read_overheads,
-    save_overheads,
-    write_overheads,
-)
 from qjoule.servers.registry import flavours
 from qjoule.servers.supported import documented
 
@@ -35,32 +24,6 @@ COST = MeasuredCost(
     *("postgres", "15.14", "symbol", 2345, 2100, 2600, 3456, 3210, 3800),
     *("SELECT 1", "a CPU", "6.18.5", "2026-11-21"),
 )
-OVERHEAD = MeasuredOverhead(
-    server="postgres",
-    version="15.14",
-    workload="small",
-    mode="record",
-    rung="socket",
-    options="",
-    load="saturated",
-    figure="throughput_lost_ppm",
-    median=12_345,
-    low=-2_000,
-    high=31_000,
-    rounds=15,
-    queries_per_s=40_000,
-    load_average="2.10",
-    cpu="2 x a CPU",
-    kernel="6.18.5",
-    date="2026-11-23",
-    tree="abc1234",
-)
-
-
-def cost_lines(monkeypatch: pytest.MonkeyPatch, *figures: MeasuredOverhead) -> list[str]:
-    """docs/cost.md if these figures were all that is known."""
-    monkeypatch.setattr(cost_page, "known_overheads", lambda: {row.key: row for row in figures})
-    return cost_page.document().splitlines()
 
 
 def test_the_pages_are_up_to_date() -> None:
@@ -86,54 +49,16 @@ def test_a_measured_cost_is_only_in_its_own_rows(monkeypatch: pytest.MonkeyPatch
     assert last.endswith("| `SELECT 1` | a CPU, Linux 6.18.5, 2026-11-21 |")
 
 
-def test_what_was_not_measured_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = cost_lines(monkeypatch, OVERHEAD)
-    row = "| small, PostgreSQL | socket | `record` | 1.2 % [\N{MINUS SIGN}0.2, 3.1] |  | 15 |"
-    assert [line for line in lines if line.startswith("| small, PostgreSQL | socket")] == [row]
-    assert any("| 2 x a CPU, Linux 6.18.5 | abc1234 | 2026-11-23 | 2.10 |" in one for one in lines)
-
-
-def test_the_cost_of_an_option_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    def inside(options: str, programs: int, tracer: int, reader: int) -> list[MeasuredOverhead]:
-        figures = {"programs_ns": programs, "tracer_ns": tracer, "reader_ns": reader}
-        row = replace(OVERHEAD, load="inside", options=options)
-        return [replace(row, figure=name, median=ns) for name, ns in figures.items()]
-
-    lines = cost_lines(monkeypatch, *inside("", 800, 200, 90), *inside("--ids", 950, 190, 95))
-    assert "| `--ids` | small, PostgreSQL, socket | +150 | -10 | +5 |" in lines
-    assert not any(line.startswith("| `--agent` |") for line in lines)
-    assert "| small, PostgreSQL | `record` | socket | 800 | 200 | 90 | 290 (≤ 300: met) |" in lines
-
-
-def test_saving_replaces_equal_figures_and_keeps_others(tmp_path: Path) -> None:
-    for name in ("mysql", "postgres"):
-        (tmp_path / name).mkdir()
-    mysql, mariadb = replace(COST, server="mysql"), replace(COST, server="mariadb")
-    dearer = replace(mysql, cost_ns=900, query="SELECT 'a,b'", programs_ns=410)
-    save_costs([mysql, COST], tmp_path)
-    save_costs([dearer, mariadb], tmp_path)
-    assert list(known_costs(tmp_path).values()) == [mariadb, dearer, COST]
-    top, again = replace(OVERHEAD, mode="top"), replace(OVERHEAD, median=1)
-    save_overheads([OVERHEAD, top], tmp_path)
-    save_overheads([again], tmp_path)
-    assert list(known_overheads(tmp_path).values()) == [again, top]
-
-
 @pytest.mark.parametrize(
-    ("read", "text", "old", "new", "message"),
+    ("old", "new", "message"),
     [
-        (read_costs, write_costs([COST]), "2345", "fast", "row 1: invalid literal"),
-        (read_costs, write_costs([COST]), "2026-11-21,", "2026-11-21", "not as many values"),
-        (read_costs, write_costs([COST]), "2026-11-21,", "2026-11-21,,", "not as many values"),
-        (read_costs, write_costs([COST]), "6.18.5", "", "row 1: not as many values"),
-        (read_costs, write_costs([COST]), "cost_ns", "cost", "its columns are not"),
-        (read_costs, "", "", "", "columns"),
-        (read_overheads, write_overheads([OVERHEAD]), "median,low", "low,median", "columns"),
-        (read_overheads, write_overheads([OVERHEAD]), "12345", "many", "row 1: invalid literal"),
+        ("2345", "fast", "row 1: invalid literal"),
+        ("6.18.5", "", "row 1: not as many values"),
+        ("cost_ns", "cost", "its columns are not"),
     ],
 )
-def test_a_damaged_file_is_an_error(
-    read: Callable[[str], Any], text: str, old: str, new: str, message: str
-) -> None:
+def test_a_damaged_file_is_an_error(old: str, new: str, message: str) -> None:
+    text = write_costs([COST])
+    assert read_costs(text) == {COST.key: COST}
     with pytest.raises(QjouleError, match=message):
-        read(text.replace(old, new))
+        read_costs(text.replace(old, new))

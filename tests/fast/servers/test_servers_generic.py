@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.errors import QjouleError
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic.find import by_thread_instead, find_generic, with_generic
+from qjoule.servers.generic.find import by_thread_instead, find_generic
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.plan import SERVERS_MAX, build_plan
-from qjoule.servers.restart import arguments_hash
+from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Server
-from qjoule.session.targets import left_out
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MYSQL_8, toy_server
 
@@ -90,15 +87,6 @@ def test_workers_are_of_the_server_that_forked_them(
     assert sorted(server.tgids for server in generic(fake)) == [(100, 101, 102), (103,), (104,)]
 
 
-def test_the_busiest_come_first_and_those_without_a_port_last(fake: FakeProc, runtime: str) -> None:
-    for pid, ticks in ((100, 10), (101, 500), (102, 70)):
-        fake.add(pid, runtime, ticks=ticks)
-        fake.listen(pid, port=8000 + pid, inode=pid)
-    fake.add(103, runtime, ticks=9000)
-    fake.listen(103, unix="/run/x", inode=103)
-    assert [server.tgids[0] for server in generic(fake)] == [101, 102, 100, 103]
-
-
 def test_neither_qjoule_nor_systemd_nor_a_known_server_is_generic(
     fake: FakeProc, runtime: str, tmp_path: Path
 ) -> None:
@@ -114,25 +102,6 @@ def test_neither_qjoule_nor_systemd_nor_a_known_server_is_generic(
     known = [server for server in find_servers(fake.tree, Path("/")) if server.running]
     assert [server.tgids for server in known] == [(103,)]
     assert find_generic(known, fake.tree, Path("/"), ITSELF) == []
-
-
-def test_only_requested_processes_are_traced(fake: FakeProc, runtime: str) -> None:
-    fake.add(100, runtime, comm="a")
-    fake.listen(100, port=1)
-    fake.add(101, runtime, comm="b")
-    fake.listen(101, port=2, inode=78)
-    fake.add(102, runtime, comm="quiet")
-
-    def labels(*pids: int, everything: bool = False) -> set[str]:
-        servers = with_generic([], pids, everything, fake.tree, Path("/"))
-        return {server.label for server in servers}
-
-    assert labels() == set()
-    assert labels(everything=True) == {"a:1", "b:2"}
-    assert labels(101) == {"b:2"}
-    assert labels(102) == {"quiet:pid-102"}
-    with pytest.raises(QjouleError, match="no process 4711 to trace"):
-        labels(4711)
 
 
 def test_a_known_server_that_cannot_be_traced_becomes_generic(
@@ -151,33 +120,13 @@ def test_a_known_server_that_cannot_be_traced_becomes_generic(
     assert by_thread_instead(servers, build_plan(servers, KERNEL)) == servers
 
 
-def test_known_servers_have_room_before_generic_ones(
-    fake: FakeProc, runtime: str, tmp_path: Path
-) -> None:
-    for pid in range(100, 100 + SERVERS_MAX):
-        fake.add(pid, runtime)
-        fake.listen(pid, port=pid, inode=pid)
-    mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ", flags=("-O0",))
-    fake.add(300, str(mysqld))
-    known = [server for server in find_servers(fake.tree, Path("/")) if server.running]
-    plan = build_plan(with_generic(known, (), True, fake.tree, Path("/")), KERNEL)
-    assert len(plan.traced) == SERVERS_MAX
-    assert plan.traced[0].server.tgids == (300,)
-    (not_traced,) = (one for one in plan.servers if not one.traced)
-    (words,) = left_out(plan)
-    assert words.startswith(f"left out: {not_traced.server.label} (at most 16 servers at a time")
-
-
 @pytest.mark.parametrize(
     ("command_line", "how"),
     [
         (b"/usr/bin/java\0-jar\0x.jar\0", "arguments"),
-        (b"memcached\0", "arguments"),
         (b"java *:6379\0\0\0\0", "executable"),  # a title that begins with the executable's name
-        (b"java: master process\0", "executable"),
         (b"other-name *:6379\0\0\0", "executable"),  # a link beside the executable, as redis-server
         (b"gunicorn: master [app]\0\0", "never"),  # runs java, its title differs
-        (b"title without an end", "never"),
         (b"", "never"),
     ],
 )
@@ -191,9 +140,3 @@ def test_what_a_restart_is_known_by(
     assert server.restart.how == how
     assert server.restart.why
     assert bool(server.restart.arguments) == (how == "arguments")
-
-
-def test_hashes_differ_by_every_byte_that_is_hashed_and_by_length() -> None:
-    lines = [b"a\0", b"a\0\0", b"b\0", b"", b"x" * 70000, b"x" * 70001, b"x" * 65536]
-    assert len({arguments_hash(line) for line in lines}) == len(lines)
-    assert arguments_hash(b"x" * 69999 + b"1") == arguments_hash(b"x" * 69999 + b"2")

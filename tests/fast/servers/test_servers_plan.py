@@ -13,11 +13,10 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel_facts import read_kernel_facts
-from qjoule.servers.blind_spots import resolution_of
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
-from qjoule.servers.plan import SERVERS_MAX, PlannedServer, build_plan
+from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server
 from qjoule.session.targets import left_out
@@ -92,7 +91,6 @@ def test_a_wanted_rung_is_refused_only_to_what_runs() -> None:
     ("ports", "sockets", "seen"),
     [
         ((3306,), (), True),
-        ((3306, 33062), (), True),
         ((3306, 4444), (), False),
         ((3306,), ("/run/mysqld/mysqld.sock", "/run/mysqld/mysqlx.sock"), False),
     ],
@@ -112,7 +110,6 @@ def test_the_x_protocol_is_not_seen_on_the_socket_rung(
     [
         (False, False, Rung.SOCKET, "those of one read are one request"),
         (None, False, Rung.SOCKET, "with TLS (ssl-cert: /etc/my.cnf) would be counted as loss"),
-        (False, None, Rung.SOCKET, "that io-threads read (thread-handling) would be counted"),
         (None, None, Rung.SOCKET, "or that io-threads read (thread-handling) would be"),
         (None, True, Rung.STATISTICAL, "those with TLS would be counted as loss, not seen"),
     ],
@@ -169,8 +166,7 @@ def _notes_on_names(planned: PlannedServer) -> tuple[str, ...]:
     return tuple(note for note in planned.notes if "of its sessions are not known" in note)
 
 
-@pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("change", DATABASES)
+@pytest.mark.parametrize(("log", "change"), [*zip(LOGS, DATABASES, strict=True)])
 def test_names_are_probed_where_queries_are(
     log: tuple[str, Role], change: str, tmp_path: Path
 ) -> None:
@@ -206,7 +202,7 @@ def test_reads_of_sockets_replace_the_probe_on_the_end(
     assert planned.boundary_cost_ns == (begin.entry_ns if replaced else begin.both_ns)
 
 
-@pytest.mark.parametrize("version", ["", "12.3", "19.0"])
+@pytest.mark.parametrize("version", ["", "19.0"])
 def test_postgres_of_an_unknown_version_has_no_symbol_rung(postgres: Path, version: str) -> None:
     unknown = server(postgres, "postgres", version=version, encryption=True)
     (planned,) = build_plan([unknown], KERNEL).servers
@@ -225,27 +221,3 @@ def test_pids_choose_servers(mysqld: Path, postgres: Path) -> None:
     assert len(build_plan(servers, KERNEL, pids=[]).traced) == 2
     with pytest.raises(QjouleError, match="process 4711 is no database server"):
         build_plan(servers, KERNEL, pids=[200, 4711])
-
-
-def test_there_are_at_most_as_many_as_the_tracer_has_room_for(mysqld: Path) -> None:
-    plan = build_plan([server(mysqld, tgids=(100 + i,)) for i in range(18)], KERNEL)
-    assert len(plan.traced) == SERVERS_MAX
-    assert "choose with --pid" in plan.servers[-1].choice.why
-    header = Path(__file__).parents[3] / "bpf" / "shared.h"
-    assert f"#define QJ_MAX_SERVERS {SERVERS_MAX}\n" in header.read_text()
-    assert build_plan([], KERNEL).arguments() == []
-
-
-@pytest.mark.parametrize(
-    ("flavour", "label"),
-    [
-        ("cassandra", "--credentials FILE"),
-        ("postgres", "user and database"),
-        ("mongodb", "(appName)"),
-        ("redis", "CLIENT SETNAME"),
-        ("valkey", "CLIENT SETNAME"),
-    ],
-)
-def test_labels_of_older_sessions_that_stay_unknown_are_noted(flavour: str, label: str) -> None:
-    notes = resolution_of(server(flavour=flavour)).notes
-    assert [note for note in notes if label in note and "before tracing" in note], notes

@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers' folders and decoders agree with the registry; shared code imports no folder."""
+"""The servers' folders and decoders agree with the registry."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import qjoule.servers
 from qjoule.contract import Rung
 from qjoule.servers import decoding, registry
 from qjoule.servers.decoding_types import Decoding
-from qjoule.servers.probing import within_bounds
-from qjoule.servers.registered import runtimes, support_of, supported
+from qjoule.servers.registered import support_of, supported
 from qjoule.servers.resolution import Resolution
-from qjoule.servers.signatures import CannotResolve
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import NO_PROTOCOL, Fact, Server
-
-SERVERS = Path(qjoule.servers.__file__).parent
 
 
 @pytest.fixture(params=registry.servers())
@@ -52,13 +45,6 @@ def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
     assert roles == (set() if server.of else set(server.roles))
 
 
-def test_it_is_found_in_one_way(support: ServerSupport) -> None:
-    """By its executable, or by a runtime's arguments; a generic one only on request."""
-    assert bool(support.executables) + bool(support.runtime) == (support.name != NO_PROTOCOL)
-    assert not support.runtime or support.runtime in runtimes()
-    assert not support.installed or support.executables
-
-
 def test_a_server_is_planned_with_its_own_facts() -> None:
     facts = {"port": 9042, "send-buffer": 1, "idle": 2}
     resolution = Resolution((1, 2), facts=facts)
@@ -71,27 +57,6 @@ def test_a_server_is_planned_with_its_own_facts() -> None:
     assert postgres.facts(server, resolution, Rung.SYMBOL) == {"send-buffer": 1, "idle": 2}
     assert cassandra.facts(server, Resolution((1, 2)), Rung.AGENT) == {"port": 9142}
     assert none.facts(server, resolution, Rung.NONE) == {}
-
-
-def test_numbers_have_the_registrys_bounds() -> None:
-    assert within_bounds("postgres", {"idle": 255}) == {"idle": 255}
-    with pytest.raises(CannotResolve, match="its idle is 0x100, more than 0xff"):
-        within_bounds("postgres", {"idle": 256})
-
-
-def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{one.name}" for one in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-
-
-@pytest.mark.parametrize("path", sorted(SERVERS.glob("*.py")), ids=lambda path: str(path.name))
-def test_shared_modules_import_no_servers_folder(path: Path) -> None:
-    folders = {f"qjoule.servers.{name}" for name in registry.servers()}
-    assert not {name for name in imported(path) if ".".join(name.split(".")[:3]) in folders}
 
 
 def _decoding(server: str) -> Decoding:
@@ -108,11 +73,6 @@ def test_each_dialect_of_the_registry_has_one_decoder(server: str) -> None:
     found = _decoding(server)
     numbers = [*found.languages, *found.tag_readers, *found.told_ids]
     assert sorted(numbers) == sorted(table.dialects.values())
-
-
-def test_a_kind_that_is_not_known_has_nothing() -> None:
-    assert decoding.decoding_of(29) == Decoding()
-    assert decoding.titled([(1, 29), (2, registry.kind_of("postgres"))]).keys() == {2}
 
 
 def test_references_of_all_servers_are_one() -> None:
