@@ -171,3 +171,15 @@ def test_hostile_bytes_are_bounded(data: bytes, sizes: list[int], is_new: bool) 
         connection.receive(piece)
         connection.reply(OK)
     assert all(len(name) <= MOST for name in connection.names)
+
+
+def test_no_transaction_where_its_beginning_was_refused() -> None:
+    """The server refused MULTI, so it then applied the name at once."""
+    connection = Connection()
+    for command, reply in (((b"MULTI",), ERROR), ((b"CLIENT", b"SETNAME", b"a=1"), OK)):
+        connection.receive(resp(*command))
+        connection.reply(reply)
+    assert connection.names == [b"a=1"]
+    connection.receive(resp(b"CLIENT", b"SETNAME", b"b=1") + resp(b"GET", b"a:1"))
+    connection.reply(OK + b"$-1\r\n")
+    assert connection.names == [b"a=1", b"b=1"]
