@@ -31,7 +31,7 @@ setup(
         extension(
             "qjoule.model._sweep",
             "sweep",
-            "module columns functions rows sweep events tails ends entries state",
+            "module columns functions rows sweep events tails ends entries",
             "columns functions rows sweep events ends entries",
         ),
         extension(

@@ -6,15 +6,13 @@
 Parts: `day` (bytes of a host's day), `top` (the 20 most expensive statements of 100 hosts, 1 day
 and 500 statements, as a whole process), `slopes` (time and memory over hosts and days), `dask` (4
 workers beside one process), `coverage` (how often intervals have the truth inside), `kills` (of
-shippers, workers and schedulers), `attribute` (attribution by Dask's workers). Prints figures
-beside targets. Nothing passes or fails here. `--save` writes the plan's
-tables in qjoule/fleet/README.md.
+shippers, workers and schedulers). Prints figures beside targets. Nothing passes or fails here.
+`--save` writes the plan's tables in qjoule/fleet/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -33,7 +31,7 @@ from bench.fleet.queries import spread
 from qjoule.errors import QjouleError
 from qjoule.fleet.layout import HOURS, ROLLUPS
 
-PARTS = ("day", "top", "slopes", "dask", "coverage", "kills", "attribute")
+PARTS = ("day", "top", "slopes", "dask", "coverage", "kills")
 TARGET_DAY_MB, TARGET_TOP_S, TARGET_TOP_MB, TARGET_SLOPE, TARGET_RATIO = 5, 5, 1000, 1.0, 1.3
 #: Of the kills, how many hit shippers; the others hit Dask's workers and its scheduler.
 SHIPPERS = 0.7
@@ -168,12 +166,6 @@ def kills(bench: Bench) -> None:
     bench.figures.kills = (ship, query)
 
 
-def attribution(_bench: Bench) -> None:
-    path = Path(__file__).parent / "fleet" / "attribute.py"
-    say("")
-    subprocess.run([sys.executable, str(path)], check=True)
-
-
 DOES: dict[str, Callable[[Bench], None]] = {
     "day": day,
     "top": top,
@@ -181,7 +173,6 @@ DOES: dict[str, Callable[[Bench], None]] = {
     "dask": dask,
     "coverage": covered,
     "kills": kills,
-    "attribute": attribution,
 }
 
 

@@ -162,68 +162,7 @@ static PyObject *take(PyObject *self, PyObject *args)
 	return result;
 }
 
-static PyObject *until(PyObject *self, PyObject *args)
-{
-	struct object *object = (struct object *)self;
-	long long t_ns;
-	bool ok;
-
-	if (!PyArg_ParseTuple(args, "L:until", &t_ns) || !ready(object))
-		return NULL;
-	object->busy = true;
-	Py_BEGIN_ALLOW_THREADS ok = sweep_until(object->sweep, t_ns);
-	Py_END_ALLOW_THREADS object->busy = false;
-	if (ok)
-		Py_RETURN_NONE;
-	object->broken = true;
-	return PyErr_NoMemory();
-}
-
-static PyObject *state(PyObject *self, PyObject *unused)
-{
-	const struct object *object = (struct object *)self;
-	PyObject *result;
-	int64_t *numbers;
-	size_t n;
-
-	(void)unused;
-	if (!ready(object))
-		return NULL;
-	numbers = PyMem_Malloc((sweep_state_size(object->sweep) + 1) * sizeof(*numbers));
-	if (!numbers)
-		return PyErr_NoMemory();
-	n = sweep_state(object->sweep, numbers);
-	result =
-	    PyBytes_FromStringAndSize((const char *)numbers, (Py_ssize_t)(n * sizeof(*numbers)));
-	PyMem_Free(numbers);
-	return result;
-}
-
-static PyObject *resume(PyObject *self, PyObject *args)
-{
-	struct object *object = (struct object *)self;
-	Py_buffer in = {0};
-	Py_ssize_t window, n = 0;
-	bool ok;
-
-	if (!PyArg_ParseTuple(args, "nz*:resume", &window, &in))
-		return NULL;
-	if (ready(object) && window >= 0 &&
-	    (!in.buf ||
-	     (n = columns_items(&in, sizeof(int64_t), _Alignof(int64_t), "state")) >= 0)) {
-		ok = sweep_resume(object->sweep, (size_t)window, in.buf, (size_t)n);
-		object->broken = !ok;
-		if (!ok)
-			PyErr_SetString(PyExc_ValueError, "no state of this sweep");
-	}
-	PyBuffer_Release(&in);
-	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
 static PyMethodDef methods[] = {
-    {"until", until, METH_VARARGS, "Ends what ends at a time or before."},
-    {"state", state, METH_NOARGS, "What later segments need of earlier ones: see _sweep.pyi."},
-    {"resume", resume, METH_VARARGS, "Goes on from a state: see _sweep.pyi."},
     {"add", add, METH_VARARGS, "Takes segments: see _sweep.pyi."},
     {"finish", finish, METH_NOARGS, "Ends all windows that are open."},
     {"take", take, METH_NOARGS, "What was completed since the last call: see _sweep.pyi."},

@@ -161,11 +161,6 @@ bool sweep_add(struct sweep *s, const struct sweep_segments *segments)
 	return true;
 }
 
-bool sweep_until(struct sweep *s, int64_t t_ns)
-{
-	return t_ns <= s->now_ns || t_ns > s->last_ns || sweep_advance(s, t_ns);
-}
-
 bool sweep_finish(struct sweep *s)
 {
 	return sweep_advance(s, s->last_ns);

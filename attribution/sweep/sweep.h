@@ -116,20 +116,6 @@ void sweep_free(struct sweep *sweep);
 bool sweep_add(struct sweep *sweep, const struct sweep_segments *segments);
 /* Ends all windows that are still open. */
 bool sweep_finish(struct sweep *sweep);
-/* Ends all that ends, and all windows that end, at `t_ns` or before. No segment that begins earlier
- * may follow. */
-bool sweep_until(struct sweep *sweep, int64_t t_ns);
-
-/* What later segments need of earlier ones, where a window has just begun: numbers that are equal
- * exactly if nothing that follows can tell two states apart. sweep_state_size() is an upper bound,
- * in numbers; sweep_state() returns how many there are, or 0 within a window. */
-size_t sweep_state_size(const struct sweep *sweep);
-size_t sweep_state(const struct sweep *sweep, int64_t *state);
-/* Begins a new sweep with window number `window` instead of the first one, in that state. NULL: in
- * the likely one, where nothing runs and every core slept long ago. False: out of memory, the sweep
- * is not new, or it is no state of such a machine. */
-bool sweep_resume(struct sweep *sweep, size_t window, const int64_t *state, size_t n);
-
 /* Complete results that were not forgotten yet, and the anomalies of the whole stream. */
 struct sweep_result sweep_done(const struct sweep *sweep);
 void sweep_forget(struct sweep *sweep);

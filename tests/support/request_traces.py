@@ -69,8 +69,8 @@ def write(
 MEASURED = EnergyInfo("powercap", "measured", "a test")
 
 
-def asked(paths: Sequence[Path], workers: Any = None, **wanted: Any) -> Answer:
+def asked(paths: Sequence[Path], **wanted: Any) -> Answer:
     """The answer for some traces."""
     sources = [Source(path.name, Trace(path), Asked()) for path in paths]
     options: dict[str, Any] = {"tag": "trace", "top": 100, "longest_ns": LONGEST_NS} | wanted
-    return answer(sources, Wanted(**options), workers)
+    return answer(sources, Wanted(**options))

@@ -182,50 +182,6 @@ def test_any_number_of_cpus(cpus: int) -> None:
 ROOT = Path(__file__).parents[3]
 
 
-def swept_apart(
-    drawn: Drawn, borders: list[int], lead: int
-) -> tuple[list[WindowBatch], dict[str, int]]:
-    """The windows from parts that were swept apart, and their anomalies.
-
-    Each part begins `lead` windows early in the likely state, or, if it does not arrive in the
-    state that the part before has left, in that one.
-    """
-    bounds, t0_ns = np.array(drawn.bounds), drawn.segments.t0_ns
-    batches, anomalies, state = [], dict.fromkeys(vars(Anomalies()), 0), None
-    for first, last in pairwise([0, *borders, len(bounds) - 1]):
-        warm, ends = max(first - lead, 0), last == len(bounds) - 1
-        stream = windows(drawn)
-        if warm:
-            stream.resume(warm, None)
-        inside = (t0_ns >= (bounds[warm] if warm else -(2**63))) & (ends | (t0_ns < bounds[last]))
-        early = inside & (t0_ns < bounds[first]) & bool(first)
-        if first:
-            stream.add(rows(drawn.segments, early))
-            stream.until(first)
-            if stream.state != state:
-                stream = windows(drawn)
-                stream.resume(first, state)
-        before = vars(stream.anomalies).copy()
-        batches.append(stream.add(rows(drawn.segments, inside & ~early)))
-        batches.append(stream.finish() if ends else stream.until(last))
-        state = None if ends else stream.state
-        for name, value in vars(stream.anomalies).items():
-            anomalies[name] += value - before[name]
-    return batches, anomalies
-
-
-@given(drawings(), st.data())
-def test_parts_swept_apart_are_the_whole_to_the_bit(drawn: Drawn, data: st.DataObject) -> None:
-    count = len(drawn.bounds) - 1
-    if count < 2:
-        return
-    borders = sorted(data.draw(st.sets(st.integers(1, count - 1), max_size=3)))
-    whole, anomalies = run(drawn, [])
-    parts, again = swept_apart(drawn, borders, data.draw(st.integers(0, 3)))
-    assert joined(whole) == joined(parts)
-    assert vars(anomalies) == again
-
-
 SOURCES = {"sweep_fuzz": ("sweep", "events", "tails", "ends", "entries"), "rows_fuzz": ("rows",)}
 
 

@@ -14,11 +14,9 @@ from typing import cast
 import click
 
 from qjoule.commands import impact, options
-from qjoule.commands.attribute_engine import Engine, attribute_all, remembering
-from qjoule.commands.attribute_engine import options as engine_options
 from qjoule.commands.conversion import readable
 from qjoule.commands.say import say
-from qjoule.engine.attribute import Asked
+from qjoule.engine.attribute import attribute
 from qjoule.engine.groups import check_keys
 from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.selection import selection
@@ -27,8 +25,9 @@ from qjoule.freed_memory import keep_freed_memory
 from qjoule.machine import memory_in_force
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags, fold_rows
-from qjoule.model.result import Attribution
+from qjoule.model.result import Attribution, TracePart
 from qjoule.model.together import together
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
@@ -52,7 +51,6 @@ Examples:
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule attribute db1.qjoule db2.qjoule --by tag:trace --top 10
   qjoule attribute shop.qjoule --top 20 --calibration other-run.json
-  qjoule attribute *.qjoule --engine dask --workers 8
   qjoule attribute shop.qjoule --memory none
   qjoule attribute shop.qjoule --price 0.30/kWh:EUR --carbon 380 --pue 1.3
   qjoule attribute shop.qjoule --carbon grid.csv --embodied 35/h --format json
@@ -101,7 +99,6 @@ Examples:
     help="In the table, also list the ids that other tools have for each statement, of a trace "
     "recorded with --ids. Other formats always have them.",
 )
-@engine_options
 @impact.options
 def command(
     traces: tuple[Path, ...],
@@ -116,9 +113,6 @@ def command(
     top: int | None,
     max_values: int,
     ids: bool,
-    engine: str,
-    scheduler: str | None,
-    workers: int | None,
     price: str | None,
     carbon: str | None,
     pue: float | None,
@@ -131,7 +125,6 @@ def command(
     """
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
-    chosen = Engine(engine, scheduler, workers)
     keep_freed_memory()
     opened = open_several(readable(traces))
     keys = tuple(key.strip() for key in by.split(","))
@@ -146,23 +139,40 @@ def command(
         raise QjouleError("the trace has no ids of other tools: record it with --ids")
     checked = check_keys(keys)
 
-    def asked(trace: Trace) -> Asked:
-        calibrated = for_trace(trace, calibration, memory)
-        return Asked(checked, cast(IdlePolicy, idle), calibrated=calibrated, where=selected)
-
     with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
-        found = attribute_all(
-            opened,
-            chosen,
-            asked,
-            lambda trace: remembering(trace, memory, say),
-            chained=memory not in (None, memory_in_force.NONE),
-            step=step,
-        )
+        found = [
+            TracePart(
+                name,
+                attribute(
+                    trace,
+                    checked,
+                    cast(IdlePolicy, idle),
+                    progress=step,
+                    calibrated=for_trace(trace, calibration, memory),
+                    where=selected,
+                    learned=_remembering(trace, memory),
+                ),
+            )
+            for name, trace in opened.items()
+        ]
     whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
     costs = impact.Asked(price, carbon, pue, embodied)
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
     write(bound_tags(with_ids(whole, recorded), max_values), form, output, top, ids=ids)
+
+
+def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
+    """Adds the evidence of a trace to the machine's memory, or says why that fails."""
+    path = memory_in_force.where_to_extend(trace, choice)
+
+    def remember(cells: tuple[Cell, ...]) -> None:
+        if path is not None:
+            try:
+                memory_in_force.add(path, cells, memory_in_force.identity_of(trace))
+            except QjouleError as error:
+                say(f"the memory is not extended: {error}")
+
+    return remember
 
 
 @contextmanager

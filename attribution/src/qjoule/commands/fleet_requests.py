@@ -11,7 +11,7 @@ from typing import cast
 
 import click
 
-from qjoule.commands import attribute_engine, options
+from qjoule.commands import options
 from qjoule.commands.attribute import progress
 from qjoule.commands.conversion import readable
 from qjoule.engine.attribute import Asked
@@ -33,7 +33,6 @@ Examples:
   qjoule fleet requests db1.qjoule db2.qjoule cache.qjoule
   qjoule fleet requests */shop.qjoule --top 50 --format json
   qjoule fleet requests */shop.qjoule --tag order --longest 5
-  qjoule fleet requests */shop.qjoule --engine dask --workers 8
 """,
 )
 @click.argument(
@@ -67,7 +66,6 @@ Examples:
     metavar="FILE",
     help="Also write every request to this Parquet file.",
 )
-@attribute_engine.options
 def command(
     traces: tuple[Path, ...],
     *,
@@ -79,9 +77,6 @@ def command(
     top: int,
     form: str,
     output: Path | None,
-    engine: str,
-    scheduler: str | None,
-    workers: int | None,
 ) -> None:
     """Add up what each request used on every server, wherever it was recorded.
 
@@ -90,7 +85,6 @@ def command(
     """
     if not tag.strip():
         raise UsageError("--tag needs a key, such as trace")
-    chosen = attribute_engine.Engine(engine, scheduler, workers)
     opened = open_several(readable(traces))
 
     def source(name: str, trace: Trace) -> Source:
@@ -99,13 +93,13 @@ def command(
 
     sources = [source(name, trace) for name, trace in opened.items()]
     rows = sum(trace.rows("segments") for trace in opened.values())
-    with chosen.started() as started, progress(rows) as step, all_requests(output) as each:
+    with progress(rows) as step, all_requests(output) as each:
 
         def done(trace: Trace) -> None:
             if step:
                 step(trace.rows("segments"))
 
-        found = answer(sources, Wanted(tag, top, round(longest * 1e9), each), started, done)
+        found = answer(sources, Wanted(tag, top, round(longest * 1e9), each), done)
     _write(found, counted_twice(opened), form)
 
 

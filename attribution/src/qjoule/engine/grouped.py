@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 
 import pyarrow as pa
 
@@ -17,7 +16,6 @@ from qjoule.engine.transactions import Transactions
 from qjoule.model.arrays import Segments
 from qjoule.model.labels import GroupLabel, LabelIndex
 from qjoule.trace.reader import Trace
-from qjoule.trace.span import ALL, Span
 
 #: Called with every table of segments that was read, and its groups.
 Read = Callable[[pa.Table, Segments], None]
@@ -64,25 +62,10 @@ class Grouped:
         """The trace's requests that own no CPU time, to be added to its windows in order."""
         return RecordedRequests(self.queries, self.labels)
 
-    def fresh(self) -> Grouped:
-        """The same groups for another thread: nothing that reading changes is shared."""
-        out = copy(self)
-        out._trace = self._trace.fresh()
-        out.queries = self.queries.of(out._trace.row_groups("queries"))
-        out.reader = recorded.SegmentReader(
-            out.queries, self.reader.owners, self.reader.with_counters
-        )
-        return out
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong with the trace, as far as it was read."""
-        return self._trace.problems
-
-    def segments(self, read: Read = _nobody, span: Span = ALL) -> Iterator[Segments]:
-        """The trace's segments that begin in `span`, in order of time, table by table; `read` is
-        called for each table."""
-        for table in self._trace.iter_segments(columns=self.reader.columns, span=span):
+    def segments(self, read: Read = _nobody) -> Iterator[Segments]:
+        """The trace's segments in order of time, table by table; `read` is called for each
+        table."""
+        for table in self._trace.iter_segments(columns=self.reader.columns):
             segments = self.reader.read(table)
             read(table, segments)
             del table

@@ -11,7 +11,6 @@ not have recorded in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
 from typing import Protocol
 
@@ -71,12 +70,6 @@ class QueryGroups:
         runs = [self._first_pass(number, part) for number, part in enumerate(parts)]
         self._runs = id_runs.joined([one for one in runs if one is not None])
         self._labels.finish(index)
-
-    def of(self, parts: Sequence[Part]) -> QueryGroups:
-        """The same groups, of the same parts read by somebody else. What is held is held twice."""
-        out = copy(self)
-        out._parts, out._held = parts, dict(self._held)
-        return out
 
     @property
     def held_rows(self) -> int:

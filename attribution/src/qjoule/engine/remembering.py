@@ -5,7 +5,6 @@ tell."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +25,6 @@ BLOCKS = 4
 MOST_SHAPES = 96
 _TIME_BITS = 28  #: of a cell's id: the minutes since 1970 until its first block
 _MOST_CACHED = 64
-_CARRIED = ("tells", "_open", "_count", "_done", "_void", "_refused")
 
 
 @dataclass
@@ -146,16 +144,6 @@ class Remembering:
             Now(max(when_s, 0.0), used.conditions),
             offset_ns if known else None,
         )
-
-    @property
-    def carried(self) -> dict[str, object]:
-        """What the next block needs of those before; later blocks do not change it."""
-        return {name: deepcopy(getattr(self, name)) for name in _CARRIED}
-
-    def carry(self, carried: dict[str, object]) -> None:
-        """Goes on from what another memory of the same attribution has carried."""
-        for name in _CARRIED:
-            setattr(self, name, deepcopy(carried[name]))
 
     def recall(
         self, domain: str, names: Sequence[str], classes: I64, widened: float = 1.0

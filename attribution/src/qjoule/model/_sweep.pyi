@@ -53,18 +53,6 @@ class Sweep:
     def finish(self) -> None:
         """Ends all windows that are open."""
 
-    def until(self, t_ns: int, /) -> None:
-        """Ends all that ends, and all windows that end, at a time or before. No segment that begins
-        earlier may follow. Does nothing for a time that is past, or after all windows."""
-
-    def state(self) -> bytes:
-        """What later segments need of earlier ones, where a window has just begun; else empty.
-        Two states are equal exactly if nothing that follows can tell them apart."""
-
-    def resume(self, window: int, state: bytes | None, /) -> None:
-        """Begins a new sweep with window `window`, in that state; None: in the likely one, where
-        nothing runs and every core slept long ago. Raises `ValueError` if that cannot be."""
-
     def take(self) -> tuple[int, bytes, bytes, bytes, tuple[int, int, int, int, int, int, int]]:
         """Returns what was completed since the last call: the number of windows, `struct
         sweep_window` per window and package, busy ns per window and watched CPU, `struct

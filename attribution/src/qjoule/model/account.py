@@ -80,21 +80,6 @@ class Account:
         self._refresh_ns = refresh_ns
         self._models_ns = 0  #: end of the last window that they were learned from
 
-    @property
-    def learner(self) -> Learner | None:
-        """Who learns from each block, in order; None: nothing is learned."""
-        return self._learner if self._refit else None
-
-    @property
-    def empty(self) -> Ledger:
-        """A ledger of no windows, as this account's is at first."""
-        return self._new()
-
-    @property
-    def cells(self) -> Cells:
-        """What divides the windows into cells of time, from the first window on."""
-        return Cells(slow=bool(self._slow))
-
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
         if not self._by_block:

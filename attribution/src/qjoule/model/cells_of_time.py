@@ -7,12 +7,11 @@ begins can be attributed apart from each other, with the same blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.batches import OpenBlock, cut, windows
 from qjoule.model.coarse import ends
 from qjoule.model.energy import I64, Bool, WindowEnergy
 
@@ -65,30 +64,6 @@ class Cells:
         """Where blocks may end in the windows that follow."""
         allowed = ends(batch.energy) if self._slow else np.ones(len(batch.idle_ns), bool)
         return BlockEnds(batch.entries.window, self.ends(batch.energy), allowed)
-
-
-class Blocks:
-    """Collects the windows of whole cells, and returns them block by block."""
-
-    def __init__(self, cells: Cells) -> None:
-        self._cells, self._open = cells, OpenBlock(BLOCK_ENTRIES // 4)
-
-    def add(self, batch: WindowBatch) -> Iterator[WindowBatch]:
-        """The blocks that end in the windows that follow."""
-        found, at = self._cells.block_ends(batch), 0
-        while at < windows(batch):
-            end = found.after(at, self._open.entries)
-            self._open.add(cut(batch, at, windows(batch) if end is None else end))
-            if end is None:
-                return
-            yield from self.finish()
-            at = end
-
-    def finish(self) -> Iterator[WindowBatch]:
-        """The open block, if there is one."""
-        if self._open.windows:
-            block, self._open = self._open.joined(), OpenBlock(BLOCK_ENTRIES // 4)
-            yield block
 
 
 class BlockEnds:

@@ -87,22 +87,13 @@ class Ledger:
     ) -> list[list[Split]]:
         """Adds batches that share the model's errors; domains without a model use the prior.
 
-        A block is summed up apart and then merged, so that it makes no difference where that is
-        done.
+        A block is summed up apart and then merged.
         """
-        part, splits = self.summed(batches, models)
-        self.merge(part)
-        return splits
-
-    def summed(
-        self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
-    ) -> tuple[Ledger, list[list[Split]]]:
-        """The sums of a block alone, to be merged, and its splits. Sums over spans of time, if
-        there are some, are added to this ledger's."""
         part = self.empty()
         part.spans = self.spans
         splits = part._fill(batches, models)
-        return part, splits
+        self.merge(part)
+        return splits
 
     def empty(self) -> Ledger:
         """A ledger of no windows, under the same terms; it has no sums over spans."""

@@ -100,34 +100,6 @@ class SegmentWindows:
         )
         return self._batch()
 
-    def until(self, window: int) -> WindowBatch:
-        """Returns the windows before number `window`. No segment that begins before that may
-        follow."""
-        self._sweep.until(int(self.energy.boundaries_ns[window]))
-        return self._batch()
-
-    @property
-    def state(self) -> bytes:
-        """What later segments need of earlier ones; between windows only, after `until`.
-
-        Two states are equal exactly if nothing that follows can tell them apart.
-        """
-        return self._lost_carry_ns.tobytes() + self._sweep.state()
-
-    def resume(self, window: int, state: bytes | None) -> None:
-        """Begins with number `window`, in the `state` of a stream of the same windows.
-
-        Without a state, nothing runs, every core slept long ago, and all lost time is placed. Must
-        be called before any segment is added. Raises `ValueError` for another stream's state.
-        """
-        carried = self._lost_carry_ns.nbytes
-        if state is not None:
-            if len(state) < carried:
-                raise ValueError("no state of this stream")
-            self._lost_carry_ns = np.frombuffer(state[:carried], np.int64).copy()
-        self._sweep.resume(window, None if state is None else state[carried:])
-        self._closed = window
-
     def finish(self) -> WindowBatch:
         """Returns the remaining windows. Lost time that fits nowhere is counted in `anomalies`."""
         self._sweep.finish()

@@ -14,7 +14,6 @@ from qjoule.engine.attribute import attribute
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.result import Attribution
-from qjoule.trace import span as trace_span
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import BATCH_ROWS, Trace
 
@@ -65,9 +64,8 @@ class Span(Trace):
         self,
         batch_rows: int = BATCH_ROWS,
         columns: Sequence[str] | None = None,
-        span: trace_span.Span = trace_span.ALL,
     ) -> Iterator[pa.Table]:
-        for table in super().iter_segments(batch_rows, columns, span):
+        for table in super().iter_segments(batch_rows, columns):
             t0_ns, t1_ns = table.column("t0_ns"), table.column("t1_ns")
             inside = pc.and_(pc.less(t0_ns, self.end_ns), pc.greater(t1_ns, self.begin_ns))
             yield table.filter(inside).combine_chunks()

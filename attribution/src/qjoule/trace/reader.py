@@ -12,7 +12,6 @@ for segments in trace.iter_segments():   # pyarrow tables in order of time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ from qjoule.trace.parts import (
     stated_range,
 )
 from qjoule.trace.schema import TABLES, Mismatch, conform
-from qjoule.trace.span import ALL, LIES, Span
 from qjoule.trace.sweep import Group, in_time_order
 from qjoule.trace.views import view
 
@@ -63,15 +61,6 @@ class Trace:
         self.meta = self._read_meta()
         self._footers = {name: self._open_parts(name) for name in TABLES}
         self._check_rows()
-
-    def fresh(self) -> Trace:
-        """The same trace, with problems and tables of its own."""
-        other = copy(self)
-        other.problems, other._tables = list(self.problems), dict(self._tables)
-        return other
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_tables": {}}  # another process reads them when it needs them
 
     @property
     def complete(self) -> bool:
@@ -122,12 +111,10 @@ class Trace:
         self,
         batch_rows: int = BATCH_ROWS,
         columns: Sequence[str] | None = None,
-        span: Span = ALL,
     ) -> Iterator[pa.Table]:
         """Segments by t0_ns, in tables of at most `batch_rows` rows, one chunk per column.
 
-        `columns` restricts what is read; t0_ns and t1_ns are always there. `span`: only segments
-        that begin in it, from row groups that say they have some.
+        `columns` restricts what is read; t0_ns and t1_ns are always there.
         """
         wanted = list(TABLES["segments"].names if columns is None else columns)
         wanted += [name for name in ("t0_ns", "t1_ns") if name not in wanted]
@@ -135,10 +122,9 @@ class Trace:
         for footer in self._footers["segments"]:
             for index in footer.groups:
                 stated_ns = self._range(footer, index, "t0_ns")
-                if stated_ns is not None and span.overlaps(stated_ns):
+                if stated_ns is not None:
                     read = partial(self._read_group, "segments", wanted, footer, index)
-                    lies = partial(self._problem, footer.part, LIES)
-                    groups.append(Group(stated_ns[0], partial(span.read, read, stated_ns, lies)))
+                    groups.append(Group(stated_ns[0], read))
         yield from in_time_order(groups, batch_rows, self._late)
 
     @cached_property

@@ -57,9 +57,8 @@ class Extract:
     notes: tuple[str, ...] = ()
 
 
-def extract(path: str, name: str, asked: Asked, tag: str) -> Extract:
-    """A task. `asked.by` is replaced; `tag`: the tag that identifies requests."""
-    trace = Trace(path)
+def extract(trace: Trace, name: str, asked: Asked, tag: str) -> Extract:
+    """Reads a trace. `asked.by` is replaced; `tag`: the tag that identifies requests."""
     host = trace.meta.host or f"(host of {name})"
     by = (f"tag:{tag}", "server")
     terms = Terms(trace, Asked(by, asked.idle, asked.coefficients, asked.calibrated, asked.where))

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qjoule.engine.attribute import Asked
 from qjoule.errors import QjouleError
-from qjoule.fleet.attribution import Task, Workers
 from qjoule.fleet.requests.clocks import Offset, Pairs, offsets, reference_of
 from qjoule.fleet.requests.extract import Extract, extract
 from qjoule.fleet.requests.join import Request, bound, requests
@@ -86,16 +84,16 @@ class Wanted:
 def answer(
     sources: Sequence[Source],
     wanted: Wanted,
-    workers: Workers | None = None,
     done: Callable[[Trace], None] = lambda _trace: None,
 ) -> Answer:
-    """What requests cost over all traces. In memory are one trace's ids per worker, and one bucket.
+    """What requests cost over all traces. In memory are one trace's ids, and one bucket.
 
     Raises `QjouleError` if no query of any trace has the tag.
     """
     with spilled([source.trace.rows("queries") for source in sources]) as spill:
         sums = []
-        for source, found in _extracts(sources, wanted.tag, workers):
+        for source in sources:
+            found = extract(Trace(source.trace.path), source.name, source.asked, wanted.tag)
             spill.add("costs", found.costs)
             spill.add("calls", found.calls)
             sums.append(_sum_of(found, wanted.tag))
@@ -108,26 +106,6 @@ def answer(
         clocks, reference = _clocks(spill, wanted, [one.host for one in sums])
         rows, totals = _joined(spill, clocks, wanted)
     return Answer(wanted.tag, rows, totals, reference, clocks, tuple(sums))
-
-
-def _extracts(
-    sources: Sequence[Source], tag: str, workers: Workers | None
-) -> Iterator[tuple[Source, Extract]]:
-    """In the order of the sources; at most two of each worker are under way."""
-    if workers is None:
-        for source in sources:
-            path = str(source.trace.path.resolve())
-            yield source, extract(path, source.name, source.asked, tag)
-        return
-    ahead = deque(sources)
-    given: deque[tuple[Source, Task]] = deque()
-    while ahead or given:
-        while ahead and len(given) < 2 * workers.count:
-            source = ahead.popleft()
-            path = str(source.trace.path.resolve())
-            given.append((source, workers.submit(extract, path, source.name, source.asked, tag)))
-        source, task = given.popleft()
-        yield source, task.result()
 
 
 def _sum_of(found: Extract, tag: str) -> TraceSum:

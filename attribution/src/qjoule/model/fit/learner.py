@@ -46,16 +46,6 @@ _DRIFT_RATIO = 1.5
 _HARMS = 1.1
 
 
-@dataclass(frozen=True)
-class Carried:
-    """What a learner knows after a block, by domain: see `Learner`."""
-
-    notes: dict[str, int]
-    last: dict[str, PowerModel]
-    earlier: dict[str, Earlier]
-    rest: dict[str, Rest]
-
-
 @dataclass
 class Learner:
     """Learns a power model per domain. `class_of` maps groups to classes that share a factor."""
@@ -71,16 +61,6 @@ class Learner:
     last: dict[str, PowerModel] = field(default_factory=dict)  #: of the last block kept
     _memory: dict[str, Earlier] = field(default_factory=dict)
     _rest: dict[str, Rest] = field(default_factory=dict)  #: told by blocks of this trace
-
-    @property
-    def carried(self) -> Carried:
-        """What the next block needs of those before; later blocks do not change it."""
-        return Carried(dict(self.notes), dict(self.last), dict(self._memory), dict(self._rest))
-
-    def carry(self, carried: Carried) -> None:
-        """Goes on from what another learner, made alike, has carried."""
-        self.notes, self.last = dict(carried.notes), dict(carried.last)
-        self._memory, self._rest = dict(carried.earlier), dict(carried.rest)
 
     def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
         """Returns models by domain for one block of consecutive windows; remembers them if
