@@ -259,26 +259,6 @@ def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
     assert spool_of(tmp_path / "large").stat().st_size == size
 
 
-@pytest.mark.parametrize("behind", [0, 17])
-def test_a_capture_that_still_grows_becomes_the_same_tables(
-    whole: Path, captured: Path, direct: Path, behind: int
-) -> None:
-    """Files grow by any number of bytes, names ahead of frames or after them."""
-    contents = {"spool": spool_of(whole).read_bytes(), "names": names_of(whole).read_bytes()}
-    sizes, chance = {"spool": 0, "names": 0}, random.Random(behind)
-
-    def grow() -> bool:
-        for name, data in contents.items():
-            sizes[name] += chance.randrange(1, 1 + len(data) // 5)
-            (captured / "capture" / name).write_bytes(data[: sizes[name]])
-        spool_grows = sizes["spool"] < len(contents["spool"]) + behind
-        return spool_grows or sizes["names"] < len(contents["names"])
-
-    grow()
-    convert(captured, more=grow)
-    assert _files(captured) == _files(direct)
-
-
 # ---- commands ------------------------------------------------------------------------------------
 
 

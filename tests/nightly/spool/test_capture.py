@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of a real server that are captured first and converted later or meanwhile."""
+"""Recordings of a real server that are captured first and converted later."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import psutil
 import pytest
 
-from qjoule.spool.files import FOLDER, is_captured, spool_of
+from qjoule.spool.files import FOLDER, spool_of
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
 from servers.process import DatabaseServer
-from tracing.confined import holds_nothing
 from tracing.recording import Recorder, Run, converted_copy, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 CANARY = "canary-4711"
 STATEMENTS = 300
 STOPPED_S = 10.0
-CONVERTER = "qjoule-convert"
 
 
 def _work(server: DatabaseServer, statements: int = STATEMENTS) -> None:
@@ -94,27 +91,3 @@ def test_a_recording_ends_at_its_bound_and_says_so(mariadb: DatabaseServer, tmp_
     assert "has reached its limit (--spool-mb)" in (trace.meta.stopped or "")
     assert trace.rows("queries") > 1000
     assert not spool_of(tmp_path / "t").exists()
-
-
-def test_a_recording_does_not_depend_on_its_converter(
-    mariadb: DatabaseServer, tmp_path: Path
-) -> None:
-    options = ("--pid", str(mariadb.pid), "--convert", "idle")
-    with recording(tmp_path / "t", *options) as recorder:
-        _work(mariadb)
-        children = psutil.Process(recorder.process.pid).children(recursive=True)
-        names = {child.pid: Path(f"/proc/{child.pid}/comm").read_text() for child in children}
-        (converter,) = (child for child in children if names[child.pid].strip() == CONVERTER)
-        assert os.sched_getscheduler(converter.pid) == os.SCHED_IDLE
-        assert converter.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
-        holds_nothing(converter.pid)
-        converter.send_signal(signal.SIGSTOP)
-        _work(mariadb)
-        converter.kill()
-        _work(mariadb)
-    run = Run(tmp_path / "t")
-    assert run.trace.complete
-    assert len(run.having("m_work")) == 3 * STATEMENTS
-    assert run.loss == {}
-    assert not is_captured(tmp_path / "t")
-    assert not (tmp_path / "t" / "converting").exists()

@@ -19,7 +19,6 @@ from qjoule.named import NAMED
 from qjoule.root_part.client import us
 from qjoule.spool.convert import Converted, Progress, convert
 from qjoule.spool.files import is_captured
-from qjoule.spool.meanwhile import Meanwhile
 from qjoule.spool.ring_files import RingFiles
 
 #: The bar itself, at most, and what stands beside it: a word, the share done and the time left.
@@ -71,12 +70,6 @@ def converted(
     pa.set_memory_pool(pa.system_memory_pool())
     with _progress() as progress:
         return convert(trace, output, keep=keep, jobs=jobs, progress=progress)
-
-
-def finished(meanwhile: Meanwhile) -> Converted | None:
-    """The rest of a conversion beside a recording, see `Meanwhile.finish`."""
-    with _progress() as progress:
-        return meanwhile.finish(progress)
 
 
 def readable(traces: Sequence[Path]) -> list[Path]:

@@ -226,11 +226,10 @@ def capture(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--convert",
             "conversion",
-            type=click.Choice(["end", "idle", "later"]),
+            type=click.Choice(["end", "later"]),
             default="end",
             show_default=True,
-            help="When to make the tables: once recording stops, meanwhile where a CPU is idle, or "
-            "by `qjoule convert`.",
+            help="When to make the tables: once recording stops, or by `qjoule convert`.",
         ),
     ):
         command = option(command)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -36,9 +36,6 @@ from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
 from qjoule.spool.capture import Capture, open_spool
 from qjoule.trace.meta import Meta
-
-if TYPE_CHECKING:
-    from qjoule.spool.meanwhile import Meanwhile
 
 
 def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
@@ -193,11 +190,6 @@ def command(
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
     if triggers and keep_s is None:
         raise UsageError("--trigger saves what --keep holds: add --keep TIME")
-    if keep_s is not None and conversion == "idle":
-        raise UsageError(
-            "--keep and --convert idle: give one of them; what a flight recorder saves is "
-            "converted by `qjoule convert`"
-        )
     if no_counters and counters:
         raise UsageError("--counters and --no-counters: give one of them")
     if rest_s is not None and program and shutil.which(program[0]) is None:
@@ -261,9 +253,6 @@ def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = 
     with ExitStack() as stopped_by, ExitStack() as last:
         if job.meter is not None:
             last.callback(job.meter.close)
-        meanwhile = _new_meanwhile() if job.conversion == "idle" else None
-        if meanwhile is not None:
-            last.callback(meanwhile.close)
 
         def attached(tracer: Tracer) -> None:
             nonlocal child
@@ -291,7 +280,7 @@ def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = 
                 outlive_the_root_part()
             stopped_by.close()
             applications = 0 if running.tags is None else running.tags.applications
-            written = _ended(written, job, kept, meanwhile, applications)
+            written = _ended(written, job, kept, applications)
             for words in targets.asked():
                 say(words)
             if failed is not None:
@@ -304,15 +293,7 @@ def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = 
     return code
 
 
-def _new_meanwhile() -> Meanwhile:
-    from qjoule.spool.meanwhile import Meanwhile  # noqa: PLC0415 - takes Arrow along
-
-    return Meanwhile()
-
-
-def _ended(
-    written: Meta, job: Job, kept: Kept | None, meanwhile: Meanwhile | None, applications: int
-) -> Meta:
+def _ended(written: Meta, job: Job, kept: Kept | None, applications: int) -> Meta:
     """Converts what was captured, unless it is to be done later, and says what there is."""
     if kept is not None:
         for words in kept.summary():
@@ -322,7 +303,7 @@ def _ended(
     else:
         from qjoule.commands.record_tables import make_tables  # noqa: PLC0415 - 40 MB, see there
 
-        written = make_tables(job, meanwhile, applications)
+        written = make_tables(job, applications)
     return written
 
 

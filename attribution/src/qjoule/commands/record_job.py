@@ -44,7 +44,7 @@ class Job:
     meter: Meter | None = None
     rest_s: float | None = None
     ids: OtherIds | None = None  #: finds other tools' ids of statements, if they are wanted
-    conversion: str = "end"  #: when the tables are made: end, idle or later
+    conversion: str = "end"  #: when the tables are made: end or later
 
     @property
     def later(self) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from qjoule.commands.conversion import converted, finished
+from qjoule.commands.conversion import converted
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
 from qjoule.commands.written import some, what_was_written
@@ -24,23 +23,18 @@ from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
-if TYPE_CHECKING:
-    from qjoule.spool.meanwhile import Meanwhile
 
-
-def make_tables(job: Job, meanwhile: Meanwhile | None, applications: int) -> Meta:
+def make_tables(job: Job, applications: int) -> Meta:
     """Converts the working directory and prints a summary.
 
-    Args:
-        meanwhile: has begun to do so.
-        applications: how many processes have reported tags.
+    `applications`: how many processes have reported tags.
 
     Raises:
         QjouleError: it cannot be converted; what was captured stays.
     """
     leave_pandas_out()
     try:
-        made = (None if meanwhile is None else finished(meanwhile)) or converted(Path())
+        made = converted(Path())
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
     except KeyboardInterrupt:

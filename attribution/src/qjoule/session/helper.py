@@ -54,10 +54,10 @@ def _share_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def wait_shortly(pid: int, seconds: float = _END_TRIES * _END_PAUSE_S) -> None:
+def wait_shortly(pid: int) -> None:
     """Waits for its end, but not long: at the latest it ends with this process."""
     with suppress(ChildProcessError):
-        for _ in range(round(seconds / _END_PAUSE_S)):
+        for _ in range(_END_TRIES):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 break
             time.sleep(_END_PAUSE_S)

@@ -24,7 +24,7 @@ from qjoule.spool.files import (
     open_regular,
     spool_of,
 )
-from qjoule.spool.tables import Made, More, Tables
+from qjoule.spool.tables import Made, Tables
 from qjoule.spool.workers import make_shares
 from qjoule.stream.share import Share
 from qjoule.trace.durable import replace_meta, sync
@@ -52,7 +52,6 @@ def convert(
     keep: bool = False,
     jobs: int = 1,
     progress: Progress = lambda _done, _all: None,
-    more: More | None = None,
 ) -> Converted:
     """Converts a captured trace. The tables do not depend on `jobs`.
 
@@ -62,8 +61,6 @@ def convert(
         keep: leave the capture in place.
         jobs: how many processes may work on it; more than two are not used. With 1 it is done in
             this process, which may have several threads.
-        more: asked wherever the capture ends, for one that is still written: whether to look
-            again. Only with one job.
 
     Raises:
         QjouleError: there is nothing to convert, another conversion runs, another version captured
@@ -80,7 +77,7 @@ def convert(
                 for path in trace.iterdir():
                     if path.is_file() and not path.is_symlink():
                         shutil.copyfile(path, output / path.name)
-            converted = _convert(trace, output or trace, jobs, progress, more)
+            converted = _convert(trace, output or trace, jobs, progress)
             if not keep and output is None:
                 shutil.rmtree(trace / FOLDER)
     except OSError as error:
@@ -100,21 +97,19 @@ def _alone(trace: Path) -> Iterator[None]:
         yield
 
 
-def _convert(
-    trace: Path, output: Path, jobs: int, progress: Progress, more: More | None
-) -> Converted:
+def _convert(trace: Path, output: Path, jobs: int, progress: Progress) -> Converted:
     unfinished = output / CONVERTING
     _clear(output, (CONVERTING, *TABLES))  # of a conversion that was interrupted
     meta_of(trace)
     shares = [Share.ALL]
-    if jobs > 1 and more is None and spool_of(trace).stat().st_size >= WORTH_BYTES:
+    if jobs > 1 and spool_of(trace).stat().st_size >= WORTH_BYTES:
         shares = [Share.TIMES, Share.QUERIES]
     unfinished.mkdir()
     folders = {share: unfinished / share.value for share in shares}
     if len(shares) > 1:
         made = make_shares(trace, folders, progress)
     else:
-        made = [_made_here(trace, folders[Share.ALL], progress, more)]
+        made = [_made_here(trace, folders[Share.ALL], progress)]
     meta = _together(trace, made)
     for folder in folders.values():
         for name in TABLES:
@@ -126,16 +121,11 @@ def _convert(
     return Converted(meta, sum(one.tagged for one in made))
 
 
-def _made_here(trace: Path, folder: Path, progress: Progress, more: More | None) -> Made:
-    tables = Tables(trace, folder, more=more)
+def _made_here(trace: Path, folder: Path, progress: Progress) -> Made:
+    tables = Tables(trace, folder)
     for done, total in tables.steps():
         progress(done, total)
-    made = tables.finish()
-    if made is not None:
-        return made
-    # What came at the end belongs to queries from the beginning: once more, with all known.
-    shutil.rmtree(folder)
-    return _made_here(trace, folder, progress, None)
+    return tables.finish()
 
 
 def _together(trace: Path, made: Sequence[Made]) -> Meta:

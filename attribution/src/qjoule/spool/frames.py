@@ -8,7 +8,7 @@ and the reader looks for the next one. What is missing is counted in `Damage`, n
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -48,15 +48,14 @@ class Damage:
 class SpoolReader:
     """Iterates over the whole frames of `file`, a seekable file.
 
-    `more`: asked where no whole frame is left, whether to look there again. The numbers of frames
-    ascend. A frame that repeats a number, or precedes it, is left out.
+    The numbers of frames ascend. A frame that repeats a number, or precedes it, is left out.
 
     Raises:
         QjouleError: another version of qjoule wrote it, or a machine of another byte order.
     """
 
-    def __init__(self, file: BinaryIO, more: Callable[[], bool] | None = None) -> None:
-        self._file, self._more = file, more
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._at = 0
         self._number = 0
         self.damage = Damage()
@@ -72,14 +71,10 @@ class SpoolReader:
             raise QjouleError(
                 "the recording was captured on a machine of another byte order: convert it there"
             )
-        growing = self._more is not None
         while True:
             begin = self._at
             frame = self._frame(begin)
             if frame is None:
-                if growing:
-                    growing = self._more is not None and self._more()
-                    continue  # also once more after the last time
                 found = self._search(begin + 1)
                 self.damage.bytes += (self._size() if found is None else found) - begin
                 if found is None:

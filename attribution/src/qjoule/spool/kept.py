@@ -51,19 +51,6 @@ class Kept(KeptCalls):
         self.learnt: list[Callable[[Server], object]] = []
         self.news = 0
 
-    def is_now(self, later: Kept) -> bool:
-        """Takes over what became known since, as far as it changes no row that was already made.
-
-        False: rows would differ.
-        """
-        if later.has_calls or later._unseen or later._untraced != self._untraced:
-            return False
-        if later.info != self.info:
-            return False
-        self._changes, self._readings = later._changes, later._readings
-        self.lost, self.unverified, self.bad = later.lost, later.unverified, later.bad
-        return True
-
     # ---- untraced servers: qjoule.stream.ingest.Watching -----------------------------------------
 
     @property

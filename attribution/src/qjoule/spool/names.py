@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -162,20 +162,14 @@ class NamesReader:
 
     Args:
         only: leaves out lines of other kinds, without decoding them; see `of_times` and others.
-        more: asked at the end of the file, whether to look there again.
     """
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        only: AbstractSet[bytes] | None = None,
-        more: Callable[[], bool] | None = None,
-    ) -> None:
-        self._file, self._only, self._more = file, only, more
+    def __init__(self, file: BinaryIO, only: AbstractSet[bytes] | None = None) -> None:
+        self._file, self._only = file, only
         self.damaged = 0
 
     def __iter__(self) -> Iterator[News]:
-        while line := self._line():
+        while line := self._file.readline(_MOST_LINE_BYTES):
             text = _checked(line)
             if text is not None and self._only is not None and _kind(text) not in self._only:
                 continue
@@ -184,15 +178,6 @@ class NamesReader:
                 self.damaged += 1
             else:
                 yield news
-
-    def _line(self) -> bytes:
-        while True:
-            line = self._file.readline(_MOST_LINE_BYTES)
-            if line.endswith(b"\n") or self._more is None or len(line) == _MOST_LINE_BYTES:
-                return line
-            self._file.seek(-len(line), 1)
-            if not self._more():
-                return self._file.readline(_MOST_LINE_BYTES)
 
 
 def _checked(line: bytes) -> bytes | None:

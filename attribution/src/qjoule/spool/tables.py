@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -31,9 +31,6 @@ from qjoule.stream.statements import MAX_SHAPES
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
-#: Whether to look again where a file ends: somebody still writes it.
-More = Callable[[], bool]
-
 
 @dataclass(frozen=True)
 class Made:
@@ -48,17 +45,12 @@ class Made:
 class Tables:
     """The tables of `share`, written to the directory `folder`, which must be absent.
 
-    Args:
-        more: asked wherever the capture ends; None: it is finished.
-
     Raises:
         QjouleError: another version captured it, or the disk is full.
     """
 
-    def __init__(
-        self, trace: Path, folder: Path, share: Share = Share.ALL, *, more: More | None = None
-    ) -> None:
-        self._trace, self._share, self._more = trace, share, more
+    def __init__(self, trace: Path, folder: Path, share: Share = Share.ALL) -> None:
+        self._trace, self._share = trace, share
         meta = meta_of(trace)
         self._kept = self._read_kept(meta)
         # One batch waits for the disk at most: nobody needs what we read in time.
@@ -83,8 +75,8 @@ class Tables:
             of_queries if self._share.has_queries else frozenset()
         )
         with open_regular(spool_of(self._trace)) as spool, _names(self._trace) as names:
-            reader = SpoolReader(spool, self._more)
-            lines = NamesReader(names, kinds, self._more)
+            reader = SpoolReader(spool)
+            lines = NamesReader(names, kinds)
             news = iter(lines)
             for frame in reader:
                 self._learn_until(news, frame.number)
@@ -94,13 +86,8 @@ class Tables:
             self._learn_until(news, None)
             self._damaged = reader.damage.bytes + lines.damaged
 
-    def finish(self) -> Made | None:
-        """Writes the rest. None: what is known only now changes tables that are already made."""
-        meta = meta_of(self._trace)
-        if self._more is not None:
-            if not self._kept.is_now(self._read_kept(meta)):
-                return None
-            self._ingest.meta = _begun(meta)
+    def finish(self) -> Made:
+        """Writes the rest."""
         made = self._writer.close(self._ingest.finish(complete=False))
         whole = self._ended and self._spooled_all
         return Made(made, self._kept.joined, bool(self._damaged), whole)
