@@ -74,7 +74,6 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("[push]\notlp_endpoint = 'ftp://x'", "must be a URL"),
         ("[push]\notlp_header_file = 'relative'", "absolute path"),
         ("[push]\notlp_endpoint = 'http://x'\notlp_header_file = '/h'", "needs https"),
-        ("[push]\nremote_write_url = 'http://x'\nremote_write_header_file = '/h'", "needs https"),
         ("[remote]\nlisten = '0.0.0.0:9780'", "beyond loopback needs remote.tls_certificate"),
         ("[remote]\nlisten = '127.0.0.1:9780'", "needs remote.token_file or remote.client_ca"),
         ("[store", "not TOML"),

@@ -9,26 +9,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import cramjam
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-import metrics_pages
 from http_receiver import receiver
 from metrics_pages import snapshots
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import UsageError
 from qjoule.metrics.board import Board
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.families import EDGES, Family, Sample
 from qjoule.metrics.interval import interval_of
-from qjoule.push import http, otlp
-from qjoule.push.http import Poster, read_headers
+from qjoule.push import otlp
+from qjoule.push.header_file import read_headers
 from qjoule.push.otlp import Otlp
-from qjoule.push.pusher import MOST_RETRY_S, Outcome, Pusher, Result, Tally, families
-from qjoule.push.remote_write import RemoteWrite
+from qjoule.push.pusher import MOST_RETRY_S, Pusher, Tally, families
 
 
 def as_read(*given: Family) -> list[Family]:
@@ -55,30 +52,10 @@ HISTOGRAM = Family(
 )
 
 
-def test_remote_write_holds_the_page() -> None:
-    with receiver() as receives:
-        sent = RemoteWrite(Poster(receives.url, {}), (("instance", "db1"),))
-        assert sent.send([*counters(), HISTOGRAM], 1234.5678).outcome is Outcome.SENT
-    ((headers, content),) = receives.got
-    assert headers["content-encoding"] == "snappy"
-    request = bytes(cramjam.snappy.decompress_raw(content))
-    joules = {"owner": 0.0, "node": 0.0}
-    for series in metrics_pages.field(request, 1):
-        pairs = [dict(metrics_pages.fields(label)) for label in metrics_pages.field(series, 1)]
-        labels = {pair[1].decode(): pair[2].decode() for pair in pairs}
-        assert list(labels) == sorted(labels) and labels["instance"] == "db1"
-        (sample,) = metrics_pages.field(series, 2)
-        assert metrics_pages.field(sample, 2) == [1_234_568]
-        for owner in joules:
-            if labels["__name__"] == f"qjoule_{owner}_joules_total":
-                joules[owner] += metrics_pages.field(sample, 1)[0]
-    assert joules["owner"] == pytest.approx(joules["node"]) and joules["node"] > 0
-
-
 def exported(*given: Family) -> Any:
     with receiver() as receives:
         sender = Otlp(receives.url, {"X-Scope": "a"}, "db1")
-        assert sender.send(as_read(*given), 1234.5).outcome is Outcome.SENT
+        assert sender.send(as_read(*given), 1234.5)
     ((headers, content),) = receives.got
     assert headers["x-scope"] == "a"
     request = ExportMetricsServiceRequest()
@@ -127,38 +104,26 @@ def test_otlp_uses_the_conventions() -> None:
     assert (latency.count, latency.sum, latency.HasField("min")) == (20, 1.5, False)
 
 
-@pytest.mark.parametrize(
-    ("code", "outcome"),
-    [
-        (204, Outcome.SENT),
-        (302, Outcome.REJECTED),
-        (401, Outcome.REJECTED),
-        (429, Outcome.FAILED),
-        (503, Outcome.FAILED),
-    ],
-)
-def test_what_an_answer_means(code: int, outcome: Outcome) -> None:
-    with receiver() as other, receiver(code, Location=other.url, Retry_After="7") as receives:
-        result = Poster(receives.url, {"Authorization": "secret"}).post(b"x", {})
-    assert result.outcome is outcome
-    assert result.wait_s == (7.0 if outcome is Outcome.FAILED else 0.0)
+@pytest.mark.parametrize("code", [307, 401, 503])
+def test_a_page_that_is_not_taken_has_failed(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "_TIMEOUT_S", 0.3)
+    with receiver() as other, receiver(code, Location=other.url) as receives:
+        assert not Otlp(receives.url, {"Authorization": "secret"}, "db1").send([], 1.0)
     assert not other.got, "credentials go to the configured address alone"
 
 
 def test_receivers_that_do_not_answer_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_TIMEOUT_S", 0.2)
     monkeypatch.setattr(otlp, "_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert Poster(url, {}).post(b"x", {}).outcome is Outcome.FAILED
-        assert Otlp(f"{url}/v1/metrics", {}, "db1").send([], 1.0).outcome is Outcome.FAILED
+        assert not Otlp(f"{url}/v1/metrics", {}, "db1").send([], 1.0)
 
 
 @dataclass
 class Story:
-    """A pusher whose sends have these outcomes, on a clock of its own."""
+    """A pusher whose first sends fail, on a clock of its own."""
 
-    outcomes: list[Outcome]
+    failures: int = 0
     now_s: float = 100.0
     sent: list[float] = field(default_factory=list)
 
@@ -167,12 +132,11 @@ class Story:
         clocks = {"monotonic": lambda: self.now_s, "wall": lambda: self.now_s + 1e6}
         self.pusher = Pusher(self.board, self._send, 15.0, self.tally, **clocks)
 
-    def _send(self, _families: object, unix_s: float) -> Result:
+    def _send(self, _families: object, unix_s: float) -> bool:
         self.sent.append(unix_s - 1e6)
-        outcome = self.outcomes.pop(0) if self.outcomes else Outcome.SENT
-        if outcome is Outcome.FAILED and len(self.sent) % 2:
+        if len(self.sent) <= self.failures and len(self.sent) % 2:
             raise ValueError("of a library")
-        return Result(outcome)
+        return len(self.sent) > self.failures
 
     def show(self, after_s: float) -> None:
         """A page, and what the pusher does until `after_s` later."""
@@ -184,16 +148,16 @@ class Story:
 
 
 def test_pages_are_sent_in_step_with_their_times() -> None:
-    story = Story([])
+    story = Story()
     for _ in range(7):
         story.show(10.0)
     assert story.sent == [100.0, 110.0, 130.0, 140.0, 160.0], "the newest, with its time"
-    assert story.tally.counts() == {"sent": 5, "failed": 0, "rejected": 0, "replaced": 0}
+    assert story.tally.counts() == {"sent": 5, "failed": 0, "replaced": 0}
     assert story.tally.last_s > 1e6
 
 
 def test_a_failed_page_is_tried_again_with_growing_pauses_and_replaced_by_newer_ones() -> None:
-    story = Story([Outcome.FAILED] * 12)
+    story = Story(failures=12)
     for _ in range(60):
         story.show(10.0)
     counts = story.tally.counts()
@@ -202,21 +166,12 @@ def test_a_failed_page_is_tried_again_with_growing_pauses_and_replaced_by_newer_
     retries = story.sent[:13]
     assert retries == sorted(retries)
     assert max(b - a for a, b in pairwise(retries)) <= MOST_RETRY_S + 10
+    pages, last = families([story.tally])
+    assert {dict(s.labels)["result"]: s.value for s in pages.samples}["failed"] == "12"
+    assert float(last.samples[0].value) > 1e6
 
 
-def test_a_rejected_page_is_not_tried_again() -> None:
-    story = Story([Outcome.REJECTED])
-    story.show(60.0)
-    assert story.tally.counts()["rejected"] == 1 and len(story.sent) == 1
-    (pages, last) = families([story.tally])
-    assert {dict(s.labels)["result"]: s.value for s in pages.samples}["rejected"] == "1"
-    assert last.samples[0].value == "0.000"
-    assert list(families([])) == []
-
-
-def test_files_of_headers_are_for_us_alone_and_certificates_are_read(tmp_path: Path) -> None:
-    with pytest.raises(QjouleError, match="no certificates"):
-        Poster("https://127.0.0.1/", {}, "/etc/passwd")
+def test_files_of_headers_are_for_us_alone(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer x y\n\nX-Scope-OrgID:  7\n")
     file.chmod(0o640)

@@ -81,7 +81,6 @@ def prometheus(directory: Path, target: str, rules: Path) -> Iterator[Prometheus
         f"--config.file={config}",
         f"--storage.tsdb.path={directory / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
-        "--web.enable-remote-write-receiver",
         "--log.level=error",
     ]
     with (directory / "prometheus.log").open("wb") as log:

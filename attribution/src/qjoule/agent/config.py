@@ -19,7 +19,7 @@ from qjoule.errors import UsageError
 
 MAX_BYTES = 1 << 20
 _FILES = ("certificate", "key", "file", "ca")
-_URLS = ("push.remote_write_url", "push.otlp_endpoint")
+_URLS = ("push.otlp_endpoint",)
 Value = bool | int | float | str | tuple[str, ...]
 
 
@@ -85,13 +85,13 @@ KEYS: Mapping[str, Key] = {
     "recordings.flight_s": Key(
         0, "seconds that a flight recorder beside the agent holds; 0: there is none", 0, 86_400
     ),
-    "push.remote_write_url": Key("", "where Prometheus remote write goes; empty: nowhere"),
-    "push.remote_write_header_file": Key(
-        "", "headers sent with it, one a line, which only our user may read"
+    "push.otlp_endpoint": Key(
+        "", "where OTLP metrics go, such as https://host:4318/v1/metrics; empty: nowhere"
     ),
-    "push.otlp_endpoint": Key("", "where OTLP metrics go, such as https://host:4318/v1/metrics"),
-    "push.otlp_header_file": Key("", "headers sent with them, as above"),
-    "push.ca": Key("", "certificates that sign those of the receivers; empty: the system's"),
+    "push.otlp_header_file": Key(
+        "", "headers sent with them, one a line, which only our user may read"
+    ),
+    "push.ca": Key("", "certificates that sign the receiver's; empty: the system's"),
     "push.every_s": Key(15.0, "seconds between two pages that are sent", 1.0, 3600.0),
     "store.enabled": Key(True, "keep rollups per minute"),
     "store.path": Key("/var/lib/qjoule", "directory of the rollups; our user must own it"),
@@ -198,10 +198,9 @@ def load(path: Path | None) -> Config:
 
 def _readable_headers(config: Config) -> str:
     """What is wrong with [push] as a whole; empty: nothing."""
-    for name in ("remote_write_url", "otlp_endpoint"):
-        headers = f"push.{name.rpartition('_')[0]}_header_file"
-        if config.text(f"push.{name}").startswith("http:") and config.text(headers):
-            return f"{headers} needs https: others on the way could read the headers"
+    is_open = config.text("push.otlp_endpoint").startswith("http:")
+    if is_open and config.text("push.otlp_header_file"):
+        return "push.otlp_header_file needs https: others on the way could read the headers"
     return ""
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the agent's metrics to others: Prometheus remote write, and OTLP."""
+"""Sends the agent's metrics to others, by OTLP."""

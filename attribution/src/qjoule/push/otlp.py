@@ -16,7 +16,6 @@ from typing import Any
 from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
-from qjoule.push.pusher import Outcome, Result
 from qjoule.servers.registered import system_name
 from qjoule.servers.shapes import summary_of
 
@@ -72,7 +71,7 @@ class Otlp:
         self._host = host
         self._summary: dict[tuple[str, str], str] = {}  #: by kind and text
 
-    def send(self, families: Sequence[Family], unix_s: float) -> Result:
+    def send(self, families: Sequence[Family], unix_s: float) -> bool:
         from opentelemetry.sdk.metrics.export import MetricExportResult  # noqa: PLC0415
 
         try:
@@ -80,9 +79,8 @@ class Otlp:
                 self.metrics_data(families, unix_s), timeout_millis=_TIMEOUT_S * 1000
             )
         except Exception:  # of requests, urllib3 or the SDK: none may end the process
-            return Result(Outcome.FAILED)
-        sent = done is MetricExportResult.SUCCESS
-        return Result(Outcome.SENT if sent else Outcome.FAILED)
+            return False
+        return done is MetricExportResult.SUCCESS
 
     def metrics_data(self, families: Sequence[Family], unix_s: float) -> Any:
         """The SDK's `MetricsData` of families at a Unix time."""

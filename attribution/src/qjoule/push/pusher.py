@@ -12,8 +12,6 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
 
 from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample, seconds
@@ -23,29 +21,15 @@ RETRY_S, MOST_RETRY_S = 1.0, 60.0
 _LOOK_S = 0.2
 
 
-class Outcome(Enum):
-    """What became of a page."""
-
-    SENT = "sent"
-    FAILED = "failed"  #: it may succeed later
-    REJECTED = "rejected"  #: the same page would be refused again
-
-
-@dataclass(frozen=True)
-class Result:
-    outcome: Outcome
-    wait_s: float = 0.0  #: the receiver asks for this pause
-
-
-#: Sends families as they were at a Unix time.
-Send = Callable[[Sequence[Family], float], Result]
+#: Sends families as they were at a Unix time; whether they were taken.
+Send = Callable[[Sequence[Family], float], bool]
 
 
 class Tally:
     """How many pages had which outcome, in memory that the pusher writes and the engine reads."""
 
-    _NUMBERS = struct.Struct("=4Qd")
-    _RESULTS = ("sent", "failed", "rejected", "replaced")
+    _NUMBERS = struct.Struct("=3Qd")
+    _RESULTS = ("sent", "failed", "replaced")
 
     def __init__(self, to: str, began_s: float) -> None:
         self.to, self._began_s = to, began_s
@@ -117,14 +101,13 @@ class Pusher:
             self._tally.add("replaced", self._wall())
         shown_s, _, listed = found
         try:
-            result = self._send(listed, self._wall() - (now_s - shown_s))
+            sent = self._send(listed, self._wall() - (now_s - shown_s))
         except Exception:  # whatever it is: the tally says that pages fail, and the next may not
-            result = Result(Outcome.FAILED)
-        self._tally.add(result.outcome.value, self._wall())
-        self._failed = version if result.outcome is Outcome.FAILED else 0
+            sent = False
+        self._tally.add("sent" if sent else "failed", self._wall())
+        self._failed = 0 if sent else version
         if self._failed:
-            pause_s = max(result.wait_s, self._pause_s * random.uniform(0.5, 1.0))
-            self._next_s = self._monotonic() + min(pause_s, MOST_RETRY_S)
+            self._next_s = self._monotonic() + self._pause_s * random.uniform(0.5, 1.0)
             self._pause_s = min(2 * self._pause_s, MOST_RETRY_S)
             return
         self._done = version
