@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a simulated fleet's dataset with the agent's own code for parts, and its known truth.
 
-    python -m bench.fleet.parts DIR [--hosts N] [--days N] [--shapes N] [--faults] ...
+    python -m bench.fleet.parts DIR [--hosts N] [--days N] [--shapes N] ...
 
 The truth lies beside the dataset, in `DIR.truth.parquet`: a row per host, hour, and statement, with
 the energy that the rows say and the true one.
@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from bench.fleet import faults
 from bench.fleet.hours import Hour, simulate
 from bench.fleet.population import GRADES, SERVERS, Fleet, Plan, draw
 
@@ -171,7 +170,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=int, help="hosts with rows by minute; others: by hour")
-    parser.add_argument("--faults", action="store_true", help="each fault on a host of its own")
     options = parser.parse_args()
     if options.directory.exists() and any(options.directory.iterdir()):
         sys.exit(f"{options.directory}: is not empty: name another directory")
@@ -181,10 +179,6 @@ def main() -> None:
     wanted = Wanted(minutes=True if options.minutes is None else options.minutes)
     size = write(options.directory, fleet, wanted, options.jobs)
     print(f"{options.directory}: {plan.hosts} hosts, {plan.days} days, {size / 1e6:.0f} MB")
-    if options.faults:
-        for fault in faults.apply(options.directory, fleet.hosts.names):
-            left_out = f", {len(fault.refused)} parts to be refused" if fault.refused else ""
-            print(f"  {fault.host}: {fault.kind}{left_out}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from fleet_dataset import Fleet, Host
 from qjoule.errors import QjouleError, UsageError
 from qjoule.fleet import footers
 from qjoule.fleet.catalog import Selection
-from qjoule.fleet.files import LocalFiles, dataset
+from qjoule.fleet.files import dataset
 from qjoule.fleet.layout import HOUR_S, HOURS, ROLLUPS, Part
 from qjoule.fleet.times import Range
 
@@ -73,7 +73,7 @@ def test_a_range_does_not_divide_the_rows_of_ten_minutes(tmp_path: Path) -> None
 
 
 def test_rubbish_is_named_and_its_hour_read_by_minute(whole: Path, copy: Path) -> None:
-    for content in (b"", b"PAR1", b"PAR1" + b"\0" * 5000 + b"PAR1", b"x" * 9999):
+    for content in (b"", b"PAR1" + b"\0" * 5000 + b"PAR1"):
         part(copy).write_bytes(content)
         answer = asked(copy)
         assert energies(answer) == energies(asked(whole))
@@ -87,7 +87,7 @@ def test_rubbish_is_named_and_its_hour_read_by_minute(whole: Path, copy: Path) -
 def test_a_truncated_part_is_a_gap_until_it_arrives(whole: Path, copy: Path) -> None:
     data, minutes = part(copy).read_bytes(), part(copy, ROLLUPS).read_bytes()
     part(copy, ROLLUPS).unlink()
-    for size in (len(data) // 2, len(data) - 1, 20):
+    for size in (len(data) // 2, len(data) - 1):
         part(copy).write_bytes(data[:size])
         answer = asked(copy)
         assert answer.read.missing == (DB1_HOUR_1,) and len(answer.read.refused) == 1
@@ -106,24 +106,14 @@ TIME = pa.timestamp("ms", "UTC")
     ("changes", "reason"),
     [
         ({"qjoule.rollup": "3"}, "its schema is version 3, and this qjoule reads 1 and 2"),
-        ({"qjoule.rollup": ""}, "it has no qjoule.rollup"),
         ({"qjoule.host": "db2"}, "qjoule.host is 'db2' in the part, and 'db1' by its path"),
         ({"qjoule.host_id": "0" * 16}, "qjoule.host_id is '0000000000000000' in the part"),
-        ({"qjoule.hour": "2026-11-01T05:00:00Z"}, "qjoule.hour is '2026-11-01T05:00:00Z'"),
-        ({"qjoule.table": "tags"}, "qjoule.table is 'tags'"),
-        ({"qjoule.host": ""}, "it does not say qjoule.host"),
         ({"qjoule.rollup": "1"}, "it is of schema 1, which has no host id, but its name has one"),
         ({"energy_nj": None}, "it has no column energy_nj"),
         ({"energy_nj": lambda t: pa.array(["1"] * len(t))}, "energy_nj is of type string"),
-        ({"server": lambda t: pa.array([1] * len(t))}, "server is of type int64"),
-        ({"latency": lambda t: pa.array([[0.5]] * len(t))}, "its column latency is of type list"),
         (
             {"minute": lambda t: pa.array([(BEGIN_S + 2 * HOUR_S) * 1000] * len(t), TIME)},
             "it has rows of another hour",
-        ),
-        (
-            {"minute": lambda t: pa.array([None] * len(t), TIME)},
-            "it does not say which minutes it has",
         ),
     ],
 )
@@ -155,9 +145,7 @@ def test_names_that_are_no_parts_are_named_and_hidden_ones_ignored(copy: Path) -
     assert {"its name is not that of a part", "its name is not a date's"} == set(reasons(selection))
 
 
-def test_links_pipes_and_closed_directories_are_not_opened(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_and_pipes_are_not_opened(copy: Path, tmp_path: Path) -> None:
     first, second = part(copy), part(copy, hour=2)
     elsewhere = tmp_path / "elsewhere.parquet"
     first.rename(elsewhere)
@@ -166,33 +154,6 @@ def test_links_pipes_and_closed_directories_are_not_opened(
     os.mkfifo(second)
     selection = selected(copy)
     assert reasons(selection) == ["it is no regular file"] * 2 and len(selection.edges) == 2
-    scandir = os.scandir
-
-    def refusing(path: Any) -> Any:
-        if str(path) == str(first.parent):
-            raise PermissionError(13, "Permission denied")
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refusing)
-    selection = selected(copy)
-    assert reasons(selection) == ["cannot be listed: Permission denied"]
-    assert len(selection.whole) == 3 and len(selection.edges) == 3
-
-
-def test_a_part_that_is_listed_but_gone_is_named(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stale listing, or an agent that removes old hours meanwhile."""
-    opened, gone = LocalFiles.open, str(part(copy).relative_to(copy))
-
-    def stale(self: LocalFiles, path: str) -> Any:
-        if path == gone:
-            raise FileNotFoundError(2, "No such file or directory")
-        return opened(self, path)
-
-    monkeypatch.setattr(LocalFiles, "open", stale)
-    selection = selected(copy)
-    assert reasons(selection) == ["it is listed, but not there"] and len(selection.edges) == 1
 
 
 def test_parts_beyond_the_bounds_are_left_out(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +205,3 @@ def test_schema_1_and_2_are_added_up(tmp_path: Path) -> None:
     assert set(energies(answer)) == {"db1 ", "db1 separate"}
     read = answer.read
     assert read.hosts == 1 and not read.refused and not read.missing
-
-
-def test_a_part_of_schema_1_that_was_taken_over_counts_once(tmp_path: Path) -> None:
-    old, new = Host("db1", schema="1", hours=(0,)), Host("db1", hours=(0,))
-    fleet = Fleet([old, new], 2, (0, 30), sums=False)
-    root = made.write(tmp_path, fleet)
-    assert len(asked(root).rows) == 2, "of schema 1 the idle policy is not known"
-    path = root / Part(ROLLUPS, "db1", new.id, BEGIN_S).path
-    rewritten(path, metadata={"qjoule.includes": "1"})
-    alone = asked(made.write(tmp_path / "new", replace(fleet, hosts=[new])))
-    assert asked(root).rows == alone.rows and len(alone.rows) == 1

@@ -116,21 +116,15 @@ def drawn(random: np.random.Generator, hosts: int, odd: float) -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("hosts", [8, 20, 60])
-def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are(hosts: int) -> None:
+def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are() -> None:
     false = hits = 0
     for seed in range(60):
-        false += bool(outliers(drawn(np.random.default_rng(seed), hosts, 1.0), 1.0).found)
-        if seed < 20 and hosts == 20:
-            odd = outliers(drawn(np.random.default_rng(seed), hosts, 1.5)).found
-            hits += sum(one.row.keys["host"] == "0" for one in odd)
+        false += bool(outliers(drawn(np.random.default_rng(seed), 20, 1.0), 1.0).found)
+    for seed in range(20):
+        odd = outliers(drawn(np.random.default_rng(seed), 20, 1.5)).found
+        hits += sum(one.row.keys["host"] == "0" for one in odd)
     assert false / 60 <= 2.5 * FALSE_SHARE
-    assert hosts != 20 or hits / 200 > 0.7
-    rows = drawn(np.random.default_rng(1), 8, 1.0)
-    rows[0] = replace(rows[0], energy_nj_ci95=None)
-    rows[9] = replace(rows[9], calls=3)
-    judged = outliers(rows)
-    assert (judged.tested, judged.skipped) == (64, 16), "without calls or interval"
+    assert hits / 200 > 0.7
 
 
 @pytest.mark.parametrize(
@@ -139,9 +133,6 @@ def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are(hosts: int)
         ((), "give one of --at TIME, --release A B, or --hosts"),
         (("--at", "2026-11-01", "--last", "1h"), "--at has --span"),
         (("--at", "2999-01-01"), "that is not over yet"),
-        (("--at", "2026-11-01", "--gate", "J <= 1"), "is no gate"),
-        (("--at", "2026-11-01", "--gate-total"), "needs a --gate"),
-        (("--at", "2020-01-01"), "nothing from 2019-12-"),
         (
             ("--from", "2026-11-01", "--last", "4h", "--release", "mysql 10.11.6", "mysql 9"),
             "no rows of release 'mysql 9'; there are: mysql 10.11.6, mysql 11.4.2",

@@ -14,8 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -25,16 +23,12 @@ import fleet_dataset as made
 from fleet_asked import BEGIN_S, asked, totals
 from fleet_dataset import Fleet, Host
 from qjoule.errors import UsageError
-from qjoule.fleet.asked import select
-from qjoule.fleet.catalog import Catalog
-from qjoule.fleet.files import dataset
 from qjoule.fleet.layout import HOUR_S
-from qjoule.fleet.questions import By, cells, groups, parse_by
-from qjoule.fleet.relations import Limits, Session
+from qjoule.fleet.questions import cells, parse_by
 from qjoule.fleet.schema import ERRORS
 from qjoule.fleet.times import Range
 from qjoule.fleet.top import Top
-from qjoule.model.interval import Z95, EnergyErrors
+from qjoule.model.interval import Z95
 
 HOSTS = [
     Host("db1", servers=("mariadb", "redis")),
@@ -160,42 +154,6 @@ def by_the_rule(group: list[dict[str, Any]]) -> tuple[float, float]:
     half, middle = math.hypot(*widths), whole("energy_nj") + whole("loss_nj")
     low = middle - half - over_hosts("unnamed_nj") - whole("down_nj")
     return max(0.0, low), middle + half + over_hosts("unnamed_nj") + whole("up_nj")
-
-
-def test_of_one_row_the_interval_is_the_models(root: Path) -> None:
-    """Also where errors are 0, and far larger or smaller than the energy."""
-    random = np.random.default_rng(3)
-    count = 500
-    errors = 10.0 ** random.uniform(-3, 15, (count, len(ERRORS)))
-    errors *= random.integers(0, 2, (count, 1))
-    rows: list[dict[str, Any]] = [
-        {
-            **{"key0": str(i), "grade": ("measured", "estimated")[i % 2], "policy": ""},
-            **{"host_id": "h", "fingerprint": str(i), "calls": 1, "cpu_ns": 1, "latency_ns": 1},
-            **{"energy_nj": int(10 ** random.uniform(0, 15)), "without_error": 0},
-            **dict(zip(ERRORS, map(float, errors[i]), strict=True)),
-        }
-        for i in range(count)
-    ]
-    with Session(dataset(str(root)), Limits(200, 1)) as session:
-        session.put("cells", pa.Table.from_pylist(rows))
-        answer = session.table(groups(By(("fingerprint",)))).to_pylist()
-    ends = {row["key0"]: (row["low_nj"], row["high_nj"]) for row in answer}
-    for row in rows:
-        wanted = EnergyErrors(*(row[name] for name in ERRORS)).ends(float(row["energy_nj"]))
-        assert ends[row["key0"]] == pytest.approx(wanted, rel=1e-12, abs=1)
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 100])
-def test_divisions_have_every_part_once(root: Path, count: int) -> None:
-    within = Range(BEGIN_S, BEGIN_S + 3 * HOUR_S)
-    parts = select(Catalog(dataset(str(root))), within, parse_by("tag:tenant"))
-    divisions = parts.divided(count)
-    assert len(divisions) <= count and parts.tags is not None
-    sums = [one.path for each in divisions for one in each.sums.parts]
-    tags = [one.path for each in divisions if each.tags for one in each.tags.whole]
-    assert sorted(sums) == sorted(one.path for one in parts.sums.parts)
-    assert sorted(tags) == sorted(one.path for one in parts.tags.whole)
 
 
 def test_questions_are_text_that_does_not_depend_on_values() -> None:

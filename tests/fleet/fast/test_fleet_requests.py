@@ -14,7 +14,7 @@ import request_traces
 from attribute_trace import MS
 from qjoule.commands import fleet_requests
 from qjoule.engine.attribute import attribute
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import QjouleError
 from qjoule.fleet.requests import join
 from qjoule.fleet.requests.run import Answer
 from qjoule.reporters.requests import render, to_json
@@ -183,14 +183,6 @@ def test_traces_without_tags_or_clock_and_calls_without_a_server_are_named(tmp_p
     calls = [*ONE, Call("r0", 101, 119, "s0", client=True)]
     answer = asked([request_traces.write(tmp_path / "e", "db1", calls)])
     assert by_id(answer)["r0"].flags == (join.MISSING,)
-
-
-def test_a_trace_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    a, b = two_hosts(tmp_path)
-    for paths in ([a, b, a], [a, a]):
-        done = CliRunner().invoke(fleet_requests.command, [str(path) for path in paths])
-        assert isinstance(done.exception, UsageError)
-        assert "the same recording" in str(done.exception)
 
 
 def test_the_command_writes_a_table_json_and_all_requests(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from qjoule.errors import UsageError
@@ -54,23 +52,6 @@ def test_of_a_time_that_occurs_twice_a_range_has_both() -> None:
         assert local_day.seconds == hours * 3600
 
 
-def test_the_zone_of_this_machine_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    try:
-        assert at("2026-07-23T19:00", Zone())[0] == "2026-07-23T17:00:00Z"
-        assert "does not exist in local time" in at("2026-03-29T02:30", Zone())[1][0]
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-
-
-def test_a_leap_second_is_the_next_second() -> None:
-    shown, notes = at("2016-12-31T23:59:60Z")
-    assert shown == "2017-01-01T00:00:00Z"
-    assert "Unix time has no leap seconds" in notes[0]
-
-
 def test_other_times_zones_and_durations_are_refused() -> None:
     for text in ("", "yesterday", "2026-13-01", "25:00", "2026-11-23T24:61", "9999999999", "\x1b["):
         with pytest.raises(UsageError, match="is no time"):
@@ -106,8 +87,3 @@ def test_a_range_has_two_of_beginning_end_and_duration(
         return
     with pytest.raises(UsageError, match=message):
         time_range(begin, end, last, Zone("UTC"), NOW_S)
-
-
-def test_without_options_the_range_is_the_last_day() -> None:
-    answer, _ = time_range(None, None, None, BERLIN, NOW_S)
-    assert answer == Range(1_794_913_601, 1_795_000_001)

@@ -49,9 +49,7 @@ def test_it_says_what_it_shipped(tmp_path: Path, store: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["", "--store", "x"], "the destination is empty"),
         (["file://other/x"], "a directory's URL is file:///PATH"),
-        (["/x", "--option", "a=1"], "a directory has no options"),
         (["memory://x", "--option", "nonsense"], "write NAME=VALUE"),
         (["nonsense://x"], "nonsense"),
         (["memory://x", "--store", "/nowhere"], "/nowhere: no store"),

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from qjoule.errors import UsageError
 from qjoule.fleet.schema import ERRORS
-from qjoule.fleet.views import Dialect, text
+from qjoule.fleet.views import text
 from qjoule.model.interval import Z95
 
 #: Sums that are exact integers.
@@ -94,16 +94,15 @@ def parse_by(given: str, *, mix_grades: bool = False) -> By:
     return By(tuple(keys), mix_grades)
 
 
-def cells(by: By, dialect: Dialect = "duckdb") -> str:
+def cells(by: By) -> str:
     """Sums by group, class, host and shape, from the views."""
     keys = ", ".join(f"{e} as {c}" for e, c in zip(by.expressions(), by.columns, strict=True))
     grade = text(MIXED) if by.mix_grades else "q.grade"
     group = [*by.expressions(), *([] if by.mix_grades else ["q.grade"])]
     group += ["q.policy", "q.host_id", "coalesce(q.fingerprint, '')"]
-    sums = [f"{_exact(f'q.{name}', dialect)} as {name}" for name in INTEGERS]
+    sums = [f"sum(q.{name}) as {name}" for name in INTEGERS]
     sums.append(
-        f"{_exact('case when q.model_nj is null and q.energy_nj <> 0 then 1 else 0 end', dialect)}"
-        " as without_error"
+        "sum(case when q.model_nj is null and q.energy_nj <> 0 then 1 else 0 end) as without_error"
     )
     sums += [f"coalesce(sum(cast(q.{name} as double)), 0) as {name}" for name in ERRORS]
     chosen = [*([keys] if keys else []), f"{grade} as grade", "q.policy as policy"]
@@ -196,11 +195,10 @@ def top(by: By, sort: str, limit: int | None, relation: str = "cells") -> str:
     )
 
 
-def latencies(by: By, dialect: Dialect = "duckdb") -> str:
+def latencies(by: By) -> str:
     """Calls by half octave of the groups in the relation `wanted`, which has the keys' columns."""
-    at = "try_element_at" if dialect == "spark" else "list_extract"
     sums = ", ".join(
-        f"coalesce({_exact(f'{at}(q.latency, {i})', dialect)}, 0) as b{i}"
+        f"coalesce(sum(list_extract(q.latency, {i})), 0) as b{i}"
         for i in range(1, LATENCY_BUCKETS + 1)
     )
     keys = [*zip(by.columns, by.expressions(), strict=True)]
@@ -219,12 +217,12 @@ def merged_latencies(by: By, relation: str) -> str:
     return f"select {names}, {sums} from {relation} group by {names}"
 
 
-def owned(dialect: Dialect = "duckdb") -> str:
+def owned() -> str:
     """Sums by host, hour, class and kind; of nodes by domain. As `cells`, these only add."""
     kept = ("host_id", *CLASS, "kind")
     hour = "date_trunc('hour', minute)"
     domain = "case when kind = 'node' then name else '' end"
-    sums = [f"coalesce({_exact(name, dialect)}, 0) as {name}" for name in OWNED]
+    sums = [f"coalesce(sum({name}), 0) as {name}" for name in OWNED]
     return (
         f"select {hour} as hour, {', '.join(kept)}, {domain} as domain,\n  {_lines(sums)}\n"
         f"from spans\ngroup by {hour}, {', '.join(kept)}, {domain}"
@@ -270,10 +268,3 @@ OWNED = ("energy_nj", "cpu_ns", "calls", "lost_records", "lost_cpu_ns")
 
 def _sums() -> str:
     return ", ".join(f"sum({name}) as {name}" for name in OWNED)
-
-
-def _exact(expression: str, dialect: Dialect) -> str:
-    """A sum that cannot overflow: DuckDB adds integers of 64 bits up in 128, Spark does not."""
-    if dialect == "spark":
-        return f"sum(cast({expression} as decimal(38, 0)))"
-    return f"sum({expression})"
