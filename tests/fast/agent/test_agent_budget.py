@@ -64,7 +64,7 @@ def test_a_steady_load_stays_within_the_budget(
     load: float, ratios: tuple[float, ...], seed: int
 ) -> None:
     run = SimulatedAgent(lambda _: load, ratios, 3, seed)
-    # Shedding, and recoveries that were taken back, each twice as long after the last.
+    # Shedding, and recoveries that were taken back, each after twice the time of the one before.
     assert run.changes <= len(LEVELS) - 1 + 10
     at_last_level = load
     for ratio in ratios:
@@ -89,38 +89,14 @@ def test_it_recovers_when_the_load_falls(load: float, ratios: tuple[float, ...],
     assert back_s <= DAY_S + MOST_HOLD_S + len(LEVELS) * HOLD_S
 
 
-@given(
-    st.floats(0.002, 0.03), st.floats(0.0, 0.02), st.floats(600, 2 * DAY_S), RATIOS, st.integers(0)
-)
-def test_loads_that_come_and_go_do_not_make_it_flap(
-    low: float, more: float, period_s: float, ratios: tuple[float, ...], seed: int
-) -> None:
-    run = SimulatedAgent(lambda s: low + more * (s % period_s < period_s / 2), ratios, 3, seed)
-    assert run.changes <= 3 * 24, "not more than about once per hour"
-
-
-def test_it_recovers_after_the_clock_was_set_back_and_at_no_cost() -> None:
-    for share, since_s in ((0.001, 2e9), (0.0, 0.0), (1e-12, 0.0)):
-        controller = Controller(LIMIT, Shed(level=1, since_s=since_s))
-        changes = [controller.take(share, 1.9e9 + 30.0 * step) for step in range(200)]
-        assert next(change.level for change in changes if change) == 0
-
-
-def test_levels_that_a_damaged_file_holds_are_invalid() -> None:
-    assert Shed().valid() and not Shed(level=len(LEVELS)).valid() and not Shed(level=-1).valid()
-    assert not Shed(hold_s=0.0).valid() and not Shed(hold_s=float("nan")).valid()
-    assert not Shed(ratios=(0.5,)).valid() and not Shed(before=-1.0).valid()
-    assert not Shed(ratios=(0.0,) * (len(LEVELS) - 1)).valid()
-
-
 CPUS, QUERIES_PER_S = 4, 10_000
 
 
 class Kernel:
     """A clock, and programs that run for each query: 0.2 us in a uprobe, 1 us in another."""
 
-    def __init__(self, uprobes: bool = True, error: Exception | None = None) -> None:
-        self.now_s, self.queries, self.uprobes, self.error = 100.0, 0.0, uprobes, error
+    def __init__(self, error: Exception | None = None) -> None:
+        self.now_s, self.queries, self.error = 100.0, 0.0, error
         self.fd = -1
         self.asked = 0
 
@@ -129,9 +105,8 @@ class Kernel:
         if self.error is not None:
             raise self.error
         n = int(self.queries)
-        ran = Ran(n, 1200 * n) if self.uprobes else Ran(0, 1000 * n)
         self.fd = os.open("/dev/null", os.O_RDONLY)
-        return ran, self.fd
+        return Ran(n, 1200 * n), self.fd
 
     def closed(self) -> bool:
         """Whether the descriptor is, with which the kernel keeps accounts."""
@@ -183,22 +158,15 @@ def test_programs_and_traps_are_shares_of_all_cpus() -> None:
     assert kernel.closed() and not said
 
 
-def test_traps_of_unknown_cost_are_no_zero() -> None:
+def test_a_cost_that_is_unknown_is_no_zero() -> None:
     kernel, said = Kernel(), list[str]()
     meter = meter_of(kernel, said)
     assert {cost.traps for cost in measured(kernel, meter, 120)} == {None}
-    assert len(said) == 1 and "budget.trap_ns" in said[0] and "uprobes ran 10000" in said[0]
-    assert "traps" not in by_part(list(meter.families()), "qjoule_budget_used_ratio")
-    without = Kernel(uprobes=False)
-    assert {cost.traps for cost in measured(without, meter_of(without, said), 60)} == {0.0}
-    assert len(said) == 1
-
-
-def test_without_accounts_the_cost_of_hooks_is_unknown() -> None:
-    kernel, said = Kernel(error=QjouleError("not permitted")), list[str]()
+    assert len(said) == 1 and "budget.trap_ns" in said[0]
+    kernel = Kernel(error=QjouleError("not permitted"))
     meter = meter_of(kernel, said)
     costs = measured(kernel, meter, 200)
     assert costs and {(cost.programs, cost.traps) for cost in costs} == {(None, None)}
-    assert kernel.asked == 1 and said == ["what hooks cost the servers is unknown: not permitted"]
-    assert not by_part(list(meter.families()), "qjoule_hook_cpu_seconds")
+    assert kernel.asked == 1
+    assert said[1:] == ["what hooks cost the servers is unknown: not permitted"]
     assert set(by_part(list(meter.families()), "qjoule_budget_used_ratio")) == {"processes"}

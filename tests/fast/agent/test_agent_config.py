@@ -45,38 +45,24 @@ def test_values_are_read(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[metric]\nshapes = 1", "unknown section or key 'metric'"),
-        ("shapes = 1", "unknown section or key 'shapes'"),
         ("metrics = 1", "metrics is a section"),
         ("[metrics]\nshape = 1", "unknown key 'metrics.shape'"),
         ("[metrics]\nshapes = '100'", "metrics.shapes must be a whole number, not '100'"),
-        ("[metrics]\nshapes = true", "metrics.shapes must be a whole number, not True"),
-        ("[metrics]\nshapes = 1.5", "metrics.shapes must be a whole number, not 1.5"),
         ("[metrics]\nshapes = -1", "metrics.shapes must be from 0 to 2000, not -1"),
         ("[metrics]\nenabled = 1", "metrics.enabled must be true or false, not 1"),
         ("[metrics]\nlifetime_s = nan", "metrics.lifetime_s must be from 60"),
-        ("[metrics]\nlisten = 'localhost:80'", "metrics.listen must be ADDRESS:PORT"),
         ("[metrics]\nlisten = '127.0.0.1:0'", "metrics.listen must be ADDRESS:PORT"),
-        ("[metrics]\nlisten = '::1:80'", "metrics.listen must be ADDRESS:PORT"),
-        ("[tracing]\ninterval_s = 0", "tracing.interval_s must be from 1 to 60, not 0.0"),
         ("[tracing]\nidle = 'mine'", "tracing.idle must be one of separate, even, proportional"),
         ("[store]\npath = 'here'", "store.path must be an absolute path, not 'here'"),
-        ("[store]\ndays = []", "store.days must be a whole number, not []"),
-        ('[store]\ntags = "tenant"', TAGS),
-        ('[store]\ntags = ["a,b"]', TAGS),
         ('[store]\ntags = ["a", "a"]', TAGS),
         ('[store]\ntags = ["a", "b", "c", "d", "e"]', TAGS),
-        ("[budget]\ncpu = 1", "budget.cpu must be a text, not 1"),
         ("[budget]\ncpu = '1'", "budget.cpu must be from 0.1% to 100%, such as 1%, not '1'"),
-        ("[budget]\ncpu = '0.05%'", "budget.cpu must be from 0.1%"),
-        ("[budget]\ncpu = '101%'", "budget.cpu must be from 0.1%"),
         ("[budget]\ncpu = 'nan%'", "budget.cpu must be from 0.1%"),
-        ("[budget]\ntrap_ns = -1", "budget.trap_ns must be from 0"),
         ("[push]\notlp_endpoint = 'ftp://x'", "must be a URL"),
         ("[push]\notlp_header_file = 'relative'", "absolute path"),
         ("[push]\notlp_endpoint = 'http://x'\notlp_header_file = '/h'", "needs https"),
         ("[remote]\nlisten = '0.0.0.0:9780'", "beyond loopback needs remote.tls_certificate"),
         ("[remote]\nlisten = '127.0.0.1:9780'", "needs remote.token_file or remote.client_ca"),
-        ("[store", "not TOML"),
         ("a = " + "[" * 5000, "not TOML"),
     ],
 )
@@ -89,19 +75,13 @@ def test_an_error_names_its_key_in_one_line(tmp_path: Path, text: str, words: st
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    for unreadable in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises(UsageError, match="cannot be read"):
-            load(unreadable)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(tmp_path)
     path = tmp_path / "bytes.toml"
     for content, words in ((b"\xff\xfe", "not TOML"), (b"#" * (2 << 20), "larger than")):
         path.write_bytes(content)
         with pytest.raises(UsageError, match=words):
             load(path)
-
-
-def test_keys_that_a_reload_leaves_for_the_next_start_are_named(tmp_path: Path) -> None:
-    text = "[metrics]\nshapes = 7\nconnections = 4\n[store]\ndays = 2\n"
-    assert load(written(tmp_path, text)).later(defaults()) == ("metrics.connections",)
 
 
 def test_the_page_documents_every_key_with_its_default() -> None:

@@ -15,7 +15,7 @@ from qjoule.metrics.admission import Admission
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import page
-from qjoule.metrics.interval import interval_of, without_negatives
+from qjoule.metrics.interval import interval_of
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution
 from qjoule.snapshots import Controls
@@ -107,16 +107,9 @@ def _owners(content: bytes) -> dict[str, Any]:
     return found
 
 
-@given(st.lists(st.integers(-(10**6), 10**6), max_size=30))
-def test_negatives_are_taken_from_the_others(values: list[int]) -> None:
-    found = without_negatives(values)
-    assert min(found, default=0) >= 0
-    assert sum(found) == max(sum(values), 0)
-
-
-def settled(limit: int = 3, lifetime_s: float = 100.0) -> Admission[str]:
+def settled() -> Admission[str]:
     """Members a, b and c, last seen at 10 s."""
-    admission: Admission[str] = Admission(limit, lifetime_s)
+    admission: Admission[str] = Admission(3, 100.0)
     for now_s in (0.0, 10.0):
         assert admission.admit({"a": 3, "b": 2, "c": 1}, now_s) == []
     return admission
@@ -130,25 +123,12 @@ def test_keys_are_admitted_when_they_are_seen_again_those_of_most_weight_first()
     assert [key in admission for key in "abc"] == [False, True, True]
 
 
-def test_members_stay_while_they_are_seen_whatever_comes() -> None:
-    admission = settled()
-    for step in range(2, 50):
-        assert admission.admit({"a": 1, "b": 1, "c": 1, "d": 10**9}, step * 10.0) == []
-    assert "d" not in admission
-
-
 def test_a_member_unseen_for_a_lifetime_gives_way_to_one_that_needs_its_place() -> None:
     admission = settled()
     admission.admit({"a": 1, "b": 1, "d": 1}, 60.0)
     assert admission.admit({"a": 1, "b": 1, "d": 1}, 100.0) == [], "c was seen 90 s ago"
     assert admission.admit({"a": 1, "b": 1, "d": 1}, 120.0) == ["c"]
     assert "d" in admission and "c" not in admission
-
-
-def test_without_need_nobody_leaves() -> None:
-    admission = settled(limit=4)
-    assert admission.admit({"a": 1}, 10_000.0) == []
-    assert "b" in admission
 
 
 def test_a_smaller_limit_has_those_leave_that_were_seen_longest_ago() -> None:

@@ -45,7 +45,7 @@ def test_each_shape_has_a_query_in_each_period(rates: list[float], samples: int,
     assert ((probability >= 0) & (probability <= 1)).all()
 
 
-@pytest.mark.parametrize("rate", [0.5, 20.0, 400.0])
+@pytest.mark.parametrize("rate", [0.5, 400.0])
 def test_as_many_are_drawn_however_many_there_are(rate: float) -> None:
     shape, end_ns = times([rate])
     drawn = np.count_nonzero(draw(10, shape, end_ns))
@@ -61,18 +61,6 @@ def test_beyond_a_bound_draws_are_counted_as_lost() -> None:
     probability = draw(1000, shape, end_ns)
     assert np.count_nonzero(probability) + lost() >= 5000
     assert np.count_nonzero(probability) <= 1001
-
-
-def _amounts(load: str, rng: np.random.Generator, count: int) -> F64:
-    """What queries of one shape take."""
-    match load:
-        case "exponential":
-            return rng.exponential(1.0, count)
-        case "lognormal":
-            return rng.lognormal(0.0, 1.0, count)
-        case "two kinds":
-            return np.where(rng.random(count) < 0.1, 12.0, 1.0)
-    return np.ones(count)
 
 
 def _covered(shape: U64, end_ns: U64, value: F64, mine: F64) -> tuple[float, float, float]:
@@ -94,29 +82,12 @@ def _covered(shape: U64, end_ns: U64, value: F64, mine: F64) -> tuple[float, flo
     return inside / told, float(np.mean(errors)), float(np.std(errors)) / REPEATS**0.5
 
 
-@pytest.mark.parametrize(
-    ("load", "share"),
-    [("the same", 0.4), ("exponential", 1.0), ("lognormal", 0.4), ("two kinds", 1.0)],
-)
-def test_estimates_are_unbiased_and_intervals_cover(load: str, share: float) -> None:
-    """Of a user who sends this share of the queries of two shapes."""
+def test_estimates_are_unbiased_and_intervals_cover() -> None:
+    """Of a user who sends 40 % of the queries of two shapes."""
     rng = np.random.default_rng(SEED)
     shape, end_ns = times([1.0, 4.0])
-    value = _amounts(load, rng, len(shape)) * np.where(shape == 1, 1.0, 0.3)
-    mine = (rng.random(len(shape)) < share).astype(np.float64)
+    value = rng.lognormal(0.0, 1.0, len(shape)) * np.where(shape == 1, 1.0, 0.3)
+    mine = (rng.random(len(shape)) < 0.4).astype(np.float64)
     covered, error, of_error = _covered(shape, end_ns, value, mine)
     assert abs(error) <= 4 * of_error, "unbiased"
-    assert LOW <= covered <= HIGH, covered
-
-
-def test_a_load_that_changes_is_no_bias() -> None:
-    """Ten times the rate for a third of the time, and dearer queries meanwhile."""
-    rng = np.random.default_rng(SEED)
-    shape, end_ns = times([5.0])
-    peak = (end_ns > 12e11) & (end_ns < 24e11)
-    keep = peak | (rng.random(len(shape)) < 0.1)
-    shape, end_ns, peak = shape[keep], end_ns[keep], peak[keep]
-    value = np.where(peak, 5.0, 1.0) * rng.exponential(1.0, len(shape))
-    covered, error, of_error = _covered(shape, end_ns, value, np.ones(len(shape)))
-    assert abs(error) <= 4 * of_error
     assert LOW <= covered <= HIGH, covered

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from rich.cells import cell_len
 
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS
@@ -25,7 +24,6 @@ from qjoule.agent.store import Kept, Store
 from qjoule.commands import samples as command
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
-from qjoule.errors import QjouleError
 from qjoule.fleet.files import Refused, dataset
 from qjoule.fleet.layout import SAMPLES, Part
 from qjoule.fleet.samples import KEYS, by_keys, drawn_in
@@ -42,14 +40,14 @@ HOUR = Range(START_S, START_S + 3600)
 CPU_NS = 1_000_000
 
 
-def drawn(count: int, *, shape: int = 1, server: int = 1, one_in: int = 1) -> np.ndarray:
+def drawn(count: int, one_in: int) -> np.ndarray:
     records = np.zeros(count, SAMPLE)
     of = records["query"]
-    of["shape"], of["server"], of["executions"], of["flags"] = shape, server, 1, QueryFlag.OK
+    of["shape"], of["server"], of["executions"], of["flags"] = 1, 1, 1, QueryFlag.OK
     of["begin_ns"] = BEGIN_NS + np.arange(count) * MS
     of["end_ns"] = of["begin_ns"] + MS
     records["cpu_ns"] = CPU_NS
-    records["probability"] = 0 if one_in == 1 else (1 << 32) // one_in
+    records["probability"] = (1 << 32) // one_in
     return records
 
 
@@ -79,17 +77,6 @@ def test_a_query_has_its_share_of_its_statements_energy() -> None:
         assert row["error_nj"] > 0 and row["outcome"] == "ok" and row["rows"] is None
     ago_s = [START_S + 10.0 - row["time"] / 1e6 for row in rows]
     assert ago_s[0] == pytest.approx(0.399, abs=1e-5) and ago_s == sorted(ago_s, reverse=True)
-
-
-def test_a_statement_that_is_not_known_has_no_energy() -> None:
-    records = drawn(2, shape=99)
-    records["query"]["flags"] = [QueryFlag.ERROR, QueryFlag.ROWS]
-    records["query"]["rows"] = 7
-    live = snapshot(records)
-    assert live.sampled is not None
-    failed, unseen = sample_rows(live.sampled, interval_of(live.interval), START_S)
-    assert failed["energy_nj"] is failed["error_nj"] is failed["rows"] is None
-    assert (failed["outcome"], unseen["outcome"], unseen["rows"]) == ("error", None, 7)
 
 
 def row(at_s: float, **more: object) -> dict[str, object]:
@@ -138,7 +125,7 @@ def test_an_hour_has_room_for_so_many(tmp_path: Path, monkeypatch: pytest.Monkey
     assert drawn_in(dataset(str(tmp_path)), HOUR, []).num_rows == 5
 
 
-@pytest.mark.parametrize("probability", [0.0, 1e-310, 1.5, float("nan")])
+@pytest.mark.parametrize("probability", [0.0, 1.5, float("nan")])
 def test_damaged_and_foreign_files_are_left_out(tmp_path: Path, probability: float) -> None:
     written(tmp_path, minute(row(START_S)))
     (good,) = (tmp_path / SAMPLES).rglob("*.parquet")
@@ -190,28 +177,3 @@ def test_the_command(tmp_path: Path) -> None:
     table = ask(str(tmp_path), "--by", "user,client", *TIMES)
     assert "joules: measured; power at rest: separate" in table
     assert "60 ± " in table and "rough" not in table
-
-
-@pytest.mark.parametrize("width", [40, 200])
-def test_no_figure_is_cut_off(width: int) -> None:
-    row: dict[str, object] = {
-        **{"calls": 60_000, "calls_low": 40_000, "calls_high": 80_000, "drawn": 7},
-        **{"joules": 60.0, "joules_low": 40.0, "joules_high": 80.0, "cpu_s": 1.5},
-        **{"rough": True, "grade": "measured", "policy": "even"},
-        **{"user": "u" * 99, "client": "192.0.2.7"},
-    }
-    table = render([row], ["user", "client"], width=width)
-    assert "60.0 ± 20.0 J" in table and "60,000 ± 20,000" in table and "rough" in table
-    assert all(cell_len(line) <= max(width, 60) for line in table.splitlines())
-
-
-def test_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
-    for words, said in (
-        (["--by", "users"], "group by user"),
-        (["--by", "user,user"], "twice"),
-        (["--format", "parquet"], "-o FILE"),
-        (["--last", "1m"], "no drawn query"),
-    ):
-        with pytest.raises(QjouleError) as error:
-            CliRunner().invoke(command.command, [str(tmp_path), *words], catch_exceptions=False)
-        assert said in str(error.value) and "\n" not in str(error.value)
