@@ -89,6 +89,16 @@ def test_it_recovers_when_the_load_falls(load: float, ratios: tuple[float, ...],
     assert back_s <= DAY_S + MOST_HOLD_S + len(LEVELS) * HOLD_S
 
 
+@given(
+    st.floats(0.002, 0.03), st.floats(0.0, 0.02), st.floats(600, 2 * DAY_S), RATIOS, st.integers(0)
+)
+def test_loads_that_come_and_go_do_not_make_it_flap(
+    low: float, more: float, period_s: float, ratios: tuple[float, ...], seed: int
+) -> None:
+    run = SimulatedAgent(lambda s: low + more * (s % period_s < period_s / 2), ratios, 3, seed)
+    assert run.changes <= 3 * 24, "not more than about once per hour"
+
+
 CPUS, QUERIES_PER_S = 4, 10_000
 
 

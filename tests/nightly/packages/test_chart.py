@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Helm chart, rendered by Helm itself, and read as Kubernetes reads it."""
+"""The Helm chart, rendered by Helm itself."""
 
 from __future__ import annotations
 
@@ -25,34 +25,15 @@ def programs() -> Path:
         pytest.skip(str(error))
 
 
-def _text(programs: Path, *options: str) -> str:
+def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:
     words = [str(programs / "helm"), "template", "qjoule", str(PACKAGING / "helm/qjoule"), *options]
     words += ["--kube-version", "1.29.0"]  # a helm built from source takes an old one
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
-def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:
-    shown = yaml.safe_load_all(_text(programs, *options))
-    return sorted(filter(None, shown), key=lambda one: str(one["kind"]))
-
-
-def _read_strictly(programs: Path, text: str) -> subprocess.CompletedProcess[str]:
-    reader = programs / "strict-manifests"
-    return subprocess.run(reader, input=text, capture_output=True, text=True, check=False)
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return sorted(filter(None, yaml.safe_load_all(text)), key=lambda one: str(one["kind"]))
 
 
 def test_the_chart_is_well_formed(programs: Path) -> None:
     subprocess.run([programs / "helm", "lint", "--strict", PACKAGING / "helm/qjoule"], check=True)
-
-
-def test_kubernetes_knows_every_field(programs: Path) -> None:
-    for text in (_text(programs), (PACKAGING / "kubernetes/daemonset.yaml").read_text()):
-        read = _read_strictly(programs, text)
-        assert read.stderr == ""
-        assert sorted(read.stdout.split()) == ["ConfigMap", "DaemonSet"]
-        wrong = _read_strictly(programs, text.replace("hostPID:", "hostPid:"))
-        assert wrong.returncode == 1
-        assert "hostPid" in wrong.stderr
 
 
 def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
@@ -63,8 +44,6 @@ def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
 
 def test_only_those_named_may_scrape(programs: Path) -> None:
     chosen = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
-    read = _read_strictly(programs, _text(programs, "--set", chosen))
-    assert sorted(read.stdout.split()) == ["ConfigMap", "DaemonSet", "NetworkPolicy"]
     policy = next(one for one in _rendered(programs, "--set", chosen) if "Network" in one["kind"])
     (rule,) = policy["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]

@@ -14,7 +14,7 @@ import pytest
 
 from metrics_pages import samples
 from nightly.packages.conftest import built
-from nightly.packages.image import Image, capabilities, image
+from nightly.packages.image import Image, image
 from qjoule.studies.servers.process import free_port
 from servers.process import DatabaseServer, Unavailable
 from tracing.live_top import QJOULE
@@ -33,31 +33,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
             yield found
     except Unavailable as error:
         pytest.skip(str(error))
-
-
-def test_what_the_readme_lists_is_what_the_chart_gives() -> None:
-    readme = (Path(__file__).parents[3] / "packaging/oci/README.md").read_text()
-    recipe = (Path(__file__).parents[3] / "packaging/oci/Containerfile").read_text()
-    assert f"--cap-add={','.join(capabilities())}" in recipe
-    for capability in capabilities():
-        assert f"`{capability}`" in readme
-
-
-def test_it_finds_servers_with_the_chart_s_capabilities(
-    made: Image, mariadb: DatabaseServer
-) -> None:
-    # Exit code 1 if there is a server that it cannot trace, as another test's may be.
-    done = subprocess.run(
-        made.script(["doctor", "--json"]), capture_output=True, timeout=120, check=False
-    )
-    assert done.stdout, done.stderr
-    said = json.loads(done.stdout)
-    checks = {check["name"]: check["ok"] for check in said["checks"]}
-    assert checks["privileges"] and checks["seccomp"] and checks["btf"]
-    assert not checks["uprobes"], "a kernel before 2025 would have been enough"
-    assert mariadb.pid in [pid for server in said["servers"] for pid in server.get("pids", [])] or (
-        str(mariadb.port) in json.dumps(said["servers"])
-    )
 
 
 def test_a_recording_counts_every_call(

@@ -7,12 +7,11 @@ import hashlib
 import os
 import platform
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from nightly.packages.conftest import DIST, TREE, built
+from nightly.packages.conftest import DIST, built
 
 pytestmark = [pytest.mark.root, pytest.mark.packages, pytest.mark.timeout(1200)]
 COMPARED = ("*.whl", "*.tar.gz", "*.cdx.json", "*.deb")
@@ -54,12 +53,3 @@ def test_the_sdist_builds_the_same_packages(tmp_path: Path) -> None:
     assert {k: v for k, v in first.items() if k != sdist} == {
         k: v for k, v in second.items() if k != sdist
     }
-
-
-def test_no_file_of_the_wheels_names_this_machine() -> None:
-    wheels = sorted(DIST.glob("*.whl"))
-    assert len(wheels) == 2 + CROSS
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                assert os.fsencode(TREE) not in archive.read(name), (wheel.name, name)

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +60,6 @@ def promtool(*arguments: str | Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def backfill(directory: Path, lines: Iterable[str]) -> None:
-    """Gives the Prometheus of this directory a past, in OpenMetrics with timestamps."""
-    text = directory / "past.om"
-    text.write_text("\n".join((*lines, "# EOF")) + "\n")
-    promtool("tsdb", "create-blocks-from", "openmetrics", text, directory / "data")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from servers.fetched import cassandra, mysql80, mysql8033, prometheus, voltdb
-from servers.fetched.go_programs import ferretdb, goycsb, grafana_schema, helm
+from servers.fetched.go_programs import ferretdb, goycsb, helm
 from servers.newer import RELEASES
 from servers.process import Unavailable
 
@@ -28,7 +28,6 @@ OPTIONAL: dict[str, Callable[[], Path]] = {
     "mysql-8.0.33": mysql8033.installation,
     "go-ycsb": goycsb.installation,
     "helm": helm.installation,
-    "grafana-schema": grafana_schema.installation,
     **{release.name: release.tree for release in RELEASES},
 }
 
