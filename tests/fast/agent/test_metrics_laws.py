@@ -129,11 +129,3 @@ def test_a_member_unseen_for_a_lifetime_gives_way_to_one_that_needs_its_place() 
     assert admission.admit({"a": 1, "b": 1, "d": 1}, 100.0) == [], "c was seen 90 s ago"
     assert admission.admit({"a": 1, "b": 1, "d": 1}, 120.0) == ["c"]
     assert "d" in admission and "c" not in admission
-
-
-def test_a_smaller_limit_has_those_leave_that_were_seen_longest_ago() -> None:
-    admission = settled()
-    admission.admit({"c": 1}, 20.0)
-    admission.limit = 1
-    assert admission.admit({"c": 1}, 30.0) == ["a", "b"]
-    assert len(admission) == 1

@@ -31,7 +31,6 @@ from qjoule.fleet.schema import SAMPLE_ROWS
 from qjoule.fleet.times import Range
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import interval_of
-from qjoule.reporters.samples import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
 
@@ -141,19 +140,6 @@ def test_damaged_and_foreign_files_are_left_out(tmp_path: Path, probability: flo
     refused: list[Refused] = []
     assert drawn_in(dataset(str(tmp_path)), HOUR, refused).num_rows == 1
     assert len(refused) == 3 and "probability" in " ".join(one.reason for one in refused)
-
-
-def test_grades_and_policies_are_never_added_up(tmp_path: Path) -> None:
-    minutes = [minute(row(START_S + 60 * n), start_s=START_S + 60 * n) for n in range(3)]
-    minutes[1].grade, minutes[2].policy = "estimated", "even"
-    found = by_keys(drawn_in(dataset(str(written(tmp_path, *minutes))), HOUR, []), ["user"])
-    assert sorted((one["grade"], one["policy"], one["calls"]) for one in found.to_pylist()) == [
-        ("estimated", "separate", 2),
-        ("measured", "even", 2),
-        ("measured", "separate", 2),
-    ]
-    table = render(found.to_pylist(), ["user"], width=100)
-    assert table.count("estimated") == 3 and "power at rest: even" in table
 
 
 def ask(*words: str) -> str:

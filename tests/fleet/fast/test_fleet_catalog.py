@@ -16,10 +16,9 @@ import pytest
 import fleet_dataset as made
 from fleet_asked import BEGIN_S, asked, energies, hours, rewritten, selected
 from fleet_dataset import Fleet, Host
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import UsageError
 from qjoule.fleet import footers
 from qjoule.fleet.catalog import Selection
-from qjoule.fleet.files import dataset
 from qjoule.fleet.layout import HOUR_S, HOURS, ROLLUPS, Part
 from qjoule.fleet.times import Range
 
@@ -162,17 +161,6 @@ def test_parts_beyond_the_bounds_are_left_out(copy: Path, monkeypatch: pytest.Mo
     assert refused == {"it has 10 rows", "it has 20 rows"}
     monkeypatch.setattr(footers, "MOST_BYTES", 100)
     assert all("MiB" in one for one in reasons(selected(copy)))
-
-
-def test_there_must_be_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path, message in (
-        (str(tmp_path / "none"), "cannot read"),
-        (str(tmp_path / "file"), "no directory"),
-        ("nosuch://x", "cannot read nosuch://x"),
-    ):
-        with pytest.raises(QjouleError, match=message):
-            dataset(path)
 
 
 def test_a_host_that_stops_is_missing_and_one_without_parts_is_silent(tmp_path: Path) -> None:

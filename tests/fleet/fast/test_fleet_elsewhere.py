@@ -87,14 +87,6 @@ def without_fsspec(*_arguments: object, **_options: object) -> Any:
     raise ModuleNotFoundError("No module named 'fsspec'", name="fsspec")
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qjoule.fleet.ship.destination.filesystem", without_fsspec)
-    with pytest.raises(QjouleError, match=r"sftp://db/x: sftp:// needs fsspec: pip install"):
-        destination("sftp://db/x", {})
-    with pytest.raises(QjouleError, match="s3:// with options: s3:// needs fsspec"):
-        destination("s3://fleet/x", {"endpoint_url": "http://127.0.0.1:1"})
-
-
 def test_sftp_also_after_a_lost_connection(tmp_path: Path, sftp: SftpServer) -> None:
     store = make_store(tmp_path / "store")
     shipper = Shipper(store, destination(sftp.url, {}), patience=QUICK, most_bytes=1 << 30)

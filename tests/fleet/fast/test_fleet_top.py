@@ -94,15 +94,6 @@ def test_releases_follow_the_minute_in_which_a_server_changed(tmp_path: Path) ->
     assert set(calls) == {"mysql 10.11.6", "mysql 11.4.2"}
 
 
-def test_the_newest_text_is_shown_and_flagged(tmp_path: Path) -> None:
-    hosts = [Host("db1"), Host("db2")]
-    root = made.write(tmp_path, Fleet(hosts, 2, (0,)))
-    made.put_slow(root, hosts[0], 2, texts={1: "SELECT newest"}, since_s=7200)
-    flags = {row["shape"]: len(row["flags"]) for row in document(root, *DAY)["rows"]}
-    assert flags == {"SELECT newest": 1, made.text(0): 0}
-    assert "several texts of this shape" in run(root, *DAY).output
-
-
 def test_csv_and_parquet_add_up_line_by_line(root: Path, tmp_path: Path) -> None:
     records = list(csv.DictReader(io.StringIO(run(root, *DAY, "--format", "csv").output)))
     out = tmp_path / "out.parquet"

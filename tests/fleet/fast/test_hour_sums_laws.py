@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.fleet.schema import AMOUNTS, ERRORS, KEYS, ROWS
-from qjoule.fleet.sums import of_hour, thinned
+from qjoule.fleet.sums import of_hour
 
 HOUR_S = 1_795_000_000 // 3600 * 3600
 CLASS = {"grade": "measured", "policy": "separate", "host_id": "a"}
@@ -67,25 +67,3 @@ def test_an_hours_time_is_that_of_all_its_minutes(minutes: list[dict[str, Any]])
     others = [row | {"kind": "queries"} for row in each.values() if row["minute"] % 120_000]
     hour = of_hour(pa.Table.from_pylist(nodes + others, ROWS), HOUR_S)
     assert set(hour["seconds"].to_pylist()) == {sum(row["seconds"] for row in nodes)}
-
-
-@given(MINUTES, st.integers(0, 3))
-def test_fewer_rows_have_the_same_sums(minutes: list[dict[str, Any]], most: int) -> None:
-    named = [row | CLASS | {"fingerprint": row["server"]} for row in minutes]
-    named = [row | {"kind": "queries" if row["kind"] else "node"} for row in named]
-    rows = pa.Table.from_pylist(named, ROWS)
-    fewer = thinned(rows, most)
-    assert fewer.schema.equals(ROWS) and len(fewer) <= len(rows)
-    for span_s in (600, 3600):
-        assert sums_of(fewer, span_s) == sums_of(rows, span_s)
-    queries = [row for row in fewer.to_pylist() if row["kind"] == "queries"]
-    assert len({row["fingerprint"] for row in queries if row["minute"].minute % 10}) <= most
-
-
-def sums_of(rows: pa.Table, span_s: int) -> dict[tuple[Any, ...], int]:
-    sums: dict[tuple[Any, ...], int] = defaultdict(int)
-    for row in rows.to_pylist():
-        span = row["minute"].timestamp() // span_s
-        for name in AMOUNTS:
-            sums[name, row["kind"], row["fingerprint"], span] += row[name] or 0
-    return sums
