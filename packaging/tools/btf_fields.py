@@ -4,7 +4,7 @@
 
 usage: btf_fields.py [--btf FILE] OBJECT...
 
-FILE is /sys/kernel/btf/vmlinux unless given; tests/nightly/vm/kernel_btf.py makes one of an image.
+FILE is /sys/kernel/btf/vmlinux unless given.
 Exits with 0 (all are there), 1 (some are missing or have another size), 2 (a file is no BTF).
 """
 

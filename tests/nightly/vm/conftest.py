@@ -7,13 +7,12 @@ examine the files it left behind.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from nightly.vm.support import machine
-from nightly.vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
+from nightly.vm.support.fake_rapl import PARAMETERS, REST_S
 from nightly.vm.support.mariadb import (
     GETS,
     OVER_TCP,
@@ -23,12 +22,10 @@ from nightly.vm.support.mariadb import (
     plan_arguments,
     statements_text,
 )
-from nightly.vm.support.plans import AGENT, agent_arguments, plans
-from nightly.vm.support.streams import COMPETITORS, replay_text
+from nightly.vm.support.plans import plans
 from qjoule.contract import MORE_COUNTERS, Rung
 
 HERE = Path(__file__).parent
-AGENT_TIMES = (300, 40)  #: requests of each statement that `guest/marked.c` serves
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
@@ -44,22 +41,8 @@ def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     """Two packages with SMT and energy counters of constant power, after `guest/amd64.sh`."""
     machine.build("amd64")
     directory = tmp_path_factory.mktemp("amd64")
-    variables = {"RAPL": module_parameters(POWER_MW, {}), "REST_S": str(REST_S)}
+    variables = {"RAPL": PARAMETERS, "REST_S": str(REST_S)}
     return machine.run("amd64", HERE / "guest" / "amd64.sh", directory, variables)
-
-
-@pytest.fixture(scope="session")
-def mariadb_vm(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
-    """The same machine with a MariaDB and power that depends on the CPUs, after
-    `guest/mariadb.sh`.
-    """
-    machine.build("amd64")
-    directory = tmp_path_factory.mktemp("mariadb_vm")
-    executable = copy_server(directory / "server")
-    (directory / "statements").write_text(statements_text())
-    rapl = module_parameters(IDLE_MW, CPU_MW)
-    variables = {"RAPL": rapl, "PLAN": plan_arguments(executable, Rung.SYMBOL)}
-    return machine.run("amd64", HERE / "guest" / "mariadb.sh", directory, variables)
 
 
 @pytest.fixture(scope="session", params=machine.SUITES)
@@ -96,11 +79,7 @@ def loads_vm(
     listed = plans(reads=reads, early=request.param in machine.EARLY)
     lines = (f"{plan.name} {plan.arguments(program)}\n" for plan in listed)
     (directory / "plans").write_text("".join(lines))
-    (directory / "agent").mkdir()
-    for file in (AGENT, machine.BUILT / "amd64" / "marked"):
-        shutil.copy(file, directory / "agent")
-    variables = {"AGENT": agent_arguments(), "TIMES": " ".join(map(str, AGENT_TIMES))}
-    return machine.run(request.param, HERE / "guest" / "loads.sh", directory, variables)
+    return machine.run(request.param, HERE / "guest" / "loads.sh", directory, {})
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +87,6 @@ def arm64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     """A machine with hardware counters, after `guest/arm64.sh`."""
     machine.build("arm64")
     directory = tmp_path_factory.mktemp("arm64")
-    (directory / "replay").write_text(replay_text())
     many = " ".join(["--counter more=4:8"] * MORE_COUNTERS)
-    variables = {"REPLAY": "/share/replay", "COMPETITORS": str(COMPETITORS), "MANY": many}
+    variables = {"MANY": many}
     return machine.run("arm64", HERE / "guest" / "arm64.sh", directory, variables)

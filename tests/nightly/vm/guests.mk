@@ -39,7 +39,7 @@ $(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64
 	$(HERE)/initramfs $(ARM64_ROOT) $@ $(filter %tracer $(VM)/arm64/qjoule-root %traced %load,$^)
 
 $(SUITES:%=$(VM)/%/initramfs): $(VM)/%/initramfs: $(VM)/%/fetched build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
-                       $(HERE)/initramfs $(HERE)/guest/init | $(VM)/amd64/marked
+                       $(HERE)/initramfs $(HERE)/guest/init
 	$(HERE)/initramfs $(VM)/$*/root $@ $(filter build/%tracer build/%root %traced,$^)
 
 $(SUITES:%=$(VM)/%/fetched): $(VM)/%/fetched: packaging/fetch
@@ -64,16 +64,11 @@ $(VM)/arm64/fetched: packaging/fetch
 
 # ---- programs ------------------------------------------------------------------------------------
 
-build/qjoule-tracer build/qjoule-root build/bpf/registry.h build/agent/libqjoule_agent.so: FORCE
+build/qjoule-tracer build/qjoule-root build/bpf/registry.h: FORCE
 	$(MAKE) $@
 
 $(VM)/amd64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/amd64/fetched-$(KERNEL)
 	gcc $(FLAGS) $< -o $@
-
-# Linked with the agent's library, which lies beside it in the machine.
-$(VM)/amd64/marked: $(HERE)/guest/marked.c build/agent/libqjoule_agent.so | build/bpf/registry.h
-	mkdir -p $(@D)
-	gcc $(filter-out -static,$(FLAGS)) -Ibpf -Ibuild/bpf $< -o $@ -pthread -Lbuild/agent -l:libqjoule_agent.so
 
 TRACED := $(HERE)/guest/traced.c tracer/root_part.c
 

@@ -62,14 +62,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Run]:
 def with_systemd(root: CleanRoot) -> None:
     """What systemd needs to boot this tree, and the unit that it is booted for."""
     tree = root.tree
-    for name in (
-        "run/systemd",
-        "share",
-        "var/log",
-        "var/tmp",
-        "etc/systemd/system",
-        "var/lib/redis",
-    ):
+    units = "etc/systemd/system"
+    for name in ("run/systemd", "share", "var/log", "var/tmp", "var/lib/redis", units):
         (tree / name).mkdir(parents=True, exist_ok=True)
     (tree / "etc/passwd").write_text(
         f"root:x:0:0::/root:/bin/sh\nredis:x:{REDIS_UID}:{REDIS_UID}::/var/lib/redis:/bin/false\n"
@@ -78,11 +72,10 @@ def with_systemd(root: CleanRoot) -> None:
     (tree / "etc/group").write_text(f"root:x:0:\nredis:x:{REDIS_UID}:\nnogroup:x:65534:\n")
     (tree / "etc/machine-id").write_text("")
     (tree / "etc/fstab").write_text(FSTAB)
-    units = tree / "etc/systemd/system"
-    (units / "examined.service").write_text(UNIT)
-    (units / "multi-user.target.wants").mkdir()
-    (units / "multi-user.target.wants/examined.service").symlink_to("../examined.service")
-    (units / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
+    (tree / units / "examined.service").write_text(UNIT)
+    (tree / units / "multi-user.target.wants").mkdir()
+    (tree / units / "multi-user.target.wants/examined.service").symlink_to("../examined.service")
+    (tree / units / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
 
 
 def shown(run: machine.Run, name: str) -> list[str]:
@@ -95,73 +88,54 @@ def calls(service: machine.Run, name: str) -> float:
     return sum(number for (of, _), number in found.items() if of == "qjoule_query_calls_total")
 
 
-def test_nothing_is_started_by_the_installation(service: machine.Run) -> None:
-    assert shown(service, "enabled_before") == ["disabled"]
-
-
 def test_systemd_is_told_when_the_agent_traces(service: machine.Run) -> None:
+    assert shown(service, "enabled_before") == ["disabled"], "by the installation"
     status, restarts, state = shown(service, "ready")  # in systemd's own order
     assert (state, restarts) == ("running", "0")
     assert re.search(r"redis|queries/s", status)
 
 
-def test_calls_are_what_clients_sent(service: machine.Run) -> None:
+def test_calls_are_what_clients_sent_across_a_restart_and_an_upgrade(service: machine.Run) -> None:
     assert calls(service, "counted") == 2 * CALLS + SETTINGS
-
-
-def test_a_server_that_restarts_is_followed(service: machine.Run) -> None:
     assert calls(service, "followed") == 3 * CALLS + 2 * SETTINGS
+    assert shown(service, "upgraded_state") == ["active"]
+    assert calls(service, "upgraded") == calls(service, "followed")
 
 
 def test_only_the_root_part_has_rights(service: machine.Run) -> None:
     uid = service.text("uid").strip()
     lines = [line for line in shown(service, "processes") if line.strip()]
     assert len(lines) >= 5
-    root = 0
+    assert sum("Name: qjoule-root" in line for line in lines) == 1
     for line in lines:
-        effective = int(re.search(r"CapEff: (\w+)", line)[1], 16)  # type: ignore[index]
+        is_root = "Name: qjoule-root" in line
+        assert f"CapEff: {RIGHTS if is_root else 0:016x}" in line
+        assert is_root or f"Uid: {uid} {uid} {uid} {uid}" in line
         assert "NoNewPrivs: 1" in line
         assert "Seccomp: 2" in line
-        if "Name: qjoule-root" in line:
-            root += 1
-            assert effective == RIGHTS
-        else:
-            assert effective == 0, line
-            assert f"Uid: {uid} {uid} {uid} {uid}" in line
-    assert root == 1
-
-
-def test_systemd_rates_the_exposure(service: machine.Run) -> None:
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", service.text("security"))
     assert found
     assert float(found[1]) <= MOST_EXPOSED
-
-
-def test_the_journal_has_what_happened(service: machine.Run) -> None:
-    journal = service.text("journal")
-    assert "the configuration was read again" in journal
-    assert "Watchdog timeout" in journal
-    assert "Permission denied" not in journal
-    # The kernel gives its accounts of BPF programs to CAP_SYS_ADMIN alone (docs/agent.md).
-    refused = [line for line in journal.splitlines() if "Operation not permitted" in line]
-    assert all("what hooks cost the servers is unknown" in line for line in refused), refused
-    assert "Traceback" not in journal
-
-
-def test_the_store_is_the_service_s_own(service: machine.Run) -> None:
     for line in shown(service, "store"):
         mode, user, path = line.split(maxsplit=2)
         if path.startswith("/var/lib/qjoule/agent"):
             assert (user, mode[4:]) == ("qjoule", "------"), line
 
 
-def test_an_upgrade_goes_on_with_the_counters(service: machine.Run) -> None:
-    assert shown(service, "upgraded_state") == ["active"]
-    assert calls(service, "upgraded") == calls(service, "followed")
+def test_the_journal_has_what_happened(service: machine.Run) -> None:
+    journal = service.text("journal")
+    assert "the configuration was read again" in journal
+    assert "Permission denied" not in journal
+    # The kernel gives its accounts of BPF programs to CAP_SYS_ADMIN alone (docs/agent.md).
+    refused = [line for line in journal.splitlines() if "Operation not permitted" in line]
+    assert all("what hooks cost the servers is unknown" in line for line in refused), refused
+    assert "Traceback" not in journal
+    before, hung, _ = journal.partition("Watchdog timeout")
+    assert hung
+    assert "Failed with result" not in before
 
 
 def test_removing_the_package_ends_the_service_in_order(service: machine.Run) -> None:
     assert shown(service, "removed") == ["inactive"]
     assert not service.text("left").strip()
     assert "Deactivated successfully" in service.text("journal")
-    assert "Failed with result" not in service.text("journal").partition("Watchdog timeout")[0]

@@ -17,23 +17,5 @@ counted_load 2 300 >/share/out/other.json
 wait $first
 stop live
 
-# Only with a measured total does the live view sum idle tails and wake-ups.
-start effects --mode live
-# Short runs and short sleeps, on two threads of one core and on the other package.
-naps() {
-	n=0
-	while [ $n -lt 150 ]; do
-		usleep $1
-		n=$((n + 1))
-	done
-}
-naps 300 &
-taskset -p 1 $! >/dev/null
-naps 700 &
-taskset -p 2 $! >/dev/null
-naps 500 &
-taskset -p 8 $! >/dev/null
-wait $!
 sleep "$REST_S"
-stop effects
 stop recorded

@@ -17,12 +17,3 @@ while read -r name options; do
 	while kill -0 "$(cat "/tmp/$name.pid")" 2>/dev/null; do sleep 0.1; done
 	tail -c 64 "/tmp/$name.stream" >"/share/out/$name.end"
 done </share/plans
-
-# The agent's library, in a program that calls its markers.
-mkdir /tmp/agent
-cp /share/agent/* /tmp/agent
-SERVER=/tmp/agent/libqjoule_agent.so
-identity=$(stat -c %d:%i /tmp/agent/marked)
-start agent --mode record --energy none $(echo "$AGENT" | sed "s/DEVICE:INODE/$identity/")
-LD_LIBRARY_PATH=/tmp/agent /tmp/agent/marked $TIMES
-stop agent

@@ -107,7 +107,8 @@ def run(
     _emulate(machine, directory, found.console, timeout_s)
     status = found.out / "status"
     assert status.exists(), f"the machine died:\n{found.console.read_text(errors='replace')}"
-    assert status.read_text() == "0\n", found.text("log") + _complaints(found.out)
+    complaints = "".join(f"{path.name}: {path.read_text()}" for path in found.out.glob("*.err"))
+    assert status.read_text() == "0\n", found.text("log") + complaints
     return found
 
 
@@ -137,7 +138,3 @@ def _emulate(machine: str, share: Path, console: Path, timeout_s: float) -> None
         timeout=timeout_s,
     )
     assert done.returncode == 0, done.stderr
-
-
-def _complaints(out: Path) -> str:
-    return "".join(f"{path.name}: {path.read_text()}" for path in sorted(out.glob("*.err")))

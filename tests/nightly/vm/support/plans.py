@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 
-from nightly.vm.support.machine import TREE
 from qjoule.servers import registry
 from qjoule.servers.registered import support_of
 
-AGENT = TREE / "build" / "agent" / "libqjoule_agent.so"
-MARKERS = "cassandra"
 CODE_BYTES = 4
 READS = ("socket", "statistical")  #: rungs whose programs are on reads of sockets (Linux 5.19)
 NEXT_READ = "next-read"  #: a fact whose program does too; thread pools have none
@@ -72,35 +68,10 @@ def plans(*, reads: bool, early: bool = False) -> list[Plan]:
     ]
 
 
-def agent_arguments() -> str:
-    """The plan of a program that calls the markers of the agent's library."""
-    words = [f"--server 1:{MARKERS}:agent:DEVICE:INODE"]
-    for role in registry.server_of(MARKERS).roles:
-        marker = role.removeprefix(f"{MARKERS}-").replace("-", "_")
-        offset, code = _function(AGENT, f"qjoule_{marker}")
-        words.append(f"--probe 1:{role}:1:{offset}:{code}")
-    return " ".join(words)
-
-
 def _entry(program: Path) -> tuple[int, str]:
     """File offset of its entry point, and the code there."""
     with program.open("rb") as file:
         elf = ELFFile(file)
-        return _code(elf, elf["e_entry"])
-
-
-def _function(library: Path, name: str) -> tuple[int, str]:
-    with library.open("rb") as file:
-        elf = ELFFile(file)
-        section = elf.get_section_by_name(".dynsym")
-        assert isinstance(section, SymbolTableSection)
-        symbols = section.get_symbol_by_name(name)
-        assert symbols
-        symbol = symbols[0]
-        return _code(elf, symbol["st_value"])
-
-
-def _code(elf: ELFFile, address: int) -> tuple[int, str]:
-    (offset,) = elf.address_offsets(address)
-    elf.stream.seek(offset)
-    return offset, elf.stream.read(CODE_BYTES).hex()
+        (offset,) = elf.address_offsets(elf["e_entry"])
+        file.seek(offset)
+        return offset, file.read(CODE_BYTES).hex()

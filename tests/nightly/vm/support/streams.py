@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams that tracers recorded in a virtual machine, and the energy that is replayed there."""
+"""Streams that tracers recorded in a virtual machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.writer import TraceWriter
-
-#: Setup of the machine with hardware counters.
-WATTS = 10
-STEP_MS = 5
-LENGTH_MS = 60_000  #: longer than any recording there
-COMPETITORS = 8  #: together with the tracers' own, more events than the machine has counters
 
 
 @dataclass(frozen=True)
@@ -65,8 +59,6 @@ class Load:
     t0_ns: int
     t1_ns: int
     cpu_ns: int
-    cycles: int | None
-    instructions: int | None
 
 
 def recorded(run: Run, name: str) -> Recorded:
@@ -82,10 +74,3 @@ def recorded(run: Run, name: str) -> Recorded:
 def load(run: Run, name: str) -> Load:
     fields: dict[str, Any] = json.loads(run.text(f"{name}.json"))
     return Load(**fields)
-
-
-def replay_text() -> str:
-    """Readings of one package that draws `WATTS`, in the format of `tracer/energy/replay.c`."""
-    lines = ["domain 0 package 1e-6 0"]
-    lines += (f"{ms} 0 package {ms * WATTS * 1000}" for ms in range(0, LENGTH_MS, STEP_MS))
-    return "\n".join(lines) + "\n"
