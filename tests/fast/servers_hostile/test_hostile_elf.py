@@ -66,20 +66,17 @@ REPEATED = symbols(
     ("content", "words"),
     [
         (elf([MYSQL], count=65535), "65535 sections"),
-        (elf([MYSQL], count=4000), "beyond the end"),
         (elf([MYSQL], names=b"x" * (2 << 20)), "section names of"),
-        (elf([Part("a", PROGBITS, name_at=1)], names=b"x" * 1000), "not found"),
         (elf([MYSQL, Part(".symtab", SYMTAB, link=77)]), "out of bounds|out of range"),
         (elf([MYSQL, Part(".dynsym", DYNSYM, offset=1 << 63, size=1 << 20)]), "beyond the end"),
         (elf([MYSQL, Part(".note.gnu.build-id", NOTE, note(b"GNU\0", 3, b"", 1 << 31))]), "note"),
-        (elf([MYSQL, Part(".note.gnu.build-id", NOTE, size=2 << 20)]), "bytes"),
         (elf(REPEATED), "more than 1000 times"),
         (
             elf([MYSQL, Part(".gnu_debugdata", PROGBITS, lzma.compress(bytes(80 << 20)))]),
             "mini debug info",
         ),
     ],
-    ids=range(10),
+    ids=range(7),
 )
 def test_each_bound_of_an_executable_is_one_line(path: Path, content: bytes, words: str) -> None:
     result = examined(path, content)
@@ -93,10 +90,9 @@ def test_each_bound_of_an_executable_is_one_line(path: Path, content: bytes, wor
     [
         symbols(symbol(1), b"\0_Z16dispatch_command" + b"x" * (8 << 20)),  # a name without an end
         symbols(symbol(1, (1 << 64) - 1) * 1_000_000),
-        symbols(symbol(1, 0x1000, (1 << 64) - 1)),
         symbols(symbol(1, (1 << 64) - 1, 1 << 63)),
     ],
-    ids=range(4),
+    ids=range(3),
 )
 def test_functions_of_any_name_number_size_and_place_have_no_probe(
     path: Path, parts: list[Part]
@@ -123,13 +119,6 @@ def test_sections_that_claim_gigabytes_are_not_read(path: Path) -> None:
     assert examine_alone(FileAccess(path), facts_of(path)).flavour is None
     parts = [Part(".rodata", NOBITS, size=1 << 62), Part(".symtab", NOBITS, size=1 << 62)]
     assert examined(path, elf(parts)).flavour is None
-
-
-@pytest.mark.parametrize("text", [b"\0", b"-MariaDB", b"\0" + b"9.9.9", b"MySQL 8.0.36 ", b"m"])
-def test_constants_full_of_versions_are_searched_in_bounds(path: Path, text: bytes) -> None:
-    marks = b"Redis version=%s, bits=%d" + b"mysql_native_password"
-    content = marks + text * ((4 << 20) // len(text))
-    examined(path, elf([Part(".rodata", PROGBITS, content)]))
 
 
 def test_code_is_read_in_bounds(path: Path) -> None:

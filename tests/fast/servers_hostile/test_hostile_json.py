@@ -170,25 +170,17 @@ def test_every_field_has_to_be_there_and_no_other(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "fits"),
-    [
-        ("offset", (1 << 48) - 1, True),
-        ("offset", 1 << 48, False),
-        ("code", "00" * 15, True),
-        ("code", "00" * 16, False),
-        ("code", "5", False),
-        ("code", "", False),
-    ],
+    ("field", "fits", "refused"),
+    [("offset", (1 << 48) - 1, 1 << 48), ("code", "00" * 15, "00" * 16), ("code", "00", "5")],
 )
-def test_the_site_of_a_probe_is_bounded(field: str, value: Any, fits: bool) -> None:
+def test_the_site_of_a_probe_is_bounded(field: str, fits: Any, refused: Any) -> None:
     document = POSTGRES.to_json()
-    document["resolution"]["boundary"][0]["site"][field] = value
-    text = json.dumps(document).encode()
-    if fits:
-        assert examined_from_json(text)
-    else:
-        with pytest.raises(QjouleError, match=field):
-            examined_from_json(text)
+    site = document["resolution"]["boundary"][0]["site"]
+    site[field] = fits
+    assert examined_from_json(json.dumps(document).encode())
+    site[field] = refused
+    with pytest.raises(QjouleError, match=field):
+        examined_from_json(json.dumps(document).encode())
 
 
 def changed(found: Examined, **changes: Any) -> Examined:
@@ -200,18 +192,14 @@ def changed(found: Examined, **changes: Any) -> Examined:
     ("found", "words"),
     [
         (replace(POSTGRES, flavour="mysql"), "facts"),
-        (replace(VOLTDB, flavour="postgres"), "library"),
         (changed(POSTGRES, boundary=(probe("mysql-end"),)), "role of others"),
         (changed(POSTGRES, boundary=(probe("postgres-activity"),) * 9), "at most 8"),
         (changed(POSTGRES, library="/etc/shadow"), "library"),
         (changed(POSTGRES, file=("ab12", 78)), "file"),
-        (changed(POSTGRES, file=("AB", 77)), "not bytes"),
         (changed(POSTGRES, facts={"idle": 1}), "facts"),
         (changed(VOLTDB, facts={**HEAP, "array-data": 256}), "facts"),
         (replace(POSTGRES, resolution=None), "no resolution"),
-        (replace(POSTGRES, problem="x"), "problem"),
         (replace(GENERIC, resolution=POSTGRES.resolution), "generic"),
-        (replace(GENERIC, handle=1), "handle"),
         (Examined(ports=(1,)), "no server"),
     ],
 )
@@ -223,16 +211,10 @@ def test_what_no_such_server_has(found: Examined, words: str) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        b"",
-        b"\xff",
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b"1" * 100_000,
-        b'{"flavour": 1e999}',
-        b'{"flavour": null, "flavour": null}',
-        b" " * (DOCUMENT_MAX + 1),
+        *(b"", b"\xff", b"[" * 100_000, b"1" * 100_000, b'{"flavour": 1e999}'),
+        *(b'{"flavour": null, "flavour": null}', b" " * (DOCUMENT_MAX + 1)),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_what_is_no_document(document: bytes) -> None:
     with pytest.raises(QjouleError) as caught:
