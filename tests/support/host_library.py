@@ -11,6 +11,9 @@ from pathlib import Path
 from registry_library import registry_include
 
 ROOT = Path(__file__).resolve().parents[2]
+#: With checks whose failure ends the tests: a library cannot load the sanitizers' runtime into a
+#: process that runs already.
+TRAPPED = ("-O1", "-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error")
 _FLAGS = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import lz4.block
 import snappy
 
-from host_library import compiled
+from host_library import TRAPPED, compiled
 
 QUERY, PREPARE, EXECUTE, BATCH, STARTUP = 0x07, 0x09, 0x0A, 0x0D, 0x01
 COMPRESSED, TRACING, PAYLOAD = 0x01, 0x02, 0x04
@@ -43,7 +43,7 @@ class Told(NamedTuple):
 
 @cache
 def _library() -> ctypes.CDLL:
-    loaded = compiled("tests/support/fuzz/cql_host.c", flags=("-O1", "-Itests/support/fuzz"))
+    loaded = compiled("tests/support/fuzz/cql_host.c", flags=TRAPPED)
     loaded.cql_host.restype = loaded.inflate_host.restype = Size
     return loaded
 
@@ -55,9 +55,7 @@ def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
     """
     found, tags = (_Told * _TOLD_MOST)(), ctypes.create_string_buffer(_TAGS_MOST)
     opaque, sizes = Size(), (Size(len(connection)), Size(step))
-    count = _library().cql_host(
-        connection, *sizes, found, Size(_TOLD_MOST), ctypes.byref(opaque), tags
-    )
+    count = _library().cql_host(connection, *sizes, found, ctypes.byref(opaque), tags)
     if count == Size(-1).value:
         return None
     assert count <= _TOLD_MOST

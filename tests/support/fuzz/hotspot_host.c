@@ -112,36 +112,3 @@ int hotspot_host(const __u64 *jvm, const uint8_t *text, uint32_t bytes, int list
 		return -1;
 	return found.bytes;
 }
-
-#ifdef FUZZ
-/* A heap of arbitrary bytes: reading twice finds the same, and no other memory is touched. */
-int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
-{
-	struct host_input in = {data, size};
-	struct java_string first, second;
-	__u64 jvm[QJ_FACTS];
-	bool list;
-
-	if (size < sizeof(jvm) + 2)
-		return 0;
-	for (int i = 0; i < QJ_FACTS; i++)
-		jvm[i] = host_take(&in, 8);
-	list = host_take(&in, 1) & 1;
-	memset(&heap, 0, sizeof(heap));
-	heap.reads_left = -1;
-	memcpy(heap.bytes, in.data, in.left < HEAP_BYTES ? in.left : HEAP_BYTES);
-	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first))
-		return 0;
-	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &second) ||
-	    memcmp(&first, &second, sizeof(first)) ||
-	    !java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first))
-		__builtin_trap();
-	/* Another heap: the same path is found only if all of it still exists. */
-	for (size_t i = HANDLE; i < HANDLE + 8; i++)
-		heap.bytes[i] ^= in.data[i % in.left];
-	if (java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first) &&
-	    memcmp(heap.bytes + HANDLE, &first.owner, sizeof(first.owner)))
-		__builtin_trap();
-	return 0;
-}
-#endif

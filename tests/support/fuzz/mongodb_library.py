@@ -14,14 +14,14 @@ import bson
 import pyarrow as pa
 import snappy
 
-from host_library import compiled
+from host_library import TRAPPED, compiled
 from qjoule.servers.mongodb.dialect_message import BODY_BYTES, fnv
 from qjoule.servers.mongodb.dialect_tree import Opcode
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    loaded = compiled("tests/support/fuzz/mongodb_host.c")
+    loaded = compiled("tests/support/fuzz/mongodb_host.c", flags=TRAPPED)
     in_pieces: list[Any] = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
     number = ctypes.POINTER(ctypes.c_int64)
     loaded.mongodb_host.restype = ctypes.c_uint64

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks of bpf/redis/sockets.bpf.c compiled for the host (redis_wire_host.c)."""
+"""The hooks of bpf/redis/sockets.bpf.c compiled for the host (wire_host.c)."""
 
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 
-from fuzz.wire_library import WireQuery
-from host_library import compiled
+from fuzz.wire_library import library
 from qjoule.contract import Loss
 
 
@@ -15,23 +13,12 @@ class _Name(ctypes.Structure):
     _fields_ = [("count", ctypes.c_uint32), ("bytes", ctypes.c_char * 512)]
 
 
-@cache
-def _library() -> ctypes.CDLL:
-    flags = ("-O1", "-Wno-unused-parameter", "-Itests/support/fuzz/host")
-    loaded = compiled("tests/support/fuzz/redis_wire_host.c", compiler="clang", flags=flags)
-    loaded.redis_close.restype = ctypes.c_size_t
-    loaded.wire_queries.restype = ctypes.POINTER(WireQuery)
-    loaded.wire_names.restype = ctypes.POINTER(_Name)
-    for call in (loaded.redis_receive, loaded.redis_reply):
-        call.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    return loaded
-
-
 class Connection:
     """A client's connection, as its Redis reads it and replies. There is one at a time."""
 
     def __init__(self, *, is_new: bool = True) -> None:
-        self._host = _library()
+        self._host = library()
+        self._host.wire_names.restype = ctypes.POINTER(_Name)
         self._host.redis_open(int(is_new))
 
     def receive(self, data: bytes) -> None:

@@ -107,7 +107,6 @@ def difference(case: Case) -> str:
 
 
 def main() -> None:
-    """Compares as many statements as the first argument says."""
     number, seed = int(sys.argv[1]), int(sys.argv[2])
     for case in cases(number, seed):
         if found := difference(case):

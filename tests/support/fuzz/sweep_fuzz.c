@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The sweep on arbitrary machines, windows and segments, under the sanitizers.
- *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *		-Iattribution/sweep tests/support/fuzz/sweep_fuzz.c \
- *		attribution/sweep/{sweep,events,tails,ends,entries}.c -o sweep_fuzz
- *	./sweep_fuzz -max_total_time=60 -max_len=4096
- *
- * Each input runs twice, in one batch and in many: the results must be the same bytes.
+ * libFuzzer target: the sweep on arbitrary machines, windows and segments, in batches. That batches
+ * change nothing is a law of tests/fast/model/test_sweep.py.
  */
-#include "host.h"
+#include <linux/types.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "sweep.h"
 
-#define MAX_CPUS     9
-#define MAX_WINDOWS  12
-#define MAX_SEGMENTS 200
+#define MAX_CPUS    9
+#define MAX_WINDOWS 12
+#define MAX_BATCH   8
+
+int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
+
+struct host_input {
+	const __u8 *data;
+	size_t left;
+};
+
+/* The next bytes as one number, the first byte highest; zeros follow the input's end. */
+static inline __u64 host_take(struct host_input *in, size_t bytes)
+{
+	__u64 value = 0;
+
+	for (; bytes && in->left; bytes--, in->left--)
+		value = value << 8 | *in->data++;
+	return value;
+}
 
 /* A time near the others, or an arbitrary one. */
 static int64_t take_time(struct host_input *in, int64_t near)
@@ -25,106 +38,48 @@ static int64_t take_time(struct host_input *in, int64_t near)
 	return kind < 250 ? (int64_t)((uint64_t)near + kind) : (int64_t)host_take(in, 8);
 }
 
-struct columns {
-	int64_t t0_ns[MAX_SEGMENTS], t1_ns[MAX_SEGMENTS], group[MAX_SEGMENTS];
-	int32_t cpu[MAX_SEGMENTS];
-	uint64_t counters[SWEEP_COUNTERS][MAX_SEGMENTS];
-	uint8_t valid[SWEEP_COUNTERS][MAX_SEGMENTS];
-	float scaled[MAX_SEGMENTS];
-};
-
-static size_t take_columns(struct host_input *in, struct columns *c)
+static void add_batch(struct sweep *sweep, struct host_input *in, int64_t *t_ns, bool counted)
 {
-	int64_t t_ns = 0;
-	size_t n = 0;
+	static int64_t t0_ns[MAX_BATCH], t1_ns[MAX_BATCH], group[MAX_BATCH];
+	static int32_t cpu[MAX_BATCH];
+	static uint64_t counters[SWEEP_COUNTERS][MAX_BATCH];
+	static uint8_t valid[SWEEP_COUNTERS][MAX_BATCH];
+	static float scaled[MAX_BATCH];
+	struct sweep_segments batch = {.t0_ns = t0_ns,
+				       .t1_ns = t1_ns,
+				       .cpu = cpu,
+				       .group = group,
+				       .counted = counted,
+				       .scaled = counted ? scaled : NULL};
 
-	for (; in->left && n < MAX_SEGMENTS; n++) {
-		t_ns = c->t0_ns[n] = take_time(in, t_ns);
-		c->t1_ns[n] = take_time(in, t_ns);
-		c->cpu[n] = (int32_t)(host_take(in, 1) % (MAX_CPUS + 2)) - 1;
-		c->group[n] = (int64_t)host_take(in, 1) << host_take(in, 1) % 56;
+	for (; in->left && batch.n < 1 + (size_t)*t_ns % MAX_BATCH; batch.n++) {
+		size_t n = batch.n;
+		uint32_t bits;
+
+		*t_ns = t0_ns[n] = take_time(in, *t_ns);
+		t1_ns[n] = take_time(in, *t_ns);
+		cpu[n] = (int32_t)(host_take(in, 1) % (MAX_CPUS + 2)) - 1;
+		group[n] = (int64_t)host_take(in, 1) << host_take(in, 1) % 56;
 		for (int i = 0; i < SWEEP_COUNTERS; i++) {
-			uint64_t kind = host_take(in, 1);
-
-			c->valid[i][n] = kind & 1;
-			c->counters[i][n] = kind < 240 ? kind * 17 : host_take(in, 8);
+			valid[i][n] = host_take(in, 1) & 1;
+			counters[i][n] = host_take(in, host_take(in, 1) & 7);
 		}
-		uint32_t bits = (uint32_t)host_take(in, 4);
-		memcpy(&c->scaled[n], &bits, sizeof(bits));
+		bits = (uint32_t)host_take(in, 4);
+		memcpy(&scaled[n], &bits, sizeof(bits));
 	}
-	return n;
-}
-
-/* All bytes that a sweep returned, and how many. */
-struct output {
-	uint8_t *bytes;
-	size_t used;
-};
-
-static void keep(struct output *out, const void *data, size_t bytes)
-{
-	if (!bytes)
-		return;
-	out->bytes = realloc(out->bytes, out->used + bytes);
-	if (!out->bytes)
-		abort();
-	memcpy(out->bytes + out->used, data, bytes);
-	out->used += bytes;
-}
-
-/* Entries, windows, watched times and anomalies, each in a separate run. */
-static void collect(struct output out[4], struct sweep *sweep, bool last)
-{
-	struct sweep_result r = sweep_done(sweep);
-
-	keep(&out[0], r.entry, r.entries * sizeof(*r.entry));
-	keep(&out[1], r.window, r.windows * r.packages * sizeof(*r.window));
-	keep(&out[2], r.watched_ns, r.windows * r.watched * sizeof(*r.watched_ns));
-	if (last)
-		keep(&out[3], &r.anomalies, sizeof(r.anomalies));
-	sweep_forget(sweep);
-}
-
-static bool run(struct output out[4], const struct sweep_machine *machine, const int64_t *bounds,
-		size_t boundaries, const struct columns *c, size_t n, size_t step, bool counters)
-{
-	struct sweep *sweep = sweep_new(machine, bounds, boundaries, 100);
-
-	memset(out, 0, 4 * sizeof(*out));
-	if (!sweep)
-		return false;
-	for (size_t i = 0; i < n; i += step) {
-		struct sweep_segments part = {
-		    .n = n - i < step ? n - i : step,
-		    .t0_ns = c->t0_ns + i,
-		    .t1_ns = c->t1_ns + i,
-		    .cpu = c->cpu + i,
-		    .group = c->group + i,
-		    .counted = counters,
-		    .scaled = counters ? c->scaled + i : NULL,
-		};
-		for (int k = 0; k < SWEEP_COUNTERS; k++) {
-			part.counters[k] = c->counters[k] + i;
-			part.valid[k] = c->valid[k] + i;
-		}
-
-		if (!sweep_add(sweep, &part))
-			abort();
-		collect(out, sweep, false);
+	for (int i = 0; i < SWEEP_COUNTERS; i++) {
+		batch.counters[i] = counters[i];
+		batch.valid[i] = valid[i];
 	}
-	if (!sweep_finish(sweep))
+	if (!sweep_add(sweep, &batch))
 		abort();
-	collect(out, sweep, true);
-	sweep_free(sweep);
-	return true;
 }
 
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 {
-	static struct columns columns;
 	struct host_input in = {data, size};
 	int32_t cpu_core[MAX_CPUS], core_package[MAX_CPUS], watched[MAX_CPUS];
-	int64_t bounds[MAX_WINDOWS + 1];
+	int64_t bounds[MAX_WINDOWS + 1], t_ns = 0;
 	struct sweep_machine machine = {
 	    .cpus = host_take(&in, 1) % (MAX_CPUS + 1),
 	    .cores = MAX_CPUS,
@@ -134,9 +89,9 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	    .core_package = core_package,
 	    .cpu_watched = watched,
 	};
-	size_t boundaries = host_take(&in, 1) % (MAX_WINDOWS + 2), n, step;
-	struct output whole[4], parts[4];
-	bool counters;
+	size_t boundaries = host_take(&in, 1) % (MAX_WINDOWS + 2);
+	bool counted = host_take(&in, 1) & 1;
+	struct sweep *sweep;
 
 	for (int i = 0; i < MAX_CPUS; i++) {
 		uint64_t kind = host_take(&in, 1);
@@ -147,20 +102,16 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	}
 	for (size_t i = 0; i < boundaries; i++)
 		bounds[i] = take_time(&in, i ? bounds[i - 1] : 0);
-	step = 1 + host_take(&in, 1) % 8;
-	counters = host_take(&in, 1) & 1;
-	n = take_columns(&in, &columns);
-	if (run(whole, &machine, bounds, boundaries, &columns, n, MAX_SEGMENTS, counters)) {
-		run(parts, &machine, bounds, boundaries, &columns, n, step, counters);
-		for (int i = 0; i < 4; i++) {
-			if (whole[i].used != parts[i].used ||
-			    (whole[i].used &&
-			     memcmp(whole[i].bytes, parts[i].bytes, whole[i].used)))
-				abort();
-			free(parts[i].bytes);
-		}
+	sweep = sweep_new(&machine, bounds, boundaries, 100);
+	if (!sweep)
+		return 0;
+	while (in.left) {
+		add_batch(sweep, &in, &t_ns, counted);
+		sweep_done(sweep);
+		sweep_forget(sweep);
 	}
-	for (int i = 0; i < 4; i++)
-		free(whole[i].bytes);
+	if (!sweep_finish(sweep))
+		abort();
+	sweep_free(sweep);
 	return 0;
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from host_library import compiled
+from host_library import TRAPPED, compiled
 from qjoule.contract import Loss, QueryFlag
 
 #: enum phase of bpf/core/state.bpf.h.
@@ -45,13 +45,14 @@ class Query:
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    flags = ("-O1", "-Wno-unused-parameter", "-Itests/support/fuzz/host")
+def library() -> ctypes.CDLL:
+    flags = (*TRAPPED, "-Wno-unused-parameter", "-Itests/support/fuzz/host")
     loaded = compiled("tests/support/fuzz/wire_host.c", compiler="clang", flags=flags)
-    loaded.wire_close.restype = ctypes.c_size_t
+    loaded.wire_close.restype = loaded.redis_close.restype = ctypes.c_size_t
     loaded.wire_queries.restype = ctypes.POINTER(WireQuery)
     loaded.wire_receive.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
-    loaded.wire_reply.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    for call in (loaded.wire_reply, loaded.redis_receive, loaded.redis_reply):
+        call.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     for count in ("wire_sessions", "wire_session_bytes", "wire_roles"):
         getattr(loaded, count).restype = ctypes.c_size_t
     return loaded
@@ -61,7 +62,7 @@ class Connection:
     """One connection, as the server's thread reads it. There is one at a time."""
 
     def __init__(self, kind: int, phase: int) -> None:
-        self._host = _library()
+        self._host = library()
         self._host.wire_open(int(kind), phase)
 
     def receive(self, data: bytes, place: int = 0) -> None:

@@ -13,11 +13,6 @@ unsigned counted(const struct qj_reading *before, const struct qj_reading *now,
 	return share;
 }
 
-unsigned long long scaled(unsigned long long value, unsigned long long by, unsigned long long of)
-{
-	return qj_scaled(value, by, of);
-}
-
 unsigned long long busy_at(unsigned long long clock, unsigned long long t_ns)
 {
 	return qj_busy_at(clock, t_ns);

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from host_library import compiled
+from host_library import TRAPPED, compiled
 from qjoule.contract import CPU
 
 MAX_CPUS = 1024
@@ -19,17 +19,13 @@ _U64 = ctypes.c_uint64
 
 @cache
 def _library() -> ctypes.CDLL:
-    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Itracer")
-    # A trap ends the tests, because a library cannot load the sanitizers' runtime into this
-    # process.
-    traps = ("-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error")
+    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-Itracer", *TRAPPED)
     sources = ("tests/support/tracer_parts/parts.c", "tracer/topology.c")
-    loaded = compiled(*sources, compiler="gcc", flags=(*flags, *traps))
+    loaded = compiled(*sources, compiler="gcc", flags=flags)
     loaded.counted.restype = ctypes.c_uint
-    for name in ("scaled", "busy_at", "busy_set"):
+    for name in ("busy_at", "busy_set"):
         getattr(loaded, name).restype = _U64
     loaded.busy_between.restype = ctypes.c_int64
-    loaded.scaled.argtypes = [_U64, _U64, _U64]
     loaded.busy_at.argtypes = [_U64, _U64]
     loaded.busy_set.argtypes = [_U64, ctypes.c_int, _U64]
     loaded.busy_between.argtypes = [_U64, _U64]
@@ -41,10 +37,6 @@ def counted(before: tuple[int, int, int], now: tuple[int, int, int]) -> tuple[in
     increment = _U64()
     share = _library().counted((_U64 * 3)(*before), (_U64 * 3)(*now), ctypes.byref(increment))
     return int(share), increment.value
-
-
-def scaled(value: int, by: int, of: int) -> int:
-    return int(_library().scaled(value, by, of))
 
 
 def busy_at(clock: int, t_ns: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from host_library import compiled
+from host_library import TRAPPED, compiled
 from qjoule.contract import Block
 from qjoule.stream.blocks import Records
 
@@ -22,10 +22,9 @@ UNLIMITED = 1 << 40
 
 @cache
 def _library() -> ctypes.CDLL:
-    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Itracer")
-    traps = ("-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error")
+    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-Itracer", *TRAPPED)
     sources = ("tracer/spool.c", "tracer/stream.c")
-    loaded = compiled(*sources, compiler="gcc", flags=(*flags, *traps), libraries=("-lzstd",))
+    loaded = compiled(*sources, compiler="gcc", flags=flags, libraries=("-lzstd",))
     loaded.spool_new.restype = loaded.stream_new.restype = ctypes.c_void_p
     files = ctypes.POINTER(ctypes.c_int)
     sizes: list[Any] = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_bool]
