@@ -19,53 +19,37 @@ pytestmark = pytest.mark.skipif(not TRACER.exists(), reason="qjoule-tracer is no
 
 #: Values of each option that are refused.
 BAD = {
-    "--mode": ["", "recording", "record:", "LIVE"],
-    "--window-ms": ["", "4", "60001", "-20", "20ms", " 20", "99999999999999999999", "0x"],
-    "--flush-ms": ["", "4", "60001", "x"],
+    "--mode": ["", "recording", "record:"],
+    "--window-ms": ["", "4", "60001", "-20", "20ms", " 20", "99999999999999999999"],
+    "--flush-ms": ["4", "60001"],
     "--ring-mb": ["0", "1025", "1.5"],
     "--server": [
-        *("", "1", "1:mysql", "1:mysql:socket:", "1:mysql:socket:/bin/true", "1:mysql:socket:2049"),
-        *("1:mysql:socket:2049:", "1:mysql:socket:2049:x", "1:mysql:socket:2049:12:1"),
-        *("0:mysql:socket:2049:12", "2:mysql:socket:2049:12", "17:mysql:socket:2049:12"),
-        *("1:oracle:socket:2049:12", "1::socket:2049:12", "1:mysql:usdt:2049:12"),
-        *("1:mysqlx:socket:2049:12", "1:generic:2049:12"),
+        *("", "1:mysql", "1:mysql:socket:/bin/true", "1:mysql:socket:2049:12:1"),
+        *("0:mysql:socket:2049:12", "17:mysql:socket:2049:12", "1:oracle:socket:2049:12"),
     ],
-    "--running": ["", "1:1", "0:1", "1:-1", "1:4294967296"],
-    "--restart": ["", "never", "1:never", "1:0x10"],
-    "--fact": ["", "1", "1:pool", "1:pool:", "1:pool:1"],
-    "--probe": ["", "1:mysql-end:1:0x10:55", "1:no-such-role:1:0x10:55"],
-    "--counter": [
-        *("", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0", "more"),
-        *("more=", "more=1", "more=1:", "more=:0", "more=1:0:", "more=1:0:x", "more=1:u"),
-    ],
-    "--reader": ["", "0", "-1", "2147483648"],
-    "--control-fd": ["", "-1", "stdin"],
-    "--root": ["", "-1", "stdin"],
+    "--running": ["", "1:1"],
+    "--restart": ["", "1:never"],
+    "--fact": ["", "1:pool:1"],
+    "--probe": ["", "1:mysql-end:1:0x10:55"],
+    "--counter": ["", "cycles=x:0", "cycle=1:0", "more=1", "more=1:u"],
+    "--reader": ["0", "2147483648"],
+    "--control-fd": ["-1", "stdin"],
+    "--root": ["-1", "stdin"],
 }
 #: Options that take any text; what it names is looked up later.
 FREE = ["--energy", "--cpu-topology", "--host-root", "--curve", "--curve-label"]
 #: Bad even if the server that they refer to is given.
 BAD_OF_A_SERVER = {
     "--server": ["1:mysql:socket:2049:12", "3:mysql:socket:2049:12"],
-    "--running": ["2:1", "1:", "1:x", "1:1:1"],
-    "--restart": ["2:never", "1:", "1:Never", "1:never:0", "1:0x", "1:0x10000000000000000"],
-    "--fact": [
-        *("", "1", "1:", "1:pool", "1:pool:", "1:pool:2", "1:pool:x", "1:pool:1:1", "1:pool:-1"),
-        *("2:pool:1", "0:pool:1", "1::1", "1:port:1", "1:idle:1", "1:poo:1", "1:pools:1"),
-        ":pool:1",
-    ],
+    "--running": ["2:1", "1:x"],
+    "--restart": ["2:never", "1:never:0", "1:0x10000000000000000"],
+    "--fact": ["1:pool:2", "1:pool:x", "2:pool:1", "1:poo:1"],
     "--probe": [
-        *("1:mysql-end", "1:mysql-end:1:0x10", "1:mysql-end:1:0x10:", "1:mysql-end:1:0x10:5"),
-        *("1:mysql-end:1:0x10:5g", "1:mysql-end:1:0x10:0x55", "1:mysql-end:1:0x10:55 "),
-        *("1:mysql-end:1:0x10:" + "55" * 17, "1:mysql-end:0:0x10:55", "1:mysql-end:1::55"),
-        *("1:mysql-end:2147483648:0x10:55", "1:mysql-end:1:0x8000000000000000:55"),
-        *("1::1:0x10:55", "2:mysql-end:1:0x10:55"),
+        *("1:mysql-end:1:0x10", "1:mysql-end:1:0x10:5g", "1:mysql-end:1:0x10:" + "55" * 17),
+        *("1:mysql-end:0:0x10:55", "1:mysql-end:1:0x8000000000000000:55"),
+        *("1:no-such-role:1:0x10:55", "2:mysql-end:1:0x10:55"),
     ],
 }
-CASES: list[tuple[tuple[str, ...], str, str]] = [
-    ((), option, value) for option, values in BAD.items() for value in values
-]
-CASES += [(SERVER, option, v) for option, values in BAD_OF_A_SERVER.items() for v in values]
 
 
 def test_facts_have_limits_and_servers_their_rungs() -> None:
@@ -99,18 +83,16 @@ def _is_refused(*arguments: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize(("server", "option", "value"), CASES)
-def test_bad_values_are_refused(server: tuple[str, ...], option: str, value: str) -> None:
-    expected = f"bad value '{value}' for {option.removeprefix('--')}"
-    assert (f"'{value}'" if server else expected) in _is_refused(*server, option, value)
-
-
-@pytest.mark.parametrize("option", [*BAD, *FREE])
-def test_a_missing_value_is_named(option: str) -> None:
-    assert _is_refused(option) == f"qjoule-tracer: no value given for '{option}'; see --help\n"
-
-
-def test_what_is_no_option_and_more_than_there_is_room() -> None:
+def test_bad_values_are_refused() -> None:
+    for option, values in BAD.items():
+        for value in values:
+            expected = f"bad value '{value}' for {option.removeprefix('--')}"
+            assert expected in _is_refused(option, value)
+    for option, values in BAD_OF_A_SERVER.items():
+        for value in values:
+            assert f"'{value}'" in _is_refused(*SERVER, option, value)
+    for option in (*BAD, *FREE):
+        assert f"no value given for '{option}'" in _is_refused(option)
     for stray in ("--no-such", "-z", "stray"):
         assert f"'{stray}'" in _is_refused(stray)
     _is_refused("--only-running=yes")
@@ -120,8 +102,7 @@ def test_what_is_no_option_and_more_than_there_is_room() -> None:
 
 def test_help_names_every_option() -> None:
     done = _run("--help")
-    assert done.returncode == 0
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
     assert all(option in done.stdout for option in (*BAD, *FREE, "--verbose"))
 
 
