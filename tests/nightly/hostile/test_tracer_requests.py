@@ -14,7 +14,7 @@ import pytest
 
 from qjoule.root_part.protocol import Kind, Refused, ask
 from tracing.attaching import held, load, load_bytes, maps, programs, refused
-from tracing.root_part import RootPart, root_part
+from tracing.root_part import RootPart
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
@@ -22,14 +22,7 @@ PROGRAM = "mysql_begin_thd_first"
 PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, PERF_TYPE_BREAKPOINT = 1, 2, 5
 GIVEN = {"batches", "cycles", "instructions", "llc_misses", "more_counters"}
 GIVEN |= {"sums_even", "sums_odd", "idles"}
-NOT_THERE = 2**32 - 1
 SOFTWARE = {"number": PERF_TYPE_SOFTWARE}
-
-
-@pytest.fixture
-def root() -> Iterator[RootPart]:
-    with root_part() as root:
-        yield root
 
 
 @pytest.fixture
@@ -48,7 +41,6 @@ def loaded(tracer: socket.socket) -> socket.socket:
     ("content", "number"),
     [
         (load_bytes(PROGRAM, version=0), errno.EPROTO),
-        (load_bytes(PROGRAM, counts=(-1, 0)), errno.EPROTO),
         (load_bytes(PROGRAM, counts=(0, 1)), errno.EPROTO),
         (load_bytes(PROGRAM, entries=1 << 17), errno.E2BIG),
         (load_bytes(PROGRAM, size=-1), errno.EINVAL),
@@ -74,18 +66,9 @@ def test_only_a_file_in_memory_is_loaded(tracer: socket.socket, tmp_path: Path) 
         os.close(fd)
     with refused(errno.EINVAL):
         ask(tracer, Kind.LOAD)
-
-
-def test_a_second_load_is_refused(root: RootPart, loaded: socket.socket) -> None:
-    with refused(errno.EBUSY):
-        load(loaded, load_bytes(PROGRAM))
-    assert not held(root)
-
-
-def test_nothing_loaded_can_be_asked_for_before_loading(tracer: socket.socket) -> None:
     for kind in (Kind.MAP, Kind.RING, Kind.ATTACH, Kind.UPROBE, Kind.ITERATOR):
         with refused(errno.EINVAL):
-            ask(tracer, kind)
+            ask(tracer, kind)  # nothing is loaded
 
 
 def test_only_maps_that_the_tracer_works_with_are_given(loaded: socket.socket) -> None:
@@ -107,22 +90,15 @@ def test_only_maps_that_the_tracer_works_with_are_given(loaded: socket.socket) -
     [
         (Kind.MAP, {"number": len(maps())}, errno.EINVAL),
         (Kind.RING, {"number": 8, "size": 4096}, errno.E2BIG),  # QJ_MAX_RINGS
-        (Kind.RING, {"size": 4095}, errno.EINVAL),
         (Kind.RING, {"size": 0}, errno.EINVAL),
-        (Kind.RING, {"size": 3 * 4096}, errno.EINVAL),
         (Kind.RING, {"size": (1 << 30) + 1}, errno.E2BIG),
-        (Kind.RING, {"size": 2**64 - 4096}, errno.E2BIG),
         (Kind.ATTACH, {"number": programs()[PROGRAM]}, errno.EINVAL),
-        (Kind.ATTACH, {"number": programs()["on_alive"]}, errno.EINVAL),
         # Of the right kind, but not loaded:
         (Kind.ATTACH, {"number": programs()["postgres_recv"]}, errno.EINVAL),
         (Kind.ITERATOR, {"number": programs()[PROGRAM]}, errno.EINVAL),
-        (Kind.ITERATOR, {"number": programs()["on_switch"]}, errno.EINVAL),
         (Kind.ATTACH, {"number": len(programs())}, errno.EINVAL),
-        (Kind.UPROBE, {"number": NOT_THERE}, errno.EINVAL),
-        (Kind.ITERATOR, {"number": NOT_THERE}, errno.EINVAL),
+        (Kind.ITERATOR, {"number": 2**32 - 1}, errno.EINVAL),
         (Kind.COUNTER, {**SOFTWARE, "pid": -1}, errno.EINVAL),
-        (Kind.COUNTER, {**SOFTWARE, "pid": 1 << 20}, errno.EINVAL),
         (Kind.COUNTER, {**SOFTWARE, "flags": 16}, errno.EINVAL),
         (Kind.COUNTER, {"number": PERF_TYPE_TRACEPOINT, "size": 1}, errno.EINVAL),
         (Kind.COUNTER, {"number": PERF_TYPE_BREAKPOINT}, errno.EINVAL),
@@ -170,6 +146,8 @@ def test_energy_is_read_below_sys_alone_and_through_no_link(
 
 
 def test_nothing_is_granted_after_the_tracer_is_done(root: RootPart, loaded: socket.socket) -> None:
+    with refused(errno.EBUSY):
+        root.tracer()
     ask(loaded, Kind.DONE)
     for kind in Kind:
         with refused(errno.EPERM):
@@ -183,9 +161,3 @@ def test_tracer_and_command_cannot_make_each_others_requests(
     for kind in Kind:
         with refused(errno.EPERM):
             ask(root.connection if kind >= Kind.COUNTER else tracer, kind)
-
-
-def test_there_is_one_tracer(root: RootPart, tracer: socket.socket) -> None:
-    assert tracer.fileno() >= 0
-    with refused(errno.EBUSY):
-        root.tracer()
