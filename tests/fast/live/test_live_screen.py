@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complete screens, composed without a terminal."""
+"""Complete screens, and how keys change the state of the live view, without a terminal."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -14,11 +16,17 @@ from rich.cells import cell_len
 
 from fake_attribution import attribution, query_row, typical
 from fake_source import snapshot
-from qjoule.model.result import PARTS, Attribution
+from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap
 from qjoule.reporters.live_screen import compose
-from qjoule.reporters.live_state import ViewState
+from qjoule.reporters.live_state import (
+    HISTORY,
+    HISTORY_ROWS,
+    Effect,
+    ViewState,
+    row_key,
+)
 from qjoule.shapes.other_id import OtherId
 from qjoule.snapshots import Snapshot
 
@@ -84,24 +92,6 @@ def test_every_screen_fits_and_is_safe(width: int, height: int, mode: str) -> No
     screen(showing(attribution((query_row(0),), {}, grade="none")), width, height)
 
 
-def test_a_screen_without_figures_waits() -> None:
-    state = ViewState(title="replay x")
-    assert "waiting" in "\n".join(screen(state, 40, 6))
-    state.ended = True
-    screen(state, 40, 6)
-
-
-def test_a_filter_moves_the_rest_to_other_queries() -> None:
-    state = showing(typical())
-    for character in "/delete":
-        state.press(character, character)
-    state.press("enter", None)
-    lines = screen(state, 80, 24)
-    assert any("other queries (4)" in line for line in lines)
-    *figures, total = power_figures(lines)
-    assert sum(figures) == total
-
-
 def test_the_header_tells_grade_losses_coverage_and_state() -> None:
     state = showing(typical(grade="estimated", loss={"PUMP": 1234}, unattributed_windows=2))
     state.press("space", " ")
@@ -114,25 +104,6 @@ def test_the_header_tells_grade_losses_coverage_and_state() -> None:
         *("mariadb:3306 symbol", "PAUSED · END OF TRACE"),
     ):
         assert part in text
-
-
-def test_the_screen_scrolls_to_the_cursor() -> None:
-    rows = tuple(query_row(1000 - n, f"q{n:02}") for n in range(40))
-    state = showing(attribution(rows, {}))
-    for _ in range(20):
-        state.press("down", None)
-    text = "\n".join(screen(state, 80, 24))
-    assert "q20" in text
-    assert "q00" not in text
-
-
-def test_optional_columns_appear_with_their_data() -> None:
-    keys = {"fingerprint": "f" * 16, "database": "shop", "user": "web"}
-    row = query_row(10**9, keys=keys, cycles=2.0)
-    lines = screen(showing(attribution((row,), {})), 200, 24)
-    assert all(title in lines[4] for title in ("DB", "USER/APP", "FINGERPRINT"))
-    assert "IPC" not in lines[4], "cycles without instructions give no IPC"
-    assert "shop" in lines[5]
 
 
 @given(st.text(), st.text(st.characters(exclude_categories=["C", "M", "Z"])), st.integers(2, 100))
@@ -153,8 +124,8 @@ def test_detail_has_the_whole_text_both_spans_and_ids_of_other_tools() -> None:
         "instructions": 2e9,
         "energy_by_domain_nj": {"dram": 5},
     }
-    state, table = ViewState(), attribution((query_row(10**9, long, ids=ids, **counts),), {})
-    state.accept(Snapshot(table, table, 1.0))
+    table = attribution((query_row(10**9, long, ids=ids, **counts),), {})
+    state = showing(table)
     state.press("enter", None)
     ids_shown = " ".join(" ".join(screen(state, 80, 60)).split())
     assert "tool_id · 4711 (tool 1)" in ids_shown
@@ -165,3 +136,110 @@ def test_detail_has_the_whole_text_both_spans_and_ids_of_other_tools() -> None:
     assert "energy, dram" in text
     assert re.search(rf"calls +{fmt.UNKNOWN} +10", text), "no calls known in the last interval"
     assert re.search(r"IPC .* 2\.00", text)
+
+
+# ---- keys ----------------------------------------------------------------------------------------
+
+NAMED = ["enter", "escape", "backspace", "ctrl+c", "f7", "up", "down", "home", "end", "pagedown"]
+UNTITLED = {"<": "less_than_sign", " ": "space", "+": "plus", "-": "minus", "E": "upper_e"}
+
+
+@pytest.fixture
+def state() -> ViewState:
+    state = ViewState(groups=("fingerprint", "server", "database", "user"))
+    state.accept(snapshot())
+    return state
+
+
+def show(state: ViewState, *rows: Row, grade: str = "measured") -> None:
+    table = attribution(rows, {"idle": 10**9}, grade=grade)
+    state.accept(Snapshot(table, table, 1.0))
+
+
+def press(state: ViewState, *keys: str) -> Effect:
+    """Presses named keys, and the characters of texts that name no key."""
+    effect = Effect.NONE
+    for key in keys:
+        named = key in NAMED
+        for one in [key] if named else key:
+            effect = state.press(UNTITLED.get(one, one), None if named else one)
+    return effect
+
+
+@pytest.mark.parametrize(
+    ("key", "figure"),
+    [("e", lambda row: row.energy_nj), ("l", lambda row: row.latency_ns_mean or -1.0)],
+)
+def test_keys_sort_rows_in_both_directions(
+    state: ViewState, key: str, figure: Callable[[Row], float]
+) -> None:
+    show(state, query_row(5, "unknown", latency_ns_mean=None), *typical().rows)
+    assert press(state, key) is Effect.NONE
+    figures = [figure(row) for row in state.rows()]
+    assert figures == sorted(figures, reverse=True)
+    press(state, "<")
+    assert [figure(row) for row in state.rows()] == sorted(figures)
+
+
+def test_a_filter_applies_while_typing_and_escape_leaves_it(state: ViewState) -> None:
+    press(state, "/delete from")
+    assert [row.shape.split()[0] for row in state.rows()] == ["DELETE"]
+    assert press(state, "q") is Effect.NONE, "q is text while typing"
+    press(state, "backspace", "enter")
+    assert (state.filter, state.typing) == ("delete from", None)
+    press(state, "/xyz", "escape")
+    assert state.filter == "delete from"
+    press(state, "escape")
+    assert len(state.rows()) == 5
+
+
+def test_a_paused_view_keeps_its_figures_and_remembers_what_comes(state: ViewState) -> None:
+    before = state.shown
+    press(state, " ")
+    state.accept(snapshot(elapsed_s=99))
+    assert state.shown is before
+    assert len(state.power_w) == 2
+    press(state, " ")
+    state.accept(snapshot(elapsed_s=100))
+    assert state.shown is not None
+    assert state.shown.elapsed_s == 100
+
+
+def test_the_cursor_follows_its_row_and_stays_within_the_table(state: ViewState) -> None:
+    press(state, "down", "down")
+    chosen = state.selected_row()
+    press(state, "n")
+    assert state.selected_row() == chosen
+    press(state, "end", "pagedown")
+    assert state.cursor(state.rows()) == 4
+    press(state, "home", "up")
+    assert state.cursor(state.rows()) == 0
+    press(state, "end")
+    show(state, query_row(1, "new"))
+    assert state.cursor(state.rows()) == 0, "its row is gone"
+
+
+def test_keys_with_effects_on_the_source(state: ViewState) -> None:
+    for group in ("server", "database", "user", "fingerprint"):
+        assert press(state, "g") is Effect.CONTROLS
+        assert state.group == group
+    assert press(state, "E") is Effect.EXPORT
+    assert press(state, "R") is Effect.RESET
+    assert not state.history_w
+    assert press(state, "ctrl+c") is Effect.QUIT
+    assert press(state, "f7") is Effect.NONE
+
+
+def test_history_is_bounded_and_zero_is_not_unknown(state: ViewState) -> None:
+    key = row_key(state.rows()[0])
+    show(state)
+    assert state.history_w[key][-1] == 0.0
+    show(state, grade="none")
+    assert state.history_w[key][-1] != state.history_w[key][-1], "unknown is not zero"
+    for _ in range(HISTORY + 10):
+        state.accept(snapshot())
+    assert {len(series) for series in state.history_w.values()} == {HISTORY}
+    many = [query_row(1, f"q{n}", keys={"fingerprint": f"{n:x}"}) for n in range(3000)]
+    show(state, *many)
+    show(state, *(dataclasses.replace(row, server="other") for row in many))
+    assert len(state.history_w) == HISTORY_ROWS

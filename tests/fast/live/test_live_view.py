@@ -11,7 +11,6 @@ from textual.pilot import Pilot
 
 from fake_source import FakeSource, snapshot
 from qjoule.errors import QjouleError
-from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
 from qjoule.snapshots import Controls
 
@@ -28,10 +27,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(
-    source: FakeSource | None = None, export: Callable[[ViewState], str] = lambda _: "out.json"
-) -> AsyncIterator[tuple[LiveView, Pilot[int]]]:
-    app = LiveView(source or FakeSource(snapshot()), Controls(), export)
+async def running(source: FakeSource | None = None) -> AsyncIterator[tuple[LiveView, Pilot[int]]]:
+    app = LiveView(source or FakeSource(snapshot()), Controls(), lambda _state: "out.json")
     async with app.run_test(size=(100, 30)) as pilot:
         await until(lambda: "SELECT users.location" in text(app) or source is not None)
         yield app, pilot
@@ -58,26 +55,6 @@ def test_a_failing_source_shows_its_error_and_keeps_the_screen() -> None:
             assert "users.location" in text(app)
             assert "END OF TRACE" in text(app)
         assert isinstance(app.failure, QjouleError)
-
-    asyncio.run(scenario())
-
-
-def test_the_screen_follows_its_size_and_redraws_only_what_changed() -> None:
-    async def scenario() -> None:
-        async with running() as (app, pilot):
-            await pilot.resize_terminal(60, 20)
-            await until(lambda: len(text(app).splitlines()) == 20)
-            await pilot.pause()
-            assert "CPU ms/CALL" not in text(app)
-            await pilot.resize_terminal(200, 50)
-            await until(lambda: "CPU ms/CALL" in text(app))
-            await pilot.click(offset=(20, 7))
-            assert app.state.cursor(app.state.rows()) == 2
-            await pilot.pause()
-            canvas = app.query_one(Canvas)
-            lines = list(canvas._lines)
-            assert canvas.show(lines) == 0
-            assert canvas.show([*lines[:3], lines[2], *lines[4:]]) == 1
 
     asyncio.run(scenario())
 

@@ -29,17 +29,13 @@ from qjoule.engine.selection import selection
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.model.result import Attribution, Row
-from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.missing import lost
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
-from qjoule.stream.reported_calls import CallShapes, call_rows
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
-from qjoule.trace.schema import OTHER_FINGERPRINT
 from qjoule.trace.writer import TraceWriter
 
 SHAPES = [shape.decode() for shape in traffic.SHAPES]
@@ -51,9 +47,10 @@ ENDPOINTS = ("light", "heavy")
 class Reports:
     """Clients' reports: each call comes with the first request after its end."""
 
-    def __init__(self, calls: Sequence[Call], lost: int = 0, unverified: int = 0) -> None:
-        self._calls = list(calls)
-        self.lost, self.unverified = lost, unverified
+    lost = unverified = 0
+
+    def __init__(self, calls: list[Call]) -> None:
+        self._calls = calls
 
     def tags_of(self, _names: Any, codes: Any, _streams: Any, _begins: Any) -> pa.MapArray:
         return pa.nulls(len(codes), pa.map_(pa.string(), pa.string()))
@@ -67,7 +64,7 @@ class Reports:
         return [True for _ in connections]
 
 
-def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Call]:
+def calls_of(story: traffic.Story) -> list[Call]:
     """One call at a time, each a hundredth of a window long."""
     calls = []
     for window, requests in enumerate(story.requests):
@@ -75,7 +72,7 @@ def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Ca
         for endpoint, count in enumerate(requests.tolist()):
             for _ in range(count):
                 t_ns += 400_000
-                tags = (("endpoint", values[endpoint]),)
+                tags = (("endpoint", ENDPOINTS[endpoint]),)
                 calls.append(Call(1, "redis", t_ns - 200_000, t_ns, 1, tags))
     return calls
 
@@ -156,11 +153,10 @@ def test_intervals_of_time_have_joules_once_there_are_enough_windows() -> None:
     """Before that there is a note that gives the reason. Intervals hold the true joules."""
     story = traffic.story(30.0)
     snapshots = live(story, 1.0)
-    first, last = snapshots[0].interval, snapshots[-1].total
+    first = snapshots[0].interval
     assert any("too little time" in note for note in first.model.notes)
     assert all({"statistical", "untold"} <= set(row.flags) for row in first.rows)
     assert all(row.energy_nj == 0 < row.energy_nj_ci95[1] for row in first.rows if row.calls)
-    assert not any("too little time" in note for note in last.model.notes)
     held, windows = [], sum(one.interval.windows for one in snapshots[:20])
     for snapshot in snapshots[20:]:
         begin, windows = windows, windows + snapshot.interval.windows
@@ -174,9 +170,6 @@ def test_intervals_of_time_have_joules_once_there_are_enough_windows() -> None:
             low, high = row.energy_nj_ci95
             held.append(low <= calls * traffic.CPU_NS[which] <= high)
     assert np.mean(held) >= 0.9
-    for shape, each_ns in zip(SHAPES, traffic.CPU_NS, strict=True):
-        row = by_shape(last)[shape]
-        assert row.cpu_ns / row.calls == pytest.approx(each_ns, rel=0.15)
 
 
 def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> None:
@@ -235,26 +228,3 @@ def test_the_live_view_groups_and_selects_reported_calls(tmp_path: Path) -> None
     assert chosen["not_selected"].not_selected
     # Calls of a server whose queries are probed are not counted again.
     assert live_reported(story, "fingerprint", rung="socket").rows == ()
-
-
-def test_reports_that_are_lost_or_not_believed_are_a_loss(tmp_path: Path) -> None:
-    story = silent(traffic.story(1.0))
-    recorded = trace(tmp_path / "t", story, server=KVD, reports=Reports([], 3, 5))
-    last = live(story, 5.0, server=KVD, reports=Reports([], 3, 5))[-1].total
-    for loss in (recorded.loss, last.trace.loss):
-        assert (loss["tags"], loss["unverified"]) == (3, 5)
-        assert "5 calls on connections that may be another user's" in lost(loss)
-
-
-def test_too_many_tags_are_joined_and_a_formula_is_only_text(tmp_path: Path) -> None:
-    story = traffic.story(1.0)
-    reports = Reports(calls_of(story, ["=cmd|'/c calc'!A0\x1b[31m\n", "x\u202ey\0"]))
-    recorded = trace(tmp_path / "t", silent(story), server=KVD, reports=reports)
-    csv = to_csv(attribute(recorded, ("tag:endpoint",)))
-    assert ",'=cmd" in csv or "\"'=cmd" in csv or csv.splitlines()[1].startswith("'=cmd")
-    assert not set(csv.replace("\n", "")) & set("\x1b\0\u202e")
-    shapes = CallShapes(3)
-    many = [Call(1, "redis", 1, 2, 1, (("tenant", str(n)),)) for n in range(50)]
-    fingerprints = set(call_rows(many, 0, shapes).column("fingerprint").to_pylist())
-    assert len(fingerprints) == len(shapes.take_rows()) == 4
-    assert OTHER_FINGERPRINT in fingerprints

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fake_tracer import records
@@ -79,28 +78,6 @@ def test_what_it_forks_belongs_to_it_with_its_cpu_time() -> None:
     assert watch.process_of(300) == ""
 
 
-def test_what_ran_untraced_before_is_told_with_its_reason() -> None:
-    watch = watched(
-        (0, 201, TaskEvent.ALIVE, {"parent_tgid": 200}),
-        (0, 200, TaskEvent.ALIVE, {}),
-        reasons={200: "no symbols"},
-    )
-    assert changes_of(watch) == [("untraced", "shopd", None, None)]
-    assert watch.changes[0].why == "no symbols"
-    assert watch.process_of(201) == watch.process_of(200) != ""
-
-
-def test_with_chosen_processes_only_a_successor_is_told() -> None:
-    other: Events = [(0, 300, TaskEvent.ALIVE, {}), (3 * S, 200, TaskEvent.EXEC, {})]
-    watch = watched(*other, chosen=True)
-    assert changes_of(watch) == []
-    watch.tasks(events((5 * S, 100, TaskEvent.EXIT, TRACED)))
-    assert [one[:2] for one in changes_of(watch)] == [
-        ("untraced", "shopd"),
-        ("exited", "shop:3306"),
-    ]
-
-
 class Follower:
     """Answers what a test has put into it."""
 
@@ -158,21 +135,16 @@ def test_hostile_processes_are_bounded() -> None:
         ([], []),
         ([GONE], [("exited", "shop:3306", 5 * S, None)]),
         ([GONE, (7 * S, 101, TaskEvent.EXEC, TRACED)], [("exited", "shop:3306", 5 * S, 7 * S)]),
-        ([(5 * S, 100, TaskEvent.EXEC, {"comm": b"sh"})], [("exited", "shop:3306", 5 * S, None)]),
         # A worker that ends, and tools with the server's file or name, are no change.
         ([(S, 101, TaskEvent.FORK, TRACED), (4 * S, 101, TaskEvent.EXIT, TRACED)], []),
-        ([(S, 7, TaskEvent.EXEC, TRACED), (S + 1000, 7, TaskEvent.EXIT, TRACED)], []),
         ([(S, 200, TaskEvent.EXEC, {}), (S + 1000, 200, TaskEvent.EXIT, {})], []),
         ([(S, 300, TaskEvent.EXEC, {})], []),
-        ([(S, 200, TaskEvent.EXEC, {"comm": b"sshd"})], []),
     ],
 )
 def test_exits_of_servers_are_changes_and_those_of_tools_and_workers_are_not(
     rows: Events, changes: list[tuple[str, str, int, int | None]]
 ) -> None:
     watch = watched(*rows, lookout=Lookout(tools=[300]))
-    watch.tasks(np.zeros(0, events().dtype))
-    watch.ran(records(Block.SEGMENT, []))
     assert changes_of(watch) == changes
 
 

@@ -17,29 +17,16 @@ pytestmark = pytest.mark.root
 WINDOW_MS = 100
 
 
-def _ends_and_readings_ns(energy: str) -> tuple[np.ndarray, np.ndarray]:
-    """When windows of sums ended, and when the energy of each was read; the last one is at
-    the end.
-    """
-    options = ("--energy", energy, "--window-ms", str(WINDOW_MS), "--only-running")
-    with tracing(Mode.LIVE, *options) as session:
-        time.sleep(1.5)
-        assert session.finish() == ""
-        ends = np.unique(session.records(Block.AGGREGATE)["t1_ns"]).astype(np.int64)
-        readings = session.records(Block.ENERGY)
-    times = np.unique(readings["t_ns"][readings["domain"] == 0]).astype(np.int64)
-    assert len(ends) == len(times) >= 5, "something ran in every window, if only the tracer"
-    return ends, times
-
-
 def test_measured_energy_is_read_half_a_period_after_the_sums_ended() -> None:
     with animated_rapl() as rapl:
-        ends, times = _ends_and_readings_ns(rapl.option)
+        options = ("--energy", rapl.option, "--window-ms", str(WINDOW_MS), "--only-running")
+        with tracing(Mode.LIVE, *options) as session:
+            time.sleep(1.5)
+            assert session.finish() == ""
+            ends = np.unique(session.records(Block.AGGREGATE)["t1_ns"]).astype(np.int64)
+            readings = session.records(Block.ENERGY)
+    times = np.unique(readings["t_ns"][readings["domain"] == 0]).astype(np.int64)
+    assert len(ends) == len(times) >= 5, "something ran in every window, if only the tracer"
     late_ns = times - ends
     assert (late_ns[:-1] >= 500_000).all()
     assert late_ns.min() == late_ns[-1] == 0, "the stream's last window ends with its reading"
-
-
-def test_computed_energy_is_of_the_moment_at_which_the_sums_end() -> None:
-    ends, times = _ends_and_readings_ns("estimated:5,10,20,40")
-    assert times.tolist() == ends.tolist()
