@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 import io
-import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import fake_tracer as ft
-from qjoule.contract import Block, SessionEvent, TaskEvent
+from qjoule.contract import Block, SessionEvent
 from qjoule.servers.mongodb.connections import named as operations_named
-from qjoule.servers.mysql.unseen import NAMES as OF_MYSQL
 from qjoule.servers.names_before import NamesBefore, Told
 from qjoule.servers.redis.connections import named as clients_named
 from qjoule.servers.registry import dialect
 from qjoule.servers.texts_by_id import TextsById
-from qjoule.session import asker_process
-from qjoule.session.asker import Asker
-from qjoule.session.asker_process import ANSWER, NAMES
-from qjoule.stream.answers import MAX_ASKED, WAIT_NS, Answer, AnsweredStream
+from qjoule.stream.answers import WAIT_NS, Answer, AnsweredStream
 from qjoule.stream.blocks import Stream
-from qjoule.stream.named_before import MAX_WAITING, OFTEN, PAUSE_NS, NamedStream, Names
+from qjoule.stream.named_before import OFTEN, PAUSE_NS, NamedStream, Names
 
 IDS, CQL, BATCHES, SQL = (dialect(name) for name in ("cql-id", "cql", "cql-batch", "mysql"))
 BY_ID = TextsById(
@@ -83,18 +77,6 @@ def test_a_statement_is_asked_for_once() -> None:
     assert server.asked == [b"a"]
 
 
-@pytest.mark.parametrize(
-    ("block", "expected"),
-    [
-        (text(7, b"a"), (7, IDS, b"a")),  # the server does not know it
-        (text(7, b"a", server=2), (7, IDS, b"a")),
-        (text(8, b"select 2", kind=SQL), (8, SQL, b"select 2")),
-    ],
-)
-def test_other_texts_stay(block: bytes, expected: tuple[int, int, bytes]) -> None:
-    assert shown(TextServer({}), block, ft.flush(1)) == [expected]
-
-
 def test_a_text_waits_for_a_bounded_time_and_no_other_waits_for_it() -> None:
     server = TextServer({b"a": b"select 1"}, answers=False)
     other = text(8, b"select 2", kind=SQL)
@@ -108,35 +90,11 @@ def test_texts_that_refer_to_it_wait_with_it() -> None:
     assert texts == [(7, CQL, b"select 1"), (9, BATCHES, b"\7" + bytes(7))]
 
 
-def test_the_number_of_questions_is_bounded_and_no_text_is_lost() -> None:
-    server = TextServer({}, answers=False)
-    blocks = (text(shape, b"%d" % shape) for shape in range(1, MAX_ASKED + 10))
-    assert len(shown(server, *blocks)) == MAX_ASKED + 9
-    assert len(server.asked) == MAX_ASKED
-
-
-def test_a_session_may_be_told_after_its_statement() -> None:
-    """Its thread names the statement together with the number."""
-
-    def key(words: bytes, thread: int) -> bytes:
-        return b"%d %s" % (thread, words[8:])
-
-    server = TextServer({b"4711 a": b"select 1"})
-    server.kinds = {1: replace(BY_ID, key=key, by_thread=True)}
-    session = ft.block(Block.SESSION, {"session": 5, "pid": 4711, "event": SessionEvent.MET})
-    statement = text(7, b"\5" + bytes(7) + b"a")
-    blocks = statement, ft.flush(1), session, ft.flush(2)
-    assert shown(server, *blocks) == [(7, CQL, b"select 1")]
-
-
 # ---- names of sessions that were open before -----------------------------------------------------
 
-BY_ADDRESS, BY_THREAD, BY_NAME = (
-    NamesBefore("none", "none", "a view", **how)
-    for how in ({}, {"by_thread": True}, {"by_name": True})
-)
+BY_ADDRESS = NamesBefore("none", "none", "a view")
+BY_THREAD = NamesBefore("none", "none", "a view", by_thread=True)
 CLIENT = bytes(10) + b"\xff\xff\x0a\x00\x00\x07"  # ::ffff:10.0.0.7
-NOWHERE: dict[str, Any] = {"address": [0] * 16, "port": 0}
 MET, OPEN = SessionEvent.MET, SessionEvent.OPEN
 
 
@@ -165,11 +123,6 @@ def session(number: int, event: SessionEvent, t_ns: int = 1, **fields: Any) -> b
     record: dict[str, Any] = {"session": number, "event": event, "server": 1, "t_ns": t_ns}
     record |= {"pid": 70, "port": 5, "address": list(CLIENT), **fields}
     return ft.block(Block.SESSION, record, t_ns=t_ns)
-
-
-def task(event: TaskEvent, pid: int, name: bytes, server: int = 1) -> bytes:
-    record = {"event": event, "pid": pid, "tgid": 60, "server": server, "comm": name}
-    return ft.block(Block.TASK, record)
 
 
 def given(server: NameServer, *blocks: bytes) -> list[tuple[int, int, int, bytes]]:
@@ -222,34 +175,6 @@ def test_questions_become_rare() -> None:
     assert OFTEN < server.asked < OFTEN + 10
 
 
-def test_waiting_sessions_are_bounded() -> None:
-    many = [session(at, MET, pid=at) for at in range(1, MAX_WAITING + 100)]
-    stream = NamedStream(stream_of(*many), NameServer(kind=BY_THREAD, answers=False))
-    for _ in stream:
-        assert len(stream._waiting[1].frames) <= MAX_WAITING
-
-
-def test_a_session_without_address_is_known_by_its_threads_name() -> None:
-    server = NameServer(Told("conn7", "", "shop"), Told("10.0.0.7 5", "", "tcp"), kind=BY_NAME)
-    alive = task(TaskEvent.ALIVE, 70, b"mongod"), task(TaskEvent.RENAME, 70, b"conn7")
-    names = given(server, *alive, session(9, MET, **NOWHERE), session(8, MET), ft.flush(4))
-    assert [(number, text) for number, _, _, text in names] == [(9, b"shop"), (8, b"tcp")]
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        task(TaskEvent.EXIT, 70, b"conn7"),
-        task(TaskEvent.RENAME, 70, b"conn8"),
-        task(TaskEvent.FORK, 70, b"conn8", server=2),
-    ],
-)
-def test_a_thread_that_is_gone_names_nothing(last: bytes) -> None:
-    server = NameServer(Told("conn7", "", "shop"), kind=BY_NAME)
-    alive = task(TaskEvent.ALIVE, 70, b"conn7")
-    assert not given(server, alive, last, session(9, MET, **NOWHERE), ft.flush(4))
-
-
 # ---- answers of servers --------------------------------------------------------------------------
 
 
@@ -258,7 +183,6 @@ def test_a_client_list_of_redis_is_read() -> None:
         "id=3 addr=127.0.0.1:4711 laddr=127.0.0.1:6379 fd=8 name=shop age=2 user=default\n"
         "id=4 addr=[::1]:4712 fd=9 name=v6 age=2\n"
         "id=5 addr=[::ffff:10.0.0.7]:5 fd=9 name=mapped age=2\n"
-        "id=6 addr=/run/redis.sock:0 fd=10 name=local age=2\n"
         "id=7 addr=127.0.0.1:4713 fd=11 name= age=2\n"
         "id=8 addr=127.0.0.1:x name=bad\n\nnonsense\n"
     )
@@ -276,10 +200,7 @@ def test_operations_of_mongodb_are_read() -> None:
         {**shop, "effectiveUsers": user},
         {"desc": "conn6", "client": "[::1]:6", "effectiveUsers": user},
         {"desc": "conn7", "client": "anonymous unix socket", "appName": "local"},
-        {"desc": "TTLMonitor", "appName": "itself"},
-        {"desc": "conn8", "client": "10.0.0.7:8"},
         {"desc": 9, "client": None, "appName": ["x"], "effectiveUsers": [3]},
-        {"desc": "conn9", "client": "10.0.0.7:x", "appName": "bad port"},
     ]
     assert list(operations_named(operations)) == [
         Told("10.0.0.7 5", "app", "shop"),
@@ -287,26 +208,4 @@ def test_operations_of_mongodb_are_read() -> None:
         Told("::1 6", "app", ""),
         Told("conn6", "app", ""),
         Told("conn7", "", "local"),
-        Told("conn9", "", "bad port"),
     ]
-
-
-def test_names_of_one_answer_come_together() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asker = Asker(ours, 0, {}, {1: OF_MYSQL})
-    with theirs:
-        asker.ask_names(1)
-        theirs.recv(100)
-        head = ANSWER.pack(1, NAMES, 0)
-        theirs.send(head + "70 5\0app\0shöp".encode())
-        theirs.send(head + b"70 6\0too few")
-        assert asker.take_names() == [], "the answer is not complete"
-        theirs.send(head)
-        assert asker.take_names() == [Names(1, (Told("70 5", "app", "shöp"),))]
-
-
-def test_a_server_without_credentials_answers_why() -> None:
-    asked = asker_process.Asked("redis:1", "redis", 1, 0, None, BY_ADDRESS)
-    why, last = asker_process._Source(asked, None, "").answers(4, {NAMES: b""})
-    assert why.endswith(b"the credentials have no [redis]")
-    assert last == ANSWER.pack(4, NAMES, 0)

@@ -3,49 +3,26 @@
 
 from __future__ import annotations
 
-import io
-import struct
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-import fake_tracer as ft
 from fuzz.mongodb_library import compressed, op_msg, told
-from qjoule.contract import SHAPE_OTHER, TEXT, Block, Command, OwnerKind, Rung
-from qjoule.engine.attribute import attribute
-from qjoule.live.source import StreamSource
-from qjoule.model.labels import PREPARED_BEFORE, is_prepared_before
+from qjoule.contract import SHAPE_OTHER, TEXT, Block
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from qjoule.servers.unseen import unseen_text
-from qjoule.snapshots import Controls
 from qjoule.stream import client_tags
 from qjoule.stream import statements as module
-from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags
-from qjoule.stream.recording import record
-from qjoule.stream.statements import MAX_UNSEEN, Statements
+from qjoule.stream.statements import Statements
 from qjoule.tags.definitions import Tags
-from qjoule.trace.meta import Meta, Server
-from qjoule.trace.reader import Trace
-from qjoule.trace.writer import TraceWriter
 from qjoule_drivers import attributes as carrier
-
-UNSEEN = registry.dialect("unseen")
 
 
 def ids(*numbers: int) -> NDArray[np.uint64]:
     return np.array(numbers, np.uint64)
-
-
-def text_frame(shape: int, text: bytes, dialect: int, *, single: bool = False) -> Frame:
-    rows = np.zeros(1, TEXT)
-    rows["shape"], rows["dialect"], rows["single"] = shape, dialect, single
-    rows["text_bytes"] = rows["statement_bytes"] = len(text)
-    return Frame(Block.TEXT, 0, rows, text)
 
 
 # ---- texts of single queries ---------------------------------------------------------------------
@@ -55,7 +32,10 @@ def single(shape: int, key: str) -> Frame:
     """The text of one query: each has a hash of its own."""
     command = op_msg({"find": "orders", "filter": {key: shape}, "$db": "shop"})
     text = told(compressed(command))
-    return text_frame(shape, text, registry.dialect("mongodb"), single=True)
+    rows = np.zeros(1, TEXT)
+    rows["shape"], rows["dialect"], rows["single"] = shape, registry.dialect("mongodb"), True
+    rows["text_bytes"] = rows["statement_bytes"] = len(text)
+    return Frame(Block.TEXT, 0, rows, text)
 
 
 def test_single_queries_of_one_shape_share_the_hash_of_the_first() -> None:
@@ -86,73 +66,6 @@ def test_single_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- statements that were prepared before --------------------------------------------------------
-
-END_NS = ft.BEGIN_NS + 100 * ft.MS
-META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
-
-
-def unseen(session: int, statement: int) -> bytes:
-    return struct.pack("<QQ", session, statement)
-
-
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        (17, "statement 17"),
-        (0xDEADBEEF_00000001, "statement 0xdeadbeef00000001"),
-        ((1 << 64) - 1, "the unnamed statement"),
-    ],
-)
-def test_a_row_says_which_statement_of_which_session(statement: int, words: str) -> None:
-    text = unseen_text(unseen(5, statement))
-    assert text == f"(prepared before tracing began: {words} of session 5)"
-    assert is_prepared_before(text)
-    assert fingerprint(unseen(5, statement), UNSEEN).text == text
-    assert unseen_text(b"") == unseen_text(b"x" * 15) == PREPARED_BEFORE
-
-
-def test_rows_of_unseen_statements_are_bounded_and_leave_room_for_others() -> None:
-    statements = Statements(fingerprint, max_shapes=2 * MAX_UNSEEN)
-    shapes = np.arange(1, MAX_UNSEEN + 11, dtype=np.uint64)
-    for shape in shapes.tolist():
-        statements.add(text_frame(shape, unseen(shape, 1), UNSEEN))
-    named = statements.fingerprints(shapes).to_pylist()
-    assert None not in named[:MAX_UNSEEN]
-    assert len(set(named[:MAX_UNSEEN])) == MAX_UNSEEN
-    assert set(named[MAX_UNSEEN:]) == {None}  # these share the row of all others
-    statements.add(text_frame(1 << 32, b"select 1", registry.dialect("mysql")))
-    assert statements.fingerprints(ids(1 << 32)).to_pylist() != [None]
-
-
-def test_the_live_view_has_the_same_rows_of_them_as_a_recording(tmp_path: Path) -> None:
-    head, live, recorded = ft.head() + ft.energy(ft.BEGIN_NS, 1000, 0), b"", b""
-    for n in range(1, 21):
-        head += ft.text(n, unseen(n % 3, n), dialect=UNSEEN)
-        begin_ns = ft.BEGIN_NS + n * 2 * ft.MS
-        of_server = {"owner_kind": OwnerKind.QUERY, "server": 1}
-        totals = {"shape": n, "cpu_ns": ft.MS, "calls": 1, "latency_ns": ft.MS}
-        live += ft.block(
-            Block.AGGREGATE, {"t0_ns": ft.BEGIN_NS, "t1_ns": END_NS, **of_server, **totals}
-        )
-        segment = ft.segment(begin_ns, begin_ns + ft.MS, 7, query=n, **of_server)
-        query = {"query": n, "shape": n, "begin_ns": begin_ns, "end_ns": begin_ns + ft.MS}
-        query |= {"server": 1, "executions": 1, "command": Command.EXECUTE, "rung": Rung.SYMBOL}
-        recorded += ft.block(Block.SEGMENT, segment) + ft.block(Block.QUERY, query)
-    reading, end = ft.energy(END_NS, 2000, 0), ft.flush(END_NS) + ft.end(END_NS)
-    source = StreamSource(Stream(io.BytesIO(head + reading + live + end)), fingerprint, META)
-    shown = list(source.snapshots(Controls(0.5)))[-1].total
-    stream = Stream(io.BytesIO(head + recorded + reading + end))
-    record(stream, TraceWriter(tmp_path / "t"), fingerprint, META)
-    attributed = attribute(Trace(tmp_path / "t"), ["fingerprint"])
-    rows = [
-        {(row.keys["fingerprint"], row.shape, row.calls, row.cpu_ns) for row in result.rows}
-        for result in (shown, attributed)
-    ]
-    assert rows[0] == rows[1]
-    assert {text for _, text, *_ in rows[0]} == {
-        unseen_text(unseen(n % 3, n)) for n in range(1, 21)
-    }
-    assert shown.coverage == attributed.coverage == 0
 
 
 # ---- tags that clients send to servers -----------------------------------------------------------

@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent
 from qjoule.servers import registry
+from qjoule.servers.mysql.startup import change_user, login
+from qjoule.servers.postgres.startup import application_set, first_message
 from qjoule.servers.shapes import fingerprint
+from qjoule.servers.startup import RESET, Startup
 from qjoule.stream import sessions as module
 from qjoule.stream.blocks import Stream
 from qjoule.stream.sessions import Sessions
@@ -102,31 +105,6 @@ def test_change_user_changes_user_and_database() -> None:
     assert at(sessions, 15, 25, 35) == [("alice", "shop"), ("bob", "stock"), ("carol", None)]
 
 
-def test_a_session_that_was_open_before_has_only_its_changes() -> None:
-    sessions = told((DATABASE, 20, b"books"))
-    assert at(sessions, 10, 20) == [(None, None), (None, "books")]
-
-
-def test_settled_changes_are_kept_as_the_state() -> None:
-    sessions = told((OPEN, 0, LOGIN))
-    for t_ns in range(1, 1000):
-        sessions.use(7, t_ns, f"d{t_ns}")
-    sessions.settle(500)
-    late = module.REFUSAL_NS + 2000
-    assert at(sessions, 700, late) == [("alice", "d700"), ("alice", "d999")]
-    sessions.settle(late)
-    assert at(sessions, late) == [("alice", "d999")]
-    assert not sessions._sessions[7].changes, "nothing is held for a session that changes no more"
-
-
-def test_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CHANGES", 10)
-    sessions = Sessions()
-    for t_ns in range(100):
-        sessions.use(7, t_ns, "d")
-        assert len(sessions._sessions[7].changes) <= 10
-
-
 def test_a_session_s_id_may_serve_a_later_connection() -> None:
     """The server gives it the same address; its earlier queries may still arrive."""
     here = np.frombuffer(IPv6Address("::ffff:127.0.0.1").packed, np.uint8)
@@ -151,15 +129,11 @@ def test_a_session_s_id_may_serve_a_later_connection() -> None:
 @pytest.mark.parametrize(
     ("statement", "database"),
     [
-        (b"use shop", "shop"),
         (b"/* app */ USE `my shop`;", "my shop"),
         (b"select 1; use `a``b`", "a`b"),
         (b"use shop; select 1", None),
-        (b"use 1st", None),
         (b"select '; use shop'", None),
-        (b"user shop", None),
         (b"select `; use x`", None),
-        (b"prepare p from 'use x'", None),
     ],
 )
 def test_statements_that_change_the_database(statement: bytes, database: str | None) -> None:
@@ -188,15 +162,6 @@ def test_an_application_may_be_called_otherwise_later() -> None:
     assert at(sessions, 65) == [("alice", "alice")]
     sessions.settle(1 << 40)
     assert at(sessions, 1 << 41) == [("alice", "alice")]
-
-
-def test_an_application_is_called_as_in_the_servers_memory() -> None:
-    names = [(11, b"shop\x1b[2J"), (20, b"x" * 64), (30, b"")]
-    events = [(APPLICATION, t_ns, name) for t_ns, name in names]
-    sessions = told((MET, 10, b""), *events, server="postgres")
-    expected = [None, "shop?[2J", "x" * 63, None]
-    assert applications(sessions, 10, 15, 25, 35) == expected
-    assert sessions.take_rows().column("application").to_pylist() == expected
 
 
 def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None:
@@ -233,3 +198,105 @@ def test_a_connections_attributes_hold_until_another_login() -> None:
     assert releases == ["1", "1", "2", "2", "2", None, "3"]
     sessions.settle(1 << 40)
     assert tags(sessions, 1 << 41) == [{"release": "3"}]
+
+
+# ---- messages that begin or change a session -----------------------------------------------------
+
+PROTOCOL_41, CONNECT_WITH_DB, SECURE = 0x200, 0x8, 0x8000
+PLUGIN, ATTRS, LENENC = 0x80000, 0x100000, 0x200000
+PROGRAM = b"\x0cprogram_name\x05mysql"
+TAGS = PROGRAM + b"\x0eqjoule.release\x031.4" + b"\x08qjoule.k\x01v"
+PASSWORD = b"\x14" + bytes(20)
+
+
+def mysql(flags: int, tail: bytes) -> bytes:
+    return struct.pack("<IIB", flags | PROTOCOL_41, 1 << 24, 45) + bytes(23) + tail
+
+
+def sized(block: bytes, size: int | None = None) -> bytes:
+    return bytes([len(block) if size is None else size]) + block
+
+
+def postgres(*pairs: bytes, code: int = 3 << 16) -> bytes:
+    body = struct.pack(">I", code) + b"".join(pair + b"\0" for pair in pairs) + b"\0"
+    return struct.pack(">I", len(body) + 4) + body
+
+
+MYSQL_LOGIN = mysql(
+    CONNECT_WITH_DB | SECURE | PLUGIN | ATTRS | LENENC,
+    b"alice\0" + PASSWORD + b"shop\0mysql_native_password\0" + sized(PROGRAM),
+)
+CHANGE = b"bob\0" + b"\x03xyz" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0" + sized(PROGRAM)
+OLD_LOGIN = struct.pack("<H", CONNECT_WITH_DB) + b"\0\0\0" + b"old\0pw\0base\0"
+CAROL = (b"user", b"carol", b"database", b"books")
+
+
+@pytest.mark.parametrize(
+    ("message", "startup"),
+    [
+        (MYSQL_LOGIN, Startup("alice", "shop", "mysql")),
+        (mysql(SECURE, b"bob\0\x00"), Startup("bob", None)),
+        (OLD_LOGIN, Startup("old", "base")),  # before 4.1
+        (mysql(LENENC, b"eve\0" + b"\xfe" + b"\xff" * 8), Startup("eve")),  # a false length
+    ],
+)
+def test_logins_of_mysql(message: bytes, startup: Startup) -> None:
+    assert login(message) == startup
+
+
+@pytest.mark.parametrize(
+    ("message", "startup"),
+    [
+        (postgres(*CAROL, b"application_name", b"psql"), Startup("carol", "books", "psql")),
+        (postgres(b"user", b"carol"), Startup("carol", "carol")),
+        (postgres(*CAROL)[:-4], Startup("carol", None)),
+        (postgres(code=80877103), Startup()),  # a request for TLS
+    ],
+)
+def test_first_messages_of_postgresql(message: bytes, startup: Startup) -> None:
+    assert first_message(message) == startup
+
+
+def test_every_cut_of_a_message_is_parsed_as_far_as_it_goes() -> None:
+    assert change_user(CHANGE) == Startup("bob", "stock", "mysql")
+    for size in range(len(MYSQL_LOGIN)):
+        startup = login(MYSQL_LOGIN[:size])
+        assert startup.user in (None, "alice") and startup.database in (None, "shop")
+    for size in range(len(CHANGE)):
+        startup = change_user(CHANGE[:size])
+        assert startup.user in (None, "bob") and startup.database in (None, "stock")
+
+
+def test_tags_of_mysqls_attributes_are_all_there_or_none() -> None:
+    message = mysql(ATTRS, b"alice\0\0" + sized(TAGS))
+    assert login(message).tags == (("k", "v"), ("release", "1.4"))
+    for size in range(len(message)):
+        assert login(message[:size]).tags == ()
+    odd = mysql(ATTRS, b"alice\0\0" + sized(TAGS, len(TAGS) - 3))
+    assert login(odd).tags == (("release", "1.4"),)
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (b"set application_name = 'shop'", "shop"),
+        (b"SET Application_Name='o''clock' ;", "o'clock"),
+        (b"set session application_name to shop", "shop"),
+        (b"SET client_encoding='UTF8';SET application_name='shop';", "shop"),
+        (b"set application_name = 'a'; set application_name = 'b'", "b"),
+        (b"set application_name='a'; reset all", RESET),
+        (b"set application_name = default", RESET),
+        (b"DISCARD ALL", RESET),
+        (b"set application_name = 'sch\xc3\xb6n\x1b[2J'", "sch??n?[2J"),
+        (b"set application_name = '" + b"x" * 90 + b"'", "x" * 63),
+        # Not for the session, of another parameter, or cut off.
+        (b"set local application_name = 'shop'", None),
+        (b"set application_names = 'shop'", None),
+        (b"discard plans", None),
+        (b"set application_name = 'cut off", None),
+        (b"set application_name = E'a\\'b'", None),
+        (b"", None),
+    ],
+)
+def test_statements_that_name_their_application(statement: bytes, name: str | None) -> None:
+    assert application_set(statement) == name

@@ -94,11 +94,6 @@ def test_the_last_statement_decides_the_outcome(
     assert (row["outcome"], row["commit_ns"]) == (outcome, commit_ns)
 
 
-def test_a_transaction_that_is_open_at_the_end_is_unfinished() -> None:
-    _, (row,) = assigned((BEGIN, IN), (INSERT, IN))
-    assert (row["outcome"], row["last"], row["end_ns"]) == ("unfinished", None, 15)
-
-
 def test_sessions_are_apart_and_batches_are_not() -> None:
     follower = Transactions(named)
     first = queries((BEGIN, IN), (INSERT, IN))
@@ -107,14 +102,6 @@ def test_sessions_are_apart_and_batches_are_not() -> None:
     assert follower.of_running(np.array([1, 2], np.uint64)).tolist() == [1, 0]
     assert follower.assign(queries((COMMIT, NO), query=9)).tolist() == [1]
     assert follower.take_rows().to_pylist()[0]["last"] == 9
-
-
-def test_a_client_that_quits_rolls_back() -> None:
-    follower = Transactions(named)
-    commands = [Command.QUERY, Command.OTHER]
-    assert follower.assign(queries((BEGIN, IN), (0, NO), command=commands)).tolist() == [1, 1]
-    (row,) = follower.take_rows().to_pylist()
-    assert (row["outcome"], row["statements"], row["text"]) == ("rolled back", 1, "begin")
 
 
 def test_open_transactions_and_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,25 +119,11 @@ def test_open_transactions_and_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch
     assert transactions.OTHER in {row["text"] for row in rows}
 
 
-def test_the_text_of_a_long_transaction_is_cut() -> None:
-    middle = [(INSERT, IN), (SELECT, IN)] * 900
-    _, (row,) = assigned((BEGIN, IN), *middle, (LONG, IN), (COMMIT, NO))
-    assert len(row["text"]) < transactions.MAX_SHOWN * transactions.STATEMENT_CHARACTERS
-    assert row["statements"] == 1803
-    _, (also,) = assigned((BEGIN, IN), *middle, (INSERT, IN), (COMMIT, NO))
-    assert row["text"] == also["text"], "the same as far as they are compared"
-    short = assigned((BEGIN, IN), (LONG, IN), (COMMIT, NO))[1][0]["text"]
-    assert short.startswith("begin; xxx")
-    assert len(short) < 120
-
-
 @pytest.mark.parametrize(
     ("rung", "met_ns", "statements", "text"),
     [
         (Rung.SOCKET, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{before}; {insert}; commit"),
-        (Rung.SOCKET, 0, [(SELECT, 0), (ROLLBACK, NO)], "{before}; rollback"),
         (Rung.SOCKET, 0, [(BEGIN, IN), (COMMIT, NO)], "begin; commit"),
-        (Rung.SOCKET, 0, [(INSERT, NO), (INSERT, IN), (COMMIT, NO)], "{insert}; commit"),
         # By symbols, a session from before has its first event in its first query, at 1 ns.
         (Rung.SYMBOL, 1, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{before}; {insert}; commit"),
         (Rung.SYMBOL, 0, [(SELECT, 0), (INSERT, IN), (COMMIT, NO)], "{insert}; commit"),
@@ -166,14 +139,6 @@ def test_a_transaction_may_have_begun_before_tracing(
     follower.assign(rows)
     (row,) = follower.take_rows().to_pylist()
     assert row["text"] == text.format(before=BEFORE, insert=TEXTS[INSERT])
-
-
-def test_a_session_that_logs_in_was_not_open_before() -> None:
-    follower = Transactions(named)
-    follower.met(1, SessionEvent.MET, 0)
-    follower.met(1, SessionEvent.OPEN, 1)
-    follower.assign(queries((INSERT, IN), (COMMIT, NO)))
-    assert [row["text"] for row in follower.take_rows().to_pylist()] == [f"{TEXTS[INSERT]}; commit"]
 
 
 ANY_QUERY = st.tuples(
