@@ -83,8 +83,8 @@ class RingTrace:
         assert done.wait(_WAIT_S)
         return found[0]
 
-    def saved(self, why: str = "dump") -> Saved:
-        result = self.save(why)
+    def saved(self) -> Saved:
+        result = self.save()
         assert isinstance(result, Saved), result
         return result
 
@@ -94,7 +94,6 @@ def ring_trace(
     trace: Path,
     keep_s: float,
     *,
-    limit: int = 1 << 40,
     bounds: Bounds | None = None,
     compress: bool = False,
 ) -> Iterator[RingTrace]:
@@ -105,7 +104,7 @@ def ring_trace(
     os.set_blocking(read_end, False)
     turn_ns = round(keep_s * 1e9 / WHOLE)
     with open_ring(trace) as files:
-        tracer = TracerStream(write_end, files, limit, turn_ns=turn_ns, compress=compress)
+        tracer = TracerStream(write_end, files, 1 << 40, turn_ns=turn_ns, compress=compress)
         ring = RingTrace(trace, tracer, read_end, keep_s, bounds or Bounds(pause_s=0))
         ring.recorder.start()
         try:

@@ -76,16 +76,6 @@ def _traffic(seconds: float) -> list[bytes]:
     return pieces
 
 
-def _with_long_query(pieces: list[bytes], windows: range) -> list[bytes]:
-    """The traffic with one query that runs on the third CPU in these windows."""
-    long_query = {"query": 900_001, "pid": 107, "tgid": 100, "server": 1, "owner_kind": 1}
-    for window in windows:
-        t0_ns = ft.BEGIN_NS + window * 20 * ft.MS
-        ran = ft.segment(t0_ns, t0_ns + 20 * ft.MS, 107, cpu=2) | long_query
-        pieces[window + 1] = ft.block(Block.SEGMENT, ran) + pieces[window + 1]
-    return pieces
-
-
 @pytest.mark.parametrize("factor", [1, 5])
 def test_a_shape_that_leaves_its_own_interval(tmp_path: Path, factor: int) -> None:
     stream = _with_energy(_traffic(16.0)[:-1], range(650, 700), factor)
@@ -106,7 +96,12 @@ def test_a_shape_that_leaves_its_own_interval(tmp_path: Path, factor: int) -> No
 def test_a_query_over_several_segments_counts_as_a_whole(tmp_path: Path) -> None:
     """Its energy is added up; it is told once, with its text, when it has ended."""
     begin, end = 100, 230  # windows: from 2 s to 4.6 s
-    pieces = _with_long_query(_traffic(9.0)[:-1], range(begin, end))
+    pieces = _traffic(9.0)[:-1]
+    serving = {"query": 900_001, "pid": 107, "tgid": 100, "server": 1, "owner_kind": 1}
+    for window in range(begin, end):
+        t0_ns = ft.BEGIN_NS + window * 20 * ft.MS
+        ran = ft.segment(t0_ns, t0_ns + 20 * ft.MS, 107, cpu=2) | serving
+        pieces[window + 1] = ft.block(Block.SEGMENT, ran) + pieces[window + 1]
     row = {"query": 900_001, "shape": 3, "session": 107, "pid": 107, "tgid": 100, "server": 1}
     row |= {"begin_ns": ft.BEGIN_NS + begin * 20 * ft.MS, "executions": 1, "rung": 1, "command": 1}
     row |= {"end_ns": ft.BEGIN_NS + end * 20 * ft.MS - 1}
@@ -122,14 +117,3 @@ def test_a_query_over_several_segments_counts_as_a_whole(tmp_path: Path) -> None
     assert "select xxx" in what
     told_j = float(what.split(" J")[0].rsplit(" ", 1)[1])
     assert whole_j / 2 < told_j < whole_j * 1.3
-
-
-def test_segments_that_cannot_be_looked_at_are_counted(tmp_path: Path) -> None:
-    with ring_trace(tmp_path / "r", KEEP_S) as ring:
-        judged = _Judged(ring, shapes=True, query_j=None)
-        ring.capture._whole = judged.judge.add
-        ring.feed(_with_energy(_traffic(14.0)[:-1], range(0), 1))
-        assert judged.judge.left_out > 0
-        judged.judge.close()
-    assert len(judged.said) == 1
-    assert "look" in judged.said[0]

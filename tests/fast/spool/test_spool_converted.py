@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -26,19 +24,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captured_trace import CANARY, META, captured_trace, eventful
-from qjoule.commands import attribute, conversion, top
+from qjoule.commands import attribute
 from qjoule.commands import convert as convert_command
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import QjouleError
 from qjoule.servers.shapes import fingerprint
 from qjoule.spool import convert as module
-from qjoule.spool import workers
-from qjoule.spool.convert import Converted, Progress, convert
+from qjoule.spool.convert import convert
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
-from qjoule.spool.tables import Tables
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
-from qjoule.stream.share import Share
-from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter
@@ -48,7 +42,7 @@ _CODE = "import sys; from qjoule.cli import main; sys.argv[0] = 'qjoule'; main()
 QJOULE = (sys.executable, "-c", _CODE)
 PIECES = eventful(1.6)
 QUERIES = 643  #: in these pieces; one more row is a child
-COMMANDS = {"convert": convert_command, "attribute": attribute, "top": top}
+COMMANDS = {"convert": convert_command, "attribute": attribute}
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +112,6 @@ def test_tables_are_those_of_a_direct_recording(
     assert (direct / "meta.json").read_text() == (trace / "meta.json").read_text()
 
 
-def test_literals_are_kept_where_the_user_asks_for_them(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    captured_trace(trace, PIECES, meta=Meta(literals=True, servers=META.servers))
-    convert(trace)
-    assert CANARY in b"".join(_tables(trace)["statements"]["text"].to_pylist())
-
-
 # ---- captures that are damaged, or whose conversion ends early -----------------------------------
 
 
@@ -135,14 +122,6 @@ def test_a_capture_that_was_cut_off_keeps_all_whole_frames(captured: Path) -> No
     assert (meta.complete, meta.stopped) == (False, "parts of the recording are damaged")
     assert 0.6 * QUERIES < meta.rows["queries"] < 0.7 * QUERIES
     assert Trace(captured).table("queries")["fingerprint"].null_count == 0
-
-
-def test_a_damaged_frame_is_counted_as_loss(captured: Path) -> None:
-    data = bytearray(spool_of(captured).read_bytes())
-    data[len(data) // 2] ^= 1
-    spool_of(captured).write_bytes(data)
-    meta = convert(captured).meta
-    assert (meta.complete, meta.loss["spool"]) == (False, 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
@@ -168,7 +147,6 @@ def _full(*_args: object, **_kwargs: object) -> None:
     ("function", "fails"),
     [
         ("qjoule.spool.convert.replace_meta", _killed),
-        ("qjoule.spool.convert.shutil.rmtree", _killed),
         ("qjoule.trace.writer.write_whole", _full),
     ],
 )
@@ -218,29 +196,6 @@ def test_tables_do_not_depend_on_the_number_of_processes(
     shutil.rmtree(directory)
 
 
-@pytest.mark.usefixtures("always_parallel")
-@pytest.mark.parametrize("share", [Share.TIMES, Share.QUERIES])
-def test_a_process_that_is_killed_is_an_error_and_the_capture_stays(
-    captured: Path, monkeypatch: pytest.MonkeyPatch, share: Share
-) -> None:
-    before = spool_of(captured).read_bytes()
-
-    class Killed(Tables):
-        def steps(self) -> Iterator[tuple[int, int]]:
-            for number, step in enumerate(super().steps()):
-                if number == 5 and self._share is share:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                yield step
-
-    with monkeypatch.context() as patch:
-        patch.setattr(workers, "Tables", Killed)
-        with pytest.raises(QjouleError, match=r"was killed; the recording is as it was: run"):
-            convert(captured, jobs=2)
-    assert spool_of(captured).read_bytes() == before
-    assert convert(captured, jobs=2).meta.complete
-    assert not (captured / CONVERTING).exists()
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
     tmp_path: Path, how: signal.Signals
@@ -281,77 +236,9 @@ def test_convert_replaces_or_keeps_the_capture(captured: Path, tmp_path: Path) -
     assert "nothing to convert" in str(_run("convert", captured).exception)
 
 
-def test_outputs_that_cannot_be(captured: Path, tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()
-    there = _run("convert", captured, "-o", tmp_path / "tables").exception
-    assert isinstance(there, QjouleError) and "File exists" in str(there)
-    two = _run("convert", captured, captured, "-o", tmp_path / "other").exception
-    assert isinstance(two, UsageError)
-
-
-def test_a_capture_without_its_names_is_converted_with_exit_code_1(captured: Path) -> None:
-    names_of(captured).unlink()
-    converted = _run("convert", captured)
-    assert converted.return_value == 1
-    assert f"{captured} is not complete: the names of the recording are missing" in converted.stderr
-    assert Trace(captured).table("queries")["fingerprint"].null_count == QUERIES + 1
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("attribute", "{}", "--format", "json"),
-        ("top", "--replay", "{}", "-b", "-d", "60", "--json"),
-    ],
-)
-def test_commands_that_read_a_capture_convert_it_first(
-    captured: Path, words: tuple[str, ...]
-) -> None:
-    name, *options = (word.format(captured) for word in words)
-    done = _run(name, *options, "--calibration", "none")
+def test_a_command_that_reads_a_capture_converts_it_first(captured: Path) -> None:
+    done = _run("attribute", captured, "--format", "json", "--calibration", "none")
     assert done.exception is None
     assert f"{captured} is captured and not converted yet: converting it now" in done.stderr
-    last = json.loads(done.stdout.splitlines()[-1] if name == "top" else done.stdout)
-    assert sum(row["calls"] or 0 for row in last.get("interval", last)["rows"]) == QUERIES
+    assert sum(row["calls"] or 0 for row in json.loads(done.stdout)["rows"]) == QUERIES
     assert not is_captured(captured)
-
-
-def test_a_capture_that_may_not_be_changed_is_read_as_a_copy(
-    captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Root may write everywhere, so only the answer is replaced."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
-    done = _run("attribute", captured, "--calibration", "none")
-    assert done.exception is None
-    assert "reading a copy" in done.stderr
-    assert is_captured(captured)
-    assert not list(folder.iterdir()), "the copy is removed"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 2
-
-
-def ten_steps(_trace: Path, _output: Path | None, *, progress: Progress, **_: object) -> Converted:
-    for done in range(1, 11):
-        progress(done, 10)
-    return Converted(Meta(), 0)
-
-
-@pytest.mark.parametrize("columns", [40, 120])
-def test_a_terminal_shows_the_time_left(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = itertools.count(step=2)
-    monkeypatch.setattr("click._termui_impl.time.time", lambda: float(next(seconds)))
-    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setattr(conversion, "convert", ten_steps)
-    conversion.converted(Path("trace"))
-    bars = [line for line in re.split("[\r\n]", terminal.getvalue()) if "converting" in line]
-    assert any(re.search(r"\d%  \d\d:\d\d:\d\d", line) for line in bars), bars

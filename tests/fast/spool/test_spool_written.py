@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from fake_tracer import records
-from qjoule import contract
-from qjoule.contract import BLOCK, CONTRACT_VERSION, FRAME, Block
+from qjoule.contract import CONTRACT_VERSION, FRAME, Block
 from qjoule.errors import QjouleError
 from qjoule.spool import frames
 from qjoule.spool.frames import SpoolReader
-from qjoule.stream.blocks import Frame, Stream, encode_block
+from qjoule.stream.blocks import Frame, Stream
 from tracer_parts.spool_library import tracer_stream
 
 LITERAL = b"4711-private"
@@ -73,20 +71,6 @@ def test_bulk_records_go_to_the_spool_and_texts_only_to_the_reader(
     assert [told.count(kind) for kind in (Block.TEXT, Block.SESSION, Block.TASK)] == [4, 4, 4]
     assert pipe.count(LITERAL) == 12
     assert LITERAL not in _payloads(spool)
-
-
-def test_the_reader_hears_of_each_frame_after_its_names(tmp_path: Path) -> None:
-    pipe, spool = _written(tmp_path)
-    spooled = list(SpoolReader(io.BytesIO(spool)))
-    names, told = 0, []
-    for block in _blocks(pipe):
-        names += block.kind is Block.TEXT
-        if block.kind is Block.SPOOLED:
-            told.append((int(block.records["frames"][0]), names))
-            last = block.records[0]
-    assert told == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4)]
-    assert (last["frames"], last["bytes"], last["queries"]) == (len(spooled), len(spool), 4)
-    assert [frame.number for frame in spooled] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -161,45 +145,3 @@ def test_frames_that_lie_about_their_size_are_damage_and_take_no_memory(
     for field in ("bytes", "stored_bytes"):
         forged = _forged(sample, **{field: 0xFFFF_FFF0})
         assert not list(SpoolReader(io.BytesIO(forged)))
-
-
-def test_a_frame_that_repeats_a_number_is_left_out(sample: bytes) -> None:
-    first = sample[: _ends(sample)[0]]
-    reader = SpoolReader(io.BytesIO(first + sample))
-    assert [frame.number for frame in reader] == [1, 2, 3, 4, 5]
-    assert reader.damage.bytes == len(first)
-
-
-def test_a_spool_ends_at_its_limit_and_says_so(tmp_path: Path) -> None:
-    pipe, spool = tmp_path / "pipe", tmp_path / "spool"
-    with tracer_stream(pipe, spool, limit=1000) as stream:
-        stream.add(Block.HELLO, records(Block.HELLO, [{"version": CONTRACT_VERSION}]))
-        stream.write(1)
-        stream.add(Block.SEGMENT, records(Block.SEGMENT, [{"t0_ns": 1}] * 30))
-        with pytest.raises(OSError) as refused:
-            stream.write(2)
-        assert refused.value.errno == errno.EFBIG
-        stream.add(Block.END, records(Block.END, [{"t_ns": 3, "reason": errno.EFBIG}]))
-        with pytest.raises(OSError):
-            stream.write(3, last=True)
-    assert spool.stat().st_size <= 1000
-    assert len(list(SpoolReader(io.BytesIO(spool.read_bytes())))) == 1
-    last = _blocks(pipe.read_bytes())[-1]
-    assert (last.kind, int(last.records["reason"][0])) == (Block.END, errno.EFBIG)
-
-
-def test_a_frame_is_the_blocks_of_one_write(tmp_path: Path) -> None:
-    """Nothing but headers and records: what clients wrote has no way in."""
-    _, spool = _written(tmp_path, writes=1)
-    frame = next(iter(SpoolReader(io.BytesIO(spool))))
-    blocks = _blocks(frame.payload)
-    again = b"".join(
-        encode_block(b.kind, b.records if b.kind is not Block.FLUSH else None, t_ns=b.t_ns)
-        for b in blocks
-    )
-    assert again == frame.payload
-    assert len(frame.payload) == sum(
-        BLOCK.itemsize + b.records.size * contract.RECORDS[b.kind].itemsize
-        for b in blocks
-        if b.kind is not Block.FLUSH
-    )

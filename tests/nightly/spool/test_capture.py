@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of a real server that are captured first and converted later."""
+"""Recordings of a real server that are converted later; on disks that hang or are full."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import subprocess
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from qjoule.spool.files import FOLDER, spool_of
+from qjoule.spool.files import spool_of
 from qjoule.trace.reader import Trace
-from qjoule.trace.schema import TABLES
 from servers.process import DatabaseServer
 from tracing.recording import Recorder, Run, converted_copy, qjoule, recording
 
@@ -23,10 +25,11 @@ STATEMENTS = 300
 STOPPED_S = 10.0
 
 
-def _work(server: DatabaseServer, statements: int = STATEMENTS) -> None:
+def _work(server: DatabaseServer, statements: int = STATEMENTS) -> int:
+    """How many statements the server has answered."""
     with closing(server.connect()) as connection, connection.cursor() as cursor:
-        for number in range(statements):
-            cursor.execute(f"select {number} as m_work, '{CANARY}'")
+        texts = (f"select {number} as m_work, '{CANARY}'" for number in range(statements))
+        return sum(map(cursor.execute, texts))
 
 
 def _holds_canary(directory: Path) -> bool:
@@ -45,8 +48,6 @@ def test_a_recording_is_converted_later_and_elsewhere(
         with converted_copy(tmp_path / "t") as so_far:
             assert len(Run(so_far).having("m_work")) == STATEMENTS
     assert "run `qjoule convert` to read it" in recorder.said
-    names = {path.name for path in (tmp_path / "t").iterdir()}
-    assert {FOLDER, "meta.json"} <= names and not names & set(TABLES)
     (tmp_path / "t").rename(tmp_path / "moved")
     converted = qjoule("convert", str(tmp_path / "moved"))
     assert converted.returncode == 0, converted.stderr
@@ -91,3 +92,88 @@ def test_a_recording_ends_at_its_bound_and_says_so(mariadb: DatabaseServer, tmp_
     assert "has reached its limit (--spool-mb)" in (trace.meta.stopped or "")
     assert trace.rows("queries") > 1000
     assert not spool_of(tmp_path / "t").exists()
+
+
+# ---- disks that hang, or are full ----------------------------------------------------------------
+
+DISK_MB = 24
+BEFORE, MEANWHILE, AFTER = 500, 30_000, 500
+_FREEZE, _THAW = 0xC0045877, 0xC0045878  #: linux/fs.h
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    image, place = tmp_path / "image", tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(DISK_MB << 20)
+    place.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@contextmanager
+def _hanging(disk: Path) -> Iterator[None]:
+    """Whoever writes to it waits (fsfreeze(8))."""
+    descriptor = os.open(disk, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(descriptor, _FREEZE, 0)
+        try:
+            yield
+        finally:
+            fcntl.ioctl(descriptor, _THAW, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _options(server: DatabaseServer) -> tuple[str, ...]:
+    return "--pid", str(server.pid), "--energy", "none", "--convert", "later", "--ring-mb", "1"
+
+
+def test_a_disk_that_hangs_costs_records_and_never_the_server(
+    mariadb: DatabaseServer, disk: Path
+) -> None:
+    """The server answers many times more statements meanwhile than the rings can hold."""
+    with recording(disk / "t", *_options(mariadb)):
+        assert _work(mariadb, BEFORE) == BEFORE
+        with _hanging(disk):
+            size = spool_of(disk / "t").stat().st_size
+            assert _work(mariadb, MEANWHILE) == MEANWHILE
+            assert spool_of(disk / "t").stat().st_size == size
+        assert _work(mariadb, AFTER) == AFTER
+    with converted_copy(disk / "t") as tables:
+        run = Run(tables)
+        recorded, lost = len(run.having("m_work")), run.loss["query"]
+    assert AFTER < recorded < BEFORE + MEANWHILE + AFTER <= recorded + lost, "all loss is counted"
+
+
+def test_a_full_disk_ends_the_recording_which_is_converted_elsewhere(
+    mariadb: DatabaseServer, disk: Path
+) -> None:
+    with (disk / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, (DISK_MB - 8) << 20)
+    recorder = Recorder(disk / "t", *_options(mariadb))
+    try:
+        recorder.attached()
+        for _ in range(200):
+            if recorder.process.poll() is not None:
+                break
+            assert _work(mariadb, 2_000) == 2_000
+        assert recorder.wait() == 1
+        assert "No space left on device" in recorder.words
+        assert "Traceback" not in recorder.words
+    finally:
+        recorder.end()
+    here = qjoule("convert", str(disk / "t"))
+    assert here.returncode == 1
+    assert "no space left on device" in here.stderr.lower()
+    assert "Traceback" not in here.stderr
+    assert is_captured(disk / "t")
+    with converted_copy(disk / "t") as tables:
+        run = Run(tables)
+        assert not run.trace.complete
+    assert len(run.having("m_work")) > 2_000
