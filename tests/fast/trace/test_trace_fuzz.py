@@ -11,15 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fake_tracer as ft
 from qjoule.contract import BLOCK, BLOCK_MAGIC, Block
 from qjoule.errors import QjouleError
-from qjoule.servers import registry
-from qjoule.servers.decoding import decoding_of
-from qjoule.servers.startup import MAX_NAME_BYTES
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.stream.recording import record
@@ -172,13 +169,3 @@ def damage(path: Path, how: str, where: float, mask: int) -> None:
     else:
         data[place:] = bytes((7 * i + mask) % 256 for i in range(len(data) - place))
     path.write_bytes(data)
-
-
-@given(st.integers(0, 31), st.binary(max_size=600))
-@example(registry.kind_of("postgres"), b"\0\0\0\x08\0\x03\0\0")
-def test_any_startup_message(kind: int, message: bytes) -> None:
-    if (read := decoding_of(kind).startup) is None:
-        return
-    startup = read(message)
-    for name in (startup.user, startup.database, startup.application):
-        assert name is None or 0 < len(name) <= MAX_NAME_BYTES
