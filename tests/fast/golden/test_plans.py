@@ -69,9 +69,6 @@ PROCESSES: dict[str, Process] = {
         "mariadbd", files=(("etc/my.cnf", "[mysqld]\nssl-cert=/c.pem\n"),), port=3306
     ),
     "mariadb with a pool": Process("mariadbd", ("--thread-handling=pool-of-threads",), port=3306),
-    "mariadb with a pool of which nothing can be read": Process(
-        "mariadbd", files=(("etc/my.cnf", "[mysqld\nthread-handling"),), port=3306
-    ),
     "two mariadb of one file": Process(
         "mariadbd",
         port=3306,
@@ -80,7 +77,6 @@ PROCESSES: dict[str, Process] = {
     "mysql": Process("mysqld", port=3306),
     "mysql without TLS": Process("mysqld", ("--tls-version=",), port=3306),
     "mysql, stripped": Process("mysqld stripped", port=3306),
-    "mysql, stripped, without TLS": Process("mysqld stripped", ("--tls-version=",), port=3306),
     "mysql with the X protocol": Process("mysqld", ("--tls-version=",), port=33060),
     "postgres": Process("postgres", ("-D", "/data"), port=5432),
     "postgres with TLS": Process("postgres", ("-D", "/data", "-c", "ssl=on"), port=5432),
@@ -106,20 +102,6 @@ PROCESSES: dict[str, Process] = {
     "voltdb": Process("java", ("-cp", "lib/*", "org.voltdb.VoltDB", "probe"), port=21212),
     "a program that is none": Process("nginx", port=80),
     "another program of java": Process("java", ("-cp", "x", "org.example.Main"), port=80),
-    "all at once": Process(
-        "mariadbd",
-        port=3306,
-        beside=(
-            Process("mysqld", port=3307),
-            Process("postgres", ("-D", "/data"), port=5432),
-            Process("redis-server", port=6379),
-            Process("mongod", port=27017),
-            Process("ferretdb", port=27018),
-            Process("java", (*CASSANDRA, CASSANDRA_MAIN), port=9042),
-            Process("java", ("-cp", "lib/*", "org.voltdb.VoltDB", "probe"), port=21212),
-            Process("nginx", port=80),
-        ),
-    ),
 }
 
 

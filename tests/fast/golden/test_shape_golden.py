@@ -62,27 +62,18 @@ def test_shapes_of_the_table() -> None:
     [
         ("SELECT /*!40001 SQL_NO_CACHE */ * FROM `film`", "mysqldump"),
         ("CALL foo(1, 2, 3)", "call foo"),
-        ("use `foo`", "use ?"),
         ("select null, 5.001, 5001. from foo", "select ?, ?, ? from foo"),
         ("select 'hello', '\nhello\n', \"hello\", '\\'' from foo", "select ?, ?, ?, ? from foo"),
         ("-- note\nselect /* a */ 1", "select ?"),
         ("/* app='x' */ CALL foo(1, 2)", "call foo(?, ?)"),
-        ("select '\\\\' from foo", "select ? from foo"),
-        ("SELECT * from foo where a = 5", "select * from foo where a = ?"),
         ("select 0e0, +6e-30 from f where b=0.5 or c=.5", "select ?, ? from f where b=? or c=?"),
         ("select 0x0, x'123', 0b1010, b'10101' from foo", "select ?, ?, ?, ? from foo"),
         (" select  * from\nfoo where a = 5", "select * from foo where a = ?"),
         ("select * from foo where b in (5, 8,9 ,9 , 10)", "select * from foo where b in(?+)"),
         ("select foo_1 from foo_2_3", "select foo_? from foo_?_?"),
-        ("select 123foo from 123foo", "select ?oo from ?oo"),
         ("select 123_foo from 123_foo", "select ?_foo from ?_foo"),
-        ("insert into ab.c select foo.bar from foo", "insert into ab.c select foo.bar from foo"),
         ("insert into foo(a, b) values(2, 4) , (2,4)", "insert into foo(a, b) values(?+)"),
-        ("insert into foo(a, b, c) value(2, 4, 5)", "insert into foo(a, b, c) value(?+)"),
-        ("select * from foo limit 5, 10", "select * from foo limit ?"),
         ("select * from foo limit 5 offset 10", "select * from foo limit ?"),
-        ("select 1 union select 2 union select 4", "select ? /*repeat union*/"),
-        ("select 1 union all select 2 union all select 4", "select ? /*repeat union all*/"),
         (
             "select * from (select 1 union all select 2) x join (select 2 union select 3) y",
             "select * from (select ? /*repeat union all*/) x join (select ? /*repeat union*/) y",
@@ -92,7 +83,6 @@ def test_shapes_of_the_table() -> None:
         ("SELECT * FROM tbl WHERE id=1 AND flag=true", "select * from tbl where id=? and flag=?"),
         # Published as `select foo foo` and `select foo `: in MySQL `--` needs a blank.
         ("select foo--bar\nfoo", "select foo?r foo"),
-        ("select foo -- bar\n", "select foo"),
     ],
 )  # fmt: skip
 def test_percona_fingerprints_follow_the_published_cases(statement: str, expected: str) -> None:
@@ -120,25 +110,15 @@ def test_percona_checksums_are_the_published_ones(text: str, checksum: str) -> N
         ("select * from orders o, users where a in (select 1 from x)",
          "SELECT orders users SELECT x"),
         ("insert into `Shop`.t (a) values (1)", "INSERT shop.t"),
-        ("insert into t (a) select b from u", "INSERT t SELECT u"),
         ("insert into t values (1) on duplicate key update a = 1", "INSERT t"),
         ("update t set a = replace(b, 'x', 'y')", "UPDATE t"),
-        ("delete from a.b where c", "DELETE a.b"),
         ("create table if not exists t (a int)", "CREATE TABLE t"),
         ("select * from a join b using (x) for update", "SELECT a b"),
-        ("begin", "BEGIN"),
         ("", ""),
     ],
 )  # fmt: skip
 def test_summaries_name_the_verbs_and_tables(statement: str, expected: str) -> None:
     assert summary(fingerprint(statement.encode(), registry.dialect("mysql"))) == expected
-
-
-def test_a_summary_is_cut_between_words() -> None:
-    statement = "select 1 from " + ", ".join(f"table_number_{i}" for i in range(99))
-    text = summary(fingerprint(statement.encode(), registry.dialect("postgres")))
-    assert 230 < len(text) <= 255
-    assert text.split()[-1].removeprefix("table_number_").isdigit()
 
 
 UNKNOWN = 0
