@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from decimal import Decimal
@@ -24,7 +23,6 @@ from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
-from qjoule.trace.arrow import pq
 from qjoule.trace.meta import Server
 from qjoule.trace.reader import Trace
 
@@ -82,17 +80,6 @@ def test_json_follows_its_schema_and_adds_up_to_the_last_digit(small: Path) -> N
     assert set(fields.split()) <= set(row)
 
 
-def test_csv_and_parquet_are_written_to_files(small: Path, tmp_path: Path) -> None:
-    for form in ("csv", "parquet"):
-        assert run(small, "--format", form, "-o", tmp_path / form).exit_code == 0
-    records = list(csv.DictReader((tmp_path / "csv").read_text().splitlines()))
-    assert sum(Decimal(record["energy_j"]) for record in records) == 3
-    table = pq.read_table(tmp_path / "parquet")
-    assert table.num_rows == len(records)
-    head = json.loads(table.schema.metadata[b"qjoule.attribution/1"])
-    assert head["policy"] == {"idle": "separate", "by": "fingerprint"}
-
-
 def test_errors_are_one_line(small: Path, tmp_path: Path) -> None:
     for arguments in (
         [small, "--format", "parquet"],
@@ -126,24 +113,6 @@ def test_queries_not_selected_are_one_row_for_each_server(trace: Trace) -> None:
     assert "(other queries of one)" in text
 
 
-def test_selections_of_a_key_add_up_to_all(trace: Trace) -> None:
-    tenants = [f"tag:tenant={value}" for value in ("(none)", *range(1, TENANTS + 1))]
-    whole = rows(trace, "fingerprint")
-    for row in whole:
-        chosen = [
-            part
-            for tenant in tenants
-            for part in rows(trace, "fingerprint", tenant)
-            if part.keys == row.keys
-        ]
-        assert sum(part.calls for part in chosen) == row.calls
-        assert sum(part.cpu_ns for part in chosen) == row.cpu_ns
-    every = rows(trace, "fingerprint", *tenants)
-    assert [(row.keys, row.calls, row.energy_nj) for row in every] == [
-        (row.keys, row.calls, row.energy_nj) for row in whole
-    ]
-
-
 def test_values_of_one_key_are_alternatives_and_all_keys_must_match(trace: Trace) -> None:
     def calls(*where: str) -> int:
         return sum(row.calls for row in rows(trace, "server", *where) if not row.not_selected)
@@ -157,12 +126,9 @@ def test_values_of_one_key_are_alternatives_and_all_keys_must_match(trace: Trace
         assert calls(f"tag:tenant={value}") == 0
 
 
-@pytest.mark.parametrize(
-    ("condition", "words"),
-    [("tenant", "give KEY=VALUE"), ("colour=red", "cannot select by"), ("tag:=x", "cannot select")],
-)
-def test_a_wrong_condition_is_a_usage_error(condition: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+@pytest.mark.parametrize("condition", ["tenant", "colour=red", "tag:=x"])
+def test_a_wrong_condition_is_a_usage_error(condition: str) -> None:
+    with pytest.raises(UsageError):
         selection([condition])
 
 
@@ -188,20 +154,14 @@ def test_a_replay_at_its_end_is_the_attribution(
         assert row.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-9, abs=2)
 
 
-def test_attribute_and_top_take_where(trace: Trace) -> None:
-    options = ["--by", "tag:endpoint", "--where", "tag:tenant=3"]
+def test_attribute_and_top_take_where_and_max_values(trace: Trace) -> None:
+    options = ["--by", "tag:tenant", "--where", "server=one", "--max-values", "2"]
     whole = json.loads(run(trace.path, *options, "--format", "json").output)
     last = json.loads(top(trace.path, "-d", "3600", *options).output.splitlines()[-1])["interval"]
     assert whole["policy"] == last["policy"]
+    assert [row["tag:tenant"] for row in whole["rows"]].count("other") == 1
     for row, same in zip(whole["rows"], last["rows"], strict=True):
         assert (row["energy_j"], row["calls"]) == (same["energy_j"], same["calls"])
-
-
-def test_a_live_view_says_that_it_knows_no_tags() -> None:
-    words = ["-b", "--where", "tag:tenant=3"]
-    error = CliRunner().invoke(top_command.command, words).exception
-    assert isinstance(error, UsageError)
-    assert "--replay" in str(error)
 
 
 def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
@@ -220,13 +180,3 @@ def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
             assert row in whole.rows
     assert bound_tags(whole, TENANTS + 1) == whole
     assert bound_tags(attribute(trace), 1).rows == attribute(trace).rows
-
-
-def test_attribute_and_top_take_max_values(trace: Trace) -> None:
-    options = ["--by", "tag:tenant", "--max-values", "2"]
-    whole = json.loads(run(trace.path, *options, "--format", "json").output)["rows"]
-    first = json.loads(top(trace.path, "-n", "1", *options).output)["interval"]["rows"]
-    for shown in (whole, first):
-        assert [row["tag:tenant"] for row in shown].count("other") == 1
-        assert len(shown) == 3
-    assert top(trace.path, "--max-values", "0").exit_code == 2

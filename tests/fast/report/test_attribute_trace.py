@@ -12,11 +12,11 @@ import pytest
 import attribute_trace as hand
 from attribute_trace import MS
 from qjoule.engine.attribute import attribute
-from qjoule.errors import UsageError
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.json_report import to_json
-from qjoule.trace.meta import DomainInfo, EnergyInfo
+from qjoule.reporters.table import render
+from qjoule.trace.meta import DomainInfo, EnergyInfo, Server
 from qjoule.trace.reader import Trace
 
 
@@ -83,14 +83,6 @@ def test_an_estimate_knows_its_idle_power_and_says_how_unsure_it_is(tmp_path: Pa
     assert high >= 300_000_000
 
 
-def test_without_a_calibration_the_energy_may_be_idle_energy(trace: Path) -> None:
-    result = attribute(Trace(trace))
-    low, _ = rows(result)["bbbb",].energy_nj_ci95
-    assert low <= 400_000_000 * 25 / 40  # 15 of 40 ms of CPU time were idle
-    assert any("idle power is unknown" in note for note in result.model.notes)
-    assert not result.model.calibrated
-
-
 @pytest.mark.parametrize(
     ("by", "names"),
     [
@@ -106,19 +98,6 @@ def test_groups(trace: Path, by: list[str], names: set[tuple[str, ...]]) -> None
     assert {tuple(row.keys.values()) for row in result.rows} == names
     assert result.main.parts_nj["queries"] == 1_600_000_000
     assert result.policy["by"] == ",".join(by)
-
-
-@pytest.mark.parametrize("by", [["nonsense"], [], ["tag:"], ["query", "query"]])
-def test_a_wrong_key_is_a_usage_error(trace: Path, by: list[str]) -> None:
-    with pytest.raises(UsageError):
-        attribute(Trace(trace), by)
-
-
-def test_cpu_time_of_a_query_without_a_record_is_the_servers(tmp_path: Path) -> None:
-    result = attributed(tmp_path, queries=[])
-    assert not result.rows
-    assert rows(result)["shop-db", "connection"].cpu_ns == 35 * MS
-    assert result.coverage == 0
 
 
 def test_lost_cpu_time_is_residual(tmp_path: Path) -> None:
@@ -167,13 +146,6 @@ def test_dram_is_its_own_ledger(tmp_path: Path) -> None:
     assert rows(result)["bbbb",].energy_by_domain_nj == {"dram": 40_000_000}
 
 
-def test_overlapping_segments_are_counted_and_time_still_adds_up(tmp_path: Path) -> None:
-    segments = [hand.segment(*row) for row in hand.SEGMENTS] + [hand.segment(0, 8, 0, 3, None)]
-    result = attributed(tmp_path, segments=sorted(segments, key=lambda row: row["t0_ns"]))
-    assert result.anomalies["overlapping"] == 1
-    assert sum(row.cpu_ns for row in (*result.rows, *result.fixed)) == 80 * MS
-
-
 # ---- by transaction ------------------------------------------------------------------------------
 
 #: Queries 1 and 2 form a transaction; 2 is the COMMIT. 3 is in none.
@@ -190,15 +162,11 @@ TRANSACTION = {
 }
 
 
-@pytest.fixture
-def transactions(tmp_path: Path) -> Trace:
+def test_a_transaction_is_one_call_and_says_what_its_commit_took(tmp_path: Path) -> None:
     queries = [hand.query(*row) for row in hand.QUERIES]
     queries[0]["transaction"] = queries[1]["transaction"] = 1
     path = hand.write(tmp_path / "transactions", queries=queries, transactions=[TRANSACTION])
-    return Trace(path)
-
-
-def test_a_transaction_is_one_call_and_says_what_its_commit_took(transactions: Trace) -> None:
+    transactions = Trace(path)
     result = attribute(transactions, ["transaction"])
     by = {row.keys["transaction"]: row for row in result.rows}
     assert set(by) == {"begin; commit", "(none)"}
@@ -216,15 +184,62 @@ def test_a_transaction_is_one_call_and_says_what_its_commit_took(transactions: T
     assert (document["commit_j"], document["commit_ns_mean"]) == (0.4, 10 * MS)
 
 
-def test_by_transaction_and_statement(transactions: Trace) -> None:
-    by = rows(attribute(transactions, ["transaction", "fingerprint"]))
-    assert by["begin; commit", "bbbb"].commit_nj == 400_000_000
-    assert by["begin; commit", "aaaa"].commit_nj is None
-    assert by["begin; commit", "aaaa"].cpu_ns == 10 * MS
+# ---- servers without queries, and statements of procedures ---------------------------------------
+
+#: Threads of a generic server, and their work where the second CPU was idle.
+THREADS = [
+    {"owner": 7, "kind": "server", "pid": 71, "tgid": 70, "server": 2, "role": "GC Thread#?"},
+    {"owner": 8, "kind": "server", "pid": 72, "tgid": 70, "server": 2, "role": "ReadStage-?"},
+]
+WORK: list[tuple[float, float, int, int, int | None]] = [
+    (5, 10, 1, 7, None),
+    (10, 20, 1, 8, None),
+]
 
 
-def test_a_transaction_that_the_table_lacks_is_labelled(tmp_path: Path) -> None:
-    queries = [hand.query(*row) for row in hand.QUERIES]
-    queries[0]["transaction"] = 77
-    result = attribute(Trace(hand.write(tmp_path / "t", queries=queries)), ["transaction"])
-    assert {row.keys["transaction"] for row in result.rows} == {"(not told)", "(none)"}
+def test_threads_of_a_server_without_queries_do_not_count_for_coverage(tmp_path: Path) -> None:
+    result = attributed(
+        tmp_path,
+        owners=hand.OWNERS + THREADS,
+        segments=[hand.segment(*row) for row in sorted(hand.SEGMENTS + WORK)],
+        meta={
+            "servers": (
+                Server(1, "shop-db", "mysql"),
+                Server(2, "java:9042", "generic", rung="none"),
+            )
+        },
+    )
+    threads = {row.shape: (row.cpu_ns, row.rung) for row in result.fixed if row.by_thread}
+    assert threads == {"GC Thread#?": (5 * MS, "none"), "ReadStage-?": (10 * MS, "none")}
+    assert result.coverage == pytest.approx(30 / 40)  # as without it
+    assert sum(result.main.parts_nj.values()) == result.main.measured_nj
+    assert "java:9042 none (by thread)" in render(result, width=120)
+
+
+#: Query 1 ran from 0 to 10 ms; in it an insert from 2 to 6, and one without a text to 7.
+CHILDREN = [
+    hand.query(2, 6, 101, "aaaa", "child", {"parent": 1, "child": "bbbb", "executions": 0}),
+    hand.query(6, 7, 102, "aaaa", "child", {"parent": 1, "child": None, "executions": 0}),
+]
+PARTS = [(0, 2, 0, 1, 1), (2, 6, 0, 1, 101), (6, 7, 0, 1, 102), (7, 10, 0, 1, 1)]
+
+
+def test_statements_of_a_procedure_are_its_callers_unless_asked_for(
+    trace: Path, tmp_path: Path
+) -> None:
+    queries = [*(hand.query(*row) for row in hand.QUERIES), *CHILDREN]
+    segments = [hand.segment(*row) for row in sorted([*PARTS, *hand.SEGMENTS[1:]])]
+    with_children = Trace(hand.write(tmp_path / "parts", queries=queries, segments=segments))
+    whole, same = attribute(Trace(trace)), attribute(with_children)
+    for row, other in zip(whole.rows, same.rows, strict=True):
+        assert (row.keys, row.calls, row.cpu_ns) == (other.keys, other.calls, other.cpu_ns)
+        assert (row.energy_nj, row.latency_ns_mean) == (other.energy_nj, other.latency_ns_mean)
+    result = attribute(with_children, ["fingerprint", "child"])
+    by = {tuple(row.keys.values()): (row.calls, row.cpu_ns) for row in result.rows}
+    assert by == {
+        ("aaaa", "(none)"): (1, 15 * MS),
+        ("aaaa", "select b"): (1, 4 * MS),
+        ("aaaa", "(no text)"): (1, MS),
+        ("bbbb", "(none)"): (3, 10 * MS),
+    }
+    assert sum(row.energy_nj for row in result.rows) == sum(row.energy_nj for row in whole.rows)

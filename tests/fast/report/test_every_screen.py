@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every screen and every file of results shows the same basic facts.
+"""Every screen and every file shows the same basic facts, and hostile names only as text.
 
 That figures add up to what was measured, how certain the total is, who gets the idle energy, what
 was lost, and which servers nobody saw.
@@ -10,20 +10,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from fake_attribution import attribution, fixed_row, query_row, typical
 from fake_source import FakeSource
+from qjoule.commands.say import say, say_traceback
 from qjoule.model.result import PARTS, Attribution, ServerChange
 from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.json_report import document, run_forms
+from qjoule.reporters.json_report import document, run_forms, to_json
 from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
@@ -152,13 +157,6 @@ def test_screens_say_the_grade_the_idle_policy_and_the_loss(grade: str, width: i
         assert words in printed
 
 
-def test_a_screen_names_the_loss_where_there_is_room() -> None:
-    whole = typical(loss={"SWITCH": 1234})
-    assert "lost: 1,234 context switches not shown by the kernel" in _screen(whole, 200)
-    assert "lost: 1,234 · not calibrated · coverage 98.2 %" in _screen(whole, 80)
-    assert "lost: none" in _screen(typical(), 80)
-
-
 def _dark() -> Attribution:
     """A traced server that exited, and one that runs untraced and used 2 J."""
     gone = ServerChange("exited", "mariadb:3306", since="2026-11-21T03:31:07.5Z")
@@ -198,11 +196,83 @@ def test_servers_that_nobody_sees_are_on_every_screen(width: int) -> None:
     assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
 
 
-def test_energy_and_time_of_commits_are_in_every_file() -> None:
-    row = query_row(10**9, keys={"transaction": "a; b"}, commit_nj=5 * 10**8, commit_ns_mean=1.5e6)
-    whole = attribution((row,), {"idle": 5})
-    whole = replace(whole, policy={**whole.policy, "by": "transaction"})
-    for rows_of in FLAT.values():
-        first, idle = rows_of(whole)
-        assert (float(first["commit_j"]), float(first["commit_ns_mean"])) == (0.5, 1.5e6)
-        assert not idle["commit_j"] and not idle["commit_ns_mean"]
+# ---- names that strangers chose ------------------------------------------------------------------
+
+#: ESC, an 8-bit CSI, BEL, line ends, direction overrides, invisible characters.
+CONTROLS = "\x1b\x9b\x07\r\n\x0b\x0c\x1c\x85\u2028\u2029\u202e\u2066\u200b\u00ad\x00\x7f"
+HOSTILE = "evil" + "".join(f"{control}[31m" for control in CONTROLS) + "[bold]name[/bold]"
+FORBIDDEN = frozenset(CONTROLS) - {"\n"}
+
+
+def hostile(text: str = HOSTILE) -> Attribution:
+    """An attribution in which every text that comes from outside is `text`."""
+    row = query_row(10**9, text, server=text, rung=text, flags=(text,))
+    row = replace(row, keys={"fingerprint": text, "tag:who": text, "user": text})
+    plain = typical()
+    fixed = tuple(
+        replace(row, shape=text, keys={"process": text}, server=text) for row in plain.fixed
+    )
+    return replace(
+        plain,
+        rows=(row,),
+        fixed=fixed,
+        trace=replace(plain.trace, host=text, cpu=text, start=text, loss={text: 3}),
+        energy_source=replace(plain.energy_source, name=text, reason=text),
+        model=replace(plain.model, notes=(text,)),
+        policy={"idle": text, "by": "fingerprint", "where": text},
+        window_causes={text: 1},
+        anomalies={text: 1},
+    )
+
+
+def assert_harmless(text: str) -> None:
+    assert "evil" in text
+    assert not FORBIDDEN & set(text)
+
+
+@pytest.mark.parametrize("width", [20, 60, 120, 300])
+@pytest.mark.parametrize("text", [HOSTILE, "evil" + "表" * 300, "evil" + "x" * 10_000, ""])
+def test_a_table_shows_them_as_text_that_fits(text: str, width: int) -> None:
+    shown = render(hostile(text), color=False, width=width)
+    assert not FORBIDDEN & set(shown)
+    assert ("evil" in shown) == bool(text)
+    assert all(cell_len(line) <= max(40, width) for line in shown.splitlines())
+
+
+def test_csv_and_json() -> None:
+    assert_harmless(to_csv(hostile()).replace("\r\n", "\n"))
+    assert_harmless(to_json(hostile()))
+    assert_harmless("".join(json_lines(FakeSource(_snapshot(hostile())), Controls(), None)))
+    assert_harmless(_live_csv(hostile()).replace("\r\n", "\n"))
+
+
+@pytest.mark.parametrize("keys", ["", "\r", "h"])
+def test_the_live_screen(keys: str) -> None:
+    state = ViewState(title=HOSTILE)
+    state.accept(Snapshot(hostile(), hostile(), 2.0))
+    for key in keys:
+        state.press("enter" if key == "\r" else key, key)
+    state.message = HOSTILE
+    spans = [span.text for line in compose(state, 160, 50) for span in line.spans]
+    assert not any((FORBIDDEN | {"\n"}) & set(text) for text in spans)
+
+
+def test_messages_and_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"left out: {HOSTILE}")
+    message = capsys.readouterr().err
+    assert_harmless(message)
+    assert message.count("\n") == 1
+    assert message.startswith("qjoule: left out: evil")
+    say_traceback(RuntimeError, RuntimeError(HOSTILE), None)
+    assert_harmless(capsys.readouterr().err)
+
+
+def test_an_error_that_names_a_file(tmp_path: Path) -> None:
+    name = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")
+    # As bytes: the locale's encoding may lack some of the characters.
+    words: list[str | bytes] = [sys.executable, "-m", "qjoule", "attribute", str(name).encode()]
+    done = subprocess.run(words, capture_output=True, check=False)
+    message = done.stderr.decode(errors="replace")
+    assert done.returncode != 0
+    assert_harmless(message)
+    assert message.count("\n") == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,7 @@ from browser import chromium, needs_browser
 from qjoule.commands.report import command
 from qjoule.trace.meta import EnergyInfo, Server
 
-pytestmark = [
-    needs_browser,
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = [needs_browser, pytest.mark.xdist_group("browser")]
 #: As WebDriver names them.
 TAB, ENTER, ESCAPE, RIGHT, DOWN = "\ue004", "\ue007", "\ue00c", "\ue014", "\ue015"
 ATTACKS = (
@@ -69,17 +65,6 @@ def load(browser: Any, path: Path) -> None:
 
 def look(browser: Any, script: str, *arguments: object) -> Any:
     return browser.execute_script(f"return {script}", *arguments)
-
-
-@contextmanager
-def emulated(browser: Any, what: str, **settings: object) -> Iterator[None]:
-    """A browser with these settings of Emulation.`what`, and as before afterwards."""
-    browser.execute_cdp_cmd(f"Emulation.{what}", settings)
-    try:
-        yield
-    finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def texts(browser: Any, selector: str) -> list[str]:
@@ -150,31 +135,6 @@ def test_search_finds_and_sums(browser: Any, busy: Path) -> None:
     assert len(texts(browser, "tbody tr")) == 50
 
 
-def test_sorting_goes_both_ways_and_unknowns_are_last(browser: Any, busy: Path) -> None:
-    load(browser, busy)
-    rows = "qj.rowsOf(qj.current())"
-    for way, ends in (("descending", "max"), ("ascending", "min")):
-        head = browser.find_element("css selector", "th[data-column=mean_ns] button")
-        browser.execute_script("arguments[0].click()", head)
-        sort = look(browser, "document.querySelector('[data-column=mean_ns]').ariaSort")
-        assert sort == way
-        first = look(browser, f"{rows}[+document.querySelector('tbody tr').dataset.row].mean_ns")
-        known = f"{rows}.map((row) => row.mean_ns).filter((ns) => ns !== null)"
-        assert first == look(browser, f"Math.{ends}(...{known})")
-    keys(browser, "n")
-    last = "[...document.querySelectorAll('tbody tr')].pop().dataset.row"
-    assert look(browser, f"{rows}[+{last}].mean_ns") is None
-
-
-def test_the_drawn_layers_reach_the_measured_line(browser: Any, busy: Path) -> None:
-    load(browser, busy)
-    sums = "qj.layers(qj.current()).reduce((sums, { nj }) => sums.map((sum, i) => sum + nj[i]),"
-    sums += " qj.current().power.measured_nj.map(() => 0))"
-    assert look(browser, sums) == look(browser, "qj.current().power.measured_nj")
-    assert any("= measured" in text for text in texts(browser, "#totals .sum"))
-    assert look(browser, "document.querySelectorAll('#power-chart canvas').length") == 1
-
-
 def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) -> None:
     load(browser, busy)
     seen = []
@@ -193,9 +153,6 @@ def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) 
     browser.execute_script("document.querySelector('button.statement').focus()")
     keys(browser, ENTER)
     assert look(browser, "document.activeElement.id") == "detail-title"
-    browser.execute_script("document.querySelector('.chart').focus()")
-    keys(browser, RIGHT)
-    assert "measured" in texts(browser, "#status")[0]
     keys(browser, "?")
     assert look(browser, "document.getElementById('help').open") is True
     nameless = look(
@@ -206,17 +163,6 @@ def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) 
           .map((e) => e.outerHTML.slice(0, 80))""",
     )
     assert nameless == []
-
-
-def test_a_narrow_screen_has_no_sideways_scroll(browser: Any, busy: Path) -> None:
-    phone = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
-    with emulated(browser, "setDeviceMetricsOverride", **phone):
-        load(browser, busy)
-        assert look(browser, "document.documentElement.scrollWidth") <= 360
-        browser.execute_script("window.scrollTo({ top: 2000, behavior: 'instant' })")
-        strip = "document.querySelector('.strip').getBoundingClientRect()"
-        assert look(browser, f"{strip}.top") == 0  # always visible
-        assert look(browser, f"{strip}.height") < 120
 
 
 def test_unknown_energy_is_not_shown_as_zero(browser: Any, tmp_path: Path) -> None:
@@ -234,9 +180,3 @@ def test_two_traces_of_different_grades(browser: Any, tmp_path: Path) -> None:
     load(browser, page(tmp_path, simulated, estimated))
     assert texts(browser, ".strip .grade") == ["simulated", "estimated"]
     assert "Not of one grade" in texts(browser, "#compare .warn-box")[0]
-    browser.execute_script(
-        "const s = document.getElementById('trace'); s.selectedIndex = 1;"
-        "s.dispatchEvent(new Event('change'))"
-    )
-    assert look(browser, "qj.current().name") == "b.qjoule"
-    assert look(browser, "document.querySelectorAll('#power-chart canvas').length") == 1

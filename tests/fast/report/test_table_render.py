@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 from dataclasses import replace
@@ -24,10 +25,9 @@ from qjoule.model.arrays import Anomalies
 from qjoule.model.energy import Cause
 from qjoule.model.result import PARTS, Alone, Attribution, Domain, ModelInfo
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing, power
+from qjoule.reporters import missing
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
-from qjoule.reporters.live_detail import _figures
 from qjoule.reporters.live_header import _calibration
 from qjoule.reporters.parquet_report import to_table
 from qjoule.reporters.provenance import footing
@@ -49,55 +49,12 @@ def test_golden(width: int) -> None:
     assert text == path.read_text("utf-8")
 
 
-def _energy_cells(text: str) -> list[Decimal]:
-    """The energy column of the table, located by its heading; the total is last."""
-    lines = text.splitlines()
-    top = next(index for index, line in enumerate(lines) if "energy " in line and "query" in line)
-    heading = re.search(r"energy \S?J", lines[top])
-    assert heading
-    body = lines[top + 1 : lines.index("", top)]
-    cells = [line[: heading.end()].split()[-1] for line in body if not line.startswith("─")]
-    return [Decimal(cell.replace(",", "")) for cell in cells]
-
-
-@given(
-    st.lists(st.integers(0, 10**14), max_size=30),
-    st.lists(st.integers(0, 10**14), min_size=6, max_size=6),
-    st.integers(0, 25),
-)
-def test_printed_energies_add_up_to_the_printed_total(
-    energies: list[int], fixed: list[int], limit: int
-) -> None:
-    rows = tuple(query_row(energy, f"q{index}") for index, energy in enumerate(energies))
-    parts = dict(zip(PARTS[1:], fixed, strict=True))
-    text = render(attribution(rows, parts), width=120, limit=limit)
-    *lines, total = _energy_cells(text)
-    assert sum(lines) == total
-    expected = min(limit, len(rows)) + len(fixed)
-    assert len(lines) in (expected, expected + 1)
-
-
-def test_energy_that_no_row_has_is_shown() -> None:
-    whole = typical()
-    main = replace(whole.main, measured_nj=whole.main.measured_nj + 7 * J)
-    text = render(replace(whole, domains=(main,)), width=120)
-    assert re.search(r"NOT ACCOUNTED FOR +7\.000", text)
-
-
 def test_without_an_energy_source_energies_are_unknown_and_not_zero() -> None:
     text = render(attribution((query_row(0, "SELECT ?"),), {}, grade="none"), width=120)
     assert "energies are unknown" in text
     row = next(line for line in text.splitlines() if line.startswith("SELECT"))
     assert row.count(fmt.UNKNOWN) >= 4
     assert not re.search(r"\b0\.000\b", text)
-
-
-def test_flags_are_explained_and_markup_is_text() -> None:
-    row = query_row(10**9, "[red]SELECT[/red]", flags=("below_resolution", "[bold]flag"))
-    text = render(attribution((row,), {}), width=120)
-    assert "a below_resolution" in text
-    assert "[bold]flag" in text
-    assert any(line.startswith("[red]SELECT[/red]") and " a" in line for line in text.splitlines())
 
 
 # ---- what is missing -----------------------------------------------------------------------------
@@ -109,9 +66,6 @@ def test_every_cause_of_loss_has_words() -> None:
         text = missing.loss(typical(loss={cause: 1234}))
         assert text.startswith("1,234 ")
         assert f"1,234 {cause.replace('_', ' ')} ·" not in text, "the cause's bare name"
-    counts = {"switch": 59, "query": 1, "text": 0}
-    report = typical(loss=counts)
-    assert missing.lost(counts, report.trace.lost_cpu_ns) == missing.loss(report)
 
 
 def test_unknown_windows_and_anomalies_have_words_and_units() -> None:
@@ -124,20 +78,6 @@ def test_unknown_windows_and_anomalies_have_words_and_units() -> None:
         text = missing.anomalies(replace(typical(), anomalies={name: 5 * J}))
         assert text.startswith("5.00 s " if name.endswith("_ns") else "5.00 G ")
         assert name.replace("_", " ") not in text
-    negligible = replace(typical(), anomalies={"overlap_ns": 11_000, "outside_ns": 10**8})
-    assert missing.anomalies(negligible) == ""
-
-
-def test_the_table_says_what_is_missing_and_nothing_more() -> None:
-    nothing = render(typical(), width=120)
-    assert "\nwindows" not in nothing and "\noddities" not in nothing
-    whole = replace(
-        typical(loss={"switch": 2}), window_causes={"reset": 1}, anomalies={"late": 4, "new": 1}
-    )
-    flat = " ".join(render(whole, width=120).split())
-    assert "loss 2 context switches not shown by the kernel · 1.50 ms of CPU time" in flat
-    assert "windows of 625: 1 in which the counter was reset" in flat
-    assert "oddities 4 segments came after their window was closed · 1 new" in flat
 
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -177,16 +117,6 @@ def modelled() -> Attribution:
     return replace(base, model=CALIBRATED, domains=(*base.domains, Domain("dram", 4 * J, parts)))
 
 
-def without_dram() -> Attribution:
-    whole = modelled()
-    source = replace(whole.energy_source, domains=("package",))
-    return replace(whole, energy_source=source, domains=whole.domains[:1])
-
-
-def notes(whole: Attribution) -> str:
-    return "\n".join(f"{name}: {text}" for name, text in footing(whole))
-
-
 def test_the_table_names_statements_that_draw_more_than_their_weight() -> None:
     text = render(modelled(), width=80)
     assert f"draws     1.24{TIMES} [1.10, 1.40] what its weight says: SELECT sort" in text
@@ -197,7 +127,7 @@ def test_the_table_names_statements_that_draw_more_than_their_weight() -> None:
 
 
 def test_notes_describe_the_calibration_and_its_doubts() -> None:
-    text = notes(modelled())
+    text = "\n".join(f"{name}: {words}" for name, words in footing(modelled()))
     for words in (
         "weighted by hardware counters · calibrated: db1, 2026-11-01, Intel",
         "held-out error package 3.1 %, dram 8.0 %",
@@ -206,20 +136,9 @@ def test_notes_describe_the_calibration_and_its_doubts() -> None:
         "power drifted in 2 blocks",
     ):
         assert words in text
-    assert "model: weighted by CPU time · not calibrated" in notes(typical())
-    main_alone = replace(CALIBRATED, held_out_errors={}, calibration="")
-    assert "calibrated · held-out error 3.1 %" in notes(replace(modelled(), model=main_alone))
     fits = replace(CALIBRATED, calibration_flags=())
     assert _calibration(modelled()) == ("calibrated, in doubt", "warn")
     assert _calibration(replace(modelled(), model=fits)) == ("calibrated", "dim")
-    assert _calibration(typical()) == ("not calibrated", "dim")
-
-
-def test_dram_without_a_counter_is_unavailable() -> None:
-    assert "dram: unavailable" in notes(without_dram())
-    assert "dram (its own ledger)" in notes(modelled())
-    assert "unavailable" not in notes(modelled())
-    assert power.unavailable(attribution((), {}, grade="none")) == ()
 
 
 def test_files_have_the_model_and_what_it_says_of_each_row() -> None:
@@ -227,8 +146,6 @@ def test_files_have_the_model_and_what_it_says_of_each_row() -> None:
     assert document["model"]["calibration"].startswith("db1")
     assert len(document["model"]["calibration_flags"]) == 2
     assert document["model"]["held_out_errors"] == {"package": 0.031, "dram": 0.08}
-    assert document["energy_source"]["unavailable"] == []
-    assert json.loads(to_json(without_dram()))["energy_source"]["unavailable"] == ["dram"]
     hot, blurred = document["rows"]
     assert (hot["power_factor"], hot["power_factor_ci95"]) == (1.24, [1.10, 1.40])
     assert (hot["alone_s"], hot["alone_information_nats"]) == (2.1, 1.1)
@@ -245,10 +162,87 @@ def test_files_have_the_model_and_what_it_says_of_each_row() -> None:
     assert table[1]["shared_j"] is None
 
 
-def test_the_live_view_has_them_in_its_details() -> None:
-    hot, blurred = (dict(_figures(row, modelled())) for row in modelled().rows)
-    assert hot["power / weight"] == f"1.24{TIMES} [1.10, 1.40]"
-    assert hot["ran alone"] == f"2.10 s, which makes the factor 3.00{TIMES} as certain"
-    assert hot["of it shared"] == "1.00 J"
-    assert hot["energy, dram"] == "2.00 ± 0.50 J"
-    assert not {"ran alone", "of it shared"} & set(blurred)
+# ---- figures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 J"),
+        (1.5e-6, "1.50 µJ"),
+        (0.9996, "1.00 J"),
+        (12_345.0, "12.3 kJ"),
+        (-0.002, "-2.00 mJ"),
+        (None, fmt.UNKNOWN),
+        (math.nan, fmt.UNKNOWN),
+    ],
+)
+def test_joules(value: float | None, text: str) -> None:
+    assert fmt.joules(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "ci", "text"),
+    [
+        (1.234e-3, (1.194e-3, 1.274e-3), "1.23 ± 0.04 mJ"),
+        (1.2, (1.1, 1.5), "1.20 +0.30 \N{MINUS SIGN}0.10 J"),
+        (123.456, (123.416, 123.496), "123.46 ± 0.04 J"),
+        (0.0, (0.0, 0.004), "0.0 +4.0 \N{MINUS SIGN}0 mJ"),
+        (1.0, None, f"1.00 ± {fmt.UNKNOWN} J"),
+        (math.nan, (0.0, 1.0), fmt.UNKNOWN),
+    ],
+)
+def test_interval(value: float, ci: tuple[float, float] | None, text: str) -> None:
+    assert fmt.with_interval(value, ci) == text
+
+
+@given(
+    st.floats(1e-9, 1e9),
+    st.floats(0, 2),
+)
+def test_a_printed_interval_is_never_narrower_nor_zero(value: float, relative: float) -> None:
+    half = value * relative
+    text = fmt.with_interval(value, (value - half, value + half))
+    figure, _, rest = text.partition(" ± ")
+    width, unit = rest.split(" ")
+    scale = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "J": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit[0]]
+    assert float(width) * scale >= half * (1 - 1e-6) - value * 1e-6
+    assert float(figure) * scale == pytest.approx(value, rel=0.006)
+
+
+energies = st.integers(-(10**9), 10**16) | st.just(0)
+
+
+@given(st.lists(energies, min_size=1, max_size=40))
+def test_printed_energies_add_up_to_the_printed_total(parts_nj: list[int]) -> None:
+    column = fmt.energy_column(parts_nj)
+    figures, total = list(map(_decimal, column.figures)), _decimal(column.total)
+    assert sum(figures) == total
+    exponent = {"n": -9, "µ": -6, "m": -3, "J": 0, "k": 3, "M": 6, "G": 9}[column.unit[0]]
+    quantum_nj = Decimal(10) ** (exponent + 9) * (
+        Decimal(1).scaleb(total.as_tuple().exponent)  # type: ignore[arg-type]
+    )
+    for part_nj, figure in zip(parts_nj, figures, strict=True):
+        assert abs(figure * Decimal(10) ** (exponent + 9) - part_nj) < quantum_nj
+        if part_nj == 0:
+            assert figure == 0
+
+
+def _decimal(figure: str) -> Decimal:
+    return Decimal(figure.replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("parts_nj", "unit", "figures"),
+    [
+        ((14_105 * 10**9, 2 * 10**6), "J", ("14,105.000", "0.002")),
+        ((2_000_000 * 10**9, 3 * 10**9), "kJ", ("2,000.000", "0.003")),
+        ((5 * 10**8, 10**3), "mJ", ("500.000", "0.001")),
+        ((-1_234_567 * 10**6, 0), "J", ("-1,234.567", "0.000")),
+    ],
+)
+def test_small_parts_are_seen_beside_a_large_total(
+    parts_nj: tuple[int, ...], unit: str, figures: tuple[str, ...]
+) -> None:
+    column = fmt.energy_column(parts_nj)
+    assert (column.unit, column.figures) == (unit, figures)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.spool.files import spool_of
+from qjoule.spool.files import is_captured, spool_of
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.recording import Recorder, Run, converted_copy, qjoule, recording
