@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from qjoule.cli import COMMANDS, cli
 from qjoule.commands.ending import terminable
 from qjoule.exit_codes import exit_code
-from qjoule.snapshots import Controls
 
 
 def qjoule(*arguments: str, stdout: object = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
@@ -69,18 +68,6 @@ def test_help_fits_a_terminal_of_80_columns(command: str) -> None:
     assert " RANGE" not in shown.output, "a name says more than a type"
 
 
-class Finalized:
-    """An object in whose finalizer a signal comes."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        self._number = number
-
-    def __del__(self) -> None:
-        os.kill(os.getpid(), self._number)
-        for _ in range(3):
-            pass  # the handler runs between two bytecodes
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_block(number: signal.Signals) -> None:
     outside = signal.signal(number, signal.SIG_DFL)  # nohup, if that runs the tests, ignores some
@@ -100,21 +87,3 @@ def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, outside)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_loop_ends_though_python_drops_the_interrupt(number: signal.Signals) -> None:
-    controls = Controls()
-    with terminable(controls.interrupted):
-        held = Finalized(number)
-        assert not controls.stopped
-        del held
-        assert controls.stopped and not controls.wait(60)
-
-
-def test_the_handler_takes_no_lock() -> None:
-    controls = Controls()
-    with controls._lock:
-        controls.interrupted()
-    assert controls.stopped

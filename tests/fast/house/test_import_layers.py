@@ -122,11 +122,3 @@ def test_a_room_imports_nothing_above_it(lower: str) -> None:
 def test_every_room_that_is_named_is_there() -> None:
     named = {*FORBIDDEN, *" ".join(FORBIDDEN.values()).split(), *ROOM_CIRCLES[0]}
     assert named <= rooms().keys()
-
-
-def test_a_circle_would_be_found() -> None:
-    edges = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set[str]()}
-    assert circles(edges) == [("b", "c")]
-    known = {"qjoule.trace", "qjoule.trace.reader"}
-    text = "def late():\n    from qjoule.trace import (\n        reader,\n    )\n"
-    assert set(imported(text, known)) == known
