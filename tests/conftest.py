@@ -26,7 +26,7 @@ from qjoule_drivers.comments import put_in_statements
 from qjoule_drivers.connections import put_in_connections
 from servers import process
 from servers.cassandra import cassandra_server
-from servers.fetched import mysql8033 as mysql8033_fetched
+from servers.fetched.mysql import wanted_mysql8033
 from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server
 from servers.mysql import mysql_server
@@ -177,7 +177,7 @@ def mysql80(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG00
 @pytest.fixture(scope="session")
 def mysql8033(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """MySQL 8.0.33, if requested."""
-    yield from _session(lambda: mysql_server(installation=mysql8033_fetched.wanted_installation))
+    yield from _session(lambda: mysql_server(installation=wanted_mysql8033))
 
 
 @pytest.fixture(scope="session")

@@ -8,16 +8,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from qjoule.studies.servers import mysql
-from servers.fetched import mysql80
+from servers.fetched.mysql import mysql8015
 from servers.process import DatabaseServer
 
 
 def mysql_server(
-    *options: str, installation: Callable[[], Path] = mysql80.installation
+    *options: str, installation: Callable[[], Path] = mysql8015
 ) -> AbstractContextManager[DatabaseServer]:
-    """A MySQL with these additional options: 8.0.15 unless another is given, fetched on first use.
-
-    Raises:
-        Unavailable: it cannot be fetched, or the system lacks a library.
-    """
+    """A MySQL with these additional options: 8.0.15 unless another is given. Raises Unavailable."""
     return mysql.mysql_server(installation(), *options)

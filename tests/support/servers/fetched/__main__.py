@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import cassandra, mysql80, mysql8033, prometheus, voltdb
+from servers import cassandra, voltdb
+from servers.fetched import mysql, prometheus
 from servers.fetched.go_programs import ferretdb, goycsb, helm
 from servers.newer import RELEASES
 from servers.process import Unavailable
@@ -19,13 +20,13 @@ from servers.process import Unavailable
 #: By name. Servers that no CI test needs are in OPTIONAL: fetched only when named.
 SERVERS: dict[str, Callable[[], Path]] = {
     "cassandra-5.0.9": cassandra.installation,
-    "mysql-8.0.15": mysql80.installation,
+    "mysql-8.0.15": mysql.mysql8015,
     "ferretdb": ferretdb.installation,
     "voltdb-10.0": voltdb.installation,
     "prometheus": prometheus.installation,
 }
 OPTIONAL: dict[str, Callable[[], Path]] = {
-    "mysql-8.0.33": mysql8033.installation,
+    "mysql-8.0.33": mysql.mysql8033,
     "go-ycsb": goycsb.installation,
     "helm": helm.installation,
     **{release.name: release.tree for release in RELEASES},
