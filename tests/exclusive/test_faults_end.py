@@ -174,20 +174,6 @@ def test_a_command_has_its_words_output_and_exit_code(
     assert rested_ns >= (1_900_000_000 if rest else 0)
 
 
-def test_stopped_in_the_rest(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    recorder = Recorder(
-        *(tmp_path / "t", "--pid", str(mariadb.pid), "--rest", "3600", "--", "touch"),
-        str(tmp_path / "started"),
-    )
-    try:
-        recorder.attached()
-        assert recorder.stop() == 1
-        assert "touch was not started" in recorder.words
-    finally:
-        recorder.end()
-    assert Trace(tmp_path / "t").complete and not (tmp_path / "started").exists()
-
-
 def test_not_root() -> None:
     user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     record = (sys.executable, "-c", "from qjoule.cli import main; main()", "record", "-o", "x")

@@ -185,12 +185,6 @@ def test_queries_through_a_pool_have_their_own_tags(directory: Path, server: str
     assert set(queries["tags"].map(lambda tags: tags["client"])) == set(map(str, range(CLIENTS)))
 
 
-def test_rows_by_tag(directory: Path) -> None:
-    rows = attribute(directory / "t", "--by", "tag:m")["rows"]
-    tagged = {row["tag:m"] for row in rows if row.get("calls")}
-    assert {f"{server}{n}" for server in ("maria", "pg") for n in range(KINDS)} <= tagged
-
-
 @pytest.mark.parametrize(("name", "count"), [("unix", 100), ("tcp", 100), ("before", 50)])
 def test_redis_s_queries_and_connections_from_before(
     directory: Path, name: str, count: int

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of bpf/: what they name, and what other kernels accept.
-
-The verifier limits the stack, which Linux sums over chains of calls until 6.12: its
-check_max_stack_depth() rounds each frame up to 32 bytes (to 16 from 6.8 on if the JIT is on), and
-refuses chains above 512 bytes. tests/nightly/vm loads the programs for early kernels on one; this
-finds a mistake where nobody emulates a machine.
-"""
+"""Sources of bpf/: what they name, and what other kernels accept."""
 
 from __future__ import annotations
 
@@ -13,20 +7,11 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from bpf_frames import deepest, functions
 from qjoule.servers.registry import servers
 
 TREE = Path(__file__).parents[3]
 LAST_HELPER = 155  #: of Linux 5.10: bpf_redirect_peer(), include/uapi/linux/bpf.h
-MAX_BPF_STACK = 512
-ROUNDED = 32
-MAX_CALL_FRAMES = 8
-#: What no kernel can load in the early variant: these tracepoints are of Linux 6.3, by when every
-#: kernel takes the common one.
-LATER = ("?tp_btf/sock_recv_length", "?tp_btf/sock_send_length")
-#: It has code for the servers of those, which the verifier does not reach without them.
+#: The early variant has code for the servers of those, which its verifier does not reach.
 WITH_LATER = re.compile(r"tp_btf/(sock_(recv|send)_length|sched_switch)$")
 
 
@@ -34,18 +19,6 @@ def made(variant: str) -> Path:
     target = TREE / "build" / "bpf" / f"{variant}.bpf.o"
     subprocess.run(["make", "-s", str(target.relative_to(TREE))], cwd=TREE, check=True)
     return target
-
-
-@pytest.mark.parametrize("variant", ["qjoule", "qjoule_early"])
-def test_no_chain_of_calls_exceeds_the_stack(variant: str) -> None:
-    found = functions(made(variant))
-    left_out = (".text", *(LATER if variant == "qjoule_early" else ()))
-    programs = [place for place, one in found.items() if one.section not in left_out]
-    chains = [deepest(found, place, ROUNDED) for place in programs]
-    assert len(chains) > 30
-    assert max(depth for depth, _ in chains) > 256, "frames and calls are seen"
-    assert max(len(chain) for _, chain in chains) <= MAX_CALL_FRAMES
-    assert [" > ".join(chain) for depth, chain in chains if depth > MAX_BPF_STACK] == []
 
 
 def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:

@@ -10,7 +10,7 @@ import pytest
 from qjoule.contract import QueryFlag
 from servers.process import DatabaseServer
 from tracing import redis_story as day
-from tracing.recording import Run, Told, recording
+from tracing.recording import Run, Told, check_whole, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -24,10 +24,9 @@ def told(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Tol
         return Told(story, Run(directory))
 
 
-def test_redis_nothing_is_lost(told: Told[day.Story]) -> None:
-    assert told.run.loss == {}
-    assert told.run.trace.complete
-    assert set(told.run.queries["rung"]) == {"socket"}
+def test_redis_nothing_is_lost_and_no_value_is_told(told: Told[day.Story]) -> None:
+    check_whole(told.run, "socket")
+    assert not any("redis.call" in text for text in told.run.text_of.values())
 
 
 def test_redis_every_command_counts(told: Told[day.Story]) -> None:
@@ -59,12 +58,6 @@ def test_redis_commands_count_under_their_own_shape(told: Told[day.Story]) -> No
 def test_redis_pipelines_of_different_commands_are_one_request(told: Told[day.Story]) -> None:
     mixed = told.run.flagged(QueryFlag.PIPELINED)
     assert Counter(mixed["text"])["MULTI; SET order:?; LPUSH orders:open; EXEC"] == day.TRANSACTIONS
-
-
-def test_redis_no_value_is_told(told: Told[day.Story]) -> None:
-    shapes = told.run.trace.pandas("shapes")
-    assert not [text for text in shapes["text"] if "secret" in text or "redis.call" in text]
-    assert len(told.run.trace.pandas("statements")) == 0
 
 
 def test_redis_a_command_that_blocks_lasts_until_its_reply(told: Told[day.Story]) -> None:

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.machine.kernel_facts import read_kernel_facts
-from qjoule.servers.discovery import find_servers
-from qjoule.servers.plan import build_plan
 from servers.process import DatabaseServer
 from servers.voltdb import PARTITIONS, collections
 from tracing import voltdb_story as day
-from tracing.recording import Run, qjoule, recording
+from tracing.recording import Run, check_whole, qjoule, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -58,10 +55,8 @@ def site_threads(pid: int) -> set[int]:
     return {int(t.name) for t in tasks if (t / "comm").read_text().startswith("SP ")}
 
 
-def test_voltdb_nothing_is_lost(told: Told) -> None:
-    assert told.run.loss == {}
-    assert told.run.trace.complete
-    assert set(told.run.queries["rung"]) == {"symbol"}
+def test_voltdb_nothing_is_lost_and_no_value_is_told(told: Told) -> None:
+    check_whole(told.run, "symbol")
 
 
 def test_voltdb_every_procedure_counts(told: Told) -> None:
@@ -91,12 +86,6 @@ def test_voltdb_names_are_right_although_objects_move(told: Told) -> None:
     assert set(told.run.executions()) == day.PROCEDURES | set(told.story.ad_hoc)
 
 
-def test_voltdb_no_value_is_told(told: Told) -> None:
-    shapes = told.run.trace.pandas("shapes")
-    assert not [text for text in shapes["text"] if "secret" in text]
-    assert len(told.run.trace.pandas("statements")) == 0
-
-
 def test_voltdb_a_procedure_of_all_partitions_is_one_call_on_all_their_threads(told: Told) -> None:
     parts = told.run.queries[told.run.queries["text"] == "total"]
     assert parts["executions"].sum() == told.story.invocations["total"]
@@ -115,22 +104,6 @@ def test_voltdb_cpu_time_has_owners_with_names(told: Told) -> None:
     sites = mine[mine["pid"].isin(list(told.site_cpu_ns))]
     of_queries = sites[sites["query"].isin(named)]["ns"].sum()
     assert of_queries >= 0.9 * sum(told.site_cpu_ns.values())
-
-
-def test_voltdb_background_has_the_names_of_its_threads(told: Told) -> None:
-    owners = told.run.trace.pandas("owners")
-    roles = set(owners[owners["kind"] == "server"]["role"])
-    assert {"GC Thread#?", "SP ? Site - ?:?", "MP Site - ?:?", "Volt Server Net"} <= roles
-
-
-def test_voltdb_is_planned_on_the_symbols_of_its_library(prepared: DatabaseServer) -> None:
-    """As `qjoule doctor` shows it, which may leave out some of a machine's many servers."""
-    (planned,) = build_plan(find_servers(), read_kernel_facts(), pids=[prepared.pid]).servers
-    summary = planned.summary()
-    assert summary["label"] == f"voltdb:{prepared.port}"
-    assert (summary["version"], summary["rung"], summary["exact"]) == ("10.0", "symbol", True)
-    assert {probe["role"] for probe in summary["probes"]} == {"voltdb-begin", "voltdb-end"}
-    assert 0 < summary["boundary_cost_ns"] < 5000
 
 
 def test_voltdb_has_no_socket_rung(prepared: DatabaseServer, tmp_path: Path) -> None:

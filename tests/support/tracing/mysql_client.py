@@ -11,7 +11,6 @@ import io
 import socket
 import ssl
 import struct
-import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,7 +67,6 @@ class MysqlClient:
         self._in = self._socket.makefile("rb")
         self._sequence = 0
         self._frames: _Frames | None = None
-        self.pause_s = 0.0  #: after each byte, for slow clients
         self._read()
         flags |= CAPABILITIES | (CONNECT_WITH_DB if database else 0)
         if flags >> 32:  # MariaDB's own capabilities are accepted from clients that are not MySQL's
@@ -250,11 +248,7 @@ class MysqlClient:
             self._sequence += 1
             if len(part) < CHUNK:
                 break
-        if self.pause_s:
-            for byte in b"".join(packets):
-                self._socket.sendall(bytes([byte]))
-                time.sleep(self.pause_s)
-        elif self._frames is None:
+        if self._frames is None:
             self._socket.sendall(b"".join(packets))
         else:
             self._frames.send(b"".join(packets))

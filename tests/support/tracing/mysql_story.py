@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -32,11 +31,10 @@ TRANSACTIONS = 500  #: of about 20 statements each
 THREADS = 16
 CHURN = 100
 ESCAPES = "`m_escape\x1b[31m\x1b]0;owned\x07\x9b`"
-LENGTHS = (64, 4095, 4096, 4097, 16383, 16384, 16385, 1 << 20, 0xFFFFFE, 0xFFFFFF, 1 << 24)
+LENGTHS = (64, 4095, 4096, 4097, 16384, 0xFFFFFE, 0xFFFFFF, 1 << 24)
 FAKE = b"\x03select 1 as m_fake\n"  #: in a packet of number 0 this would be a command
 PARTS = 600  #: packets of a file: their numbers wrap from 255 to 0 twice
 HIDDEN = 5  #: sessions of each kind that sockets do not show
-AHEAD = 20  #: commands in flight; more would fill both sockets and cause a deadlock
 BEFORE, STATEMENTS, TURNS = 4, 12, 3  #: sessions from before the recording, each with statements
 LONG = b"select ? as m_long, " + b"1 as m_column, " * 400 + b"2"  #: longer than is read of a text
 COMMITTED, ROLLED_BACK, INSERTS = 40, 10, 5
@@ -49,7 +47,6 @@ SCHEMA = (
     "set global local_infile = 1",
     *(f"drop database if exists {name}" for name in ("sbtest", "m_one", "m_two", "m_calls")),
     *(f"create database {name}" for name in ("sbtest", "m_one", "m_two", "m_calls")),
-    "create table sbtest.m_loaded (a int, b varchar(100))",
     "create table sbtest.numbers (id int primary key)",
     "create procedure sbtest.m_procedure() begin select 1 as m_inner; select 2; end",
     "create table m_one.t (a bigint, b longblob)",
@@ -243,8 +240,7 @@ class Before:
         self._stack.close()
 
 
-def tell(server: DatabaseServer, before: Before, scratch: Path, *, sockets: bool = True) -> Story:
-    """`sockets`: the server has a thread for each client, so that sockets show whose it is."""
+def tell(server: DatabaseServer, before: Before) -> Story:
     story = Story()
     first = status(server)
     _mass(server, story)
@@ -269,13 +265,8 @@ def tell(server: DatabaseServer, before: Before, scratch: Path, *, sockets: bool
         story.ask(client, b"begin", b"insert into tx values (1)")
         client.quit()
     _calls(server, story)
-    _load_data(server, story, scratch)
     _hidden(server, story)
-    if sockets:
-        _pieces(server, story)
-        _ahead(server, story)
     _killed(server, story)
-    _vanished(server, story)
     _take_over(server)
     story.counted = grown(status(server), first)
     return story
@@ -460,19 +451,6 @@ def _calls(server: DatabaseServer, story: Story) -> None:
             client.execute(statement)
 
 
-def _load_data(server: DatabaseServer, story: Story, scratch: Path) -> None:
-    data = scratch / "rows.csv"
-    data.write_text("".join(f"{i},{'x' * 50}\n" for i in range(60_000)))
-    with (
-        closing(_connect(server, database="sbtest", local_infile=True)) as connection,
-        connection.cursor() as cursor,
-    ):
-        statement = f"load data local infile '{data}' into table m_loaded"
-        assert cursor.execute(f"{statement} fields terminated by ','") == 60_000
-        cursor.execute("select 1 as m_after_load")
-    story.sent += Counter(m_loaded=1, m_after_load=1)
-
-
 def _hidden(server: DatabaseServer, story: Story) -> None:
     """Compressed and encrypted sessions take turns with plain ones on the same threads.
 
@@ -493,38 +471,6 @@ def _hidden(server: DatabaseServer, story: Story) -> None:
             story.hidden_sessions += 1
         with mysql_client(server.socket) as client:
             story.ask(client, b"select 1 as m_plain")
-
-
-def _pieces(server: DatabaseServer, story: Story) -> None:
-    """Byte by byte: a packet is read once it has arrived, never the stale bytes there."""
-    with mysql_client(port=server.port) as client:
-        one = client.prepare(b"select ? as m_piece_one")
-        two = client.prepare(b"select ? as m_piece_two")
-        # The reply to a preparation is read with the next command. If that command's first byte
-        # comes alone and before the server looks for it, the statement's id is not seen
-        # (`prepared`).
-        story.ask(client, b"select 1 as m_piece_whole")
-        client.pause_s = 0.001
-        for statement in (one, two, one, two):
-            client.execute(statement, 7)
-        story.sent += Counter(m_piece_one=2, m_piece_two=2)
-        story.ask(client, b"select 1 as m_piece_text, 'a'")
-        client.init_db(b"mysql")
-        story.ask(client, b"select 1 as m_piece_mysql")
-
-
-def _ahead(server: DatabaseServer, story: Story) -> None:
-    """Commands sent before their replies: the server finds the next one without waiting."""
-    texts = [b"select %d as m_ahead" % number for number in range(300)]
-    texts += [b"set @m_done = 1", b"select * from m_nothing"] * 100
-    with mysql_client(server.socket, database="mysql") as client:
-        for first in range(0, len(texts), AHEAD):
-            for text in texts[first : first + AHEAD]:
-                client.send(wire.COM_QUERY, text)
-            for _ in texts[first : first + AHEAD]:
-                with suppress(MysqlError):
-                    client.results()
-    story.sent += Counter(m_ahead=300, m_done=100, m_nothing=100)
 
 
 def _killed(server: DatabaseServer, story: Story) -> None:
@@ -558,23 +504,9 @@ def _runs(connection: Any, marker: str) -> bool:
     return found > 0
 
 
-def _vanished(server: DatabaseServer, story: Story) -> None:
-    """A client that closes its socket while its query runs."""
-    with mysql_client(server.socket) as client, closing(_connect(server)) as observer:
-        client.send(wire.COM_QUERY, b"select sleep(0.5) as m_vanished")
-        while not _runs(observer, "m_vanished"):
-            time.sleep(0.01)
-        client.drop()
-        while _runs(observer, "m_vanished"):
-            time.sleep(0.01)
-    story.sent["m_vanished"] += 1
-
-
 def _take_over(server: DatabaseServer) -> None:
-    """New clients for every thread that the server keeps, including those of killed and vanished
-    ones.
-
-    Only then does the socket rung learn that the old clients are gone.
+    """New clients for every thread that the server keeps: only now does the socket rung learn that
+    the old clients are gone.
     """
     with ExitStack() as stack:
         for _ in range(THREADS + 24):

@@ -37,9 +37,8 @@ from tracing.postgres_client import (
 
 PROTOCOLS = ("simple", "extended", "prepared")
 CLIENTS, SELECTS_EACH, TRANSACTIONS_EACH = 8, 400, 50
-CHURN = 60
 TURNS = 20
-LENGTHS = (64, 4095, 4096, 4097, 8186, 8187, 8188, 8192, 16384, 1 << 20, 1 << 24)
+LENGTHS = (64, 4095, 4096, 4097, 8187, 8192, 1 << 20, 1 << 24)
 BEFORE, STATEMENTS = 4, 12  #: sessions from before the recording, each with statements
 LONG = b"select 1 as m_long" + b", 1 as m_column" * 100
 LONG_NAME = b"n" * 63  #: as long as the server keeps
@@ -70,8 +69,6 @@ FAILS = "select 1 / (i - 1) from m_fails"
 class Story:
     sent: Counter[str] = field(default_factory=Counter)  #: under markers without a table
     tables: Counter[str] = field(default_factory=Counter)  #: by marker, of pg_stat_statements
-    #: by protocol: the counts of pg_stat_statements for pgbench's statements
-    pgbench: dict[str, Counter[str]] = field(default_factory=dict)
     parallel_leader: int = 0  #: the process that led parallel workers
     parallel_workers: int = 0
 
@@ -176,7 +173,7 @@ def tell(server: DatabaseServer, before: Before) -> Story:
     before.run_unnamed()
     before.go_on()
     for protocol in PROTOCOLS:
-        _mass(server, protocol, story)
+        _mass(server, protocol)
     with closing(server.connect()) as observer:
         observer.execute("select pg_stat_statements_reset()")
         with closing(server.connect(tcp=True)) as connection:
@@ -191,9 +188,7 @@ def tell(server: DatabaseServer, before: Before) -> Story:
         story.tables = _counted(
             observer.execute("select query, calls from pg_stat_statements").fetchall()
         )
-    _churn(server, story)
     _odd_statements(server, story)
-    _cut_messages(server, story)
     _lengths(server, story)
     _killed(server, story)
     return story
@@ -208,17 +203,10 @@ def _counted(rows: Iterable[tuple[str, int]]) -> Counter[str]:
     return counted
 
 
-def _mass(server: DatabaseServer, protocol: str, story: Story) -> None:
-    """pgbench's statements are the same for every protocol, so their counts must be, too."""
-    with server.connect() as connection:
-        connection.execute("select pg_stat_statements_reset()")
-        each = ["-c", str(CLIENTS), "-j", "2", "-M", protocol]
-        pgbench(server, *each, "-S", "-t", str(SELECTS_EACH))
-        pgbench(server, *each, "-t", str(TRANSACTIONS_EACH))
-        rows = connection.execute(
-            "select query, calls from pg_stat_statements where query ~ 'pgbench|BEGIN|END'"
-        )
-        story.pgbench[protocol] = Counter(dict(rows.fetchall()))
+def _mass(server: DatabaseServer, protocol: str) -> None:
+    each = ["-c", str(CLIENTS), "-j", "2", "-M", protocol]
+    pgbench(server, *each, "-S", "-t", str(SELECTS_EACH))
+    pgbench(server, *each, "-t", str(TRANSACTIONS_EACH))
 
 
 def _protocols(connection: Any) -> None:
@@ -346,13 +334,6 @@ def _parallel(connection: Any, story: Story) -> None:
     story.parallel_leader = connection.info.backend_pid
 
 
-def _churn(server: DatabaseServer, story: Story) -> None:
-    for number in range(CHURN):
-        with closing(server.connect(tcp=bool(number % 2))) as connection:
-            connection.execute("select 1 as m_churn")
-    story.sent["m_churn"] += CHURN
-
-
 def _odd_statements(server: DatabaseServer, story: Story) -> None:
     with postgres_client(server.port) as client:
         assert client.exchange(query(b""))["I"] == 1
@@ -369,23 +350,6 @@ def _odd_statements(server: DatabaseServer, story: Story) -> None:
             client.exchange(execute(5, b"p"), SYNC)
         client.exchange(query(b"commit"))
     story.sent += Counter(m_escape=1, m_bytes=1, m_named=2, m_named_too=1, m_fetched=1)
-
-
-def _cut_messages(server: DatabaseServer, story: Story) -> None:
-    """Long pipelines: reads of 8 KB cut headers and names at every place."""
-    with postgres_client(server.port) as client:
-        for length in range(1, 8):
-            name = b"n" * length
-            client.exchange(parse(b"select 1 as m_cut_%d" % length, name), SYNC)
-            client.exchange(*([bind(name), execute()] * 1000), SYNC)
-            story.sent[f"m_cut_{length}"] += 1000
-        client.send(*([query(b"select 1 as m_burst")] * 1000))
-        for _ in range(1000):
-            client.replies()
-        client.exchange(*([parse(b"select 1 as m_a"), bind(), execute()] * 2), SYNC)
-        mixed = (b"select 1 as m_a", b"select 2 as m_b", b"select 1 as m_a")
-        client.exchange(*(part for t in mixed for part in (parse(t), bind(), execute())), SYNC)
-    story.sent += Counter(m_burst=1000, m_a=4, m_b=1)
 
 
 def _lengths(server: DatabaseServer, story: Story) -> None:

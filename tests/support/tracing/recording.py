@@ -203,6 +203,15 @@ class Told(Generic[Story]):
     run: Run
 
 
+def check_whole(run: Run, rung: str, **loss: int) -> None:
+    """Nothing else is lost, and no value is told."""
+    assert run.loss == loss
+    assert run.trace.complete
+    assert set(run.queries["rung"]) == {rung}
+    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
+    assert len(run.trace.pandas("statements")) == 0
+
+
 def attribute(directory: Path, *options: str) -> dict[str, Any]:
     """The document of `qjoule attribute --format json`."""
     done = qjoule("attribute", str(directory), "--format", "json", *options)
