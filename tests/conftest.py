@@ -16,14 +16,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, uninstrument
-from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.connections import put_in_connections
 from servers import process
 from servers.cassandra import cassandra_server
 from servers.fetched.mysql import wanted_mysql8033
@@ -34,7 +31,7 @@ from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
-from tag_listener import Listener, listening
+from tag_listener import Listener, listening, reporting_to, sending_to_servers
 from tracing import leftovers, tolerance
 
 TESTS = Path(__file__).parent
@@ -156,76 +153,38 @@ def memory_of_its_own(states: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def mariadb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """MariaDB with one thread per connection."""
-    yield from _session(mariadb_server)
-
-
-@pytest.fixture(scope="session")
-def mariadb_pool(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """MariaDB with a pool of threads."""
-    pool = ("--thread-handling=pool-of-threads", "--thread-pool-size=4")
-    yield from _session(lambda: mariadb_server(*pool))
-
-
-@pytest.fixture(scope="session")
-def mysql80(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """MySQL 8.0.15."""
-    yield from _session(mysql_server)
-
-
-@pytest.fixture(scope="session")
-def mysql8033(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """MySQL 8.0.33, if requested."""
-    yield from _session(lambda: mysql_server(installation=wanted_mysql8033))
-
-
-@pytest.fixture(scope="session")
-def postgres(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """PostgreSQL with pg_stat_statements loaded."""
-    yield from _session(postgres_server)
-
-
-@pytest.fixture(scope="session")
-def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """Redis with one thread."""
-    yield from _session(redis_server)
-
-
-@pytest.fixture(scope="session")
-def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """Cassandra 5.0 with one node."""
-    yield from _session(cassandra_server)
-
-
-@pytest.fixture(scope="session")
-def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """FerretDB on SQLite, which speaks MongoDB's protocol."""
-    yield from _session(ferretdb_server)
-
-
-@pytest.fixture(scope="session")
-def voltdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """VoltDB with two partitions, in a small heap that is collected often."""
-    yield from _session(lambda: voltdb_server("-Xmn16m"))
-
-
-def _session(
-    start: Callable[[], AbstractContextManager[DatabaseServer]],
-) -> Iterator[DatabaseServer]:
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(start())
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        yield server
-
-
-@pytest.fixture(scope="session")
 def no_server_is_left() -> Iterator[None]:
     """Checks, after the servers are torn down, that none of their processes or files remain."""
     yield
     assert not process.leaks(), f"left behind: {process.leaks()}"
+
+
+def _server(start: Callable[[], AbstractContextManager[DatabaseServer]]) -> Any:
+    """A fixture: a server that all tests of the session share."""
+
+    @pytest.fixture(scope="session")
+    def shared(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+        with ExitStack() as stack:
+            try:
+                server = stack.enter_context(start())
+            except Unavailable as reason:
+                pytest.skip(str(reason))
+            yield server
+
+    return shared
+
+
+mariadb = _server(mariadb_server)  #: one thread per connection
+mariadb_pool = _server(
+    lambda: mariadb_server("--thread-handling=pool-of-threads", "--thread-pool-size=4")
+)
+mysql80 = _server(mysql_server)  #: 8.0.15
+mysql8033 = _server(lambda: mysql_server(installation=wanted_mysql8033))  #: if requested
+postgres = _server(postgres_server)  #: with pg_stat_statements loaded
+redis = _server(redis_server)  #: one thread
+cassandra = _server(cassandra_server)
+ferretdb = _server(ferretdb_server)  #: on SQLite; it speaks MongoDB's protocol
+voltdb = _server(lambda: voltdb_server("-Xmn16m"))  #: a small heap, collected often
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -255,16 +214,10 @@ def _clock() -> None:
 
 
 @pytest.fixture
-def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+def listener(tmp_path: Path) -> Iterator[Listener]:
     """Wraps the drivers, so that this process reports its calls to this listener."""
-    with listening(tmp_path / "tags.sock") as found:
-        channel = channel_module.channel
-        monkeypatch.setattr(channel, "_path", str(found.path))
-        channel.abandon()
-        instrument()
+    with listening(tmp_path / "tags.sock") as found, reporting_to(found.path):
         yield found
-        uninstrument()
-        channel.close()
 
 
 @pytest.fixture
@@ -279,32 +232,16 @@ def recorder_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def tags_socket(recorder_socket: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def tags_socket(recorder_socket: Path) -> Iterator[Path]:
     """The socket where this test's recorder and this process, with wrapped drivers, meet."""
-    channel = channel_module.channel
-    monkeypatch.setattr(channel, "_path", str(recorder_socket))
-    channel.abandon()
-    instrument()
-    yield recorder_socket
-    uninstrument()
-    channel.close()
+    with reporting_to(recorder_socket):
+        yield recorder_socket
 
 
 @pytest.fixture
-def elsewhere(
-    recorder_socket: Path,  # noqa: ARG001 (the recorder listens there)
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[None]:
+def elsewhere(recorder_socket: Path, tmp_path: Path) -> Iterator[None]:  # noqa: ARG001
     """This process's shims find no recorder, as on another host, and send their tags to
     the server.
     """
-    channel = channel_module.channel
-    monkeypatch.setattr(channel, "_path", str(tmp_path / "nobody.sock"))
-    channel.abandon()
-    instrument(in_statements=["endpoint", "tenant"], in_connections=["release"])
-    yield
-    uninstrument()
-    put_in_statements(())
-    put_in_connections(())
-    channel.close()
+    with sending_to_servers(tmp_path):
+        yield

@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
+
+from waiting import until
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "demo.py"
 TRACER = Path(sys.executable).parent / "qjoule-tracer"
@@ -155,11 +156,9 @@ def _running_demo() -> Iterator[subprocess.Popen[str]]:
 
 def _recording(demo: subprocess.Popen[str]) -> tuple[Path, list[psutil.Process]]:
     """Waits until the workload runs; returns the demo's directory and all its processes."""
-    process, deadline = psutil.Process(demo.pid), time.monotonic() + WAIT_S
-    while workload_of(process) is None:
-        assert demo.poll() is None, demo.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = psutil.Process(demo.pid)
+    until(lambda: workload_of(process) or demo.poll() is not None)
+    assert demo.poll() is None, demo.communicate()[1]
     server = server_of(process)
     assert server is not None
     return Path(server.cwd()).parents[1], process.children(recursive=True)

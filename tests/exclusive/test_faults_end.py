@@ -18,6 +18,7 @@ import pytest
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, converted_copy, qjoule
+from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 WAIT_S = 60.0
@@ -42,10 +43,7 @@ def work(server: DatabaseServer, statements: int = 200) -> None:
 
 def until_written(directory: Path, statements: int = 200) -> None:
     """The tracer writes several times a second: soon everything is on the disk."""
-    deadline = time.monotonic() + WAIT_S
-    while captured(directory) < statements:
-        assert time.monotonic() < deadline, "they were not written"
-        time.sleep(0.1)
+    until(lambda: captured(directory) >= statements)
 
 
 def captured(directory: Path) -> int:
@@ -77,19 +75,13 @@ def alive(ids: dict[str, set[str]]) -> list[str]:
 
 
 def until_gone(pid: int) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while psutil.pid_exists(pid):
-        assert time.monotonic() < deadline, f"process {pid} does not end"
-        time.sleep(0.02)
+    until(lambda: not psutil.pid_exists(pid), f"the end of process {pid}")
 
 
 def nothing_is_attached(ids: dict[str, set[str]]) -> None:
     assert len(ids["prog"]) > 5, "the root part held no programs: look elsewhere"
     assert len(ids["link"]) > 5
-    deadline = time.monotonic() + WAIT_S  # the kernel frees them after a grace period
-    while alive(ids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert alive(ids) == []
+    until(lambda: not alive(ids), "the kernel frees them after a grace period")
     events = Path("/sys/kernel/tracing/uprobe_events")
     assert not events.exists() or "qjoule" not in events.read_text()
 

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, tag, uninstrument
-from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers import tag
 from servers.process import DatabaseServer
+from tag_listener import sending_to_servers
 from tracing import long_runs
 from tracing.at_once import at_once
 from tracing.mysql_client import mysql_client
@@ -52,20 +50,10 @@ STATEMENTS = {
 
 @pytest.fixture(scope="module")
 def no_recorder_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """This process's shims find no recorder, as on another host, and send their tags to
-    the server.
-    """
-    channel = channel_module.channel
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QJOULE_TAGS_SOCKET", str(tmp_path_factory.mktemp("tags") / "tags.sock"))
-        patch.setattr(channel, "_path", str(tmp_path_factory.mktemp("nobody") / "nobody.sock"))
-        channel.abandon()
-        instrument(in_statements=["endpoint", "tenant"], in_connections=["release"])
-        yield
-        uninstrument()
-        put_in_statements(())
-        put_in_connections(())
-        channel.close()
+        with sending_to_servers(tmp_path_factory.mktemp("nobody")):
+            yield
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ import pandas as pd
 import pytest
 
 from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, set_trace, tag, uninstrument
+from qjoule_drivers import set_trace, tag
 from qjoule_drivers.ring import SLOTS
 from servers.process import DatabaseServer
+from tag_listener import reporting_to
 from tracing import long_runs
 from tracing.at_once import at_once
 from tracing.recording import Recorder, Run, attribute, recording
@@ -64,18 +65,13 @@ FORKED = {f"m_tag_{name}": 20 for name in ("parent", "again", *(f"child{n}" for 
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[None]:
     """This module's recorders and this process, with wrapped drivers, meet at one socket."""
-    channel = channel_module.channel
+    # A recorder drops root's rights, and leaves the socket behind.
+    path = Path(f"/tmp/qjoule-tags-{os.getpid()}-joined.sock")
     with pytest.MonkeyPatch.context() as patch:
-        # A recorder drops root's rights, and leaves the socket behind.
-        path = Path(f"/tmp/qjoule-tags-{os.getpid()}-joined.sock")
         patch.setenv("QJOULE_TAGS_SOCKET", str(path))
-        patch.setattr(channel, "_path", str(path))
-        channel.abandon()
-        instrument()
-        yield
-        uninstrument()
-        channel.close()
-        path.unlink(missing_ok=True)
+        with reporting_to(path):
+            yield
+    path.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from qjoule.remote.client import Connection, address_of
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
 from qjoule.studies.servers.process import free_port
+from waiting import until
 
 GROUPS = ("server,fingerprint",)
 #: Runs in a process of its own: the listener ends with it.
@@ -160,10 +160,7 @@ class RemoteAgent:
         return int(head.split()[1]), head.decode("latin-1"), content
 
     def until_logged(self, words: str) -> str:
-        deadline = time.monotonic() + 20
-        while words not in self.log():
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.02)
+        until(lambda: words in self.log(), words)
         return self.log()
 
     def close(self) -> None:

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import shutil
-import time
 
 import psycopg
 
 from qjoule.studies.servers.postgres import postgres_server
 from servers.certificates import self_signed
 from servers.process import DatabaseServer
+from waiting import until
 
 __all__ = ["offer_tls", "postgres_server"]
-
-_TIMEOUT_S = 60.0
 
 
 def offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
@@ -28,7 +26,4 @@ def offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
     rules.write_text("host all m_scram all scram-sha-256\n" + rules.read_text())
     connection.execute("alter system set ssl = on")
     connection.execute("select pg_reload_conf()")
-    deadline = time.monotonic() + _TIMEOUT_S
-    while connection.execute("show ssl").fetchone() != ("on",):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: connection.execute("show ssl").fetchone() == ("on",))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,6 +15,7 @@ import psutil
 
 from fuzz.mongodb_library import decompressed, op_msg
 from servers.process import DatabaseServer
+from waiting import until
 
 MORE_TO_COME = 2  #: flag: no reply is wanted
 OP_REPLY = 1  #: the servers' reply to requests from before OP_MSG
@@ -78,7 +78,5 @@ def clients_gone(server: DatabaseServer) -> None:
     """Waits until the server has read the end of every connection: by then the last request is
     recorded.
     """
-    deadline = time.monotonic() + TIMEOUT_S
-    while any(one.raddr for one in psutil.Process(server.pid).net_connections("tcp")):
-        assert time.monotonic() < deadline, "the server keeps its clients' connections"
-        time.sleep(0.02)
+    connections = psutil.Process(server.pid).net_connections
+    until(lambda: not any(one.raddr for one in connections("tcp")), "the end of its connections")

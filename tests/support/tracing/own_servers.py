@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from qjoule.studies.servers.redis import installed_redis, redis_in
 from servers.process import DatabaseServer
 from tracing.recording import Recorder
+from waiting import until
 
 PATIENCE_S = 90.0
 
@@ -67,7 +67,4 @@ def recorded(trace: Path, *pids: int, options: tuple[str, ...] = ()) -> Iterator
 
 def until_meta_has(trace: Path, text: str) -> None:
     """Waits until meta.json tells it: the recorder writes it when it is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while text not in (trace / "meta.json").read_text():
-        assert time.monotonic() < deadline, f"meta.json never told: {text}"
-        time.sleep(0.1)
+    until(lambda: text in (trace / "meta.json").read_text(), text, seconds=PATIENCE_S)

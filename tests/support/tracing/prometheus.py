@@ -17,6 +17,7 @@ from typing import Any
 from qjoule.studies.servers.process import free_ports
 from servers.fetched import prometheus as fetched
 from servers.process import Unavailable
+from waiting import until
 
 _PATIENCE_S = 60
 _CONFIG = """
@@ -45,11 +46,7 @@ class Prometheus:
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
         """The series of an expression, once it has any."""
-        limit = time.monotonic() + _PATIENCE_S
-        while not (found := self.values(expression)):
-            assert time.monotonic() < limit, f"no data: {expression}"
-            time.sleep(0.5)
-        return found
+        return until(lambda: self.values(expression), f"data of {expression}")
 
 
 def promtool(*arguments: str | Path) -> str:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,11 +23,10 @@ from qjoule.contract import QueryFlag
 from qjoule.spool.convert import convert
 from qjoule.spool.files import names_of
 from qjoule.trace.reader import Trace
+from waiting import until
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
-ATTACH_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 60.0
 
 
 class Recorder:
@@ -63,11 +61,8 @@ class Recorder:
         return tracer_of(self.process.pid)
 
     def attached(self) -> None:
-        deadline = time.monotonic() + ATTACH_TIMEOUT_S
-        while "qjoule: tracing" not in self.words:
-            assert self.process.poll() is None, self.words
-            assert time.monotonic() < deadline, "the tracer did not attach"
-            time.sleep(0.02)
+        until(lambda: "qjoule: tracing" in self.words or self.process.poll() is not None)
+        assert self.process.poll() is None, self.words
 
     def wait(self) -> int:
         return self.process.wait(STOP_TIMEOUT_S)
@@ -119,16 +114,9 @@ def recording(directory: Path, *options: str) -> Iterator[Recorder]:
 
 def until_named(directory: Path, *names: str) -> None:
     """Waits until a recording knows these names: a server answers in its own time."""
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    while missing := [name for name in names if name.encode() not in _named(directory)]:
-        assert time.monotonic() < deadline, f"the server did not tell of {missing}"
-        time.sleep(0.05)
-
-
-def _named(directory: Path) -> bytes:
-    """The names in a recording that is not converted yet."""
     path = names_of(directory)
-    return path.read_bytes() if path.exists() else b""
+    until(path.exists)
+    until(lambda: all(name.encode() in path.read_bytes() for name in names), f"{names}")
 
 
 @contextmanager

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for what other processes do in their own time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+def until(look: Callable[[], Found], what: str = "", *, seconds: float = 60.0) -> Found:
+    """What `look` returns, once it is true; `what` was waited for."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"it never came: {what}"
+        time.sleep(0.02)
+    return found
