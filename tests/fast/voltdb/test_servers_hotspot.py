@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,41 +17,76 @@ from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.servers import registry
-from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
+from qjoule.servers.maps import Mapping, mapped_files
 from qjoule.servers.voltdb.find import HeapLayout, layout_of
+from servers.hostile import ToyMemory, hotspot, vm_structs
 
-SOURCE = Path(__file__).parents[2] / "support/servers" / "toy_jvm.c"
+ENGINE, STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
+ROWS = [
+    *(("ClassLoaderData", "_next", False, 0, 0), ("ClassLoaderData", "_klasses", False, 8, 0)),
+    *(("Klass", "_name", False, 0, 0), ("Klass", "_next_link", False, 8, 0)),
+    ("InstanceKlass", "_constants", False, 16, 0),
+    ("InstanceKlass", "_fields", False, 24, 0),
+    ("InstanceKlass", "_java_fields_count", False, 32, 0),
+    *(("Array<u2>", "_data", False, 4, 0), ("Symbol", "_length", False, 0, 0)),
+    *(("Symbol", "_body", False, 2, 0), ("JVMFlag", "_name", False, 0, 0)),
+    ("JVMFlag", "_addr", False, 8, 0),
+]
+
+
+def class_of(
+    memory: ToyMemory, name: str, fields: dict[str, int], following: int = 0, count: int = -1
+) -> int:
+    """A class with fields at these offsets; 0: an offset that is not set yet."""
+
+    def symbol(text: str) -> int:
+        return memory.put(struct.pack("<H", len(text)) + text.encode())
+
+    pool = memory.words(0, 0, *map(symbol, fields))
+    rows = b"".join(
+        struct.pack("<6H", 0, number, 0, 0, (at << 2 | bool(at)) & 0xFFFF, at >> 14)
+        for number, at in enumerate(fields.values())
+    )
+    data = memory.put(struct.pack("<i", len(rows) // 2) + rows)
+    return memory.words(symbol(name), following, pool, data, len(fields) if count < 0 else count)
 
 
 @contextmanager
-def memory_of(process: int) -> Iterator[Memory]:
-    descriptor = os.open(f"/proc/{process}/mem", os.O_RDONLY)
-    try:
-        yield Memory(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def toy(directory: Path, *options: str) -> Iterator[tuple[Memory, Executable]]:
-    """The running program; its addresses are those of its file."""
-    path = directory / "toy"
-    flags = ["-no-pie", "-rdynamic", "-Wno-override-init"]
-    subprocess.run(["gcc", *flags, *options, "-o", path, SOURCE], check=True)
-    with subprocess.Popen([path], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            process.stdout.read(1)  # it is there
-            with memory_of(process.pid) as memory:
-                yield memory, open_executable(path)
-        finally:
-            process.kill()
+def toy(directory: Path, wrong: str = "") -> Iterator[HotSpot]:
+    """The parts of a HotSpot that give the offsets of fields, with two classes."""
+    memory = ToyMemory(directory / "mem")
+    fields = {"value": 0 if wrong == "unset" else 20, "coder": 16}
+    following = class_of(memory, STRING, fields) if wrong == "twice" else 0
+    following = 1 << 40 if wrong == "wild" else following
+    string = class_of(memory, STRING, fields, following, 1 if wrong == "fewer" else -1)
+    of_engine = {"LOG": 7, "m_currentProcedureName": 104, "m_sqlTexts": 70000}
+    engine = class_of(memory, ENGINE, of_engine, string)
+    empty = memory.words(0, 0)
+    flags = []
+    on = ("UseCompressedOops", "UseCompressedClassPointers")
+    for name, value in (*((name, 1) for name in on), ("UseZGC", int(wrong == "concurrent"))):
+        flags += [memory.put(name.encode() + b"\0"), memory.words(value)]
+    statics = {
+        ("ClassLoaderDataGraph", "_head"): memory.words(memory.words(empty, engine)),
+        ("JVMFlag", "flags"): memory.words(memory.words(*flags)),
+        ("JVMFlag", "numFlags"): memory.words(len(flags) // 2),
+        ("Universe", "_narrow_oop._base"): memory.words(0x800000000),
+        ("CompressedOops", "_narrow_oop._shift"): memory.words(3),
+    }
+    if wrong == "no loaders":
+        del statics["ClassLoaderDataGraph", "_head"]
+    rows = [*ROWS, *((*name, True, 0, at) for name, at in statics.items())]
+    variables = vm_structs(memory, rows, [("JVMFlag", 16), ("ConstantPool", 16)])
+    if wrong == "no types":
+        del variables["gHotSpotVMTypes"]
+    with hotspot(memory, variables) as jvm:
+        yield jvm
 
 
 def test_the_layout_of_a_heap(tmp_path: Path) -> None:
-    with toy(tmp_path) as (memory, library):
-        layout = layout_of(HotSpot(memory, library, 0), memory)
+    with toy(tmp_path) as jvm:
+        layout = layout_of(jvm, jvm._memory)
     assert layout == HeapLayout(
         oop_base=0x800000000,
         oop_shift=3,
@@ -66,17 +101,53 @@ def test_the_layout_of_a_heap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("wrong", "words"),
     [
-        ("-DTWICE", "two classes are named java/lang/String"),
-        ("-DWILD", "memory at 0x8"),
-        ("-DNO_LOADERS", "does not show ClassLoaderDataGraph::_head"),
-        ("-DCONCURRENT", "ZGC moves objects"),
+        ("twice", "two classes are named java/lang/String"),
+        ("wild", "memory at 0x10000000000"),
+        ("unset", "value has no offset"),
+        ("fewer", "no field coder"),
+        ("no loaders", "does not show ClassLoaderDataGraph::_head"),
+        ("no types", "no gHotSpotVMTypes"),
+        ("concurrent", "ZGC moves objects"),
     ],
 )
-def test_what_is_not_as_expected_is_said(option: str, words: str, tmp_path: Path) -> None:
-    with toy(tmp_path, option) as (memory, library), pytest.raises(CannotRead, match=words):
-        layout_of(HotSpot(memory, library, 0), memory)
+def test_what_is_not_as_expected_is_said(wrong: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotRead, match=words), toy(tmp_path, wrong) as jvm:
+        layout_of(jvm, jvm._memory)
+
+
+def test_a_class_that_is_not_loaded(tmp_path: Path) -> None:
+    with toy(tmp_path) as jvm, pytest.raises(CannotRead, match="not loaded no/Such"):
+        jvm.classes({"no/Such", STRING})
+
+
+def test_memory_that_is_not_there() -> None:
+    descriptor = os.open("/proc/self/mem", os.O_RDONLY)
+    memory = Memory(descriptor)
+    assert memory.string(0) == ""
+    for address in (1, 1 << 47, 1 << 63, (1 << 64) - 1):
+        with pytest.raises(CannotRead):
+            memory.read(address, 8)
+    os.close(descriptor)
+
+
+MAPS = """\
+7f0000000000-7f0000010000 r--p 00000000 fe:00 11 /tmp/a-libx.so (deleted)
+7f0000010000-7f0000020000 r-xp 00010000 fe:00 11 /tmp/a-libx.so (deleted)
+0f0000000000-0f0000010000 r-xp 00000000 fe:00 12 /tmp/with a space/b-libx.so
+7f0000030000-7f0000040000 r--p 00000000 fe:00 13 /tmp/libxy.so
+7f0000060000-7f0000070000 rw-p 00000000 00:00 0 [heap]
+"""
+
+
+def test_mapped_files_by_their_last_name() -> None:
+    mappings = mapped_files(MAPS.encode(), r"[ab]-libx\.so")
+    assert mappings == [
+        Mapping("/tmp/a-libx.so", 0x7F0000000000, 0x7F0000010000),
+        Mapping("/tmp/with a space/b-libx.so", 0xF0000000000, 0xF0000010000),
+    ]
+    assert mappings[1].area == "f0000000000-f0000010000"
 
 
 SLOT = 256  #: bytes of an object, in hotspot_host.c

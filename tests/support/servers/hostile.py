@@ -9,14 +9,18 @@ import resource
 import struct
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from qjoule.servers.access import Access
+from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
+from qjoule.servers.jvm.hotspot import HotSpot, Memory
 
 CPU_SECONDS = 10  #: time of one examination; an unbounded loop takes minutes
 MEMORY_BYTES = 1 << 30  #: more than before it began
@@ -119,6 +123,28 @@ def facts_of(path: Path, exe_name: str = "", pid: int = 0) -> Facts:
     """The facts of an executable, or of a process that runs it."""
     status = path.stat()
     return Facts(exe_name or str(path), (status.st_dev, status.st_ino), pid)
+
+
+@dataclass(frozen=True)
+class Library:
+    """The variables of a libjvm.so, by their addresses."""
+
+    variables: dict[str, int]
+    path: str = "libjvm.so"
+
+    def variable(self, name: str) -> Symbol | None:
+        at = self.variables.get(name)
+        return None if at is None else Symbol(name, at, 8, ".dynsym")
+
+
+@contextmanager
+def hotspot(memory: ToyMemory, variables: dict[str, int]) -> Iterator[HotSpot]:
+    """A JVM with this memory."""
+    descriptor = memory.open()
+    try:
+        yield HotSpot(Memory(descriptor), cast(Executable, Library(variables)), 0)
+    finally:
+        os.close(descriptor)
 
 
 #: The tables of a HotSpot, in the order in which they are searched.
