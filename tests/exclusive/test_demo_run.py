@@ -29,8 +29,10 @@ pytestmark = [
 ]
 
 
-def small_demo(keep: Path) -> tuple[str, str, Path]:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
     """Output, messages and kept trace of a small demo that ran to the end."""
+    keep = tmp_path_factory.mktemp("demo") / "kept trace"
     options = ["--size", "4000", "--seconds", "2", "--keep", str(keep)]
     done = subprocess.run(
         [sys.executable, str(DEMO), *options],
@@ -44,30 +46,18 @@ def small_demo(keep: Path) -> tuple[str, str, Path]:
     return done.stdout, done.stderr, keep
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
-    return small_demo(tmp_path_factory.mktemp("demo") / "kept trace")
-
-
-def adds_up(output: str) -> None:
-    table = output.partition("\nflags")[0].partition("\nrung")[0]
-    title = re.search(r"^query .*energy m?J", table, re.MULTILINE)
-    assert title
-    energies = [
-        int(found[1].replace(".", ""))
-        for line in table[title.end() :].splitlines()
-        if (found := re.search(r" (\d+\.\d{3})$", line[: len(title[0])]))
-    ]
-    *parts, total = energies
-    assert len(parts) > 15
-    assert sum(parts) == total > 0
-
-
 def test_the_printed_energies_add_up_and_their_sources_are_named(
     finished: tuple[str, str, Path],
 ) -> None:
     output, messages, kept = finished
-    adds_up(output)
+    table = output.partition("\nflags")[0].partition("\nrung")[0]
+    title = re.search(r"^query .*energy m?J", table, re.MULTILINE)
+    assert title
+    lines = (line[: len(title[0])] for line in table[title.end() :].splitlines())
+    found = (re.search(r" (\d+)\.(\d{3})$", line) for line in lines)
+    *parts, total = (int(energy[1] + energy[2]) for energy in found if energy)
+    assert len(parts) > 15
+    assert sum(parts) == total > 0
     for name in ("energy", "idle", "rung", "coverage", "loss", "complete", "model"):
         assert re.search(rf"^{name} +\S", output, re.MULTILINE), name
     assert "4,000 tweets" in messages
@@ -76,23 +66,12 @@ def test_the_printed_energies_add_up_and_their_sources_are_named(
 
 def test_every_pair_has_its_line(finished: tuple[str, str, Path]) -> None:
     pairs = finished[0].partition("better form over the worse")[2]
-    greenups = []
-    for title in (
-        "count by location",
-        "delete by location",
-        "most tweeting user",
-        "columns of a join",
-        "users of popular tweets",
-    ):
+    titles = ("count by location", "delete by location", "most tweeting user", "columns of a join")
+    for title in (*titles, "users of popular tweets"):
         figures = re.search(rf"^{title}((?: +[\d.]+){{3}})  ", pairs, re.MULTILINE)
         assert figures, title
         speedup, powerup, greenup = map(float, figures[1].split())
         assert speedup / greenup == pytest.approx(powerup, rel=0.02)
-        greenups.append(greenup)
-    # The machine is busy with other things, so the better form is certain only if it is much
-    # better.
-    assert min(greenups) > 0
-    assert max(greenups) > 1.5
 
 
 def server_of(demo: psutil.Process) -> psutil.Process | None:
@@ -114,15 +93,15 @@ def itself(demo: psutil.Process) -> psutil.Process:
 
 @pytest.mark.parametrize(
     ("victim", "number", "code"),
-    [(itself, signal.SIGINT, 130), (recording_of, signal.SIGKILL, 1)],
-    ids=["interrupted", "recording killed"],
+    [
+        (itself, signal.SIGINT, 130),
+        (server_of, signal.SIGKILL, 1),
+        (recording_of, signal.SIGKILL, 1),
+        (workload_of, signal.SIGKILL, 1),
+    ],
+    ids=["interrupted", "server killed", "recording killed", "workload killed"],
 )
 def test_nothing_is_left_behind(victim: Victim, number: int, code: int) -> None:
-    ends_in_order(victim, number, code)
-
-
-def ends_in_order(victim: Victim, number: int, code: int) -> None:
-    """Asserts that a demo leaves nothing when one of its processes gets a signal."""
     with _running_demo() as demo:
         directory, family = _recording(demo)
         chosen = victim(psutil.Process(demo.pid))

@@ -35,7 +35,7 @@ from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
-from tracing import agent_story, voltdb_story
+from tracing import cql_story, voltdb_story
 from tracing.mongodb_client import Client, clients_gone
 from tracing.recording import recording
 
@@ -158,18 +158,18 @@ def _ferretdb(server: DatabaseServer) -> None:
 
 def _cassandra_tables(server: DatabaseServer) -> None:
     with server.connect() as client:
-        agent_story.make_tables(client)
+        cql_story.set_up(client)
     _cassandra(server)
 
 
 def _cassandra(server: DatabaseServer) -> None:
     with server.connect() as client:
-        agent_story.tell(client, TIMES)
+        cql_story.requests(client, cql_story.Story(), TIMES)
         for number in range(TIMES // 2):
             with tag(endpoint=("cart", "search")[number % 2]):
-                client.execute(f"SELECT name FROM story.people WHERE id = {number}")
+                client.execute(f"SELECT note FROM shop.orders WHERE id = {number}")
         with suppress(Exception):
-            client.execute("SELECT name FROM story.not_there")
+            client.execute("SELECT note FROM shop.not_there")
 
 
 def _voltdb(server: DatabaseServer) -> None:

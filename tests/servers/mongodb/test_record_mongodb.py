@@ -110,7 +110,7 @@ def _tell(server: DatabaseServer, directory: Any) -> None:
             _without_a_prefix(server)
             _strangers(server)
             for client in early:
-                client.socket.close()
+                client.close()
             clients_gone(server)
 
 

@@ -129,17 +129,6 @@ static void open_rings(void)
 		die("sched_setaffinity");
 }
 
-/*
- * A switch is recorded twice: once for the thread that leaves, with the next one, and once for the
- * thread that comes in. Some kernels omit the second record when an idle thread, tid 0, comes in.
- */
-static uint32_t next_tid(const struct cpu_switch *record)
-{
-	bool out = record->header.misc & PERF_RECORD_MISC_SWITCH_OUT;
-
-	return out ? record->other_tid : record->tid;
-}
-
 /* Takes the records out of a ring; returns the number of changes so far. */
 static int take(struct ring *ring, int count)
 {
@@ -160,8 +149,11 @@ static int take(struct ring *ring, int count)
 			exit(EXIT_LOST);
 		}
 		if (record.header.type == PERF_RECORD_SWITCH_CPU_WIDE)
-			changes[count++] =
-			    (struct change){record.time_ns, ring, next_tid(&record) != 0};
+			changes[count++] = (struct change){
+			    record.time_ns, ring,
+			    /* Of the thread that comes in: some kernels omit its own record. */
+			    (record.header.misc & PERF_RECORD_MISC_SWITCH_OUT ? record.other_tid
+									      : record.tid) != 0};
 	}
 	__atomic_store_n(&ring->page->data_tail, tail, __ATOMIC_RELEASE);
 	return count;

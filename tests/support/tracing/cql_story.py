@@ -82,7 +82,7 @@ def tell(server: DatabaseServer, referee: Client) -> Story:
     before = cql_metrics(referee)
     for number, options in enumerate(WAYS):
         with server.connect(**options) as client:
-            _requests(client, story, REQUESTS // 2 if number == 0 else 150)
+            requests(client, story, REQUESTS // 2 if number == 0 else 150)
     for keyspace in ("shop", '"Shop"'):
         # Statements without a keyspace are prepared in that of USE: one text has two ids.
         with server.connect() as client:
@@ -95,7 +95,8 @@ def tell(server: DatabaseServer, referee: Client) -> Story:
     return story
 
 
-def _requests(client: Client, story: Story, times: int) -> None:
+def requests(client: Client, story: Story, times: int) -> None:
+    """Prepared statements so many times, and some with literals and in batches."""
     insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, ?)")
     select = client.session.prepare("SELECT note FROM shop.orders WHERE id = ?")
     count = client.session.prepare("UPDATE shop.visits SET n = n + 1 WHERE id = ?")

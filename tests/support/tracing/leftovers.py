@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -109,25 +108,14 @@ def _machine() -> set[str]:
     """Files with our names, and mounts, except for the kernel's own, such as tracefs where it is
     used.
     """
-    points = {line.split()[4] for line in _lines("/proc/self/mountinfo")}
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = {line.split()[4] for line in lines}
     found = {f"mount {point}" for point in points if not point.startswith("/sys/")}
     for place, ours in _PLACES.items():
         with suppress(OSError):
             names = (path for path in Path(place).iterdir() if re.match(ours, path.name))
-            found |= {f"file {path}" for path in names if not _is_served(path)}
+            found |= {f"file {path}" for path in names}
     return found
-
-
-def _is_served(path: Path) -> bool:
-    """True for the socket of a running recorder: somebody traces beside these tests."""
-    if not path.is_socket():
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        return probe.connect_ex(str(path)) == 0
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines()
 
 
 def _processes(temporary: Path) -> list[str]:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from dataclasses import dataclass, field
 
 from servers.memcached import Client, binary_request
 from servers.process import DatabaseServer
+from tracing.at_once import at_once
 
 CLIENTS = 32
 ROUNDS = 100  #: of each client: a set, a get, a silent set and a get of ten keys
@@ -36,21 +36,13 @@ def tell(server: DatabaseServer) -> Story:
     """Runs the whole story; returns once the server has done it all."""
     with Client(server) as referee:
         story = Story(referee.stats())
-        _at_once(server)
+        at_once(lambda number: _one(server, number), range(CLIENTS))
         _pipelined(server)
         _pieces(server)
         _meta(server)
         _binary(server)
         story.after = referee.stats()
     return story
-
-
-def _at_once(server: DatabaseServer) -> None:
-    threads = [threading.Thread(target=_one, args=(server, n)) for n in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _one(server: DatabaseServer, number: int) -> None:

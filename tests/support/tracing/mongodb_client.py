@@ -6,8 +6,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import bson
@@ -28,16 +27,16 @@ class Client:
     def __init__(self, server: DatabaseServer) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._in = self.socket.makefile("rb")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._in.close()
         self.socket.close()
 
     def ask(self, command: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
@@ -48,30 +47,19 @@ class Client:
         return self.reply()
 
     def reply(self) -> dict[str, Any]:
-        size = self._exactly(4)
-        whole = decompressed(size + self._exactly(struct.unpack("<I", size)[0] - 4))
+        size = self._in.read(4)
+        if not size:
+            raise ConnectionError("the server closed the connection")
+        whole = decompressed(size + self._in.read(struct.unpack("<I", size)[0] - 4))
         old = struct.unpack_from("<I", whole, 12)[0] == OP_REPLY
         found: dict[str, Any] = bson.decode(whole[16 + (20 if old else 5) :])
         return found
 
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError("the server closed the connection")
-            data += more
-        return data
-
 
 @contextmanager
 def clients(server: DatabaseServer, count: int) -> Iterator[list[Client]]:
-    connected = [Client(server) for _ in range(count)]
-    try:
-        yield connected
-    finally:
-        for client in connected:
-            client.socket.close()
+    with ExitStack() as stack:
+        yield [stack.enter_context(Client(server)) for _ in range(count)]
 
 
 def clients_gone(server: DatabaseServer) -> None:

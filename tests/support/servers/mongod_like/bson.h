@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-// As much of BSON (bsonspec.org) as the stand-in needs: flat documents out, top-level elements in.
+// As much of BSON (bsonspec.org) as the stand-in needs: flat documents out, elements in.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
-#include <set>
+#include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace bson
 {
@@ -22,35 +22,35 @@ template <typename T> T number(const char *at)
 class Builder
 {
       public:
+	bool is_failure = false;
+
 	Builder &integer(const std::string &key, int64_t value)
 	{
-		return element(0x12, key).append(&value, sizeof(value));
+		return element(0x12, key, &value, sizeof(value));
 	}
 	Builder &boolean(const std::string &key, bool value)
 	{
-		return element(0x08, key).append(&value, 1);
+		return element(0x08, key, &value, 1);
 	}
 	Builder &real(const std::string &key, double value)
 	{
-		return element(0x01, key).append(&value, sizeof(value));
+		return element(0x01, key, &value, sizeof(value));
 	}
 	Builder &text(const std::string &key, const std::string &value)
 	{
 		int32_t size = value.size() + 1;
-		return element(0x02, key).append(&size, 4).append(value.c_str(), size);
+		std::string bytes(reinterpret_cast<char *>(&size), 4);
+		bytes += value + '\0';
+		return element(0x02, key, bytes.data(), bytes.size());
 	}
 	Builder &object_id(const std::string &key)
 	{
-		return element(0x07, key).append("qjoule-tests", 12);
+		return element(0x07, key, "qjoule-tests", 12);
 	}
 	Builder &document(const std::string &key, const Builder &value, bool is_array = false)
 	{
 		std::string bytes = value.bytes();
-		return element(is_array ? 0x04 : 0x03, key).append(bytes.data(), bytes.size());
-	}
-	bool has(const std::string &key) const
-	{
-		return keys.count(key);
+		return element(is_array ? 0x04 : 0x03, key, bytes.data(), bytes.size());
 	}
 	std::string bytes() const
 	{
@@ -60,40 +60,28 @@ class Builder
 
       private:
 	std::string body;
-	std::set<std::string> keys;
 
-	Builder &append(const void *data, size_t size)
+	Builder &element(char type, const std::string &key, const void *data, size_t size)
 	{
+		body += type + key + '\0';
 		body.append(static_cast<const char *>(data), size);
-		return *this;
-	}
-	Builder &element(char type, const std::string &key)
-	{
-		body += type;
-		body += key;
-		body += '\0';
-		keys.insert(key);
 		return *this;
 	}
 };
 
 struct Element {
-	char type;
+	unsigned char type = 0; // 0: there is no such element
 	std::string key;
-	const char *value;
-	size_t size;
+	const char *value = nullptr;
+	size_t size = 0;
 
 	int64_t integer() const
 	{
-		switch (type) {
-		case 0x10:
+		if (type == 0x10)
 			return number<int32_t>(value);
-		case 0x12:
-			return number<int64_t>(value);
-		case 0x01:
+		if (type == 0x01)
 			return static_cast<int64_t>(number<double>(value));
-		}
-		return 0;
+		return type == 0x12 ? number<int64_t>(value) : 0;
 	}
 	std::string text() const
 	{
@@ -101,113 +89,66 @@ struct Element {
 	}
 };
 
-// A document within `limit` bytes, checked as it is walked.
+// A document within `limit` bytes, checked as it is read.
 class Document
 {
       public:
-	Document(const char *data, size_t limit) : data(data)
+	std::vector<Element> elements;
+	size_t bytes = 0;
+
+	Document(const char *data, size_t limit)
 	{
-		if (limit < 5 || number<int32_t>(data) < 5 ||
-		    static_cast<size_t>(number<int32_t>(data)) > limit)
+		if (limit < 5 || number<uint32_t>(data) < 5 || number<uint32_t>(data) > limit)
 			throw std::runtime_error("not a document");
-		size = number<int32_t>(data);
-	}
-
-	size_t bytes() const
-	{
-		return size;
-	}
-
-	template <typename Visit> void each(Visit visit) const
-	{
-		size_t at = 4;
-
-		while (at < size && data[at]) {
+		bytes = number<uint32_t>(data);
+		for (size_t at = 4; at < bytes && data[at];) {
 			Element e;
 			e.type = data[at++];
-			e.key = std::string(data + at, strnlen(data + at, size - at));
+			e.key = std::string(data + at, strnlen(data + at, bytes - at));
 			at += e.key.size() + 1;
-			if (at > size)
+			if (at > bytes)
 				throw std::runtime_error("a key without an end");
 			e.value = data + at;
-			e.size = value_size(e.type, at);
-			if (e.size > size - at)
+			e.size = value_size(e.type, e.value, bytes - at);
+			if (e.size > bytes - at)
 				throw std::runtime_error("a value leads out of its document");
 			at += e.size;
-			visit(e);
+			elements.push_back(e);
 		}
+		if (elements.empty())
+			elements.emplace_back();
 	}
 
-	Element first() const
+	Element at(const std::string &key) const
 	{
-		std::optional<Element> found;
-		each([&](const Element &e) {
-			if (!found)
-				found = e;
-		});
-		if (!found)
-			throw std::runtime_error("an empty command");
-		return *found;
-	}
-
-	std::optional<Element> find(const std::string &key) const
-	{
-		std::optional<Element> found;
-		each([&](const Element &e) {
+		for (const Element &e : elements)
 			if (e.key == key)
-				found = e;
-		});
-		return found;
+				return e;
+		return {};
+	}
+	// An element of a document within; none if that is no document.
+	Element at(const std::string &outer, const std::string &key) const
+	{
+		Element e = at(outer);
+		return e.type == 0x03 || e.type == 0x04 ? Document(e.value, e.size).at(key)
+							: Element();
 	}
 
       private:
-	const char *data;
-	size_t size;
-
-	size_t value_size(char type, size_t at) const
+	static size_t value_size(unsigned char type, const char *at, size_t room)
 	{
-		size_t room = size - at;
-		auto sized = [&](size_t more) -> size_t {
-			return room < 4 ? room + 1 : number<uint32_t>(data + at) + more;
-		};
+		static const std::map<unsigned char, size_t> fixed = {
+		    {0x01, 8}, {0x06, 0}, {0x07, 12}, {0x08, 1},  {0x09, 8}, {0x0a, 0},
+		    {0x10, 4}, {0x11, 8}, {0x12, 8},  {0x13, 16}, {0x7f, 0}, {0xff, 0}};
+		static const std::map<unsigned char, size_t> beside_size = {
+		    {0x02, 4}, {0x03, 0}, {0x04, 0}, {0x05, 5}, {0x0d, 4}, {0x0e, 4}, {0x0f, 0}};
 
-		switch (static_cast<unsigned char>(type)) {
-		case 0x01:
-		case 0x09:
-		case 0x11:
-		case 0x12:
-			return 8;
-		case 0x02:
-		case 0x0d:
-		case 0x0e:
-			return sized(4);
-		case 0x03:
-		case 0x04:
-		case 0x0f:
-			return sized(0);
-		case 0x05:
-			return sized(5);
-		case 0x06:
-		case 0x0a:
-		case 0x7f:
-		case 0xff:
-			return 0;
-		case 0x07:
-			return 12;
-		case 0x08:
-			return 1;
-		case 0x10:
-			return 4;
-		case 0x13:
-			return 16;
-		case 0x0b: {
-			size_t pattern = strnlen(data + at, room) + 1;
-			return pattern +
-			       strnlen(data + at + pattern, room > pattern ? room - pattern : 0) +
-			       1;
-		}
-		}
-		throw std::runtime_error("a type that is not known");
+		if (auto found = fixed.find(type); found != fixed.end())
+			return found->second;
+		auto found = beside_size.find(type);
+		if (found == beside_size.end() || room < 4)
+			throw std::runtime_error("a type that is not known");
+		return number<uint32_t>(at) + found->second;
 	}
 };
 

@@ -7,7 +7,6 @@
 #include <ctime>
 #include <map>
 #include <mutex>
-#include <vector>
 
 namespace
 {
@@ -46,6 +45,7 @@ void work(int64_t cpu_us)
 bson::Builder failure(int32_t code, const std::string &name)
 {
 	bson::Builder reply;
+	reply.is_failure = true;
 	return reply.real("ok", 0)
 	    .text("errmsg", "no")
 	    .integer("code", code)
@@ -62,74 +62,45 @@ bson::Builder refused_write()
 	return reply.integer("n", 0).document("writeErrors", errors, true);
 }
 
-// A client offers a list of compressors; the reply names those that are known here too.
-void agree_on_compressors(const bson::Document &command, bson::Builder &reply)
-{
-	auto offered = command.find("compression");
-	bson::Builder agreed;
-	int count = 0;
-
-	if (!offered)
-		return;
-	std::string names(offered->value, offered->size);
-	for (const auto &compressor : COMPRESSORS)
-		if (names.find(compressor.name) != std::string::npos)
-			agreed.text(std::to_string(count++), compressor.name);
-	reply.document("compression", agreed, true);
-}
-
-// The text at this path; "" if there is none.
-std::string text_at(const bson::Document &document, const std::vector<std::string> &path)
-{
-	bson::Document at = document;
-
-	for (size_t i = 0;; i++) {
-		auto found = at.find(path[i]);
-		if (!found)
-			return "";
-		if (i + 1 == path.size())
-			return found->text();
-		if (found->type != 0x03)
-			return "";
-		at = bson::Document(found->value, found->size);
-	}
-}
-
-// mongod keeps the names that a connection's first hello brings.
+// mongod keeps the application's name that a connection's first hello brings.
 void keep_application(const bson::Document &command)
 {
+	bson::Element client = command.at("client");
 	std::lock_guard<std::mutex> hold(lock);
 	Open &open = connections[served];
 
-	if (open.application.empty())
-		open.application = text_at(command, {"client", "application", "name"});
+	if (open.application.empty() && client.type == 0x03)
+		open.application =
+		    bson::Document(client.value, client.size).at("application", "name").text();
 }
 
-// MONGODB-X509, whose certificate is not checked here.
-void authenticate(const bson::Document &command)
-{
-	std::lock_guard<std::mutex> hold(lock);
-	connections[served].user = text_at(command, {"user"});
-}
-
+// Of the compressors that a client offers, the reply names those that are known here too.
 bson::Builder hello(const bson::Document &command)
 {
-	bson::Builder reply, version;
+	bson::Element offered = command.at("compression");
+	std::string names(offered.value ? offered.value : "", offered.size);
+	bson::Builder reply, version, agreed;
+	int count = 0;
 
 	keep_application(command);
+	for (const char *name : COMPRESSORS)
+		if (name && names.find(name) != std::string::npos)
+			agreed.text(std::to_string(count++), name);
 	version.object_id("processId").integer("counter", 0);
 	reply.boolean("isWritablePrimary", true)
 	    .boolean("ismaster", true)
 	    .boolean("helloOk", true)
 	    .document("topologyVersion", version)
-	    .integer("maxBsonObjectSize", 16777216)
-	    .integer("maxMessageSizeBytes", 48000000)
-	    .integer("maxWriteBatchSize", 100000)
 	    .integer("logicalSessionTimeoutMinutes", 30)
 	    .integer("minWireVersion", 0)
 	    .integer("maxWireVersion", 21);
-	agree_on_compressors(command, reply);
-	return reply;
+	return count ? reply.document("compression", agreed, true) : reply;
+}
+
+void log_in(const std::string &user)
+{
+	std::lock_guard<std::mutex> hold(lock);
+	connections[served].user = user;
 }
 
 bson::Builder status()
@@ -154,6 +125,11 @@ bson::Builder batch(const std::string &key, const std::string &name, int64_t doc
 		batch.document(std::to_string(i), one);
 	found.document(key, batch, true).integer("id", id).text("ns", "shop." + name);
 	return reply.document("cursor", found);
+}
+
+int64_t documents_of(const bson::Document &command)
+{
+	return command.at("batchSize").type ? command.at("batchSize").integer() : 1;
 }
 
 // $currentOp with idleConnections, as MongoDB's manual describes it: one document for each
@@ -187,39 +163,21 @@ bson::Builder current_operations()
 	return reply.document("cursor", found);
 }
 
-// The first stage of a pipeline of no collection.
-std::string first_stage(const bson::Document &command)
-{
-	auto pipeline = command.find("pipeline");
-
-	if (!pipeline || pipeline->type != 0x04)
-		return "";
-	bson::Element stage = bson::Document(pipeline->value, pipeline->size).first();
-	return stage.type == 0x03 ? bson::Document(stage.value, stage.size).first().key : "";
-}
-
-int64_t asked(const bson::Document &command, const std::string &key, int64_t otherwise)
-{
-	auto found = command.find(key);
-	return found ? found->integer() : otherwise;
-}
-
 // A cursor with as many further batches as the command requests.
 bson::Builder open_cursor(const bson::Document &command, const std::string &name)
 {
 	static std::atomic<int64_t> ids{0x7700000000000000};
-	int64_t more = asked(command, "more", 0), id = more > 0 ? ++ids : 0;
+	int64_t more = command.at("more").integer(), id = more > 0 ? ++ids : 0;
 
 	if (id) {
 		std::lock_guard<std::mutex> hold(lock);
 		cursors[id] = more;
 	}
-	return batch("firstBatch", name, asked(command, "batchSize", 1), id);
+	return batch("firstBatch", name, documents_of(command), id);
 }
 
 bson::Builder get_more(const bson::Document &command, int64_t id)
 {
-	std::string name = command.find("collection")->text();
 	std::lock_guard<std::mutex> hold(lock);
 	auto found = cursors.find(id);
 
@@ -229,7 +187,7 @@ bson::Builder get_more(const bson::Document &command, int64_t id)
 		cursors.erase(found);
 		id = 0;
 	}
-	return batch("nextBatch", name, asked(command, "batchSize", 1), id);
+	return batch("nextBatch", command.at("collection").text(), documents_of(command), id);
 }
 
 } // namespace
@@ -251,16 +209,16 @@ Connection::~Connection()
 
 bson::Builder execute(const bson::Document &command)
 {
-	bson::Element first = command.first();
+	bson::Element first = command.elements[0];
 	std::string name = first.key, collection = first.text();
 	int64_t began_ns = thread_cpu_ns();
 	bson::Builder reply;
 
 	if (name == "hello" || name == "isMaster" || name == "ismaster")
 		reply = hello(command);
-	else if (name == "authenticate")
-		authenticate(command);
-	else if (name == "aggregate" && collection.empty() && first_stage(command) == "$currentOp")
+	else if (name == "authenticate") // MONGODB-X509, whose certificate is not checked here
+		log_in(command.at("user").text());
+	else if (name == "aggregate" && collection.empty())
 		reply = current_operations();
 	else if (name == "serverStatus")
 		reply = status();
@@ -270,13 +228,12 @@ bson::Builder execute(const bson::Document &command)
 		reply = get_more(command, first.integer());
 	else if (name == "fail")
 		reply = failure(2, "BadValue");
-	else if (name == "insert" && command.find("refuse"))
+	else if (name == "insert" && command.at("refuse").type)
 		reply = refused_write();
 	else if (name == "insert" || name == "update" || name == "delete" || name == "count")
 		reply.integer("n", 1);
-	if (auto cpu_us = command.find("work_us"))
-		work(cpu_us->integer());
-	if (!reply.has("ok"))
+	work(command.at("work_us").integer());
+	if (!reply.is_failure)
 		reply.real("ok", 1);
 
 	std::lock_guard<std::mutex> hold(lock);

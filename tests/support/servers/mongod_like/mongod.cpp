@@ -4,7 +4,9 @@
 // hands each request to a function of mongod's name and arguments. It stores nothing.
 #include "mongod.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
+#include <atomic>
 #include <cstdio>
 #include <csignal>
 #include <netinet/tcp.h>
@@ -24,9 +26,10 @@ static const char usage[] =
 namespace
 {
 
-constexpr uint32_t HEADER = 16, MESSAGE_MAX = 48000000, PIECE_MAX = 65536;
+constexpr uint32_t HEADER = 16, MESSAGE_MAX = 48000000;
+constexpr size_t PIECE_MAX = 65536;
 constexpr uint32_t OP_REPLY = 1, OP_QUERY = 2004, OP_COMPRESSED = 2012, OP_MSG = 2013;
-constexpr uint32_t CHECKSUM = 1, MORE_TO_COME = 2, EXHAUST_ALLOWED = 1 << 16;
+constexpr uint32_t MORE_TO_COME = 2, EXHAUST_ALLOWED = 1 << 16;
 constexpr size_t COMPRESSION = 9; // opcode and size before, by what
 
 mongo::ENTRY_POINT entry_point;
@@ -34,112 +37,82 @@ mongo::ENTRY_POINT entry_point;
 struct Gone {
 };
 
-void put(char *at, uint32_t value)
-{
-	memcpy(at, &value, sizeof(value));
-}
-
-// As asio::read() does: recvmsg() with one buffer, of at most 64 KB at a time.
-void receive(int fd, char *data, size_t bytes)
+// As asio does: recvmsg() or sendmsg() with one buffer, of at most 64 KB at a time.
+template <typename Call> void transfer(Call call, int fd, char *data, size_t bytes, int flags)
 {
 	while (bytes) {
-		iovec part = {data, bytes < PIECE_MAX ? bytes : PIECE_MAX};
+		iovec part = {data, std::min(bytes, PIECE_MAX)};
 		msghdr message = {};
 		message.msg_iov = &part;
 		message.msg_iovlen = 1;
-		ssize_t got = recvmsg(fd, &message, 0);
-		if (got <= 0)
+		ssize_t done = call(fd, &message, flags);
+		if (done <= 0)
 			throw Gone();
-		data += got;
-		bytes -= got;
+		data += done;
+		bytes -= done;
 	}
 }
 
 mongo::Message source_message(int fd)
 {
-	mongo::SharedBuffer header = mongo::SharedBuffer::allocate(HEADER);
-	receive(fd, header.get(), HEADER);
-	uint32_t size = bson::number<uint32_t>(header.get());
+	char header[HEADER];
+	transfer(recvmsg, fd, header, HEADER, 0);
+	uint32_t size = bson::number<uint32_t>(header);
 	if (size < HEADER || size > MESSAGE_MAX)
 		throw Gone();
-	mongo::SharedBuffer buffer = mongo::SharedBuffer::allocate(size);
-	memcpy(buffer.get(), header.get(), HEADER);
-	receive(fd, buffer.get() + HEADER, size - HEADER);
-	return mongo::Message(buffer);
-}
-
-// As asio::write() does: sendmsg() with one buffer, of at most 64 KB at a time.
-void sink_message(int fd, const mongo::Message &reply)
-{
-	for (size_t sent = 0; sent < reply.size();) {
-		size_t left = reply.size() - sent;
-		iovec part = {reply.data() + sent, left < PIECE_MAX ? left : PIECE_MAX};
-		msghdr message = {};
-		message.msg_iov = &part;
-		message.msg_iovlen = 1;
-		ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-		if (n <= 0)
-			throw Gone();
-		sent += n;
-	}
+	mongo::Message message(size);
+	memcpy(message.data(), header, HEADER);
+	transfer(recvmsg, fd, message.data() + HEADER, size - HEADER, 0);
+	return message;
 }
 
 mongo::Message make_message(uint32_t opcode, uint32_t response_to, const std::string &body)
 {
 	static std::atomic<uint32_t> ids{1000};
-	mongo::SharedBuffer buffer = mongo::SharedBuffer::allocate(HEADER + body.size());
-	put(buffer.get(), HEADER + body.size());
-	put(buffer.get() + 4, ids++);
-	put(buffer.get() + 8, response_to);
-	put(buffer.get() + 12, opcode);
-	memcpy(buffer.get() + HEADER, body.data(), body.size());
-	return mongo::Message(buffer);
+	mongo::Message message(HEADER + body.size());
+	message.put(0, HEADER + body.size());
+	message.put(4, ids++);
+	message.put(8, response_to);
+	message.put(12, opcode);
+	memcpy(message.data() + HEADER, body.data(), body.size());
+	return message;
 }
 
 mongo::Message decompressed(const mongo::Message &message)
 {
-	const char *body = message.data() + HEADER;
-
 	if (message.size() < HEADER + COMPRESSION)
 		throw Gone();
-	uint32_t size = bson::number<uint32_t>(body + 4);
-	auto plain = decompress(body[8], body + COMPRESSION, message.size() - HEADER - COMPRESSION,
-				size < MESSAGE_MAX ? size : 0);
+	uint32_t size = message.field(HEADER + 4);
+	auto plain =
+	    decompress(message.data()[HEADER + 8], message.data() + HEADER + COMPRESSION,
+		       message.size() - HEADER - COMPRESSION, size < MESSAGE_MAX ? size : 0);
 	if (!plain)
 		throw Gone();
-	mongo::Message made = make_message(bson::number<uint32_t>(body), 0, *plain);
-	put(made.data() + 4, message.field(4));
+	mongo::Message made = make_message(message.field(HEADER), 0, *plain);
+	made.put(4, message.field(4));
 	return made;
 }
 
 // As mongod does, by what the request was compressed by.
 mongo::Message compressed(const mongo::Message &message, char by)
 {
-	std::string plain(message.data() + HEADER, message.size() - HEADER), body(COMPRESSION, by);
-
-	put(body.data(), message.opcode());
-	put(body.data() + 4, plain.size());
-	return make_message(OP_COMPRESSED, message.field(8),
-			    body + compress(static_cast<Compressor>(by), plain));
-}
-
-bool is_exhaust(const mongo::Message &request, const std::string &name)
-{
-	return request.opcode() == OP_MSG && name == "hello" &&
-	       bson::number<uint32_t>(request.data() + HEADER) & EXHAUST_ALLOWED;
+	std::string plain(message.data() + HEADER, message.size() - HEADER);
+	mongo::Message made = make_message(OP_COMPRESSED, message.field(8),
+					   std::string(COMPRESSION, by) + compress(by, plain));
+	made.put(HEADER, message.opcode());
+	made.put(HEADER + 4, plain.size());
+	return made;
 }
 
 // The body of a request, which may be of the protocol before OP_MSG.
 bson::Document body_of(const mongo::Message &request)
 {
-	const char *at = request.data() + HEADER, *end = request.data() + request.size();
+	const char *at = request.data() + HEADER + 4, *end = request.data() + request.size();
 
 	if (request.opcode() == OP_QUERY) {
-		at += 4;
 		at += strnlen(at, end - at) + 1 + 8;
 		return bson::Document(at, end - at);
 	}
-	at += 4;
 	while (at < end && *at == 1) // a sequence of documents before the body
 		at += 1 + bson::number<uint32_t>(at + 1);
 	return bson::Document(at + 1, end - at - 1);
@@ -155,27 +128,22 @@ void serve(int fd, unsigned long number)
 		char compressor = is_compressed ? request.data()[HEADER + 8] : 0;
 		if (is_compressed)
 			request = decompressed(request);
-		std::string name = body_of(request).first().key;
-		bool quiet = request.opcode() == OP_MSG &&
-			     bson::number<uint32_t>(request.data() + HEADER) & MORE_TO_COME;
-		for (;;) {
-			mongo::Handled handled = entry_point.handleRequest(&operation, request NOW);
-#if defined(MONGOD_8_0) || defined(MONGOD_AFTER_8_0)
-			mongo::Message reply = handled.get().response;
-#else
-			mongo::Message reply = handled.response;
-#endif
-			bool goes_on = is_exhaust(request, name);
+		bool is_hello = body_of(request).elements[0].key == "hello";
+		uint32_t flags = request.opcode() == OP_MSG ? request.field(HEADER) : 0;
+		for (bool goes_on = true; goes_on;) {
+			mongo::Message reply =
+			    entry_point.handleRequest(&operation, request NOW).get().response;
+			goes_on = is_hello && flags & EXHAUST_ALLOWED;
 			if (goes_on)
-				put(reply.data() + HEADER, MORE_TO_COME);
-			if (!quiet)
-				sink_message(fd,
-					     is_compressed ? compressed(reply, compressor) : reply);
+				reply.put(HEADER, MORE_TO_COME);
+			mongo::Message sent = is_compressed ? compressed(reply, compressor) : reply;
+			if (!(flags & MORE_TO_COME))
+				transfer(sendmsg, fd, sent.data(), sent.size(), MSG_NOSIGNAL);
 			if (!goes_on)
 				break;
 			// The next request is made up here, and answers the last reply.
-			put(request.data() + 8, reply.field(4));
-			put(request.data() + 4, reply.field(4));
+			request.put(8, reply.field(4));
+			request.put(4, reply.field(4));
 			usleep(100000);
 		}
 	}
@@ -208,17 +176,21 @@ void connection(int fd, unsigned long number)
 	close(fd);
 }
 
+// A request of the server itself.
+mongo::Message own(const char *command, const char *collection, int64_t work_us)
+{
+	bson::Builder body;
+	body.text(command, collection).integer("work_us", work_us);
+	return make_message(OP_MSG, 0, std::string(5, '\0') + body.bytes());
+}
+
 // As the TTL monitor does: it asks the server itself, on a thread of its own.
 void ttl_monitor()
 {
-	bson::Builder command;
-	std::string body("\0\0\0\0\0", 5);
-
 	pthread_setname_np(pthread_self(), "TTLMonitor");
-	body += command.text("delete", "expired").integer("work_us", 100).bytes();
 	for (;; usleep(20000)) {
 		mongo::OperationContext operation{0};
-		entry_point.handleRequest(&operation, make_message(OP_MSG, 0, body) NOW);
+		entry_point.handleRequest(&operation, own("delete", "expired", 100) NOW);
 	}
 }
 
@@ -231,20 +203,15 @@ __attribute__((noinline)) Handled ENTRY_POINT::handleRequest(OperationContext *o
 							     const Message &request STARTED)
 {
 	bson::Document command = body_of(request);
+	bool is_old = request.opcode() == OP_QUERY;
 
-	if (command.find("itself")) { // DBDirectClient: a request within a request
-		bson::Builder inner;
-		std::string body("\0\0\0\0\0", 5);
-		body += inner.text("count", "inner").integer("work_us", 50).bytes();
-		entry_point.handleRequest(operation, make_message(OP_MSG, 0, body) NOW);
-	}
-	std::string reply = execute(command).bytes(),
-		    head(request.opcode() == OP_QUERY ? 20 : 5, '\0');
-	if (request.opcode() == OP_QUERY) {
-		put(head.data() + 16, 1); // one document
-		return DbResponse{make_message(OP_REPLY, request.field(4), head + reply)};
-	}
-	return DbResponse{make_message(OP_MSG, request.field(4), head + reply)};
+	if (command.at("itself").type) // DBDirectClient: a request within a request
+		entry_point.handleRequest(operation, own("count", "inner", 50) NOW);
+	Message reply = make_message(is_old ? OP_REPLY : OP_MSG, request.field(4),
+				     std::string(is_old ? 20 : 5, '\0') + execute(command).bytes());
+	if (is_old)
+		reply.put(HEADER + 16, 1); // one document
+	return DbResponse{reply};
 }
 
 } // namespace mongo
