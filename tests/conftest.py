@@ -189,9 +189,7 @@ voltdb = _server(lambda: voltdb_server("-Xmn16m"))  #: a small heap, collected o
 
 @pytest.fixture(scope="session", autouse=True)
 def open_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Lets every user enter the tests' directories: files named there are read without root's
-    rights.
-    """
+    """Lets every user enter the tests' directories."""
     base, make = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp
 
     def mktemp(basename: str, numbered: bool = True) -> Path:
@@ -222,9 +220,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 @pytest.fixture
 def recorder_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The socket where this test's recorders listen. They drop root's rights and leave the socket
-    behind.
-    """
+    """The socket where this test's recorders listen; they leave it behind."""
     path = Path(f"/tmp/qjoule-tags-{os.getpid()}.sock")
     monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
     yield path

@@ -53,9 +53,7 @@ def outcome(operations: int = 100, wall_s: float = 2.0) -> Outcome:
 
 @dataclass
 class Fake:
-    """What the study asks of its environment, recorded in `log`; `client` decides how a
-    run goes.
-    """
+    """What the study asks of its environment, recorded in `log`."""
 
     directory: Path
     client: Callable[[int, Job], Outcome] = lambda number, job: outcome()  # noqa: ARG005

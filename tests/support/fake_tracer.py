@@ -110,10 +110,7 @@ def fingerprint(text: bytes, dialect: int, truncated: bool, *, rules: int | None
 
 
 def traffic(seconds: float, per_second: int = 2000, seed: int = 1, cpus: int = 2) -> list[bytes]:
-    """Blocks of a busy server: windows of 20 ms with segments, queries and readings.
-
-    The first element is the head, the last is the end block; every other element is one window.
-    """
+    """Blocks of a busy server: windows of 20 ms with segments, queries and readings."""
     rng = np.random.default_rng(seed)
     pieces = [head(cpus) + task(BEGIN_NS, 100, TaskEvent.ALIVE, b"mariadbd")]
     pieces[0] += b"".join(text(i, b"SELECT %s" % (b"x" * i)) for i in range(1, 6))

@@ -25,9 +25,6 @@ def compiled(
 ) -> ctypes.CDLL:
     """The library of these sources. Their paths, and those in `flags`, are relative to the
     repository.
-
-    Raises:
-        subprocess.CalledProcessError: they do not compile; the compiler's messages come before it.
     """
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory) / "library.so"

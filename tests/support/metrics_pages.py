@@ -52,10 +52,7 @@ def exact(page: bytes, name: str) -> dict[str, Fraction]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a protobuf message's fields; nested messages are bytes.
-
-    https://protobuf.dev/programming-guides/encoding
-    """
+    """Numbers and values of a protobuf message's fields; nested messages are bytes."""
     at = 0
 
     def varint() -> int:

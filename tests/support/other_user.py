@@ -15,11 +15,7 @@ NOBODY, SOMEBODY = 65534, 64003
 
 @contextmanager
 def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any]:
-    """Runs `work` in a process of that user; the process ends with the block.
-
-    `work` returns a JSON value, which is returned here, and an object to keep alive until the block
-    ends.
-    """
+    """Runs `work` in a process of that user; the process ends with the block."""
     said_here, said_there = os.pipe()
     end_there, end_here = os.pipe()
     pid = os.fork()

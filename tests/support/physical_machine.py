@@ -50,10 +50,7 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """Powers in W, and nJ of a cycle, an instruction and a miss.
-
-    `tail_w`: what the package still draws for `TAIL_NS` after its last core fell asleep.
-    """
+    """Powers in W, and nJ of a cycle, an instruction and a miss."""
 
     rest_w: float
     once_w: float
@@ -97,10 +94,7 @@ class SimulatedMachine:
         )
 
     def calibration(self, path: Path, **wrong: float) -> Path:
-        """Writes a calibration that knows this machine; `wrong` replaces coefficients.
-
-        `shared_w` is one of them, and so is `idle_w`.
-        """
+        """Writes a calibration that knows this machine; `wrong` replaces coefficients."""
         idle_w = wrong.pop("idle_w", self.rest_w)
         shared_w = wrong.pop("shared_w", self.once_w)
         known = {"a": self.cycle_nj, "b": self.instruction_nj, "c": self.miss_nj}
@@ -229,10 +223,7 @@ def _covariance(known: Mapping[str, float]) -> tuple[tuple[float, ...], ...]:
 
 
 def machine(residual: float, loads: Sequence[SimulatedLoad], **more: float) -> SimulatedMachine:
-    """A machine that draws the share `residual` of its power once while these loads run together.
-
-    Two fifths of that it draws at rest.
-    """
+    """A machine that draws the share `residual` of its power once while these loads run."""
     plain = SimulatedMachine(0.0, 0.0)
     own_w = math.fsum(plain.own_w(load) for load in loads)
     once_w = own_w * residual / (1 - residual)

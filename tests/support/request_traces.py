@@ -22,10 +22,7 @@ LONGEST_NS = 2_000 * MS
 
 @dataclass(frozen=True)
 class Call:
-    """A query from `begin` to `end`, in ms of true time since the recordings began.
-
-    `client`: a call as its client reported it.
-    """
+    """A query from `begin` to `end`, in ms of true time since the recordings began."""
 
     id: str | None
     begin: float

@@ -45,11 +45,7 @@ class Workload:
         factor: float = 1.0,
         side: str = "a",
     ) -> list[RunForms]:
-        """Runs of one side.
-
-        `mispriced`: the factor by which each statement's joules are wrong, in all runs. `factor`:
-        the factor of a change on joules.
-        """
+        """Runs of one side."""
         size = len(self.j_per_call)
         wrong = np.asarray(mispriced or np.ones(size))
         found = []

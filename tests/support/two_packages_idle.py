@@ -132,8 +132,7 @@ def _tails(
 def extra_power(
     each: Iterator[tuple[str, int, list[Any]]], end_ns: int, costs: Costs
 ) -> dict[int, list[tuple[int, int, float]]]:
-    """(begin, end, watts) of tails and wake-ups of each package; a wake-up's energy is drawn
-    within a microsecond."""
+    """(begin, end, watts) of tails and wake-ups of each package."""
     out: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
     for what, package, mine in each:
         tails_w = costs.package_w if what == "package" else costs.core_w

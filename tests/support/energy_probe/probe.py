@@ -154,10 +154,7 @@ class Probe:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A temporary directory that everybody may enter.
-
-    Unlike pytest's own, so that other users can read what is made in it during the block.
-    """
+    """A temporary directory that everybody may enter."""
     before = os.umask(0o022)
     try:
         with tempfile.TemporaryDirectory(prefix="qjoule-energy-", dir=for_all_users()) as name:

@@ -49,10 +49,7 @@ def _library() -> ctypes.CDLL:
 
 
 def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
-    """The requests of a connection that is read in pieces of `step` bytes (0: at once).
-
-    Also returns how many of them could not be inflated. None: framing was lost.
-    """
+    """The requests of a connection that is read in pieces of `step` bytes (0: at once)."""
     found, tags = (_Told * _TOLD_MOST)(), ctypes.create_string_buffer(_TAGS_MOST)
     opaque, sizes = Size(), (Size(len(connection)), Size(step))
     count = _library().cql_host(connection, *sizes, found, ctypes.byref(opaque), tags)

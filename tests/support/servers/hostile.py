@@ -83,10 +83,7 @@ class OutOfBounds(AssertionError):
 
 
 def examine_alone(access: Access, facts: Facts) -> Examined:
-    """Runs `examine` in a child that is killed at its limits; returns its answer as JSON.
-
-    The limits are in CPU time, so a busy machine changes nothing.
-    """
+    """Runs `examine` in a child that is killed at its limits; returns its answer as JSON."""
     answer, ours = os.pipe()
     child = os.fork()
     if child == 0:
@@ -178,10 +175,7 @@ def vm_structs(
     sizes: Iterable[tuple[str, int]] = (),
     stride: int = 40,
 ) -> dict[str, int]:
-    """Writes `gHotSpotVMStructs` and `gHotSpotVMTypes`; returns the addresses of their variables.
-
-    `fields`: (type, field, static, offset, address).
-    """
+    """Writes `gHotSpotVMStructs` and `gHotSpotVMTypes`."""
 
     def string(text: str) -> int:
         return memory.put(text.encode() + b"\0")

@@ -28,21 +28,13 @@ VERSIONS = {"7": (), "8.0": ("-DMONGOD_8_0",), "after 8.0": ("-DMONGOD_AFTER_8_0
 
 
 def ferretdb_server() -> AbstractContextManager[DatabaseServer]:
-    """A FerretDB on SQLite, built on first use.
-
-    Raises:
-        Unavailable: it cannot be fetched.
-    """
+    """A FerretDB on SQLite, built on first use. Raises Unavailable."""
     return mongodb.ferretdb_server(ferretdb.installation() / "ferretdb")
 
 
 @contextmanager
 def mongod_stand_in(version: str = "7") -> Iterator[DatabaseServer]:
-    """The stand-in with the signature of a version of mongod.
-
-    Raises:
-        Unavailable: there is no C++ compiler.
-    """
+    """The stand-in with the signature of a version of mongod. Raises Unavailable."""
     with server_directory() as directory:
         program = build_stand_in(directory, version)
         port = free_port()
@@ -54,11 +46,7 @@ def mongod_stand_in(version: str = "7") -> Iterator[DatabaseServer]:
 
 
 def real_mongod() -> AbstractContextManager[DatabaseServer]:
-    """The mongod that the environment variable names.
-
-    Raises:
-        Unavailable: it names none.
-    """
+    """The mongod that the environment variable names. Raises Unavailable."""
     program = os.environ.get(REAL)
     if not program:
         raise Unavailable(f"no package registry has a mongod: make test-mongod {REAL}=/path/to/it")

@@ -32,15 +32,7 @@ class Entered:
 
 
 def enter(tree: Path, programs: Mapping[str, str], account: Account | None = None) -> Entered:
-    """Makes a tree ready to run programs from.
-
-    A path of the tree is valid in it, too, because a link there leads back to its root. So servers'
-    options need no translation. The link is relative: seen from outside it never leaves the tree.
-
-    Args:
-        programs: paths in the tree by the names of their scripts.
-        account: whom they run as; root unless given.
-    """
+    """Makes a tree ready to run programs from."""
     back = tree.joinpath(*tree.parts[1:])
     back.parent.mkdir(parents=True, exist_ok=True)
     if not back.is_symlink():

@@ -49,8 +49,6 @@ def toy_server(
 ) -> Path:
     """An executable with these functions (any name an assembler accepts), this string and these
     pointers.
-
-    Started with an argument, it waits to be killed.
     """
     lines = ["#include <unistd.h>", "static volatile int counter;"]
     lines.append("int main(int n, char **v) { return n > 1 ? pause() : counter + !v; }")

@@ -15,11 +15,7 @@ _BANNER, _OTHER = b"Redis version=%s, bits=%d", b"Kvdis version=%s, bits=%d"
 
 @contextmanager
 def unknown_redis() -> Iterator[DatabaseServer]:
-    """redis-server under another name, without the strings by which it is recognised.
-
-    Raises:
-        Unavailable: it is not installed.
-    """
+    """redis-server under another name, without the strings by which it is recognised."""
     installed = installed_redis()
     with server_directory() as directory:
         program = directory / NAME

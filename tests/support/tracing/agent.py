@@ -22,8 +22,7 @@ INTERVAL_S = 1.0
 
 
 class Agent:
-    """Traces the processes `pids`. It runs as `nobody`, or as the user who called sudo; `before`:
-    words before the command."""
+    """Traces the processes `pids`. It runs as `nobody`, or as the user who called sudo."""
 
     def __init__(
         self,

@@ -50,10 +50,7 @@ class AnimatedRapl:
 def animated_rapl(
     idle_w: float = 30.0, shared_w: float = 12.0, cpu_w: float = 9.0
 ) -> Iterator[AnimatedRapl]:
-    """One package: `idle_w` always, `shared_w` while any CPU is busy, `cpu_w` per busy CPU.
-
-    The test is skipped where the kernel gives no software perf events.
-    """
+    """One package: `idle_w` always, `shared_w` while any CPU is busy, `cpu_w` per busy CPU."""
     with tempfile.TemporaryDirectory(prefix="qjoule-animated-rapl-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # its reader has given up root

@@ -85,11 +85,7 @@ def begin() -> Before:
 
 
 def _kept() -> Path:
-    """Where pytest keeps tmp_path of the last runs, to investigate failures.
-
-    It belongs to this checkout: a run of another one would close it to other users at its start.
-    Its name is short, because the path of a Unix socket may have only 107 bytes.
-    """
+    """Where pytest keeps tmp_path of the last runs, to investigate failures."""
     checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[3])).hexdigest()[:6]
     place = Path(for_all_users(), f"qj-{checkout}")
     place.mkdir(exist_ok=True)

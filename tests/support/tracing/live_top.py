@@ -45,9 +45,7 @@ class Top:
         self.until(lambda snapshots: len(snapshots) >= wanted)
 
     def until(self, true: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Waits until the snapshots are as they should be. How far the view lags behind depends
-        on how busy the machine is.
-        """
+        """Waits until the snapshots are as they should be."""
         with self._more:
             assert self._more.wait_for(
                 lambda: true(self.snapshots) or self.process.poll() is not None, PATIENCE_S

@@ -63,8 +63,6 @@ def clients(server: DatabaseServer, count: int) -> Iterator[list[Client]]:
 
 
 def clients_gone(server: DatabaseServer) -> None:
-    """Waits until the server has read the end of every connection: by then the last request is
-    recorded.
-    """
+    """Waits until the server has read the end of every connection."""
     connections = psutil.Process(server.pid).net_connections
     until(lambda: not any(one.raddr for one in connections("tcp")), "the end of its connections")

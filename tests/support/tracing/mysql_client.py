@@ -140,9 +140,7 @@ class MysqlClient:
         self._checked()
 
     def load_file(self, statement: bytes, parts: Iterable[bytes], *, early: bool = False) -> None:
-        """LOAD DATA LOCAL with a file in these packets; `early`: sent before the server asks for
-        it.
-        """
+        """LOAD DATA LOCAL with these packets; `early`: sent before the server asks."""
         self.send(COM_QUERY, statement)
         if not early:
             assert self._checked()[0] == 0xFB
@@ -265,9 +263,7 @@ class MysqlClient:
 
 
 class _Frames:
-    """Compressed packets ("Compressed Packet Header"); ours contain uncompressed data, as
-    allowed.
-    """
+    """Compressed packets ("Compressed Packet Header")."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected

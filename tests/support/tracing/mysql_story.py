@@ -452,10 +452,7 @@ def _calls(server: DatabaseServer, story: Story) -> None:
 
 
 def _hidden(server: DatabaseServer, story: Story) -> None:
-    """Compressed and encrypted sessions take turns with plain ones on the same threads.
-
-    `set` has a reply too short to be compressed.
-    """
+    """Compressed and encrypted sessions take turns with plain ones on the same threads."""
     for number in range(HIDDEN):
         with mysql_client(server.socket, flags=wire.ZLIB) as client:
             client.query(b"set @m_packed = %d" % number)
@@ -505,9 +502,7 @@ def _runs(connection: Any, marker: str) -> bool:
 
 
 def _take_over(server: DatabaseServer) -> None:
-    """New clients for every thread that the server keeps: only now does the socket rung learn that
-    the old clients are gone.
-    """
+    """New clients for every thread that the server keeps."""
     with ExitStack() as stack:
         for _ in range(THREADS + 24):
             stack.enter_context(mysql_client(server.socket))

@@ -41,10 +41,7 @@ class PerfRecording:
 
 @contextmanager
 def perf_recording(directory: Path, pid: int) -> Iterator[PerfRecording]:
-    """Records the block with the printed script, without its last line (the import).
-
-    Uprobe events share one name space on the whole machine, so these have unique names.
-    """
+    """Records the block with the printed script, without its last line (the import)."""
     printed = qjoule("import", "perf", "--print-commands", f"--pid={pid}", f"--seconds={SECONDS}")
     assert printed.returncode == 0, printed.stderr
     of = PerfRecording(directory, printed.stdout)

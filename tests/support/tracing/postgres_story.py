@@ -138,9 +138,7 @@ class Before:
         prepare(self._clients[1], b"", b"select 1 as m_unnamed")
 
     def go_on(self) -> None:
-        """First each statement in each session; then names that are used again, pipelines, portals,
-        and the unnamed statement, which is in no table of the backend.
-        """
+        """First each statement in each session."""
         for client in self._clients:
             for number in range(STATEMENTS):
                 run(client, b"S_%d" % number)

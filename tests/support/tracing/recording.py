@@ -98,10 +98,7 @@ def tracer_of(root_part: int) -> int:
 
 @contextmanager
 def recording(directory: Path, *options: str) -> Iterator[Recorder]:
-    """Records the block. After it, `Run(directory)` reads the trace.
-
-    It records no energy unless the options say so: most tests are about counts and times.
-    """
+    """Records the block. After it, `Run(directory)` reads the trace."""
     recorder = Recorder(directory, "--energy", "none", *options)
     try:
         recorder.attached()
@@ -150,10 +147,7 @@ class Run:
 
     @property
     def loss(self) -> dict[str, int]:
-        """Loss by cause, except for what the test machine itself causes.
-
-        It may hide context switches, and recorders of other tests share its hardware counters.
-        """
+        """Loss by cause, except for what the test machine itself causes."""
         own = ("switch", "counter", "multiplexed")
         return {cause: n for cause, n in self.trace.loss.items() if cause not in own}
 

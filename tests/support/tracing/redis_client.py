@@ -24,11 +24,7 @@ class RedisClient:
         self._in = self._socket.makefile("rb")
 
     def ask(self, sent: bytes, replies: int = 1) -> list[Any]:
-        """Sends this at once; returns the replies.
-
-        A reply is bytes, int, list (a map's keys and values alternate), None or, not raised, a
-        RedisError.
-        """
+        """Sends this at once; returns the replies."""
         self._socket.sendall(sent)
         return [self._reply() for _ in range(replies)]
 

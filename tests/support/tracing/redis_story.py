@@ -152,10 +152,7 @@ def _snapshot(server: DatabaseServer) -> None:
 
 
 def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:
-    """Sends commands in rounds, each before the server's next turn, so that io-threads have work.
-
-    They have none while only a few clients wait, and how many wait depends on the scheduler.
-    """
+    """Sends commands in rounds, each before the server's next turn: io-threads have work."""
     ask, answer = resp(b"GET", b"x:1"), b"$-1\r\n"
     with ExitStack() as stack:
         address = ("127.0.0.1", server.port)

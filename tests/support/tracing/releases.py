@@ -28,10 +28,7 @@ USER, DATABASE = "m_app", "m_shop"
 
 @dataclass
 class Told:
-    """What clients sent to a release, by marker, and both traces of it.
-
-    Each of `CLIENTS` had prepared `m_before` before, and executed it `STATEMENTS` times.
-    """
+    """What clients sent to a release, by marker, and both traces of it."""
 
     release: Release
     server: DatabaseServer

@@ -113,14 +113,7 @@ def root_part(
     environment: Mapping[str, str] | None = None,
     stderr: int | None = None,
 ) -> Iterator[RootPart]:
-    """Starts a root part. When the block ends, it has ended and detached what was attached.
-
-    Args:
-        words: of the command line that it runs; none: `record`.
-        python: runs its command, and an agent's loader.
-        environment: added to ours.
-        stderr: as of `subprocess.Popen`.
-    """
+    """Starts a root part. When the block ends, it has ended and detached what was attached."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with tempfile.TemporaryDirectory() as directory, ours:
         relay = Path(directory) / "relay.py"

@@ -84,10 +84,7 @@ def tracing(
     tracer: Path = TRACER,
     root_program: Path = ROOT_PART,
 ) -> Iterator[Session]:
-    """A tracer that is attached before the block begins. Call `finish()` in the block to end it.
-
-    `probes`: further options, which need the root part's handles.
-    """
+    """A tracer that is attached before the block begins. Call `finish()` in the block to end it."""
     read_end, write_end = os.pipe()
     arguments = ["--mode", mode.name.lower(), "--control-fd", str(read_end)]
     with root_part(program=root_program) as root:

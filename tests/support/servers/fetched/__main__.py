@@ -34,9 +34,7 @@ OPTIONAL: dict[str, Callable[[], Path]] = {
 
 
 def main(names: list[str]) -> int:
-    """Fetches those named, or all but the optional ones. Exit code 0, 1: failed, 2: no
-    such server.
-    """
+    """Fetches those named, or all but the optional ones; returns the exit code."""
     known = {**SERVERS, **OPTIONAL}
     if unknown := [name for name in names if name not in known]:
         print(f"servers: no {unknown[0]}; there are: {', '.join(known)}", file=sys.stderr)

@@ -22,19 +22,7 @@ TOOL_TIMEOUT_S = 1800
 
 
 def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
-    """The folder `name` of the cache, filled by `fill` unless it is there.
-
-    It is filled beside its place and then renamed, so an existing folder is complete. A lock keeps
-    two test runs from filling it at the same time.
-
-    Args:
-        identity: everything that determines the folder's contents (hashes, options).
-            Another identity is another folder.
-        fill: puts the contents into the empty directory that it is given.
-
-    Raises:
-        Unavailable: `fill` failed, or the cache cannot be written.
-    """
+    """The folder `name` of the cache, filled by `fill` unless it is there. Raises Unavailable."""
     place = cache() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     if place.is_dir():
         return place
@@ -55,11 +43,7 @@ def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
 
 
 def check_sha256(file: Path, expected: str) -> None:
-    """Refuses a file that is not the intended one.
-
-    Raises:
-        Unavailable: it has another SHA-256.
-    """
+    """Refuses a file that is not the intended one. Raises Unavailable."""
     with file.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != expected:
@@ -69,11 +53,7 @@ def check_sha256(file: Path, expected: str) -> None:
 def run_tool(
     argv: Sequence[str], cwd: Path, task: str, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Runs a registry's or a build tool; returns its standard output.
-
-    Raises:
-        Unavailable: the tool failed or hung; the message has `task` and the tool's last line.
-    """
+    """Runs a registry's or a build tool; returns its standard output. Raises Unavailable."""
     try:
         done = subprocess.run(
             argv,

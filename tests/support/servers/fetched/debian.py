@@ -33,14 +33,7 @@ _INSTALLED = re.compile(r"^Inst (\S+)(?: \[\S*\])? \((\S+) ", re.MULTILINE)
 
 
 def root_tree(suite: str, packages: Sequence[str], architecture: str = "") -> Path:
-    """A directory to be entered by chroot: these packages of a suite and all that they depend on.
-    They are of this machine's architecture, unless another one of Debian's is named.
-
-    What is once in the cache stays as it is; the file `packages` in it lists the versions.
-
-    Raises:
-        Unavailable: not root, no apt or no connection, or the suite lacks a package.
-    """
+    """A directory to be entered by chroot."""
     if os.geteuid() != 0:
         raise Unavailable("a root tree has device files, which only root can make")
 
@@ -68,14 +61,7 @@ def version(tree: Path, package: str) -> str:
 def download(
     suite: str, packages: Sequence[str], to: Path, architecture: str = ""
 ) -> dict[str, str]:
-    """Puts packages of a suite, and all that they need when they run, into a directory.
-
-    Returns:
-        Their versions by name.
-
-    Raises:
-        Unavailable: no apt or no connection, or the suite lacks a package.
-    """
+    """Puts packages of a suite, and all that they need when they run, into a directory."""
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache(), prefix=f".apt-{suite}-") as directory:
         state = _private_state(Path(directory), suite, mirror(), architecture)

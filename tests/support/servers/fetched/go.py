@@ -20,14 +20,7 @@ TOOLCHAIN_SUM = "h1:5sgfUhn9QCgVl4UYj32GrIYFHI3bi2UX55tNfupXwxc="
 
 
 def module(path: str, version: str, h1: str, cwd: Path) -> Path:
-    """The zip of a module, in Go's own cache.
-
-    Args:
-        h1: the module's hash as `go.sum` has it: of every file's name and content.
-
-    Raises:
-        Unavailable: no `go`, no connection, or another hash.
-    """
+    """The zip of a module, in Go's own cache. Raises Unavailable."""
     name = f"{path}@{version}"
     told = json.loads(run_tool([_any_go(), "mod", "download", "-json", name], cwd, name))
     if told["Sum"] != h1:
@@ -49,14 +42,7 @@ def unpack_module(archive: Path, directory: Path) -> None:
 
 
 def build(source: Path, package: str, output: Path, task: str) -> None:
-    """Build a command of an unpacked module.
-
-    Its dependencies are checked against the `go.sum` in `source`, which is covered by the module's
-    hash.
-
-    Raises:
-        Unavailable: no Go that is new enough, or the build failed.
-    """
+    """Build a command of an unpacked module. Raises Unavailable."""
     environment = {
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",

@@ -23,11 +23,7 @@ class GoModule:
     writes_version: bool = False
 
     def installation(self) -> Path:
-        """The folder with the programs.
-
-        Raises:
-            Unavailable: they cannot be fetched or built.
-        """
+        """The folder with the programs. Raises Unavailable."""
         return folder(f"{self.name}-{self.version}", self.h1, self._fill)
 
     def _fill(self, directory: Path) -> None:

@@ -14,15 +14,7 @@ PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 
 
 def artifact(coordinates: str, sha256: str, directory: Path) -> Path:
-    """Fetches one file into `directory`, without its dependencies.
-
-    Args:
-        coordinates: `group:artifact:version[:packaging[:classifier]]`.
-        sha256: of the file, hexadecimal.
-
-    Raises:
-        Unavailable: no `mvn`, no connection, or not the intended file.
-    """
+    """Fetches one file into `directory`, without its dependencies. Raises Unavailable."""
     _, name, version, packaging, classifier = [*coordinates.split(":"), "", ""][:5]
     file = directory / f"{name}-{version}{classifier and '-' + classifier}.{packaging or 'jar'}"
     options = [f"-Dartifact={coordinates}", f"-DoutputDirectory={directory}"]
@@ -60,11 +52,7 @@ def jars(name: str, pom: Path, checksums: Path) -> Path:
 
 
 def read_checksums(file: Path) -> dict[str, str]:
-    """Name to SHA-256, from the lines of `sha256sum`.
-
-    Raises:
-        ValueError: a line is not of that form.
-    """
+    """Name to SHA-256, from the lines of `sha256sum`."""
     pairs = [line.split() for line in file.read_text().splitlines()]
     return {name.removeprefix("*"): sha256 for sha256, name in pairs}
 

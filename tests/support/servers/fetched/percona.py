@@ -10,11 +10,7 @@ from servers.fetched.cache import folder, run_tool
 
 
 def pt_query_digest() -> Path:
-    """The program, fetched on first use.
-
-    Raises:
-        Unavailable: no apt or no connection.
-    """
+    """The program, fetched on first use. Raises Unavailable."""
 
     def fill(directory: Path) -> None:
         packages = directory / "packages"

@@ -12,12 +12,7 @@ PACKAGE = "prometheus"
 
 
 def installation() -> Path:
-    """The folder with the programs `prometheus` and `promtool`. apt has checked the package's
-    signature.
-
-    Raises:
-        Unavailable: no apt, or no connection.
-    """
+    """The folder with the programs `prometheus` and `promtool`."""
     return folder("prometheus", PACKAGE, _fill)
 
 

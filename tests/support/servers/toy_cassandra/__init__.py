@@ -64,14 +64,7 @@ def toy_cassandra(
     environment: dict[str, str] | None = None,
     user: str = "nobody",
 ) -> Iterator[ToyCassandra]:
-    """Starts it, after `prefix` on the command line, and stops it.
-
-    Args:
-        classes: its class path.
-        options: of the JVM.
-        prefix: run as root.
-        user: of the JVM.
-    """
+    """Starts it, after `prefix` on the command line, and stops it."""
     java = jvm.java()
     command = [java, "-Xmx64M", jvm.NO_PERF_FILE, *options, "-cp", str(classes), MAIN]
     as_user = ("setpriv", *jvm.options_of_user(user), "--")
