@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -35,31 +32,6 @@ CLIENTS = 32
 KINDS = 4
 TIMEOUT_S = 120
 REQUEST = (bytes(range(16)), bytes(range(8)))  #: a trace id and a span id
-
-PLAIN = """
-import pymysql
-connection = pymysql.connect(unix_socket={socket!r}, user="root")
-for _ in range(50):
-    connection.query("select 1 as m_tag_plain")
-"""
-FORKING = """
-import os, pymysql, qjoule_drivers
-qjoule_drivers.instrument()
-def work(name):
-    connection = pymysql.connect(unix_socket={socket!r}, user="root")
-    with qjoule_drivers.tag(m=name):
-        for _ in range(20):
-            connection.query("select 1 as m_tag_" + name)
-work("parent")
-for number in range(4):
-    if not os.fork():
-        work(f"child{{number}}")
-        os._exit(0)
-for _ in range(4):
-    os.wait()
-work("again")
-"""
-FORKED = {f"m_tag_{name}": 20 for name in ("parent", "again", *(f"child{n}" for n in range(4)))}
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +67,9 @@ def directory(
         _through_a_pool("maria", lambda number: mariadb.connect(tcp=number % 2 == 0))
         _through_a_pool("pg", lambda number: postgres.connect(tcp=number % 2 == 0))
         _redis(redis)
-        _before_and_without_a_shim(before, mariadb)
-        _run(FORKING, mariadb).check_returncode()
+        for _ in range(50):
+            with tag(m="before"):
+                before.query("select 1 as m_tag_before")
         _over_two_servers(mariadb, postgres)
     return directory
 
@@ -126,18 +99,6 @@ def _redis(redis: DatabaseServer) -> None:
             for client, name in ((unix, "unix"), (tcp, "tcp")):
                 with tag(m=name):
                     client.set(f"m_tag_{name}:{turn}", "x")
-
-
-def _run(code: str, server: DatabaseServer) -> subprocess.CompletedProcess[bytes]:
-    program = textwrap.dedent(code).format(socket=str(server.socket))
-    return subprocess.run([sys.executable, "-c", program], check=False, timeout=TIMEOUT_S)
-
-
-def _before_and_without_a_shim(before: Any, mariadb: DatabaseServer) -> None:
-    for _ in range(50):
-        with tag(m="before"):
-            before.query("select 1 as m_tag_before")
-    _run(PLAIN, mariadb).check_returncode()
 
 
 def _over_two_servers(mariadb: DatabaseServer, postgres: DatabaseServer) -> None:
@@ -190,17 +151,9 @@ def test_redis_s_queries_and_connections_from_before(
     assert _have_their_own(queries)
 
 
-def test_forked_workers(directory: Path) -> None:
-    run = Run(directory / "t")
-    for mark, count in FORKED.items():
-        queries = _tags(run, mark)
-        assert len(queries) == count
-        assert _have_their_own(queries)
-
-
-def test_clients_without_a_shim_have_no_tags(directory: Path) -> None:
+def test_without_a_tag_there_is_none(directory: Path) -> None:
     queries = _tags(Run(directory / "t"), "m_tag_plain")
-    assert len(queries) == 51
+    assert len(queries) == 1
     assert queries["tags"].isna().all()
 
 

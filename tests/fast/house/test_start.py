@@ -16,7 +16,6 @@ import qjoule.cli
 import qjoule_drivers
 from qjoule import installed, start, versions
 from qjoule.contract import CONTRACT_VERSION
-from qjoule.errors import QjouleError
 
 PACKAGE = Path(qjoule.__file__).parent
 
@@ -137,19 +136,6 @@ def _tracer(directory: Path, said: str) -> Path:
     program.write_text(f"#!/bin/sh\n{said}\n")
     program.chmod(0o755)
     return program
-
-
-def test_the_package_comes_before_what_is_beside_python(places: tuple[Path, Path]) -> None:
-    with pytest.raises(QjouleError, match="qjoule-tracer is not installed beside"):
-        installed.installed_program(TRACER)
-    for place in reversed(places):
-        program = _tracer(place, ":")
-        assert installed.installed_program(TRACER) == program
-    (places[0] / "a").touch()
-    (places[1] / "a").touch()
-    assert installed.installed_files("a", "b") is None, "files that belong together"
-    (places[1] / "b").touch()
-    assert installed.installed_files("a", "b") == (places[1] / "a", places[1] / "b")
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,6 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
     [
         ("flood", "could not load the agent: 000"),
         ("refusing", "could not load the agent: 0 102"),
-        ("status-none", "cannot work in process"),
         ("status-fifo", "its status is no regular file"),
         ("status-link", "it did not say why"),
         ("status-long", "xxxxxxxx"),

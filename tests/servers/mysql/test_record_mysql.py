@@ -196,21 +196,18 @@ def test_users_and_databases_follow_the_session(told: Told) -> None:
     assert {one for one in names if one[0] in marked} == NAMES
 
 
-def test_addresses_are_those_of_the_clients(told: Told) -> None:
-    """On symbols: of sessions from before, encrypted ones too, and of new ones."""
+def test_addresses_and_programs_are_those_of_the_clients(told: Told) -> None:
     sessions = told.run.trace.pandas("sessions")
-    if told.on_sockets:
-        opened = sessions[sessions["event"] == "open"]
-        assert set(opened["address"].dropna()) == {"127.0.0.1"}
-        assert opened["address"].isna().any(), "unix sockets have none"
-        assert "m_wire_py" in set(sessions["application"])
+    if not told.on_sockets:
+        assert set(sessions["event"]) == {"met", "user", "database", "kept"}
+        connections = set(sessions["connection"].dropna())
+        assert any(one.startswith("unix ") for one in connections)
+        assert any(one.startswith("127.0.0.1 ") for one in connections)
         return
-    assert set(sessions["event"]) == {"met", "user", "database", "kept"}
-    sessions = sessions[sessions["connection"].notna()].drop_duplicates("session")
-    of = dict(zip(sessions["session"], sessions["connection"], strict=True))
-    connections = [of[session] for session in told.run.having("m_where")["session"]]
-    ends = ["unix" if one.startswith("unix ") else one.partition(" > ")[0] for one in connections]
-    assert Counter(ends) == told.story.where
+    opened = sessions[sessions["event"] == "open"]
+    assert set(opened["address"].dropna()) == {"127.0.0.1"}
+    assert opened["address"].isna().any(), "unix sockets have none"
+    assert "m_wire_py" in set(sessions["application"])
 
 
 def _statuses(told: Told, shape: str) -> list[str | None]:

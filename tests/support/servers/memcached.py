@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memcached from the distribution (`memcached`), and a client that speaks each of its protocols."""
+"""memcached from the distribution (`memcached`), and a client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +20,10 @@ from servers.process import (
 )
 
 THREADS = 4
-_MAGIC = 0x80
-_HEADER = ">BBHBBHIIQ"  #: doc/protocol-binary.xml, "Packet Structure"
 
 
 class Client:
-    """One connection. `text` and `binary` send their argument and read that many replies."""
+    """One connection. `text` sends its argument and reads that many replies."""
 
     def __init__(self, server: DatabaseServer) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
@@ -75,22 +72,6 @@ class Client:
                 found[name.decode()] = int(value)
         return found
 
-    def binary(self, data: bytes, replies: int = 1) -> list[int]:
-        """The replies' status numbers."""
-        self.send(data)
-        statuses = []
-        for _ in range(replies):
-            head = struct.unpack(_HEADER, self._file.read(24))
-            self._file.read(head[6])
-            statuses.append(head[5])
-        return statuses
-
-
-def binary_request(opcode: int, key: bytes = b"", extras: bytes = b"", value: bytes = b"") -> bytes:
-    body = len(extras) + len(key) + len(value)
-    head = struct.pack(_HEADER, _MAGIC, opcode, len(key), len(extras), 0, 0, body, 0, 0)
-    return head + extras + key + value
-
 
 @contextmanager
 def memcached_server(*options: str) -> Iterator[DatabaseServer]:
@@ -101,14 +82,8 @@ def memcached_server(*options: str) -> Iterator[DatabaseServer]:
     with server_directory() as directory:
         port = free_port()
         user = pwd.getpwuid(os.geteuid()).pw_name
-        argv = [
-            program,
-            *("-l", "127.0.0.1"),
-            *("-p", str(port)),
-            *("-t", str(THREADS)),
-            *("-u", user),
-            *options,
-        ]
+        argv = [program, "-l", "127.0.0.1", "-p", str(port), "-t", str(THREADS), "-u", user]
+        argv += options
         server = DatabaseServer("memcached", directory, argv, port, directory / "s", _connect)
         with running(server) as started:
             yield started

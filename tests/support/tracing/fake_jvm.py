@@ -96,7 +96,6 @@ BEHAVIOURS: dict[str, Callable[[socket.socket, Path], None]] = {
     "flood": flood,
     "silent": silent,
     "refusing": refusing,
-    "status-none": with_status(lambda _path: None),
     "status-fifo": with_status(os.mkfifo),
     "status-link": with_status(lambda path: path.symlink_to("/victim/status")),
     "status-long": with_status(lambda path: path.write_bytes(b"\x1b[2J " + b"x" * (8 << 20))),

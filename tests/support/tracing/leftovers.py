@@ -1,21 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of tests leaves behind on the machine: files, mounts, processes.
-
-Temporary files go to the run's own directory, which must be empty at the end. Some files do not
-follow TMPDIR (a JVM's, those that other users have to reach). So new files with our names in the
-machine's own directories are checked too. They may belong to another run at the same time: they
-fail the run in CI, where there is no other, and are only shown to a developer.
-"""
+"""What a run of tests leaves behind in its own TMPDIR: files, and processes that work there."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +21,6 @@ PREFIX = "qjoule-run-"
 PATIENCE_S = 20.0
 #: Programs that unit tests compile once; they are removed when the interpreter exits.
 _UNTIL_EXIT = ("qjoule-energy-probe-", "qjoule-load-")
-#: Directories, and the file names in them that only these tests or qjoule use.
-_PLACES = {
-    "/tmp": r"qjoule-(demo|physical|server|tags|test-toy|[0-9a-f]{16}$)"
-    r"|\.java_pid\d|\.attach_pid\d",
-    "/var/tmp": "qjoule-",
-    "/opt": "qjoule-",
-    "/dev/shm": "qjoule-",
-    "/run/qjoule": "",
-    "/sys/fs/bpf": "",
-}
 
 
 @dataclass(frozen=True)
@@ -46,17 +28,14 @@ class Before:
     """The state of the machine before the run, and the run's own directory."""
 
     temporary: Path
-    found: frozenset[str]
     others_temporary: str | None  #: TMPDIR before the run
 
     def left(self) -> list[str]:
         """What this run left behind; waits for what is just being removed."""
-        return _wait_for_nothing(self._left, PATIENCE_S)
-
-    def left_elsewhere(self) -> list[str]:
-        """What is new on the machine, from this run or another one."""
-        patience_s = PATIENCE_S if os.environ.get("CI") else 0.0
-        return _wait_for_nothing(lambda: sorted(_machine() - self.found), patience_s)
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self._left()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
 
     def _left(self) -> list[str]:
         files = [p for p in self.temporary.iterdir() if not p.name.startswith(_UNTIL_EXIT)]
@@ -76,12 +55,12 @@ def begin() -> Before:
     """From here on, temporary files of this process and its children go to the run's own
     directory.
     """
-    found, others = _machine(), os.environ.get("TMPDIR")
+    others = os.environ.get("TMPDIR")
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_kept()))
     temporary = Path(tempfile.mkdtemp(prefix=PREFIX, dir=for_all_users()))
     temporary.chmod(0o1777)  # servers run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-    return Before(temporary, frozenset(found), others)
+    return Before(temporary, others)
 
 
 def _kept() -> Path:
@@ -91,27 +70,6 @@ def _kept() -> Path:
     place.mkdir(exist_ok=True)
     place.chmod(0o755)
     return place
-
-
-def _wait_for_nothing(left: Callable[[], list[str]], patience_s: float) -> list[str]:
-    deadline = time.monotonic() + patience_s
-    while (found := left()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found
-
-
-def _machine() -> set[str]:
-    """Files with our names, and mounts, except for the kernel's own, such as tracefs where it is
-    used.
-    """
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = {line.split()[4] for line in lines}
-    found = {f"mount {point}" for point in points if not point.startswith("/sys/")}
-    for place, ours in _PLACES.items():
-        with suppress(OSError):
-            names = (path for path in Path(place).iterdir() if re.match(ours, path.name))
-            found |= {f"file {path}" for path in names}
-    return found
 
 
 def _processes(temporary: Path) -> list[str]:

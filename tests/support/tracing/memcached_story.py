@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from dataclasses import dataclass, field
 
-from servers.memcached import Client, binary_request
+from servers.memcached import Client
 from servers.process import DatabaseServer
 from tracing.at_once import at_once
 
@@ -15,11 +14,7 @@ CLIENTS = 32
 ROUNDS = 100  #: of each client: a set, a get, a silent set and a get of ten keys
 MANY = 10
 PIPELINED = 50  #: more than a worker executes for one connection at a time
-BINARY = 200
 LARGE = 600_000
-
-_STORE_EXTRAS = struct.pack(">II", 0, 0)
-_COUNT_EXTRAS = struct.pack(">QQI", 1, 0, 0)
 
 
 @dataclass
@@ -40,7 +35,6 @@ def tell(server: DatabaseServer) -> Story:
         _pipelined(server)
         _pieces(server)
         _meta(server)
-        _binary(server)
         story.after = referee.stats()
     return story
 
@@ -89,17 +83,3 @@ def _meta(server: DatabaseServer) -> None:
             assert client.text(b"ms meta:%d 2\r\nhi\r\n" % number) == [b"HD"]
             assert client.text(b"mg meta:%d v\r\n" % number)[0].startswith(b"VA 2")
             assert client.text(b"md meta:%d q\r\nmn\r\n" % number) == [b"MN"]
-
-
-def _binary(server: DatabaseServer) -> None:
-    with Client(server) as client:
-        for number in range(BINARY):
-            key = b"bin:%d" % number
-            assert client.binary(binary_request(0x01, key, _STORE_EXTRAS, b"v")) == [0]
-            assert client.binary(binary_request(0x00, key)) == [0]
-            # A quiet get that misses has no reply; the no-op after it has one.
-            quiet = binary_request(0x09, b"missing:%d" % number) + binary_request(0x0A)
-            assert client.binary(quiet) == [0]
-        assert client.binary(binary_request(0x01, b"bin:count", _STORE_EXTRAS, b"1")) == [0]
-        assert client.binary(binary_request(0x05, b"bin:count", _COUNT_EXTRAS)) == [0]
-        assert client.binary(binary_request(0x04, b"bin:count")) == [0]

@@ -88,7 +88,6 @@ class Story:
     sent: Counter[str] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)  #: in sessions that sockets do not show
     hidden_sessions: int = 0
-    where: Counter[str] = field(default_factory=Counter)  #: `m_where` by the client's address
     counted: dict[str, int] = field(default_factory=dict)
     mass: dict[str, int] = field(default_factory=dict)
 
@@ -167,13 +166,6 @@ class Before:
         self._nowhere = self._session()
         self._compressed = self._session(flags=wire.ZLIB)
         self._compressed.query(b"do 1")
-        ways: list[dict[str, Any]] = [
-            {"tcp": tcp, "ssl_disabled": True} for tcp in (True, True, False)
-        ]
-        if server.name == "mysql":
-            ways.append({"tcp": True, "ssl": {}})
-        self._ways = ways
-        self._known = [self._driver(way) for way in ways]
         self._transacting = [self._session(database="m_one") for _ in range(3)]
         for client in self._transacting[:2]:
             client.query(b"begin")
@@ -181,9 +173,6 @@ class Before:
 
     def _session(self, **options: Any) -> MysqlClient:
         return self._stack.enter_context(mysql_client(self._server.socket, **options))
-
-    def _driver(self, way: dict[str, Any]) -> Any:
-        return self._stack.enter_context(closing(self._server.connect(**way)))
 
     def _set_log(self, on: int) -> None:
         with closing(_connect(self._server)) as connection, connection.cursor() as cursor:
@@ -210,20 +199,7 @@ class Before:
             self._compressed.query(b"set @m_compressed = 1")
         story.hidden["m_compressed"] += 20
         story.hidden_sessions += 1
-        self._addresses(story)
         self._transactions(story)
-
-    def _addresses(self, story: Story) -> None:
-        for way, connection in zip(
-            self._ways * 2, [*self._known, *map(self._driver, self._ways)], strict=True
-        ):
-            for _ in range(2):
-                connection.query("select 1 as m_where")
-            end = connection._sock.getsockname()
-            story.where[f"{end[0]} {end[1]}" if way["tcp"] else "unix"] += 2
-            shown = story.hidden if "ssl" in way else story.sent
-            shown["m_where"] += 2
-            story.hidden_sessions += "ssl" in way
 
     def _transactions(self, story: Story) -> None:
         goes_on, ends, idle = self._transacting
