@@ -88,8 +88,8 @@ class Process:
         """Announces that nothing more will be read."""
         struct.pack_into("=Q", self.memory, 72, 1)
 
-    def poll(self, *, free: bool = True) -> None:
-        """Reads what is there; `free` makes room for more."""
+    def poll(self) -> None:
+        """Reads what is there, and makes room for more."""
         slots: list[bytes] = []
         while True:
             at = HEADER_BYTES + self.taken % self.slots * SLOT_BYTES
@@ -104,8 +104,7 @@ class Process:
             end = self.word(HEADER_BYTES + (number - 1) % self.slots * SLOT_BYTES + 24)
             if end:
                 self.ends.setdefault(number, (end >> 2, end & 3))
-        if free:
-            struct.pack_into("=Q", self.memory, 64, self.taken)
+        struct.pack_into("=Q", self.memory, 64, self.taken)
 
     def _read_definitions(self) -> None:
         while not self.ended:
