@@ -151,12 +151,9 @@ class RemoteAgent:
         lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
         if token:
             lines.append(f"Authorization: Bearer {self.tokens.get(token, token)}")
-        found = b""
-        with self.connect() as connection:
+        with self.connect() as connection, connection.makefile("rb") as answer:
             connection.sendall("\r\n".join([*lines, "", ""]).encode())
-            while part := connection.recv(1 << 16):
-                found += part
-        head, _, content = found.partition(b"\r\n\r\n")
+            head, _, content = answer.read().partition(b"\r\n\r\n")
         return int(head.split()[1]), head.decode("latin-1"), content
 
     def until_logged(self, words: str) -> str:

@@ -91,17 +91,6 @@ def test_cassandra_prepared_before_is_known_by_its_id_or_by_the_agent(told: Told
     assert told.run.executions(command="execute")[told.before] == PREPARED_BEFORE
 
 
-def test_cassandra_odd_texts_are_counted(told: Told) -> None:
-    long, short = told.run.having("where note").sort_values("begin_ns")["text"]
-    assert short == day.BY_NOTE
-    assert day.BY_NOTE.startswith(long.removesuffix("…").rstrip())
-    assert len(told.run.flagged(QueryFlag.TRUNCATED)) == 1
-    last_ns = told.run.having("where note")["begin_ns"].max()
-    queries = told.run.queries
-    refused = queries[(queries["begin_ns"] > last_ns) & (queries["command"] == "query")]
-    assert refused["executions"].sum() == len(day.REFUSED)
-
-
 def test_cassandra_without_the_agent_requests_own_no_cpu_time(
     on_cassandra: dict[str, Told],
 ) -> None:

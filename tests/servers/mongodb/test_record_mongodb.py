@@ -19,7 +19,7 @@ from typing import Any
 import pymongo
 import pytest
 
-from fuzz.mongodb_library import compressed, message, op_msg, op_query
+from fuzz.mongodb_library import message, op_msg, op_query
 from servers.mongodb import mongod_stand_in, real_mongod
 from servers.process import DatabaseServer, Unavailable
 from tracing import long_runs
@@ -107,7 +107,6 @@ def _tell(server: DatabaseServer, directory: Any) -> None:
                     list(pool.map(_packed, [driver] * THREADS, range(THREADS)))
             with server.connect() as driver:
                 _comments(driver.shop.tagged)
-            _without_a_prefix(server)
             _strangers(server)
             for client in early:
                 client.close()
@@ -162,16 +161,6 @@ def _comments(tagged: Any) -> None:
     tagged.find_one({"d": 1, "comment": "no='1'"})
 
 
-def _without_a_prefix(server: DatabaseServer) -> None:
-    """A zstd block longer than what is recorded; bytes that are not what they claim to be."""
-    long = op_msg({"find": "o", "filter": {"a": os.urandom(20_000).hex(), "b": 1}, "$db": "shop"})
-    short = compressed(op_msg({"find": "o", "filter": {"a": 1}, "$db": "shop"}))[:-1] + b"x"
-    for packed in (*(compressed(long, number) for number in (2, 1, 3)), short):
-        with Client(server) as client:
-            client.socket.sendall(packed)
-            _swallow(client.socket)
-
-
 def _strangers(server: DatabaseServer) -> None:
     """TLS, another protocol, a reply. Another client's requests are not lost by them."""
     strangers = [
@@ -223,14 +212,6 @@ def test_messages_of_all_kinds(run: Run) -> None:
 def test_compressed_requests_have_the_shapes_of_plain_ones(run: Run) -> None:
     assert _beginning(run, "shop.packed") == PACKED
     assert len(run.queries["shape"].unique()) < CLIENTS + 60, "one for each request"
-
-
-def test_what_no_prefix_tells_is_called_by_its_compressor(told: Told) -> None:
-    assert _beginning(told.runs["socket"], "o find", "(compressed") == {
-        "(compressed by zstd)": 1,
-        "(compressed by zlib)": 1,
-        "o find {a: ?} …": 2,
-    }
 
 
 def test_comments_that_are_tags(run: Run) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from cassandra.concurrent import execute_concurrent_with_args
-from cassandra.protocol import SyntaxException
 from cassandra.query import BatchStatement
 
 from servers.cassandra import Client
@@ -35,9 +33,6 @@ DELETE = "delete from shop.orders where id = ?"
 COUNT = "update shop.visits set n = n + ? where id = ?"
 OF_KEYSPACE = "select id from orders where id = ?"
 BATCH = f"begin batch; {INSERT}; {DELETE}; apply batch"
-BY_NOTE = "select id from shop.orders where note = ? allow filtering"
-#: Texts that are no statements.
-REFUSED = ("SELEKT nothing", "SELECT 'secret", "", " ")
 
 
 @dataclass
@@ -77,7 +72,7 @@ def together(client: Client, statement: Any, arguments: Iterable[tuple[Any, ...]
 
 
 def tell(server: DatabaseServer, referee: Client) -> Story:
-    """Prepared statements, literals, counters and batches, in every way; then what is refused."""
+    """Prepared statements, literals, counters and batches, in every way."""
     story = Story()
     before = cql_metrics(referee)
     for number, options in enumerate(WAYS):
@@ -91,7 +86,6 @@ def tell(server: DatabaseServer, referee: Client) -> Story:
             story.prepared[OF_KEYSPACE] += together(client, select, ((i,) for i in range(50)))
     story.counted = cql_metrics(referee)
     story.counted.subtract(before)
-    _odd_texts(referee)
     return story
 
 
@@ -114,12 +108,3 @@ def requests(client: Client, story: Story, times: int) -> None:
         batch.add(f"DELETE FROM shop.orders WHERE id = {i}")
         client.execute(batch)
     story.text += Counter({SELECT: 50, DELETE: 50, BATCH: 20})
-
-
-def _odd_texts(client: Client) -> None:
-    by_note = "SELECT id FROM shop.orders WHERE note = '{}' ALLOW FILTERING"
-    client.execute(by_note.format("secret" * 2000))
-    client.execute(by_note.format("s\u00e9cret \U0001f511 \x01 \\"))
-    for text in REFUSED:
-        with suppress(SyntaxException):
-            client.execute(text)

@@ -41,7 +41,6 @@ COMMITTED, ROLLED_BACK, INSERTS = 40, 10, 5
 CALLS, LOOPS = 20, 30
 MANY = 64  #: clients at once, each with texts of its own
 ROUNDS = long_runs.statements(5_000) // (4 * MANY)
-DEEP = 200  #: nested calls: more than a thread's stack allows, so they fail
 
 SCHEMA = (
     "set global local_infile = 1",
@@ -74,9 +73,6 @@ PROCEDURES = (
         select count(*) from t where a = n;
     end""",
     "create procedure failing() begin insert into t values (0, 0); select * from missing; end",
-    """create procedure deep(in n int) begin
-        do n; if n > 0 then call deep(n - 1); end if; do -1;
-    end""",
     "create trigger on_log after insert on log for each row update t set b = 0 where a = new.a",
 )
 
@@ -416,10 +412,6 @@ def _calls(server: DatabaseServer, story: Story) -> None:
             with suppress(pymysql.Error):
                 cursor.execute("call failing()")
         cursor.execute("insert into log values (1)")
-        cursor.execute("set max_sp_recursion_depth = 255")
-        for depth in (5, DEEP):
-            with suppress(pymysql.Error):
-                cursor.execute(f"call deep({depth})")
     story.sent["m_between"] += CALLS
     with mysql_client(server.socket, database="m_calls") as client:
         statement = client.prepare(b"call inner_one()")
