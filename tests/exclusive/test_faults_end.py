@@ -27,12 +27,8 @@ NOBODY = 65534, 65534
 
 @pytest.fixture
 def recorder(mariadb: DatabaseServer, tmp_path: Path) -> Iterator[Recorder]:
-    recorder = Recorder(tmp_path / "t", "--pid", str(mariadb.pid), "--rung", "symbol")
-    try:
-        recorder.attached()
+    with Recorder(tmp_path / "t", "--pid", str(mariadb.pid), "--rung", "symbol") as recorder:
         yield recorder
-    finally:
-        recorder.end()
 
 
 def work(server: DatabaseServer, statements: int = 200) -> None:

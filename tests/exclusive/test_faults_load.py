@@ -14,7 +14,7 @@ from servers.mariadb import mariadb_server
 from servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
 from tracing.mysql_story import marker_counts, prepare_server, sysbench
-from tracing.recording import Recorder, Run, attribute, qjoule
+from tracing.recording import Run, attribute, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 ENERGY = ("--energy", "estimated:5,10,20,40")
@@ -37,22 +37,14 @@ def test_a_tracer_that_stalls(mariadb: DatabaseServer, tmp_path: Path) -> None:
     """A reader that stalls loses nothing: test_capture.py."""
     prepare_server(mariadb)
     for name, ring_mb in (("calm", "64"), ("stalled", "1")):
-        recorder = Recorder(
-            tmp_path / name, "--pid", str(mariadb.pid), "--ring-mb", ring_mb, *ENERGY
-        )
-        try:
-            recorder.attached()
-            events = 60_000
+        options = ("--pid", str(mariadb.pid), "--ring-mb", ring_mb, *ENERGY)
+        with recording(tmp_path / name, *options) as recorder:
             if name == "stalled":
-                stalled_pid = recorder.tracer_pid
-                os.kill(stalled_pid, signal.SIGSTOP)
-            sysbench(mariadb, "oltp_point_select", "run", f"--events={events}")
+                os.kill(recorder.tracer_pid, signal.SIGSTOP)
+            sysbench(mariadb, "oltp_point_select", "run", "--events=60000")
             if name == "stalled":
-                os.kill(stalled_pid, signal.SIGCONT)
+                os.kill(recorder.tracer_pid, signal.SIGCONT)
             sysbench(mariadb, "oltp_point_select", "run", "--events=5000")
-            assert recorder.stop() == 0, recorder.words
-        finally:
-            recorder.end()
     calm, stalled = (attribute(tmp_path / name) for name in ("calm", "stalled"))
     assert not {"segment", "query"} & Run(tmp_path / "calm").loss.keys()
     loss = Run(tmp_path / "stalled").loss
@@ -69,23 +61,17 @@ def test_a_tracer_that_stalls(mariadb: DatabaseServer, tmp_path: Path) -> None:
 
 
 def test_servers_that_die_restart_and_appear(tmp_path: Path) -> None:
-    with mariadb_server() as server:
-        recorder = Recorder(tmp_path / "t", "--energy", "none")
-        try:
-            recorder.attached()
-            for turn, end in enumerate((server.kill, server.stop, None)):
-                with mysql_client(server.socket) as client:
-                    for _ in range(100):
-                        client.query(b"select 1 as m_turn_%d" % turn)
-                if end:
-                    end()
-                    server.start()
-            with mariadb_server() as late, mysql_client(late.socket) as client:
-                for _ in range(50):
-                    client.query(b"select 1 as m_late")
-            assert recorder.stop() == 0, recorder.words
-        finally:
-            recorder.end()
+    with mariadb_server() as server, recording(tmp_path / "t"):
+        for turn, end in enumerate((server.kill, server.stop, None)):
+            with mysql_client(server.socket) as client:
+                for _ in range(100):
+                    client.query(b"select 1 as m_turn_%d" % turn)
+            if end:
+                end()
+                server.start()
+        with mariadb_server() as late, mysql_client(late.socket) as client:
+            for _ in range(50):
+                client.query(b"select 1 as m_late")
     counts = marker_counts(Run(tmp_path / "t").queries)
     sent = {"m_turn_0": 100, "m_turn_1": 100, "m_turn_2": 100, "m_late": 50}
     assert {marker: counts[marker] for marker in sent} == sent  # other servers may be traced too

@@ -175,13 +175,10 @@ def test_a_recorder_that_is_killed_and_the_next_one(
     tmp_path: Path,
 ) -> None:
     with closing(mariadb.connect()) as connection:
-        recorder = Recorder(tmp_path / "a", "--energy", "none", "--pid", str(mariadb.pid))
-        try:
-            recorder.attached()
-            with tag(m="a"):
-                connection.query("select 1 as m_tag_a")
-        finally:
-            recorder.end()  # by SIGKILL
+        options = ("--energy", "none", "--pid", str(mariadb.pid))
+        with Recorder(tmp_path / "a", *options), tag(m="a"):
+            connection.query("select 1 as m_tag_a")
+        # It ended by SIGKILL.
         with tag(m="between"):
             deadline = time.monotonic() + TIMEOUT_S
             while channel_module.channel._recorder is not None:

@@ -6,19 +6,20 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
-from qjoule.servers.access import Access
 from qjoule.servers.agent import Agent
 from qjoule.servers.cassandra.agent import put_agent
-from qjoule.servers.jvm.process import Identity, ReachedJvm
+from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.procfs import Process
 from tracing.root_part import RootPart, root_part
 
@@ -40,7 +41,10 @@ class AgentsByRootPart:
     ) -> Agent:
         """Loads the agent. `start_loader` replaces the root part's."""
         with self.reached(process) as jvm:
-            wanted = jvm if start_loader is None else _WithLoader(jvm, start_loader)
+            wanted: Any = jvm
+            if start_loader is not None:
+                wanted = SimpleNamespace(pid=jvm.pid, access=jvm.access, examine=jvm.examine)
+                wanted.loader = lambda *_identity, **_options: start_loader()
             return put_agent(wanted, client_tags=client_tags)
 
     def reached(self, process: Process) -> AbstractContextManager[ReachedJvm]:
@@ -60,15 +64,13 @@ class AgentsByRootPart:
 
     def loaders(self) -> list[psutil.Process]:
         """The running loaders. The root part starts them."""
-        children = psutil.Process(self.root.pid).children()
-        return [one for one in children if _is_alive(one) and _is_loader(one)]
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+        found = []
+        for child in psutil.Process(self.root.pid).children():
+            with suppress(psutil.Error):
+                is_loader = "qjoule.servers.jvm.agent_loader" in child.cmdline()
+                if is_loader and child.status() != psutil.STATUS_ZOMBIE:
+                    found.append(child)
+        return found
 
 
 @contextmanager
@@ -76,39 +78,3 @@ def agents_by_root_part(python: Path | None = None) -> Iterator[AgentsByRootPart
     """`python`: the interpreter for the loaders; by default this one."""
     with root_part(python=str(python or sys.executable)) as root:
         yield AgentsByRootPart(root)
-
-
-@dataclass(frozen=True)
-class _WithLoader:
-    """A JVM with a replaced loader."""
-
-    jvm: ReachedJvm
-    start: StartLoader
-
-    @property
-    def pid(self) -> int:
-        return self.jvm.pid
-
-    @property
-    def access(self) -> Access:
-        return self.jvm.access
-
-    def examine(self, look: Callable[[Access], bytes]) -> bytes:
-        return self.jvm.examine(look)
-
-    def loader(
-        self,
-        identity: Identity,  # noqa: ARG002
-        *,
-        client_tags: bool,  # noqa: ARG002
-        may_signal: bool,  # noqa: ARG002
-        seconds: float,  # noqa: ARG002
-    ) -> socket.socket:
-        return self.start()
-
-
-def _is_loader(process: psutil.Process) -> bool:
-    try:
-        return "qjoule.servers.jvm.agent_loader" in process.cmdline()
-    except psutil.Error:
-        return False

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from qjoule.studies.servers.redis import installed_redis, redis_in
 from servers.process import DatabaseServer
-from tracing.recording import Recorder
+from tracing.recording import Recorder, recording
 from waiting import until
 
 PATIENCE_S = 90.0
@@ -52,17 +52,11 @@ def work(server: DatabaseServer, key: str, commands: int) -> None:
             client.set(f"{key}:{number}", number)
 
 
-@contextmanager
-def recorded(trace: Path, *pids: int, options: tuple[str, ...] = ()) -> Iterator[Recorder]:
-    """A recorder of these processes that has ended, without a fault, when the block ends."""
-    chosen = [word for pid in pids for word in ("--pid", str(pid))]
-    recorder = Recorder(trace, *chosen, *(options or ("--energy", "none")))
-    try:
-        recorder.attached()
-        yield recorder
-        assert recorder.stop() == 0, recorder.words
-    finally:
-        recorder.end()
+def recorded(
+    trace: Path, *pids: int, options: tuple[str, ...] = ()
+) -> AbstractContextManager[Recorder]:
+    """A recording of these processes."""
+    return recording(trace, *(f"--pid={pid}" for pid in pids), *options)
 
 
 def until_meta_has(trace: Path, text: str) -> None:

@@ -47,6 +47,17 @@ class Recorder:
             env={**os.environ, **(environment or {})},
         )
 
+    def __enter__(self) -> Recorder:
+        try:
+            self.attached()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+
     @property
     def words(self) -> str:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
@@ -99,14 +110,9 @@ def tracer_of(root_part: int) -> int:
 @contextmanager
 def recording(directory: Path, *options: str) -> Iterator[Recorder]:
     """Records the block. After it, `Run(directory)` reads the trace."""
-    recorder = Recorder(directory, "--energy", "none", *options)
-    try:
-        recorder.attached()
+    with Recorder(directory, "--energy", "none", *options) as recorder:
         yield recorder
-        code = recorder.stop()
-        assert code == 0, recorder.words
-    finally:
-        recorder.end()
+        assert recorder.stop() == 0, recorder.words
 
 
 def until_named(directory: Path, *names: str) -> None:
