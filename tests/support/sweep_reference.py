@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -19,6 +20,7 @@ from qjoule.model.arrays import (
     Segments,
 )
 from qjoule.model.windows import MAX_COUNTS_PER_NS
+from two_packages_idle import idle_sums
 
 Key = tuple[int, int, int]  #: window, package slot, group
 
@@ -39,13 +41,14 @@ class Sums:
 
 @dataclass
 class Stretch:
-    """A segment after cutting: what its CPU runs from `begin` to `end`."""
+    """A segment after cutting: what its CPU runs from `t0_ns` to `t1_ns`."""
 
     row: int
     cpu: int
-    begin: int
-    end: int
+    t0_ns: int
+    t1_ns: int
     valid: list[bool]
+    owner: int  #: its group
 
 
 @dataclass
@@ -63,9 +66,9 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
     found = Found(defaultdict(Sums), defaultdict(int), defaultdict(int), anomalies)
     package, core = machine.package_slots().tolist(), machine.core_slots().tolist()
     overlap: dict[tuple[int, int], int] = defaultdict(int)
-    edges = {t for stretch in stretches for t in (stretch.begin, stretch.end)}
+    edges = {t for stretch in stretches for t in (stretch.t0_ns, stretch.t1_ns)}
     for a, b in pairwise(sorted(edges | set(bounds))):
-        running = [stretch for stretch in stretches if stretch.begin <= a and b <= stretch.end]
+        running = [stretch for stretch in stretches if stretch.t0_ns <= a and b <= stretch.t1_ns]
         window = sum(bound <= a for bound in bounds) - 1
         for p in {package[stretch.cpu] for stretch in running}:
             mine = [stretch for stretch in running if package[stretch.cpu] == p]
@@ -74,7 +77,7 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
             found.core_ns[window, p] += (b - a) * len(cores)
             for stretch in mine:
                 threads = sum(core[other.cpu] == core[stretch.cpu] for other in mine)
-                sums = found.entries[window, p, int(segments.group[stretch.row])]
+                sums = found.entries[window, p, stretch.owner]
                 sums.cpu_ns += b - a
                 sums.shared_ns += Fraction(b - a, len(cores) * threads)
                 sums.overlap_ns += (b - a) * (threads > 1)
@@ -86,18 +89,30 @@ def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
                 overlap[window, id(stretch)] += (b - a) * (threads > 1)
     for stretch in stretches:
         for window, (a, b) in enumerate(pairwise(bounds)):
-            begin, end = max(a, stretch.begin), min(b, stretch.end)
+            begin, end = max(a, stretch.t0_ns), min(b, stretch.t1_ns)
             if begin < end:
-                sums = found.entries[window, package[stretch.cpu], int(segments.group[stretch.row])]
+                sums = found.entries[window, package[stretch.cpu], stretch.owner]
                 share = Fraction(overlap[window, id(stretch)], end - begin)
                 _count(sums, segments, stretch, (begin, end), share)
-    for p in set(package):
-        mine = [stretch for stretch in stretches if package[stretch.cpu] == p]
-        _idle_times(found, (p, "package"), bounds, segments, mine)
-        for c in {core[stretch.cpu] for stretch in mine}:
-            here = [stretch for stretch in mine if core[stretch.cpu] == c]
-            _idle_times(found, (p, "core"), bounds, segments, here)
+    idle, _ = idle_sums(_places(stretches, package, core), bounds)
+    for key, row in idle.items():
+        effects = found.entries[key].effects
+        for what in ("package", "core"):
+            effects[f"{what}_wakes"] += row.get(f"{what}_wakes", 0)
+            for ns, lasted in zip(TAILS_NS, row.get(f"{what}_tail_ns", ()), strict=False):
+                effects[f"{what}_tail_{ns // 1000}us"] += Fraction(lasted)
     return found
+
+
+def _places(
+    stretches: list[Stretch], package: list[int], core: list[int]
+) -> Iterator[tuple[str, int, list[Stretch]]]:
+    """All packages and cores, with what ran there in order."""
+    order = sorted(stretches, key=lambda stretch: stretch.t0_ns)
+    for what, number in (("package", package), ("core", core)):
+        for place in {number[stretch.cpu] for stretch in order}:
+            mine = [stretch for stretch in order if number[stretch.cpu] == place]
+            yield what, package[mine[0].cpu], mine
 
 
 def _misses_per_ns(segments: Segments, stretch: Stretch) -> Fraction:
@@ -105,48 +120,6 @@ def _misses_per_ns(segments: Segments, stretch: Stretch) -> Fraction:
         return Fraction(0)
     ns = int(segments.t1_ns[stretch.row]) - int(segments.t0_ns[stretch.row])
     return Fraction(int(segments.counters[stretch.row, 2]), ns)
-
-
-def _idle_times(
-    found: Found,
-    place: tuple[int, str],
-    bounds: list[int],
-    segments: Segments,
-    stretches: list[Stretch],
-) -> None:
-    """Tails and wake-ups of a core or package, of those who ran there."""
-    package, what = place
-    order = sorted(stretches, key=lambda stretch: stretch.begin)
-    end, before = -(2**70), None
-    sleeps = []  #: begin and end of each idle time
-    for stretch in order:
-        if before is not None and stretch.begin > end:
-            sleeps.append((end, stretch.begin))
-            if stretch.begin - end >= 1000:
-                _sums(found, (stretch.begin, package), bounds, segments, stretch).effects[
-                    f"{what}_wakes"
-                ] += 1
-        end, before = max(end, stretch.end), stretch
-    if before is not None:
-        sleeps.append((end, bounds[-1]))
-    owners = [max((s for s in order if s.end == a), key=lambda s: s.cpu) for a, _ in sleeps]
-    for i, (a, b) in enumerate(sleeps):
-        for low, high in pairwise([a, *(bound for bound in bounds if a < bound < b), b]):
-            for ns in TAILS_NS:
-                own = Fraction(max(min(high, a + ns) - low, 0))
-                both = max(min(high, sleeps[i - 1][0] + ns) - low, 0) / Fraction(2) if i else 0
-                for owner, part in ((owners[i], own - both), (owners[i - 1], both)):
-                    if part:
-                        name = f"{what}_tail_{ns // 1000}us"
-                        _sums(found, (low, package), bounds, segments, owner).effects[name] += part
-
-
-def _sums(
-    found: Found, at: tuple[int, int], bounds: list[int], segments: Segments, stretch: Stretch
-) -> Sums:
-    t, package = at
-    window = sum(bound <= t for bound in bounds) - 1
-    return found.entries[window, package, int(segments.group[stretch.row])]
 
 
 def _clean(
@@ -171,7 +144,7 @@ def _clean(
         anomalies.outside_ns += (t1 - free) - (end - begin)
         if begin < end:
             now = max(now, t0)
-            out.append(Stretch(row, slot_of[cpu], begin, end, valid))
+            out.append(Stretch(row, slot_of[cpu], begin, end, valid, int(segments.group[row])))
     return out
 
 

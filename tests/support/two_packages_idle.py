@@ -58,7 +58,7 @@ def gaps(stretches: Sequence[Any], end_ns: int) -> list[Gap]:
     for one in stretches:
         if last is not None and one.t0_ns > last.t1_ns:
             found.append(Gap(last.t1_ns, one.t0_ns, last.owner, one.owner))
-        if last is None or one.t1_ns > last.t1_ns:
+        if last is None or (one.t1_ns, one.cpu) > (last.t1_ns, last.cpu):
             last = one
     if last is not None and last.t1_ns < end_ns:
         found.append(Gap(last.t1_ns, end_ns, last.owner, None))
@@ -120,12 +120,12 @@ def _pieces(found: Sequence[Gap], bounds_ns: Sequence[int]) -> Iterator[tuple[in
 
 def _tails(
     gap: Gap, before: Gap | None, a: int, b: int
-) -> tuple[tuple[Any, npt.NDArray[np.int64]], ...]:
+) -> tuple[tuple[Any, npt.NDArray[np.float64]], ...]:
     """The owners of a piece of a gap: half of what the sleep before still lasts is that one's."""
     own = np.array([max(min(b, gap.t0_ns + ns) - a, 0) for ns in TAILS_NS])
-    half = np.zeros(TAILS, np.int64)
+    half = np.zeros(TAILS)
     if before is not None:
-        half = np.array([max(min(b, before.t0_ns + ns) - a, 0) // 2 for ns in TAILS_NS])
+        half = np.array([max(min(b, before.t0_ns + ns) - a, 0) / 2 for ns in TAILS_NS])
     return (gap.slept, own - half), (before.slept if before else None, half)
 
 
