@@ -308,7 +308,7 @@ int main(int argc, char **argv)
 	status = serve_until_it_ends(signal_fd);
 	attach_clear();
 	outputs_clear();
-	recordings_stop();
+	recording_stop();
 	start_again(status, argv);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

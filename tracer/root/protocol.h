@@ -22,7 +22,7 @@
 #define RP_START_AGAIN	 75 /* exit code of the agent: start the same command again */
 #define RP_MAX_KEPT	 16 /* handles of one process, so that one cannot use up those of all */
 #define RP_ACCOUNT_TYPES 64
-#define RP_MAX_SECONDS	 86400 /* of a recording that the agent has started */
+#define RP_MAX_SECONDS	 86400 /* that the agent's flight recorder keeps */
 
 enum rp_kind {
 	/* From the command, until the tracer has sent RP_DONE. */
@@ -46,10 +46,10 @@ enum rp_kind {
 			The kernel accounts for all programs while the descriptor is open */
 	RP_NOTIFY,   /* number: enum rp_notice, which the service manager is told with the status in
 			text; it listens to our main process alone (sd_notify(3)) */
-	RP_RECORDING, /* number: enum rp_recording; flags: enum rp_order; text: the agent's
-			 directory for recordings, offset: a number for the new one in it, size: its
-			 seconds. Answers with its pid, 0 if it has ended, and with its wait status
-			 in the file's mode */
+	RP_RECORDING, /* the agent's flight recorder. offset: starts it, in the directory of this
+			 number below the one in text, which the agent has for recordings; 0: only
+			 answers. size: seconds that it keeps. Answers with its pid, 0 if it has
+			 ended, and with its wait status in the file's mode */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
 			 copies are in memory: read them from their beginning with pread(2) */
@@ -103,20 +103,6 @@ enum rp_notice {
 	RP_NOTICE_RELOADING,
 	RP_NOTICE_STOPPING,
 	RP_NOTICE_ALIVE,
-};
-
-/* What RP_RECORDING is about: at most one of each runs. */
-enum rp_recording {
-	RP_RECORDING_TIMED, /* records for some seconds */
-	RP_RECORDING_KEPT,  /* a flight recorder: keeps the last seconds until it is stopped */
-};
-
-/* What RP_RECORDING is to do. */
-enum rp_order {
-	RP_ORDER_STATE, /* nothing: only answer */
-	RP_ORDER_START,
-	RP_ORDER_STOP,
-	RP_ORDER_SAVE, /* a flight recorder saves what it holds */
 };
 
 /* A file that was opened and checked; all zero if there is none. */

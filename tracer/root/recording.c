@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Recordings beside the agent, where our own command line has `--recordings DIRECTORY`. Each is
- * this program again, as `qjoule record`, with a root part and a tracer of its own. What follows
- * `--` on our command line are its further options; the agent chooses only its seconds and number.
+ * The flight recorder beside the agent, where our own command line has `--recordings DIRECTORY`. It
+ * is this program again, as `qjoule record --keep`, with a root part and a tracer of its own. What
+ * follows `--` on our command line are its further options; the agent chooses only its seconds and
+ * number.
  */
 #include <errno.h>
 #include <linux/close_range.h>
@@ -17,12 +18,8 @@
 
 #define MAX_OPTIONS 64
 
-static struct {
-	pid_t pid; /* 0: does not run */
-	int status;
-} recordings[] = {[RP_RECORDING_TIMED] = {0, 0}, [RP_RECORDING_KEPT] = {0, 0}};
-
-#define COUNT (sizeof(recordings) / sizeof(recordings[0]))
+static pid_t recording_pid; /* 0: does not run */
+static int recording_status;
 
 /* In the child. It ends in order if we end, however that is. */
 static int become_recording(struct peer *peer, const struct rp_request *request,
@@ -45,7 +42,7 @@ static int become_recording(struct peer *peer, const struct rp_request *request,
 	snprintf(seconds, sizeof(seconds), "%llu", (unsigned long long)request->size);
 	snprintf(output, sizeof(output), "%s/%llu", request->text,
 		 (unsigned long long)request->offset);
-	words[count++] = request->number == RP_RECORDING_KEPT ? "--keep" : "-d";
+	words[count++] = "--keep";
 	words[count++] = seconds;
 	words[count++] = "-o";
 	words[count++] = output;
@@ -61,43 +58,36 @@ static int become_recording(struct peer *peer, const struct rp_request *request,
 
 int answer_recording(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	static const int signals[] = {[RP_ORDER_STOP] = SIGTERM, [RP_ORDER_SAVE] = SIGUSR1};
-	unsigned number = request->number;
 	int err;
 
-	if (number >= COUNT || request->flags > RP_ORDER_SAVE ||
-	    strcmp(root.command[RP_COMMAND_WORD], "agent") ||
+	if (strcmp(root.command[RP_COMMAND_WORD], "agent") ||
 	    !is_given(request->text, "--recordings"))
 		return -EPERM;
-	if (request->flags == RP_ORDER_START) {
-		if (recordings[number].pid)
+	if (request->offset) {
+		if (recording_pid)
 			return -EBUSY;
 		if (!request->size || request->size > RP_MAX_SECONDS)
 			return -EINVAL;
 		err = guarded(become_recording, NULL, request, answer);
 		if (err != -EIO) /* it did not become another program */
 			return err ? err : -EINVAL;
-		recordings[number].pid = answer->reply.pid;
-	} else if (request->flags != RP_ORDER_STATE && recordings[number].pid) {
-		kill(recordings[number].pid, signals[request->flags]);
+		recording_pid = answer->reply.pid;
 	}
-	answer->reply.pid = recordings[number].pid;
-	answer->reply.file.mode = recordings[number].status;
+	answer->reply.pid = recording_pid;
+	answer->reply.file.mode = recording_status;
 	return 0;
 }
 
 void recording_ended(pid_t pid, int status)
 {
-	for (unsigned i = 0; i < COUNT; i++)
-		if (recordings[i].pid == pid) {
-			recordings[i].pid = 0;
-			recordings[i].status = status;
-		}
+	if (pid == recording_pid) {
+		recording_pid = 0;
+		recording_status = status;
+	}
 }
 
-void recordings_stop(void)
+void recording_stop(void)
 {
-	for (unsigned i = 0; i < COUNT; i++)
-		if (recordings[i].pid)
-			kill(recordings[i].pid, SIGTERM);
+	if (recording_pid)
+		kill(recording_pid, SIGTERM);
 }

@@ -90,10 +90,10 @@ bool is_given(const char *text, const char *option);
 /* outputs.c: removes what was made only for this run: the tag socket, an unpublished file. */
 void outputs_clear(void);
 
-/* recording.c: notes that a child has ended; which children are recordings, it knows. */
+/* recording.c: notes that a child has ended; whether it was the flight recorder, it knows. */
 void recording_ended(pid_t pid, int status);
-/* recording.c: has those that run end in order. */
-void recordings_stop(void);
+/* recording.c: has it end in order. */
+void recording_stop(void);
 
 /* started.c: does not return if the agent asked to be started again. */
 void start_again(int status, char **argv);

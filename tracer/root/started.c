@@ -34,6 +34,11 @@ static int become_caller(struct peer *peer, const struct rp_request *request, st
 	sigprocmask(SIG_SETMASK, &root.signals, NULL);
 	umask(root.umask);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	for (char **word = root.command; word < program; word++)
+		if (!strcmp(*word, "--stdout")) { /* the command's own talk is there */
+			dup2(root.null_fd, STDIN_FILENO);
+			dup2(STDERR_FILENO, STDOUT_FILENO);
+		}
 	if (!root.called_by_root &&
 	    (setgroups(0, NULL) || setresgid(root.gid, root.gid, root.gid) ||
 	     setresuid(root.uid, root.uid, root.uid) || setenv("HOME", request->text, 1)))

@@ -9,8 +9,8 @@ import os
 import sys
 
 _NEED_IT = ("record", "top", "calibrate", "doctor", "agent")
-#: These read or print files, or (--physical) start recordings that each have a root part.
-_WITHOUT = ("--replay", "--physical", "--check", "--example", "--files")
+#: These read or print files, or start recordings that each have a root part.
+_WITHOUT = ("--replay", "--physical", "--check", "--example", "--files", "--via")
 #: These read what a stranger may have written.
 _GIVE_UP = ("convert",)
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.

@@ -61,8 +61,9 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("[push]\notlp_endpoint = 'ftp://x'", "must be a URL"),
         ("[push]\notlp_header_file = 'relative'", "absolute path"),
         ("[push]\notlp_endpoint = 'http://x'\notlp_header_file = '/h'", "needs https"),
-        ("[remote]\nlisten = '0.0.0.0:9780'", "beyond loopback needs remote.tls_certificate"),
-        ("[remote]\nlisten = '127.0.0.1:9780'", "needs remote.token_file or remote.client_ca"),
+        ("[metrics]\nlisten = '0.0.0.0:9779'\npage = true", "must be a loopback address"),
+        ("[remote]\nlisten = '0.0.0.0:9780'", "qjoule top --via 'ssh HOST sudo'"),
+        ("[recordings]\nseconds = 60", "qjoule record -d SECONDS --via 'ssh HOST sudo'"),
         ("a = " + "[" * 5000, "not TOML"),
     ],
 )

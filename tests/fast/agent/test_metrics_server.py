@@ -17,6 +17,7 @@ from qjoule.metrics.board import Board
 from qjoule.metrics.exposition import page
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import MAX_REQUEST_BYTES, Bounds, listen_on
+from qjoule.metrics.live_page import LivePage, SnapshotBoard
 from qjoule.metrics.server import MetricsServer
 
 FAMILY = Family("qjoule_test", "counter", "A test.", samples=[Sample((("a", "b"),), "3", "1.000")])
@@ -25,12 +26,12 @@ FAMILY = Family("qjoule_test", "counter", "A test.", samples=[Sample((("a", "b")
 class Serving:
     """A server in a thread, as it is in its process."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, live: LivePage | None = None) -> None:
         self.listening = listen_on("127.0.0.1", 0)
         self.address = self.listening.getsockname()
         self.board = Board()
         self.board.show([FAMILY], time.monotonic(), 60.0)
-        self.server = MetricsServer(self.listening, self.board, bounds)
+        self.server = MetricsServer(self.listening, self.board, bounds, live)
         self._goes_on = True
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -56,8 +57,8 @@ class Serving:
                 answer += part
         return answer
 
-    def get(self, path: str, *headers: str) -> tuple[int, bytes]:
-        lines = [f"GET {path} HTTP/1.1", "Host: x", *headers, "", ""]
+    def get(self, path: str, *headers: str, host: str = "x") -> tuple[int, bytes]:
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", *headers, "", ""]
         head, _, content = self.send("\r\n".join(lines).encode()).partition(b"\r\n\r\n")
         return int(head.split()[1]), content
 
@@ -78,6 +79,28 @@ def test_pages_and_health_are_served_and_answers_counted(serving: Serving) -> No
     assert serving.get("/healthz")[0] == 503, "it is stale"
     content = serving.get("/metrics")[1]
     assert samples(content)["qjoule_http_responses_total", (("code", "503"),)] == 1
+
+
+def test_the_live_page_is_for_names_of_this_machine_alone(serving: Serving) -> None:
+    assert serving.get("/", host="localhost")[0] == 404, "nobody asked for a page"
+    board = SnapshotBoard()
+    paged = Serving(Bounds(8, 1000.0), LivePage(board))
+    try:
+        assert paged.get("/snapshot", host="localhost")[0] == 503, "no interval yet"
+        board.show(b"{}", time.monotonic(), 60.0)
+        for host in ("localhost:9779", "127.0.0.1:8080", "[::1]:9779", "LOCALHOST"):
+            assert paged.get("/snapshot", host=host) == (200, b"{}")
+            assert b"</html>" in paged.get("/", host=host)[1]
+        for host in ("evil.example:9779", "localhost.evil.example", "127.0.0.1:1@evil", ""):
+            assert paged.get("/snapshot", host=host)[0] == paged.get("/", host=host)[0] == 421
+        assert paged.get("/snapshot", "Host: evil.example", host="localhost")[0] == 421
+        head = paged.send(b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n").decode()
+        (tag,) = (line[6:] for line in head.splitlines() if line.startswith("ETag: "))
+        assert paged.get("/snapshot", f"If-None-Match: {tag}", host="localhost") == (304, b"")
+        board.show(b"{}", time.monotonic() - 100, 60.0)
+        assert paged.get("/snapshot", host="localhost")[0] == 503, "it is stale"
+    finally:
+        paged.close()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import numpy as np
 
 from qjoule import contract
 from qjoule.agent.notify import Notice
-from qjoule.agent.recordings import Order, Recording
 from qjoule.root_part import protocol
 from qjoule.servers import registry
 from registry_library import registry_include
@@ -69,8 +68,6 @@ ROOT_ENUMS: Mapping[str, tuple[str, type[IntEnum]]] = {
     "RP_": ("rp_kind", protocol.Kind),
     "RP_WHAT_": ("rp_what", protocol.What),
     "RP_NOTICE_": ("rp_notice", Notice),
-    "RP_RECORDING_": ("", Recording),
-    "RP_ORDER_": ("", Order),
 }
 #: Fields in order, as `ask` packs them and `receive` unpacks them.
 ROOT_STRUCTS: Mapping[str, tuple[Struct, Sequence[str]]] = {

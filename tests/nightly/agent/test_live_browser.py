@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's page in a real browser: a token, power by statement, one statement, hostile texts."""
+"""The live page in a real browser: power by statement, one statement, hostile texts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import pytest
 
 from browser import chromium, needs_browser
 from fake_attribution import SHAPES, typical
+from fast.agent.test_metrics_server import Serving
+from qjoule.metrics.http import Bounds
+from qjoule.metrics.live_page import LivePage, SnapshotBoard
+from qjoule.model.result import Attribution
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
-from remote_agent import GROUPS, RemoteAgent, snapshot_bytes
 
 pytestmark = [
     pytest.mark.beside,
@@ -31,12 +34,24 @@ ATTACKS = (
 )
 
 
+class Page:
+    """A process that listens, in a thread."""
+
+    def __init__(self) -> None:
+        self.board = SnapshotBoard()
+        self.serving = Serving(Bounds(16, 200.0), LivePage(self.board))
+        self.url = f"http://localhost:{self.serving.address[1]}"
+
+    def show(self, attribution: Attribution, name: str = "mariadb:3306") -> None:
+        content = encode(Snapshot(attribution, attribution, 12.5), name)
+        self.board.show(content, time.monotonic(), 60.0)
+
+
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteAgent]:
-    # The browser does not know the test's certificate; TLS has tests of its own.
-    agent = RemoteAgent(tmp_path_factory.mktemp("agent"), tls=False, requests_per_second=200.0)
-    yield agent
-    agent.close()
+def agent() -> Iterator[Page]:
+    page = Page()
+    yield page
+    page.serving.close()
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +61,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_goes_wrong(browser: Any, agent: RemoteAgent) -> Iterator[None]:
+def nothing_goes_wrong(browser: Any, agent: Page) -> Iterator[None]:
     """No script of a text ran, nothing broke the policy, and only the agent was asked."""
     browser.get_log("browser")
     browser.get_log("performance")
     yield
     assert browser.execute_script("return window.hacked") is None
     messages = [one["message"] for one in browser.get_log("browser")]
-    assert all("/snapshot" in one and "401" in one for one in messages), messages
+    assert not messages
     events = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
     sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
     urls = {event["params"]["request"]["url"] for event in sent}
@@ -74,27 +89,9 @@ def texts(browser: Any, selector: str) -> list[str]:
     return contents
 
 
-def open_with(browser: Any, agent: RemoteAgent, token: str) -> None:
+def test_statements_are_shown_live(browser: Any, agent: Page) -> None:
+    agent.show(typical())
     browser.get(f"{agent.url}/")
-    until(lambda: browser.execute_script("return !document.getElementById('login').hidden"))
-    browser.find_element("id", "token").send_keys(agent.tokens[token])
-    browser.find_element("css selector", "#login button").click()
-
-
-def test_tokens_show_what_their_scopes_say(browser: Any, agent: RemoteAgent) -> None:
-    agent.show(snapshot_bytes())
-    open_with(browser, agent, "bare")
-    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
-    assert "SELECT" not in browser.page_source
-    open_with(browser, agent, "old")
-    until(lambda: "expired" in texts(browser, "#about")[0])
-    assert browser.execute_script("return document.querySelector('main').hidden")
-    assert not texts(browser, "#rows tr")
-
-
-def test_statements_are_shown_live(browser: Any, agent: RemoteAgent) -> None:
-    agent.show(snapshot_bytes())
-    open_with(browser, agent, "full")
     until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
     assert texts(browser, "#rows button") == list(SHAPES)
     about = texts(browser, "#about")[0]
@@ -108,24 +105,20 @@ def test_statements_are_shown_live(browser: Any, agent: RemoteAgent) -> None:
     browser.set_window_size(420, 800)
     assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
     browser.set_window_size(1200, 900)
-    agent.show(snapshot_bytes(duration_s=25.0))
+    agent.show(typical(duration_s=25.0))
     until(lambda: "last 25 s" in texts(browser, "#about")[0])
     until(lambda: browser.execute_script("return points.length") == 2)
-    open_with(browser, agent, "bare")  # a token without the scope of texts
-    until(lambda: len(texts(browser, "#rows tr")) == len(SHAPES))
-    assert "SELECT" not in browser.page_source
 
 
-def test_hostile_texts_are_only_text(browser: Any, agent: RemoteAgent) -> None:
+def test_hostile_texts_are_only_text(browser: Any, agent: Page) -> None:
     base = typical()
     rows = tuple(
         replace(row, shape=attack, server=attack[:200], keys={"fingerprint": attack[:200]})
         for row, attack in zip(base.rows, ATTACKS, strict=True)
     )
     trace = replace(base.trace, host=ATTACKS[1], loss={ATTACKS[2]: 1})
-    attribution = replace(base, rows=rows, trace=trace)
-    agent.show(encode(Snapshot(attribution, attribution, 1.0), ATTACKS[0], GROUPS))
-    open_with(browser, agent, "full")
+    agent.show(replace(base, rows=rows, trace=trace), ATTACKS[0])
+    browser.get(f"{agent.url}/")
     until(lambda: len(texts(browser, "#rows tr")) == len(ATTACKS))
     for at in range(len(ATTACKS)):
         button = browser.find_elements("css selector", "#rows button")[at]

@@ -37,9 +37,8 @@ class Agent:
         """`more`: of the configuration; `words`: of the command line, its last."""
         self.store = directory / "store"
         self.store.mkdir(exist_ok=True)
-        uid = int(os.environ.get("SUDO_UID", "0")) or pwd.getpwnam("nobody").pw_uid
-        os.chown(self.store, uid, -1)
-        self.uid = uid
+        self.uid = self.user()
+        os.chown(self.store, self.uid, -1)
         self.port = free_port()
         self.config = directory / "agent.toml"
         self.tag = tag
@@ -52,11 +51,16 @@ class Agent:
             text=True,
         )
 
+    @staticmethod
+    def user() -> int:
+        """Who it runs as."""
+        return int(os.environ.get("SUDO_UID", "0")) or pwd.getpwnam("nobody").pw_uid
+
     def configure(self, *, store: bool = True, shapes: int = 100, more: str = "") -> None:
         self.config.write_text(
             f'[tracing]\ninterval_s = {INTERVAL_S}\ntag = "{self.tag}"\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.port}"\nrequests_per_second = 200.0\n'
-            f"shapes = {shapes}\n"
+            f"shapes = {shapes}\npage = true\n"
             f'[store]\nenabled = {str(store).lower()}\npath = "{self.store}"\n{more}'
         )
         self.config.chmod(0o644)
@@ -66,8 +70,8 @@ class Agent:
         """Where Prometheus finds it."""
         return f"127.0.0.1:{self.port}"
 
-    def page(self) -> bytes:
-        with urllib.request.urlopen(f"http://{self.target}/metrics", timeout=10) as answer:
+    def page(self, path: str = "metrics") -> bytes:
+        with urllib.request.urlopen(f"http://{self.target}/{path}", timeout=10) as answer:
             content: bytes = answer.read()
         return content
 

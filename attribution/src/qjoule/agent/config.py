@@ -18,8 +18,17 @@ from qjoule.agent.config_values import address, share, tag_keys
 from qjoule.errors import UsageError
 
 MAX_BYTES = 1 << 20
-_FILES = ("certificate", "key", "file", "ca")
+_FILES = ("file", "ca")
 _URLS = ("push.otlp_endpoint",)
+#: What an earlier version had, and what is there instead.
+_NO_REMOTE = (
+    "[remote] is no more: remove it. From elsewhere use `qjoule top --via 'ssh HOST sudo'`; for a "
+    "browser use metrics.page, with `ssh -L 9779:127.0.0.1:9779 HOST`"
+)
+_NO_ORDERS = (
+    "recordings.seconds is no more: remove it. From elsewhere use "
+    "`qjoule record -d SECONDS --via 'ssh HOST sudo'`"
+)
 Value = bool | int | float | str | tuple[str, ...]
 
 
@@ -61,6 +70,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "metrics.enabled": Key(True, "serve metrics over HTTP"),
     "metrics.listen": Key("127.0.0.1:9779", "address and port; loopback unless you change it"),
+    "metrics.page": Key(False, "serve a live page for browsers of this machine, too"),
     "metrics.shapes": Key(
         100, "statements per server with series of their own", 0, 2000, live=True
     ),
@@ -70,17 +80,6 @@ KEYS: Mapping[str, Key] = {
     "metrics.text_length": Key(255, "characters of a statement in `qjoule_query_info`", 16, 1024),
     "metrics.connections": Key(32, "scrapers at a time", 1, 256),
     "metrics.requests_per_second": Key(20.0, "answers per second, to all scrapers", 1.0, 1000.0),
-    "remote.listen": Key("", "address and port for other desks; empty: nothing listens"),
-    "remote.tls_certificate": Key("", "certificate chain (PEM); needed beyond loopback"),
-    "remote.tls_key": Key("", "its key, which only our user may read"),
-    "remote.token_file": Key("", "tokens, which only our user may read"),
-    "remote.client_ca": Key("", "certificates that sign those of clients"),
-    "remote.client_scopes": Key("view", "what a client's certificate gives: view, texts, metrics"),
-    "remote.connections": Key(16, "connections at a time; half of them for one address", 2, 256),
-    "remote.requests_per_second": Key(
-        20.0, "answers per second to all who may, and as many to others", 1.0, 1000.0
-    ),
-    "recordings.seconds": Key(600, "the longest recording that a desk may order", 1, 86_400),
     "recordings.kept": Key(8, "recordings that are kept; the oldest go first", 1, 16),
     "recordings.flight_s": Key(
         0, "seconds that a flight recorder beside the agent holds; 0: there is none", 0, 86_400
@@ -151,12 +150,6 @@ class Config:
         text = self.text("budget.cpu")
         return share(text) if text else None
 
-    @property
-    def remote_listen(self) -> tuple[str, int] | None:
-        """Address and port for other desks, if there are any."""
-        text = self.text("remote.listen")
-        return address(text) if text else None
-
     def later(self, other: Config) -> tuple[str, ...]:
         """Keys that differ and that a reload does not apply."""
         return tuple(
@@ -191,7 +184,7 @@ def load(path: Path | None) -> Config:
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None
     config = Config(dict(defaults().values) | dict(_checked(path, found)))
-    if words := _unsafe(config) or _readable_headers(config):
+    if words := _seen_by_others(config) or _readable_headers(config):
         raise UsageError(f"{path}: {words}")
     return config
 
@@ -204,20 +197,10 @@ def _readable_headers(config: Config) -> str:
     return ""
 
 
-def _unsafe(config: Config) -> str:
-    """What is wrong with [remote] as a whole; empty: nothing."""
-    listen = config.remote_listen
-    with_tls = bool(config.text("remote.tls_certificate"))
-    if with_tls != bool(config.text("remote.tls_key")):
-        return "remote.tls_certificate and remote.tls_key go together"
-    if listen is None:
-        return ""
-    if not with_tls and not ipaddress.ip_address(listen[0]).is_loopback:
-        return "remote.listen beyond loopback needs remote.tls_certificate and remote.tls_key"
-    if config.text("remote.client_ca") and not with_tls:
-        return "remote.client_ca needs remote.tls_certificate and remote.tls_key"
-    if not config.text("remote.client_ca") and not config.text("remote.token_file"):
-        return "remote.listen needs remote.token_file or remote.client_ca"
+def _seen_by_others(config: Config) -> str:
+    """What is wrong with [metrics] as a whole; empty: nothing."""
+    if config.flag("metrics.page") and not ipaddress.ip_address(config.listen[0]).is_loopback:
+        return "metrics.page has no password: metrics.listen must be a loopback address"
     return ""
 
 
@@ -225,6 +208,8 @@ def _checked(path: Path, found: Mapping[str, Any]) -> Mapping[str, Value]:
     values: dict[str, Value] = {}
     sections = {name.partition(".")[0] for name in KEYS}
     for section, keys in found.items():
+        if section == "remote":
+            raise UsageError(f"{path}: {_NO_REMOTE}")
         if section not in sections:
             raise UsageError(
                 f"{path}: unknown section or key {section!r}: there are {_all(sections)}"
@@ -233,6 +218,8 @@ def _checked(path: Path, found: Mapping[str, Any]) -> Mapping[str, Value]:
             raise UsageError(f"{path}: {section} is a section: write [{section}]")
         for name, value in keys.items():
             full = f"{section}.{name}"
+            if full == "recordings.seconds":
+                raise UsageError(f"{path}: {_NO_ORDERS}")
             if full not in KEYS:
                 known = _all({k.partition(".")[2] for k in KEYS if k.startswith(f"{section}.")})
                 raise UsageError(f"{path}: unknown key {full!r}: [{section}] has {known}")
@@ -258,7 +245,7 @@ def _value(path: Path, name: str, value: Any) -> Value:
         raise UsageError(f"{path}: {name} must be from {key.low:g} to {key.high:g}, not {value!r}")
     if key.choices and value not in key.choices:
         raise UsageError(f"{path}: {name} must be one of {', '.join(key.choices)}, not {value!r}")
-    if name == "metrics.listen" or (name == "remote.listen" and value):
+    if name == "metrics.listen":
         try:
             address(value)
         except ValueError:
@@ -275,7 +262,7 @@ def _value(path: Path, name: str, value: Any) -> Value:
             ) from None
     if name in _URLS and value and not re.fullmatch(r"https?://[!-~]+", value, re.ASCII):
         raise UsageError(f"{path}: {name} must be a URL of http or https, not {value!r}")
-    is_file = name.startswith(("remote.", "push.")) and name.endswith(_FILES) and value
+    is_file = name.startswith("push.") and name.endswith(_FILES) and value
     if (name == "store.path" or is_file) and not value.startswith("/"):
         raise UsageError(f"{path}: {name} must be an absolute path, not {value!r}")
     checked: Value = value

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from qjoule import __version__
 from qjoule.agent import handover
@@ -17,7 +17,7 @@ from qjoule.agent.cost import CostMeter
 from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
 from qjoule.agent.processes import families as of_processes
-from qjoule.agent.recordings import Recordings
+from qjoule.agent.recordings import FlightRecorder
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept
@@ -31,11 +31,13 @@ from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution, ServerChange
 from qjoule.push.pusher import Tally
 from qjoule.push.pusher import families as of_pushers
-from qjoule.remote.server import SnapshotBoard
-from qjoule.remote.wire import MAX_BYTES, encode
+from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
 from qjoule.stream.watch import UNTRACED
 from qjoule.trace.meta import Server
+
+if TYPE_CHECKING:
+    from qjoule.metrics.live_page import SnapshotBoard
 
 #: A server that is not followed by then is worth another start.
 PATIENCE_S = 20.0
@@ -67,13 +69,13 @@ class Service:
     say: Callable[[str], object]
     board: Board | None = None
     rollups: Rollups | None = None
-    remote: SnapshotBoard | None = None
+    live: SnapshotBoard | None = None  #: for the page
     sinks: Sequence[Sink] = ()
     meter: CostMeter | None = None  #: of what tracing costs
     controller: Controller | None = None  #: keeps that within the budget
     pushed: Sequence[Tally] = ()
     tags: TagCounters | None = None  #: of queries by the tag `tracing.tag`
-    recordings: Recordings | None = None  #: beside the agent
+    recorder: FlightRecorder | None = None  #: beside the agent
     processes: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
     wants_reload: bool = False
@@ -102,17 +104,17 @@ class Service:
                 self.rollups.take_samples(sample_rows(snapshot.sampled, found, wall_s))
             self.rollups.describe(counters, servers, wall_s)
         self._show(snapshot, servers, wall_s)
-        self._show_remote(snapshot, servers)
+        self._show_live(snapshot, servers)
         self._look_for_servers(snapshot)
         self.manager.status(self._words(snapshot.interval))
 
     def tick(self) -> None:
         """To be called several times a second."""
         self.manager.alive()
-        if self.recordings is not None:
-            self.recordings.tick(time.monotonic())
+        if self.recorder is not None:
+            self.recorder.tick(time.monotonic())
         cost = self.meter.tick() if self.meter is not None else None
-        if cost is not None and self.controller is not None and not self._records:
+        if cost is not None and self.controller is not None:
             self._keep_budget(self.controller, cost.known)
         if self.wants_reload:
             self.wants_reload = False
@@ -142,11 +144,6 @@ class Service:
                 f"{', '.join(LEVELS[1 : found.level + 1]) or LEVELS[0]}"
             )
             self.stop()
-
-    @property
-    def _records(self) -> bool:
-        """Whether a recording runs that somebody ordered: another start would end it."""
-        return self.recordings is not None and self.recordings.busy
 
     def _sinks(self) -> Iterator[Sink]:
         if self.rollups is not None:
@@ -180,14 +177,11 @@ class Service:
             if not self.board.show(shown, time.monotonic(), self._stale_s):
                 self.say("the metrics do not fit their bound and stay as they were")
 
-    def _show_remote(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
-        if self.remote is not None:
+    def _show_live(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
+        if self.live is not None:
             name = ", ".join(dict.fromkeys(one.name for one in servers))
-            content = encode(snapshot, name, (snapshot.interval.policy.get("by", ""),))
-            if len(content) > MAX_BYTES or not self.remote.show(
-                content, time.monotonic(), self._stale_s
-            ):
-                self.say("a snapshot does not fit its bound and is not shown to other desks")
+            if not self.live.show(encode(snapshot, name), time.monotonic(), self._stale_s):
+                self.say("a snapshot does not fit its bound: the page stays as it was")
 
     @property
     def _stale_s(self) -> float:
@@ -265,7 +259,7 @@ class Service:
             for pid, since_s in self._waiting.items()
             if snapshot.elapsed_s - since_s >= PATIENCE_S
         ]
-        if due and not self.starts_again and not self._records:
+        if due and not self.starts_again:
             self.handed.tried += due
             self.starts_again = True
             self.say("a server runs that was not there at the start: starting again")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -19,7 +18,6 @@ from qjoule.commands.agent_pushers import start_pushers
 from qjoule.commands.keep_options import LEAST_S
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
-from qjoule.remote.access import new_token
 from qjoule.root_part.client import root_part
 
 
@@ -36,7 +34,6 @@ Examples:
   curl http://127.0.0.1:9779/metrics
   qjoule agent --files /tmp/qjoule
   sudo qjoule agent --recordings /var/lib/qjoule/recordings
-  qjoule agent --token anna --scopes view,texts --days 90
 """,
 )
 @click.option(
@@ -58,8 +55,8 @@ Examples:
     "--recordings",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Take recordings here: the flight recorder's, and those that a desk orders. What follows "
-    "-- are further options of each, as of `qjoule record`.",
+    help="The flight recorder's directory (recordings.flight_s). What follows -- are its further "
+    "options, as of `qjoule record`.",
 )
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @click.option("--example", is_flag=True, help="Print a configuration with every key.")
@@ -70,22 +67,6 @@ Examples:
     metavar="DIRECTORY",
     help="Write the service for systemd, Prometheus rules and Grafana dashboards.",
 )
-@click.option("--token", metavar="NAME", help="Make a token for another desk, and its line.")
-@click.option(
-    "--scopes",
-    default="view",
-    show_default=True,
-    metavar="WORDS",
-    help="With --token: some of metrics,view,texts,control.",
-)
-@click.option(
-    "--days",
-    type=click.IntRange(1, 3660),
-    default=365,
-    show_default=True,
-    metavar="N",
-    help="With --token: how long it is valid.",
-)
 @click.argument("record_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 def command(
     *,
@@ -95,9 +76,6 @@ def command(
     check: bool,
     example: bool,
     directory: Path | None,
-    token: str | None,
-    scopes: str,
-    days: int,
     record_options: tuple[str, ...],
 ) -> int:
     """Trace this machine's servers for as long as it runs, as a service does.
@@ -111,8 +89,6 @@ def command(
         for file in write_files(directory):
             click.echo(file)
         return 0
-    if token is not None:
-        return _make_token(token, scopes, days)
     path = None if path is None else path.absolute()
     config = load(path)
     if check:
@@ -122,39 +98,26 @@ def command(
     root_part().need("the agent")
     keep_small()
     manager = Manager.of_environment(root_part().notify)
-    listeners = start_listeners(config, recordings)
+    listeners = start_listeners(config)
     listeners.pushed = start_pushers(config, listeners, time.time())
     from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening processes stay small)
 
-    return run(config, lambda: load(path), manager, listeners, pids=pids)
+    return run(config, lambda: load(path), manager, listeners, recordings=recordings, pids=pids)
 
 
 def _check_recordings(config: Config, directory: Path | None, options: tuple[str, ...]) -> None:
     """Raises `UsageError` for what could not be recorded."""
     flight_s = config.whole("recordings.flight_s")
+    if (directory is not None) != bool(flight_s) or (options and directory is None):
+        raise UsageError("recordings.flight_s and --recordings DIR need each other")
     if directory is None:
-        if options or flight_s:
-            raise UsageError("recordings.flight_s and what follows -- need --recordings DIR")
         return
     if not directory.is_absolute():
         raise UsageError("--recordings must be an absolute path")
-    if 0 < flight_s < LEAST_S:
+    if flight_s < LEAST_S:
         raise UsageError(f"recordings.flight_s must be 0, or {LEAST_S:g} at least")
     if options[:1] and (not options[0].startswith("-") or "--" in options):
         raise UsageError("what follows -- must be options of `qjoule record`, and no program")
-
-
-def _make_token(name: str, scopes: str, days: int) -> int:
-    try:
-        last_day = datetime.now(UTC).date() + timedelta(days=days)
-        token, line = new_token(name, scopes, last_day)
-    except ValueError as error:
-        raise UsageError(f"--token: {error}") from None
-    say("for the desk; it is shown once:")
-    click.echo(token)
-    say("for remote.token_file, which holds only its hash:")
-    click.echo(line)
-    return 0
 
 
 def example_text() -> str:

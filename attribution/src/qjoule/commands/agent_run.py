@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import cast
 
@@ -17,8 +18,7 @@ from qjoule.agent.budget import Controller, Shed
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
-from qjoule.agent.recordings import Limits as RecordingLimits
-from qjoule.agent.recordings import Order, Recording, Recordings, made
+from qjoule.agent.recordings import FlightRecorder, made
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
 from qjoule.agent.store import Store
@@ -55,22 +55,23 @@ def run(
     manager: Manager,
     listeners: Listeners,
     *,
+    recordings: Path | None = None,
     pids: Collection[int] = (),
 ) -> int:
-    """Runs until it is asked to end."""
+    """Runs until it is asked to end. `recordings`: the flight recorder's directory."""
     leave_pandas_out()
     path = store_path(config)
     store = None if path is None else Store(path, os.uname().nodename, kept(config))
     rollups = None if store is None or path is None else Rollups(path, store, say)
     handed = handover.take(path, limits(config), time.time(), say)
     service = Service(
-        config, load, handed, manager, say, listeners.board, rollups, listeners.remote
+        config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
     service.pushed = listeners.pushed
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
     try:
-        _trace_servers(service, listeners, pids)
+        _trace_servers(service, recordings, pids)
     finally:
         # Also if the tracer failed: what was counted until then is true.
         manager.stopping()
@@ -78,34 +79,26 @@ def run(
     return START_AGAIN if service.starts_again else 0
 
 
-def _recordings(config: Config, listeners: Listeners, level: int) -> Recordings | None:
-    """Those beside the agent, if there is a directory for them. Raises `QjouleError`.
+def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:
+    """The flight recorder beside the agent, if there is one. Raises `QjouleError`.
 
-    The flight recorder has a record of each query, so it is the first to be left out.
+    It has a record of each query, so it is the first to be left out.
     """
-    directory = listeners.directory
-    if directory is None:
+    flight_s = config.whole("recordings.flight_s")
+    if directory is None or not flight_s or level:
         return None
 
-    def ask(which: Recording, order: Order, number: int = 0, seconds: int = 0) -> tuple[bool, int]:
-        return root_part().recording(directory, which, order, number, seconds)
+    def ask(number: int = 0) -> tuple[bool, int]:
+        return root_part().recording(directory, number, flight_s)
 
-    whole, control = config.whole, listeners.control
-    limits_of_them = RecordingLimits(
-        *(whole("recordings.seconds"), whole("recordings.kept")),
-        0 if level else whole("recordings.flight_s"),
-    )
-    found = Recordings(made(directory), ask, limits_of_them, say)
-    if control is not None:
-        found.end, found.board = control.engine, control.board
-    return found
+    return FlightRecorder(made(directory), ask, config.whole("recordings.kept"), say)
 
 
-def _trace_servers(service: Service, listeners: Listeners, pids: Collection[int]) -> None:
+def _trace_servers(service: Service, recordings: Path | None, pids: Collection[int]) -> None:
     config = service.config
     service.controller = _controller(service)
     service.level = level = service.handed.shed.level
-    service.recordings = _recordings(config, listeners, level)
+    service.recorder = _recorder(config, recordings, level)
     # What the kernel side reads of tags is left out first, with what else a level leaves out.
     tag = "" if level else config.text("tracing.tag")
     summed = () if level else config.tags

@@ -19,10 +19,11 @@ from qjoule.commands.keep_options import Keeping, Triggers, keep_options
 from qjoule.commands.kept import Kept, open_kept
 from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
-from qjoule.commands.there_options import there_options
+from qjoule.commands.via import ViaCommand, record_there, sent, streamed, via
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
+from qjoule.remote.streams import Streams
 from qjoule.root_part.client import root_part
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.apart import apart
@@ -47,6 +48,7 @@ def _group(_context: click.Context, _parameter: click.Parameter, name: str | Non
 
 
 @click.command(
+    cls=ViaCommand,
     short_help="Record a trace of what the servers do.",
     epilog="""\b
 Examples:
@@ -62,7 +64,7 @@ Examples:
   sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
   sudo qjoule record -o load.qjoule --rest 60 -- pgbench -T 30 shop
-  qjoule record --host https://db1:9780 -d 60
+  qjoule record --via 'ssh db1 sudo' -d 60
 """,
 )
 @click.option(
@@ -150,7 +152,8 @@ Examples:
     callback=_group,
     help="Let this group read the trace. [default: its owner alone]",
 )
-@there_options
+@via
+@streamed
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
 def command(
     *,
@@ -185,9 +188,16 @@ def command(
     counters: tuple[PerfEvent, ...],
     capture_literals: bool,
     group: int | None,
+    via: str | None,
+    streamed: bool,
     program: tuple[str, ...],
 ) -> int:
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
+    directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
+    if (via is not None or streamed) and (group is not None or keep_s is not None):
+        raise UsageError("--group and --keep are for a directory of the machine that records")
+    if via is not None:
+        return record_there(via, directory)
     if triggers and keep_s is None:
         raise UsageError("--trigger saves what --keep holds: add --keep TIME")
     if no_counters and counters:
@@ -195,6 +205,9 @@ def command(
     if rest_s is not None and program and shutil.which(program[0]) is None:
         raise QjouleError(f"there is no program {program[0]}")
     root_part().need("recording")
+    streams = None
+    if streamed:
+        streams, directory = Streams(), Path("trace")
     wanted = Wanted(
         pids,
         None if rung == "auto" else Rung[rung.upper()],
@@ -221,7 +234,6 @@ def command(
     )
     along = apart(lambda: _along(calibration, memory))
     outside = start_meter(meter, meter_file)
-    directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
     for words in along.notes:
         say(words)
     job = Job(
@@ -231,10 +243,13 @@ def command(
     )
     if group is not None:
         os.umask(0o027)
-    with inside(directory, group), ExitStack() as stack:
+    with ExitStack() as stack:
+        if streams is not None:
+            directory = stack.enter_context(sent(streams))
+        stack.enter_context(inside(directory, group))
         if keep_s is None:
             spool = Spool((stack.enter_context(open_spool(Path())),), spool_mb, compress)
-            return _record(targets, replace(settings, spool=spool), job)
+            return _record(targets, replace(settings, spool=spool), job, streams=streams)
         keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
         opened = open_kept(keeping, directory, spool_mb, compress=compress)
         spool, kept = stack.enter_context(opened)
@@ -247,7 +262,13 @@ def _along(calibration: str | None, memory: str | None) -> Along:
     return TakenAlong.of(calibration, memory).packed()
 
 
-def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = None) -> int:
+def _record(
+    targets: Targets,
+    settings: Settings,
+    job: Job,
+    kept: Kept | None = None,
+    streams: Streams | None = None,
+) -> int:
     """Records into the working directory; returns the exit code."""
     child: Running | None = None
     with ExitStack() as stopped_by, ExitStack() as last:
@@ -259,6 +280,8 @@ def _record(targets: Targets, settings: Settings, job: Job, kept: Kept | None = 
             for words in tracer.not_counted:
                 say(words)
             stopped_by.enter_context(stopping(tracer.stop, job.seconds))
+            if streams is not None:
+                streams.start(tracer.stop)
             if job.program:
                 child = start(job.program, tracer.stop, job.rest_s)
 

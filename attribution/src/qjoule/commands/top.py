@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +14,8 @@ import click
 
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
-from qjoule.commands.desk import Desk, desk_options
 from qjoule.commands.ending import terminable
+from qjoule.commands.via import ViaCommand, streamed, via, words_there
 from qjoule.contract import Rung
 from qjoule.engine.groups import check_keys
 from qjoule.engine.live_groups import GROUPS, TAG
@@ -25,7 +25,9 @@ from qjoule.live.replay import ReplaySource
 from qjoule.live.value_limit import LimitedValues
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.remote.source import RemoteSource
+from qjoule.remote.streams import Streams
+from qjoule.remote.via import RemoteSource, other_end
+from qjoule.remote.wire import encode
 from qjoule.reporters.live_export import export
 from qjoule.reporters.live_lines import csv_lines, first, json_lines
 from qjoule.reporters.table import render
@@ -37,6 +39,7 @@ _RUNGS = ("auto", "socket", "symbol", "statistical")
 
 
 @click.command(
+    cls=ViaCommand,
     short_help="Which queries draw how much power now.",
     epilog="""\b
 Keys: e c l n sort, < turn, / filter, Space pause, Enter detail, g group,
@@ -54,7 +57,7 @@ Examples:
   qjoule top --replay shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule top --replay shop.qjoule --by tag:tenant --max-values 20
   qjoule top --replay shop.qjoule -b -d 10 --csv > shop.csv
-  qjoule top --host https://db1:9780 --token-file token
+  qjoule top --via 'ssh db1 sudo'
 """,
 )
 @click.option("-b", "--batch", is_flag=True, help="Print snapshots instead of a screen.")
@@ -126,10 +129,10 @@ Examples:
 @options.no_follow
 @options.credentials
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
-@desk_options
+@via
+@streamed
 def command(
     *,
-    desk: Desk | None,
     batch: bool,
     snapshots: int | None,
     delay: float,
@@ -153,17 +156,19 @@ def command(
     no_follow: bool,
     credentials: Path | None,
     rung: str | None,
+    via: str | None,
+    streamed: bool,
 ) -> None:
     """Show which queries draw how much power now, in a full-screen view.
 
     With -b, snapshots are printed instead, also where there is no terminal.
     """
-    _check(batch, as_json, as_csv, snapshots)
+    _check(batch or streamed, as_json, as_csv, snapshots)
+    streams = Streams() if streamed else None
     keys = check_keys([key.strip() for key in by.split(",")])
     from_where: contextlib.AbstractContextManager[SnapshotSource]
-    if desk is not None:
-        desk.check(click.get_current_context())
-        keys, from_where = RemoteSource.groups, desk.source()
+    if via is not None:
+        from_where = _there(via, ",".join(keys), shows=batch)
     elif replay is not None:
         if energy or pids or rung or generic or agent or client_tags or credentials:
             raise UsageError(
@@ -209,18 +214,27 @@ def command(
             where=selected,
         )
     # The total decides which of a tag's values are named.
-    totals = not batch or any(key.startswith(TAG) for key in keys)
+    totals = not (batch or streamed) or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
         limited = LimitedValues(source, max_values)
         try:
-            if batch:
+            if streams is not None:
+                _send(limited, controls, streams)
+            elif batch:
                 _print(limited, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
             else:
                 _show(limited, controls)
         finally:
             controls.stop()
             source.close()
+
+
+@contextlib.contextmanager
+def _there(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSource]:
+    """What `top` shows at the other end."""
+    with other_end(via, words_there("top"), shows=shows) as end:
+        yield RemoteSource(end, group)
 
 
 def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> None:
@@ -248,6 +262,19 @@ def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> 
                 "the live view selects by server and, with --client-tags or --by tag:KEY, by "
                 f"tag:KEY: for --where {key}, record a trace and use --replay"
             )
+
+
+def _send(source: SnapshotSource, controls: Controls, streams: Streams) -> None:
+    """Snapshots to the other end of `--via`, until there are no more or it has enough."""
+
+    def stop() -> None:
+        controls.stop()
+        source.close()
+
+    streams.start(stop)
+    with contextlib.suppress(KeyboardInterrupt), terminable(controls.interrupted):
+        for snapshot in first(source, controls, None):
+            streams.line(encode(snapshot, source.name))
 
 
 def _print(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view from another desk: an agent's snapshots over TLS, and who may see them."""
+"""`top` and `record` on another machine, through a command such as ssh (`--via`)."""

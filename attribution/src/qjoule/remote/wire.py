@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots as JSON, schema `qjoule.snapshot/1`: from an agent to who watches it.
+"""Snapshots as JSON, schema `qjoule.snapshot/1`: for the live page, and for `top --via`.
 
-`encode` runs in the engine, `without_texts` (its own module) in the process that listens, `decode`
-at the other desk. What arrives there is hostile: sizes, types and figures are checked, texts are
-made safe.
+`encode` runs where the servers are, `decode` at the other end. What arrives there is hostile:
+sizes, types and figures are checked, texts are made safe.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from qjoule.typed_json import read_as
 
 SCHEMA = "qjoule.snapshot/1"
 MAX_BYTES = 8 << 20
-MAX_ROWS, MAX_TEXT, MAX_DOMAINS = 8192, 8192, 16
+MAX_ROWS, MAX_TEXT, MAX_DOMAINS = 16_384, 8192, 16
 _MOST = 1 << 63
 #: Not sent: each snapshot stands for itself, and the page of metrics has the histograms.
 _LEFT_OUT = frozenset({"parts", "impact", "latency_counts", "outcomes"})
@@ -40,14 +39,14 @@ class _Document:
     interval: Attribution
 
 
-def encode(snapshot: Snapshot, name: str, groups: tuple[str, ...]) -> bytes:
-    """The last interval of a snapshot. `name`: what is watched."""
+def encode(snapshot: Snapshot, name: str) -> bytes:
+    """The last interval of a snapshot, on one line. `name`: what is watched."""
     document = {
         "schema": SCHEMA,
         "name": name,
         "elapsed_s": snapshot.elapsed_s,
         "ended": snapshot.ended,
-        "groups": groups,
+        "groups": (snapshot.interval.policy.get("by", ""),),
         "interval": snapshot.interval,
     }
     return json.dumps(document, default=_plain, separators=(",", ":")).encode()
@@ -56,12 +55,12 @@ def encode(snapshot: Snapshot, name: str, groups: tuple[str, ...]) -> bytes:
 def decode(content: bytes) -> tuple[Snapshot, str]:
     """A snapshot, whose total is its interval, and the name of what is watched.
 
-    Raises `QjouleError` if it is not what an agent sends.
+    Raises `QjouleError` if it is not what `encode` makes.
     """
     try:
         return _decoded(content)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise QjouleError(f"what the agent sent is no {SCHEMA}: {error}") from None
+        raise QjouleError(f"what came is no {SCHEMA}: {error}") from None
 
 
 def _decoded(content: bytes) -> tuple[Snapshot, str]:

@@ -172,21 +172,19 @@ class RootPart:
         text = status.encode(errors="replace")[: TEXT_BYTES - 1]
         ask(self.need("a service"), Kind.NOTIFY, number=notice, text=text)
 
-    def recording(
-        self, directory: Path, which: int, order: int, number: int = 0, seconds: int = 0
-    ) -> tuple[bool, int]:
-        """Starts or ends a recording beside the agent: whether it runs, and its last exit code.
+    def recording(self, directory: Path, number: int, seconds: int) -> tuple[bool, int]:
+        """The flight recorder beside the agent: whether it runs, and its last exit code.
 
         Args:
-            directory: what our command line gives to --recordings; `number` names the new one.
-            which, order: `enum rp_recording`, `enum rp_order`.
-            seconds: how long it records, or how much a flight recorder keeps.
+            directory: what our command line gives to --recordings.
+            number: starts it in the directory of this name there; 0: only answers.
+            seconds: how much it keeps.
 
         Raises:
-            Refused: EPERM without --recordings, EBUSY if one runs.
+            Refused: EPERM without --recordings, EBUSY if it runs.
         """
         text = os.fsencode(_as_given(directory))
-        about = {"number": which, "flags": order, "offset": number, "size": seconds}
+        about = {"offset": number, "size": seconds}
         reply = ask(self.need("a recording"), Kind.RECORDING, text=text, **about)
         return reply.pid > 0, exit_code(os.waitstatus_to_exitcode(reply.file.mode))
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options with which `top` and `record` run at the other end of a command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qjoule.commands.say import say
+from qjoule.errors import QjouleError, UsageError
+
+if TYPE_CHECKING:
+    from qjoule.remote.streams import Streams
+
+_WORDS = "qjoule.commands.via"
+#: Options that are followed here, and not there.
+_HERE = frozenset({"via", "streamed", "output", "batch", "snapshots", "as_json", "as_csv", "limit"})
+
+via = click.option(
+    "--via",
+    metavar="CMD",
+    help="Run there by this command, such as 'ssh db1 sudo' or 'kubectl exec -i POD --'.",
+)
+streamed = click.option(
+    "--stdout", "streamed", is_flag=True, help="For --via: to standard output, until input ends."
+)
+
+
+class ViaCommand(click.Command):
+    """A command that knows its own words, as the user gave them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        words = ["--stdout"]
+        for one in dict.fromkeys(order):
+            if isinstance(one, click.Option) and one.name is not None and one.name not in _HERE:
+                found = given[one.name] if one.multiple else [given[one.name]]
+                words += [one.opts[-1] if one.is_flag else f"{one.opts[-1]}={of}" for of in found]
+        program = given.get("program")
+        ctx.meta[_WORDS] = [*words, "--", *program] if isinstance(program, tuple) else words
+        return super().parse_args(ctx, args)
+
+
+def words_there(command: str) -> list[str]:
+    """What the qjoule there is asked for: `command` with our options, but for those of here."""
+    return [command, *click.get_current_context().meta[_WORDS]]
+
+
+def record_there(prefix: str, output: Path) -> int:
+    """Records there, and makes the trace a new directory here; the exit code."""
+    from qjoule.remote.via import other_end  # noqa: PLC0415 - with --via alone
+    from qjoule.session.signals import stopping  # noqa: PLC0415
+    from qjoule.trace.archive import unpack  # noqa: PLC0415
+
+    with _whole(output) as directory, other_end(prefix, words_there("record"), shows=True) as end:
+        with stopping(end.stop, None):
+            end.skip_signs()
+            count, size = unpack(end.read, directory)
+        code = end.ended()
+    say(f"{output}: {count} files, {size / 1e6:,.1f} MB from {end.name}")
+    return code
+
+
+@contextmanager
+def _whole(output: Path) -> Iterator[Path]:
+    """A new directory of ours, which becomes `output` if the block succeeds."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"{output} is there: give another directory")
+    try:
+        output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+        try:
+            yield made
+            made.rename(output)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise QjouleError(f"cannot write to {output}: {error.strerror or error}") from None
+
+
+@contextmanager
+def sent(streams: Streams) -> Iterator[Path]:
+    """A directory for a trace, which is sent and removed when the block ends."""
+    made = Path(tempfile.mkdtemp(prefix="qjoule-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+    try:
+        yield made
+        from qjoule.trace.archive import pack  # noqa: PLC0415 - 40 MB: not while it records
+
+        streams.last(partial(pack, made))
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs qjoule at the other end of a command such as `ssh db1 sudo`, and reads what it sends.
+
+The other end is hostile: lines, silence, and messages are bounded, and nothing of it is shown
+before it is cleaned. Who may do what there is the command's business.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from qjoule import __version__
+from qjoule.errors import QjouleError, UsageError
+from qjoule.model.result import Attribution, TracePart
+from qjoule.model.together import together
+from qjoule.remote.streams import GREETING
+from qjoule.remote.wire import MAX_BYTES, MAX_ROWS, decode
+from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.snapshots import Controls, Snapshot
+
+#: Without a byte for so long, the other end has gone. A person may have to log in first.
+SILENCE_S, FIRST_S = 60.0, 300.0
+_ENDS_S, _TICK_S = 5.0, 0.5
+_LOST = 255  #: as ssh says it
+_PIECE = 1 << 18
+_MOST_SAID, _MOST_WORDS, _LAST = 1000, 400, 20
+_FIRST = re.compile(rf"{GREETING} ([0-9A-Za-z.+-]{{1,64}})")
+
+
+def command_of(prefix: str, words: Sequence[str]) -> list[str]:
+    """The command that runs qjoule at the other end. Raises `UsageError`.
+
+    No shell of ours is involved: `prefix` is divided as a shell would divide it. `ssh` joins its
+    arguments with blanks for a shell at its other end, where each must arrive as one. So qjoule's
+    are quoted once for each `ssh` in the prefix (`ssh gate ssh db1` has two shells), and not at all
+    for others (`sudo`, `kubectl exec -i POD --`), which pass arguments as they are.
+    """
+    try:
+        found = shlex.split(prefix)
+    except ValueError as error:
+        raise UsageError(f"--via: {error}") from None
+    if not found:
+        raise UsageError("--via needs a command, such as 'ssh db1 sudo'")
+    asked = ["qjoule", *words]
+    for _ in [one for one in found if Path(one).name == "ssh"]:
+        asked = [shlex.quote(one) for one in asked]
+    return [*found, *asked]
+
+
+class OtherEnd:
+    """A qjoule that runs elsewhere. `shows`: its messages appear at once, and otherwise at the end.
+
+    Methods that read raise `QjouleError` if it sends what it should not, or is silent.
+    """
+
+    def __init__(self, prefix: str, words: Sequence[str], *, shows: bool) -> None:
+        command = command_of(prefix, words)
+        self.name = shorten(sanitise(prefix), _MOST_WORDS)
+        self._program = command[0]
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for us alone
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise QjouleError(f"--via: {command[0]}: {error.strerror}") from None
+        finally:
+            signal.signal(signal.SIGINT, before)
+        self._shows, self._said = shows, deque[str](maxlen=_LAST)
+        self._closed = self._stopped = False
+        self._held = bytearray()
+        self._messages = threading.Thread(target=self._hear, daemon=True)
+        self._messages.start()
+
+    def greet(self) -> None:
+        """Waits until qjoule runs there."""
+        line = self.line(1000, FIRST_S)
+        if line is None:
+            raise self.failure()
+        text = line.decode("latin-1")
+        if (found := _FIRST.fullmatch(text)) is None:
+            shown = shorten(sanitise(text), 80)
+            raise QjouleError(f"{self.name}: what came is not qjoule's: {shown!r}")
+        if found[1] != __version__:
+            self._show(f"qjoule {found[1]} runs there, and {__version__} here")
+
+    def line(self, most: int = MAX_BYTES, silence_s: float | None = None) -> bytes | None:
+        """The next line that is not empty; None: it has ended."""
+        while True:
+            line, found, rest = self._held.lstrip(b"\n").partition(b"\n")
+            if len(line) > most:
+                raise QjouleError(f"{self.name}: a line without an end")
+            if found:
+                self._held = rest
+                return bytes(line)
+            self._held = line
+            if not self._more(silence_s):
+                return None
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, after signs of life."""
+        while len(self._held) < size:
+            if not self._more():
+                raise self.failure()
+        found = bytes(self._held[:size])
+        del self._held[:size]
+        return found
+
+    def skip_signs(self) -> None:
+        """Leaves out empty lines, until something else comes."""
+        while not self._held.strip(b"\n"):
+            self._held.clear()
+            if not self._more():
+                raise self.failure()
+        self._held = self._held.lstrip(b"\n")
+
+    def stop(self) -> None:
+        """Has it end in order; may be called from a signal's handler, which gives up at the second
+        time."""
+        if self._stopped:
+            raise KeyboardInterrupt
+        self._stopped = True
+        self._close_input()
+
+    def close(self) -> None:
+        """Unblocks a read, from any thread. May be called twice."""
+        self._closed = True
+        self._close_input()
+
+    def ended(self) -> int:
+        """Ends it if it has not; its exit code."""
+        self.close()
+        until_s = time.monotonic() + _ENDS_S
+        while (left_s := until_s - time.monotonic()) > 0:
+            if select.select([self._output], [], [], left_s)[0] and not os.read(
+                self._output, _PIECE
+            ):
+                break
+        try:
+            code = self._process.wait(max(1.0, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            with suppress(OSError):  # it may belong to root
+                self._process.kill()
+            code = _LOST
+        self._messages.join(1.0)
+        if not self._shows:
+            self._shows = True
+            while self._said:
+                self._show(self._said.popleft())
+        return code if code >= 0 else 128 - code
+
+    def failure(self) -> QjouleError:
+        """Why it has ended too early."""
+        code = self.ended()
+        why = ""
+        if code == 127:
+            why = ": there is no such command there; is qjoule installed, and in the PATH?"
+        elif code == _LOST:
+            why = ": the connection could not be made, or was lost"
+        return QjouleError(f"{self.name} ended too early, with exit code {code}{why}")
+
+    @property
+    def _output(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def _more(self, silence_s: float | None = None) -> bool:
+        """Whether more has come; False: it has ended."""
+        silence_s = silence_s or SILENCE_S
+        until_s = time.monotonic() + silence_s
+        while not self._closed:
+            if select.select([self._output], [], [], _TICK_S)[0]:
+                part = os.read(self._output, _PIECE)
+                self._held += part
+                return bool(part)
+            if time.monotonic() > until_s:
+                raise QjouleError(f"{self.name}: nothing came for {silence_s:g} s")
+        return False
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def _hear(self) -> None:
+        """Messages of both, the program and qjoule there."""
+        assert self._process.stderr is not None
+        for number, line in enumerate(iter(partial(self._process.stderr.readline, 1 << 12), b"")):
+            if number < _MOST_SAID:
+                self._show(shorten(sanitise(line.decode("utf-8", "replace").strip()), _MOST_WORDS))
+
+    def _show(self, words: str) -> None:
+        if not self._shows:
+            self._said.append(words)
+        elif words:
+            with suppress(OSError):
+                print(words, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def other_end(prefix: str, words: Sequence[str], *, shows: bool) -> Iterator[OtherEnd]:
+    """Runs qjoule there while the block runs."""
+    found = OtherEnd(prefix, words, shows=shows)
+    try:
+        found.greet()
+        yield found
+    finally:
+        found.ended()
+
+
+class RemoteSource:
+    """Snapshots of `top` elsewhere; the totals since a reset are added up here.
+
+    `snapshots` raises `QjouleError` if the other end fails, or sends what it should not.
+    """
+
+    def __init__(self, end: OtherEnd, group: str) -> None:
+        self.name, self.groups = end.name, (group,)
+        self._end = end
+
+    def close(self) -> None:
+        self._end.close()
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
+        total: Attribution | None = None
+        resets = controls.resets
+        while not controls.stopped and (line := self._end.line()) is not None:
+            snapshot, _ = decode(line)
+            if controls.resets != resets:
+                total, resets = None, controls.resets
+            if controls.totals:
+                total = _added(total, snapshot.interval)
+            yield replace(snapshot, total=total or snapshot.interval)
+            if snapshot.ended:
+                return
+        if not controls.stopped:
+            raise self._end.failure()
+
+
+def _added(total: Attribution | None, interval: Attribution) -> Attribution:
+    """The sum of both. It begins anew if they do not fit together, or grow beyond their bound."""
+    if total is None or len(total.rows) + len(total.fixed) > MAX_ROWS:
+        return interval
+    same = (total.trace.host, total.policy) == (interval.trace.host, interval.policy)
+    if not same or len(total.domains) != len(interval.domains):
+        return interval
+    found = together([TracePart("", total), TracePart("", interval)])
+    # Intervals do not overlap, even if all give the time at which tracing began. What is said of
+    # the model and of changes would grow with each of them.
+    duration_s = total.trace.duration_s + interval.trace.duration_s
+    trace = replace(found.trace, changes=interval.trace.changes, duration_s=duration_s)
+    source = interval.energy_source
+    return replace(found, trace=trace, energy_source=source, model=interval.model, parts=())

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--via`: snapshots and traces from another machine, and hostile other ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import long_trace
+from fake_attribution import typical
+from metrics_pages import snapshots
+from qjoule import __version__
+from qjoule.commands.record import command as record
+from qjoule.commands.top import command as top
+from qjoule.errors import QjouleError, UsageError
+from qjoule.remote import via
+from qjoule.remote.wire import MAX_BYTES, MAX_ROWS, decode, encode
+from qjoule.reporters.json_report import document
+from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
+from qjoule.reporters.table import render
+from qjoule.snapshots import Snapshot
+from qjoule.trace.archive import pack
+from qjoule.trace.reader import Trace
+
+TYPICAL = Snapshot(typical(), typical(), 12.5)
+
+
+def sent() -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(encode(TYPICAL, "mariadb"))
+    return value
+
+
+@pytest.mark.parametrize("snapshot", [snapshots(8)[-1], TYPICAL])
+def test_received_snapshots_are_those_that_were_sent(snapshot: Snapshot) -> None:
+    received, name = decode(encode(snapshot, "mariadb"))
+    assert (name, received.interval) == ("mariadb", snapshot.interval)
+    assert received.groups == (snapshot.interval.policy["by"],)
+    assert (received.elapsed_s, received.ended) == (snapshot.elapsed_s, snapshot.ended)
+    errors = [[row.error for row in one.interval.rows] for one in (received, snapshot)]
+    assert errors[0] == errors[1]
+
+
+def changed(path: str, to: Any) -> bytes:
+    """A snapshot with another value at a path such as `interval.rows.0.calls`."""
+    value = sent()
+    *way, last = path.split(".")
+    at: Any = value
+    for name in way:
+        at = at[int(name)] if name.isdigit() else at[name]
+    at[last] = to
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        changed("schema", "qjoule.snapshot/2"),
+        changed("interval", []),
+        changed("elapsed_s", -1.0),
+        changed("name", "x" * 9000),
+        changed("interval.trace.start", "yesterday"),
+        changed("interval.energy_source.grade", "certain"),
+        changed("interval.rows.0.energy_nj", 1),
+        changed("interval.rows.0.energy_nj", 10**4000),
+        changed("interval.rows.0.calls", -1),
+        changed("interval.rows.0.alone", [1.0, -800.0]),
+        changed("interval.domains.0.measured_nj", 5),
+        changed("interval.domains.0.parts_nj", {}),
+        changed("interval.fixed", [sent()["interval"]["fixed"][0]] * MAX_ROWS),
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"schema":"qjoule.snapshot/1","elapsed_s":NaN}',
+        b" " * (MAX_BYTES + 1),
+    ],
+)
+def test_impossible_snapshots_are_refused(content: bytes) -> None:
+    with pytest.raises(QjouleError, match=r"is no qjoule\.snapshot/1"):
+        decode(content)
+
+
+def test_texts_of_a_hostile_end_are_safe_to_show() -> None:
+    value = sent()
+    value["name"] = "\x1b]0;owned\x07"
+    value["interval"]["rows"][0]["shape"] = "\x1b[2J\u202eSELECT\r\n1"
+    value["interval"]["rows"][0]["keys"] = {"\x1b[31m": "\x9b5n"}
+    value["interval"]["trace"]["host"] = "a\x00b"
+    snapshot, name = decode(json.dumps(value).encode())
+    state = ViewState(title=name)
+    state.accept(snapshot)
+    shown = [name, render(snapshot.interval, color=False), *document(snapshot.interval)]
+    shown += [line.plain() for line in compose(state, 80, 24)]
+    assert not {"\x1b", "\x07", "\x9b", "\x00", "\u202e", "\r"} & set("".join(shown))
+
+
+#: Sends the file that is its argument, then its other words say how it goes on.
+END = """
+import shutil, sys, time
+_, content, code, said, wait_s, *words = sys.argv
+sys.stderr.write(said)
+with open(content, "rb") as file:
+    shutil.copyfileobj(file, sys.stdout.buffer)
+sys.stdout.flush()
+if float(wait_s):
+    time.sleep(float(wait_s))
+elif words[1] == "top" and not code:
+    sys.stdin.read()  # until we have enough
+sys.exit(int(code or 0))
+"""
+HELLO = f"qjoule {__version__}\n\n\n".encode()
+LINE = encode(TYPICAL, "db1") + b"\n"
+
+
+class Elsewhere:
+    """Runs commands of which the other end sends this."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.script, self.sent = tmp_path / "end.py", tmp_path / "sent"
+        self.script.write_text(END)
+
+    def run(
+        self, of: Any, content: bytes, *words: str, code: str = "", said: str = "", wait_s: int = 0
+    ) -> Result:
+        self.sent.write_bytes(content)
+        end = [sys.executable, str(self.script), str(self.sent), code, said, str(wait_s)]
+        return CliRunner().invoke(of, ["--via", shlex.join(end), *words], standalone_mode=False)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+    monkeypatch.setattr(via, "SILENCE_S", 1.0)
+    monkeypatch.setattr(via, "_ENDS_S", 1.0)
+    return Elsewhere(tmp_path)
+
+
+def test_top_prints_what_comes(elsewhere: Elsewhere) -> None:
+    found = elsewhere.run(top, HELLO + LINE + b"\n" + LINE, "-b", "-n", "2", "--json")
+    assert found.exit_code == 0, found.output
+    printed = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [one["schema"] for one in printed] == ["qjoule.top/1"] * 2
+    assert printed[0]["interval"]["totals_j"]["measured"] > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "how", "words"),
+    [
+        (b"Welcome to db1!\x1b[2J\n", {}, "what came is not qjoule's: 'Welcome to db1!"),
+        (b"x" * 5000, {}, "a line without an end"),
+        (HELLO + b"x" * (MAX_BYTES + 1), {}, "a line without an end"),
+        (HELLO + b"[]\n", {}, "is no qjoule.snapshot/1"),
+        (HELLO + LINE[:-9], {"code": "255"}, "connection could not be made, or was lost"),
+        (b"", {"code": "127"}, "is qjoule installed, and in the PATH?"),
+        (HELLO + LINE, {"wait_s": 5}, "nothing came for 1 s"),
+    ],
+)
+def test_top_refuses_other_ends(
+    elsewhere: Elsewhere, content: bytes, how: dict[str, Any], words: str
+) -> None:
+    found = elsewhere.run(top, content, "-b", said="\x1b]0;owned\x07 refused\n", **how)
+    assert isinstance(found.exception, QjouleError) and words in str(found.exception)
+    assert str(found.exception).isprintable() and len(str(found.exception)) < 1000
+    assert " refused" in found.stderr and "\x1b" not in found.stderr
+
+
+def archive(kind: int = tarfile.USTAR_FORMAT, **change: Any) -> bytes:
+    """An empty meta.json, and another file with a changed header."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w|", format=kind) as out:
+        out.addfile(tarfile.TarInfo("meta.json"))
+        about = tarfile.TarInfo("memory.bin")
+        for name, of in change.items():
+            setattr(about, name, of)
+        out.addfile(about)
+    return content.getvalue()
+
+
+def test_record_makes_a_trace_of_what_comes(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    sent = io.BytesIO()
+    pack(long_trace.write(tmp_path / "there", seconds=2), sent)
+    output = tmp_path / "got"
+    found = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output), code="1")
+    assert found.exit_code == 0 and found.return_value == 1, "the other end's exit code"
+    assert Trace(output).rows("segments") == Trace(tmp_path / "there").rows("segments") > 0
+    assert output.stat().st_mode & 0o077 == 0
+    for content in (HELLO + sent.getvalue()[:-20_000], HELLO + b"\n" * 100_000, HELLO):
+        found = elsewhere.run(record, content, "-o", str(tmp_path / "cut"), code="255")
+        assert "or was lost" in str(found.exception)
+    refused = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output))
+    assert isinstance(refused.exception, UsageError)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "got", "sent", "there"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            {"name": name}
+            for name in ("../x", "/tmp/x", "a/../memory.bin", ".bashrc", "segments", "meta.json")
+        ),
+        *({"name": name} for name in ("segments/part-1.parquet", "kept-x/meta.json", "x" * 99)),
+        {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+        {"type": tarfile.LNKTYPE, "linkname": "meta.json"},
+        *({"type": kind} for kind in (tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)),
+    ],
+)
+def test_record_extracts_nothing_but_a_trace(
+    elsewhere: Elsewhere, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    content = archive(**change)
+    found = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
+    assert "what came is no trace" in str(found.exception)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "sent"]
+
+
+def test_record_refuses_sizes_and_headers_of_other_kinds(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    good = archive()
+    wrong_sum = good[:600] + b"7" + good[601:]
+    long_name = archive(tarfile.GNU_FORMAT, name="n" * 500)
+    pax = archive(tarfile.PAX_FORMAT, name="n" * 500)
+    huge = bytearray(good)
+    huge[124:135] = b"7" * 11  # 8 GiB of meta.json
+    huge[148:156] = f"{sum(huge[:148]) + sum(huge[156:512]) + 256:06o}\0 ".encode()
+    for content, words in (
+        *((one, "what came is no trace") for one in (good, wrong_sum, long_name, pax)),
+        (bytes(huge), "are too much, or do not fit"),
+    ):
+        found = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
+        assert words in str(found.exception)
+    assert not (tmp_path / "got").exists()
+
+
+def test_arguments_arrive_as_they_are() -> None:
+    asked = ["top", "--where=tag:a=x y", "--by=$(id)"]
+    quoted = ["qjoule", "top", "'--where=tag:a=x y'", "'--by=$(id)'"]
+    for prefix, words in (
+        ("kubectl exec -i pod --", ["qjoule", *asked]),
+        ("/usr/bin/ssh -i 'my key' db1 sudo", quoted),
+        ("env A=b ssh db1", quoted),
+    ):
+        assert via.command_of(prefix, asked) == [*shlex.split(prefix), *words]
+    assert via.command_of("ssh gate ssh db1", ["top", "$a"])[-1] == shlex.quote(shlex.quote("$a"))
+    for wrong in ("", "ssh 'db1"):
+        with pytest.raises(UsageError, match="--via"):
+            via.command_of(wrong, [])
