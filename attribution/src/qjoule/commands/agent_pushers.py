@@ -26,7 +26,7 @@ def start_pushers(config: Config, listeners: Listeners, now_s: float) -> list[Ta
         return []
     listeners.board = board = listeners.board or Board()
     tally = Tally("otlp", now_s)
-    pid, why_not = fork_ready(lambda: _live(config, board, tally), (), _PATIENCE_S)
+    pid, why_not = fork_ready(lambda: _live(config, board, tally), _PATIENCE_S)
     if why_not is not None:
         raise QjouleError(f"push: {why_not or 'the process ended at once'}")
     listeners.processes["otlp"] = pid

@@ -33,7 +33,7 @@ from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.snapshots import Controls, Snapshot
 
 #: Without a byte for so long, the other end has gone. A person may have to log in first.
-SILENCE_S, FIRST_S = 60.0, 300.0
+SILENCE_S, FIRST_S = 60.0, 120.0
 _ENDS_S, _TICK_S = 5.0, 0.5
 _LOST = 255  #: as ssh says it
 _PIECE = 1 << 18
@@ -157,11 +157,13 @@ class OtherEnd:
                 self._process.kill()
             code = _LOST
         self._messages.join(1.0)
-        if not self._shows:
-            self._shows = True
-            while self._said:
-                self._show(self._said.popleft())
         return code if code >= 0 else 128 - code
+
+    def show_held(self) -> None:
+        """Its last messages, if they were not shown at once."""
+        self._shows = True
+        while self._said:
+            self._show(self._said.popleft())
 
     def failure(self) -> QjouleError:
         """Why it has ended too early."""
@@ -220,6 +222,7 @@ def other_end(prefix: str, words: Sequence[str], *, shows: bool) -> Iterator[Oth
         yield found
     finally:
         found.ended()
+        found.show_held()
 
 
 class RemoteSource:

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 from qjoule.session.helper import FIRST, fork_helper
 
-KEPT = FIRST + 1  #: the number of the first descriptor that it keeps
 _READY, _MOST_WORDS = b"ready", 4000
 
 
-def fork_ready(
-    life: Callable[[], None], kept: Sequence[int], patience_s: float
-) -> tuple[int, str | None]:
-    """Starts it as `fork_helper` does, with the descriptors `kept` from `KEPT` on, and waits for
-    what it says. Returns its pid and why it is not ready; None: it is; empty: it did not say.
+def fork_ready(life: Callable[[], None], patience_s: float) -> tuple[int, str | None]:
+    """Starts it as `fork_helper` does, and waits for what it says.
+
+    Returns its pid and why it is not ready; None: it is; empty: it did not say.
 
     Raises:
         QjouleError: no process can be started.
@@ -26,7 +24,7 @@ def fork_ready(
     says, told = os.pipe()
     try:
         try:
-            pid = fork_helper(life, (told, *kept))
+            pid = fork_helper(life, (told,))
         finally:
             os.close(told)
         words = b""
