@@ -29,6 +29,7 @@ from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
 from qjoule.snapshots import Snapshot
 from qjoule.trace.archive import pack
+from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 TYPICAL = Snapshot(typical(), typical(), 12.5)
@@ -171,10 +172,12 @@ def test_top_refuses_other_ends(
 
 
 def archive(kind: int = tarfile.USTAR_FORMAT, **change: Any) -> bytes:
-    """An empty meta.json, and another file with a changed header."""
-    content = io.BytesIO()
+    """A meta.json, and another file with a changed header."""
+    content, meta = io.BytesIO(), Meta().to_json().encode()
     with tarfile.open(fileobj=content, mode="w|", format=kind) as out:
-        out.addfile(tarfile.TarInfo("meta.json"))
+        first = tarfile.TarInfo("meta.json")
+        first.size = len(meta)
+        out.addfile(first, io.BytesIO(meta))
         about = tarfile.TarInfo("memory.bin")
         for name, of in change.items():
             setattr(about, name, of)
@@ -216,7 +219,7 @@ def test_record_extracts_nothing_but_a_trace(
 ) -> None:
     content = archive(**change)
     found = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
-    assert "what came is no trace" in str(found.exception)
+    assert "a wrong file" in str(found.exception) or "twice" in str(found.exception)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "sent"]
 
 
@@ -224,15 +227,18 @@ def test_record_refuses_sizes_and_headers_of_other_kinds(
     elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     good = archive()
-    wrong_sum = good[:600] + b"7" + good[601:]
+    assert elsewhere.run(record, HELLO + good, "-o", str(tmp_path / "good")).exit_code == 0
+    wrong_sum = bytearray(good)
+    wrong_sum[good.index(b"memory.bin") + 136] = ord("1")  # its time
     long_name = archive(tarfile.GNU_FORMAT, name="n" * 500)
     pax = archive(tarfile.PAX_FORMAT, name="n" * 500)
     huge = bytearray(good)
     huge[124:135] = b"7" * 11  # 8 GiB of meta.json
     huge[148:156] = f"{sum(huge[:148]) + sum(huge[156:512]) + 256:06o}\0 ".encode()
     for content, words in (
-        *((one, "what came is no trace") for one in (good, wrong_sum, long_name, pax)),
+        *((one, "a wrong file") for one in (bytes(wrong_sum), long_name, pax)),
         (bytes(huge), "are too much, or do not fit"),
+        (good.replace(b"qjoule.trace", b"qjoule.grace"), "meta.json: it has no"),
     ):
         found = elsewhere.run(record, HELLO + content, "-o", str(tmp_path / "got"))
         assert words in str(found.exception)
