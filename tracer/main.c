@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -178,8 +177,10 @@ int main(int argc, char **argv)
 	char why[ENERGY_WHY_BYTES];
 	int cpu_count, err;
 
-	/* Other processes of the same user must not read the statements that servers received. */
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (privileges_hide()) {
+		perror("qjoule-tracer: cannot hide from other processes");
+		return 1;
+	}
 	if (options_parse(&options, argc, argv))
 		return 2;
 	root_part_use(options.root_fd);

@@ -2,8 +2,11 @@
 #include "privileges.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static const int pump_calls[] = {
     /* read counters, write the stream, sleep */
@@ -55,6 +58,20 @@ static int confine(bool call_bpf, bool ring)
 		err = seccomp_load(filter);
 	seccomp_release(filter);
 	return err;
+}
+
+int privileges_hide(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+		return -1;
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_SETPCAP, 0, 0) != 1)
+		return 0; /* not started by the root part */
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+		return -1;
+	return (int)syscall(SYS_capset, &header, none);
 }
 
 int privileges_confine(bool call_bpf, bool ring)

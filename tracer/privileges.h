@@ -5,6 +5,13 @@
 #include <stdbool.h>
 
 /*
+ * Keeps other processes of this user from reading the statements that servers received, and from
+ * taking our descriptors. Gives up the capability that did so until now (root/rights.c). Returns 0,
+ * or -1 with errno set.
+ */
+int privileges_hide(void);
+
+/*
  * Allows only the pump's system calls, and bpf(2) if maps have to be drained, and emptying files
  * of a `ring`; others fail with EPERM. The process started without rights and cannot gain any.
  * Returns 0 or a negative errno.

@@ -31,6 +31,15 @@ static int open_in_proc(const struct peer *peer, const char *name, int flags)
 	return openat(peer->proc_fd, name, flags | O_CLOEXEC);
 }
 
+/*
+ * The user and group that the process runs as: its directory in /proc belongs to them whatever the
+ * process does (task_dump_owner() in fs/proc/base.c), and it cannot belong to another process.
+ */
+static int owner(const struct peer *peer, struct stat *runs_as)
+{
+	return fstat(peer->proc_fd, runs_as) ? -errno : 0;
+}
+
 /* Reads a link of /proc; its target may hold any byte but NUL. */
 static int link_target(int directory, const char *name, char *text)
 {
@@ -79,17 +88,20 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 		       struct answer *answer)
 {
 	const struct rp_file *file = &answer->reply.file;
+	struct stat runs_as;
 	char name[64];
-	int err;
+	int err = owner(peer, &runs_as);
 
+	if (err)
+		return err;
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)request->offset,
 		 (unsigned long long)(request->offset + request->size));
 	err = candidate_attached(open_in_proc(peer, name, O_PATH), answer);
 	if (err)
 		return err;
 	/* Only root and this user may be able to change what probes are attached to. */
-	if ((file->uid && file->uid != peer->uid) || file->mode & S_IWOTH ||
-	    (file->mode & S_IWGRP && file->gid && file->gid != peer->gid))
+	if ((file->uid && file->uid != runs_as.st_uid) || file->mode & S_IWOTH ||
+	    (file->mode & S_IWGRP && file->gid && file->gid != runs_as.st_gid))
 		return -EACCES;
 	return 0;
 }
@@ -137,8 +149,8 @@ static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 	return fflush(listed) ? -errno : 0;
 }
 
-/* Gives a copy: its reader cannot be made to wait, and reads no more than there was. */
-static int copy(int fd, struct answer *answer)
+/* Its reader cannot be made to wait, and reads no more than there was. */
+int candidate_copy(int fd, struct answer *answer)
 {
 	size_t left = answer->reply.file.size;
 	ssize_t moved = 1;
@@ -157,17 +169,24 @@ static int copy(int fd, struct answer *answer)
 	return 0;
 }
 
-/* Opens a path below the root of the process, with no more rights than the process itself has. */
+/*
+ * Opens a path below the root of the process, with no more rights than the process itself has. What
+ * only root may read is not opened, even of a process of root's.
+ */
 static int open_own(const struct peer *peer, const struct rp_request *request,
 		    struct answer *answer)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
 			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
 	int top = open_in_proc(peer, "root", O_PATH | O_DIRECTORY);
-	int err = top < 0 ? -errno
-			  : rights_of_files(peer->uid, peer->gid, peer->groups, peer->group_count);
+	struct stat runs_as;
+	int err = top < 0 ? -errno : owner(peer, &runs_as);
 	int fd;
 
+	if (!err && runs_as.st_uid)
+		err = rights_of_files(runs_as.st_uid, runs_as.st_gid);
+	else if (!err)
+		err = rights_of_files(root.uid, root.gid);
 	if (err)
 		return err;
 	fd = (int)syscall(SYS_openat2, top, request->text, &how, sizeof(how));
@@ -180,7 +199,21 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 			   : -ENOTDIR;
 	if (!S_ISREG(answer->reply.file.mode))
 		return -EACCES;
-	return request->number == RP_WHAT_FILE ? copy(fd, answer) : 0;
+	return request->number == RP_WHAT_FILE ? candidate_copy(fd, answer) : 0;
+}
+
+/* Of a process whose executable was examined; root's may hold every secret of the machine. */
+static int open_memory(const struct peer *peer, struct answer *answer)
+{
+	struct stat runs_as;
+	int err = owner(peer, &runs_as);
+
+	if (!err && (!runs_as.st_uid || !peer->kept))
+		err = -EACCES;
+	if (err)
+		return err;
+	answer->fd = open_in_proc(peer, "mem", O_RDONLY);
+	return answer->fd < 0 ? -errno : 0;
 }
 
 static int open_proc(const struct peer *peer, const char *name, struct answer *answer)
@@ -209,8 +242,7 @@ int candidate_open(struct peer *peer, const struct rp_request *request, struct a
 	case RP_WHAT_SAME:
 		return open_own(peer, request, answer);
 	case RP_WHAT_MEMORY:
-		answer->fd = open_in_proc(peer, "mem", O_RDONLY);
-		return answer->fd < 0 ? -errno : 0;
+		return open_memory(peer, answer);
 	case RP_WHAT_SOCKETS:
 		return list(open_in_proc(peer, "fd", O_DIRECTORY), RP_WHAT_SOCKETS, MAX_SOCKETS,
 			    answer);

@@ -91,19 +91,13 @@ static bool may_look(void)
 
 int answer_bind(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct peer new = {.kind = PEER_CANDIDATE,
-			   .late = peer->late,
-			   .uid = request->number,
-			   .gid = request->flags,
-			   .group_count = request->size / sizeof(gid_t)};
+	struct peer new = {.kind = PEER_CANDIDATE, .late = peer->late};
 	char path[32];
 
-	if (request->pid <= 0 || request->size > sizeof(new.groups) ||
-	    request->size % sizeof(gid_t))
+	if (request->pid <= 0)
 		return -EINVAL;
 	if (peer->late && !may_look())
 		return -EAGAIN;
-	memcpy(new.groups, request->text, request->size);
 	snprintf(path, sizeof(path), "/proc/%d", request->pid);
 	new.proc_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (new.proc_fd < 0)

@@ -49,6 +49,7 @@ static const struct {
     [RP_ACCOUNTS] = {PEER_COMMAND, answer_accounts},
     [RP_NOTIFY] = {PEER_COMMAND, answer_notify},
     [RP_RECORDING] = {PEER_COMMAND, answer_recording},
+    [RP_GIVEN] = {PEER_COMMAND, answer_given},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},
     [RP_COUNTER] = {PEER_TRACER, answer_counter},
     [RP_ENERGY_FILE] = {PEER_TRACER, answer_energy_file},
@@ -134,7 +135,7 @@ static int answer_to(struct peer *peer, const struct rp_request *request, struct
 
 	if (request->kind >= sizeof(kinds) / sizeof(kinds[0]) ||
 	    !(kinds[request->kind].who & peer->kind) ||
-	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_RECORDING)))
+	    (root.done != peer->late && (request->kind < RP_RUN || request->kind > RP_GIVEN)))
 		return -EPERM;
 	err = kinds[request->kind].answer(peer, request, answer);
 	/* Programs are attached all or none, and so are those of a server that is followed. */

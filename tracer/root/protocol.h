@@ -18,7 +18,6 @@
 #define RP_CODE_BYTES	 16
 #define RP_MAX_MAPS	 128
 #define RP_MAX_PROGS	 256
-#define RP_MAX_GROUPS	 32
 #define RP_START_AGAIN	 75 /* exit code of the agent: start the same command again */
 #define RP_MAX_KEPT	 16 /* handles of one process, so that one cannot use up those of all */
 #define RP_ACCOUNT_TYPES 64
@@ -27,16 +26,16 @@
 enum rp_kind {
 	/* From the command, until the tracer has sent RP_DONE. */
 	RP_EXE = 1,    /* pid: identity and name of its executable */
-	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process; number,
-			  flags: its user and group; size, text: its other groups, uint32_t each */
+	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process, with
+			  the rights of the user and group that it runs as at that time */
 	RP_INSTALLED,  /* text: an executable of root's that everybody may read; descriptor, handle
 			*/
 	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
 	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */
 	RP_STAGE,      /* text: a file that will be published; a descriptor to write it */
-	RP_AS, /* pid, number, flags: starts the agent's loader as the user and group of this JVM;
-		  text: its options; its socket */
+	RP_AS,	   /* pid: starts the agent's loader as the user and group of this JVM; text: its
+		      options; its socket */
 	RP_KEEPER, /* once: the socket of the keeper, which asks after RP_DONE */
 	/* From the command, also after RP_DONE. */
 	RP_RUN =
@@ -50,6 +49,8 @@ enum rp_kind {
 			 number below the one in text, which the agent has for recordings; 0: only
 			 answers. size: seconds that it keeps. Answers with its pid, 0 if it has
 			 ended, and with its wait status in the file's mode */
+	RP_GIVEN,     /* text: a file that our command line gives to --credentials, --config or
+			 --calibration; a copy of it */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
 			 copies are in memory: read them from their beginning with pread(2) */

@@ -10,20 +10,22 @@
 
 #include "root.h"
 
-/* capset(2) with all sets empty. */
-static int clear_capabilities(void)
+/* capset(2): only these capabilities, of the first 32, can be used or passed on. */
+static int keep_capabilities(uint32_t mask)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+	struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {{mask, mask, mask}};
 
-	return syscall(SYS_capset, &header, none);
+	return syscall(SYS_capset, &header, sets);
 }
 
 int rights_give_up(uid_t uid, gid_t gid)
 {
+	int next = 0;
+
 	/* The bounding set first: that needs CAP_SETPCAP. Numbers beyond the kernel's last fail. */
-	for (int capability = 0; !prctl(PR_CAPBSET_DROP, capability, 0, 0, 0); capability++)
-		;
+	while (next == CAP_SETPCAP || !prctl(PR_CAPBSET_DROP, next, 0, 0, 0))
+		next++;
 	if (errno != EINVAL)
 		return -errno;
 	if (prctl(PR_SET_SECUREBITS,
@@ -31,21 +33,25 @@ int rights_give_up(uid_t uid, gid_t gid)
 		return -errno;
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
 		return -errno;
-	if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(gid, gid, gid) ||
+	    setresuid(uid, uid, uid))
 		return -errno;
-	if (clear_capabilities() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	if (keep_capabilities(1u << CAP_SETPCAP) ||
+	    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETPCAP, 0, 0) ||
+	    prctl(PR_CAPBSET_DROP, CAP_SETPCAP, 0, 0, 0) || prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 	return 0;
 }
 
-int rights_of_files(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count)
+int rights_of_files(uid_t uid, gid_t gid)
 {
-	if (setgroups(group_count, groups))
+	if (setgroups(0, NULL))
 		return -errno;
 	setfsgid(gid);
 	setfsuid(uid);
 	/* They report no failure: called with an impossible id, they return the current one. */
 	if ((gid_t)setfsgid(-1) != gid || (uid_t)setfsuid(-1) != uid)
 		return -EPERM;
-	return clear_capabilities() ? -errno : 0;
+	return keep_capabilities(0) ? -errno : 0;
 }

@@ -27,13 +27,9 @@ enum peer_kind {
 struct peer {
 	int fd;
 	enum peer_kind kind;
-	bool late;   /* the keeper, or bound by it: asks only once the tracer is attached */
-	int sent;    /* the descriptor that came with its request, or -1 */
-	int proc_fd; /* PEER_CANDIDATE: the directory in /proc of its process; else -1 */
-	uid_t uid;   /* ... the user whose file rights apply, as the command read it in /proc */
-	gid_t gid;
-	unsigned group_count;
-	gid_t groups[RP_MAX_GROUPS];
+	bool late;     /* the keeper, or bound by it: asks only once the tracer is attached */
+	int sent;      /* the descriptor that came with its request, or -1 */
+	int proc_fd;   /* PEER_CANDIDATE: the directory in /proc of its process; else -1 */
 	unsigned kept; /* ... how many handles its files were given, in the order of opening */
 	uint32_t handles[RP_MAX_KEPT];
 };
@@ -63,11 +59,12 @@ typedef int answer_fn(struct peer *peer, const struct rp_request *request, struc
 
 /* One function per enum rp_kind, by file. */
 answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_keeper,
-    answer_open;							     /* look.c */
-answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish; /* outputs.c */
-answer_fn answer_as, answer_run;					     /* started.c */
-answer_fn answer_notify;						     /* notify.c */
-answer_fn answer_recording;						     /* recording.c */
+    answer_open; /* look.c */
+answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish,
+    answer_given;		 /* outputs.c */
+answer_fn answer_as, answer_run; /* started.c */
+answer_fn answer_notify;	 /* notify.c */
+answer_fn answer_recording;	 /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_uprobe, answer_iterator, answer_done, answer_follow, answer_accounts; /* attach.c */
 
@@ -112,6 +109,8 @@ answer_fn candidate_open;
 int candidate_identify(int fd, struct answer *answer);
 /* candidate.c: likewise, and opens it for reading and attaching. */
 int candidate_attached(int fd, struct answer *answer);
+/* candidate.c: gives a copy of a regular file that was opened with O_PATH and identified. */
+int candidate_copy(int fd, struct answer *answer);
 
 /* opened.c: a path that reopens our own descriptor; valid until the next call. */
 const char *opened_path(int fd);
@@ -134,15 +133,18 @@ int opened_keep(struct answer *answer);
 int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t length);
 
 /*
- * rights.c: this process becomes `uid` and `gid` for good: no supplementary group, no capability in
- * any set, no way to get one back. Call only with a single thread running: capset(2) and prctl(2)
- * are per thread. Returns 0 or a negative errno.
+ * rights.c: this process and the programs that it becomes are `uid` and `gid` for good: no
+ * supplementary group, and no way to get a capability. One is kept, CAP_SETPCAP, which permits
+ * nothing when the bounding set is empty: a process without it cannot trace one that has it, nor
+ * take its descriptors, although both are of one user (ptrace(2), __ptrace_may_access). Call only
+ * with a single thread running: capset(2) and prctl(2) are per thread. Returns 0 or a negative
+ * errno.
  */
 int rights_give_up(uid_t uid, gid_t gid);
 /*
- * rights.c: from here on this thread may open what that user with these groups may. It keeps its
- * own user and group, so that nobody but root can signal or trace it. Returns as above.
+ * rights.c: from here on this thread may open what that user and group may. It keeps its own user
+ * and group, so that nobody but root can signal or trace it. Returns as above.
  */
-int rights_of_files(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count);
+int rights_of_files(uid_t uid, gid_t gid);
 
 #endif /* QJ_ROOT_H */

@@ -61,7 +61,8 @@ int answer_run(struct peer *peer, const struct rp_request *request, struct answe
 }
 
 /* Replaces the child by the loader, and passes it `top` and `handle` of the JVM. */
-static int run_loader(const struct rp_request *request, int top, int handle)
+static int run_loader(const struct rp_request *request, const struct stat *runs_as, int top,
+		      int handle)
 {
 	char own[64], text[RP_TEXT_BYTES], *environment[] = {NULL};
 	char *words[] = {
@@ -86,7 +87,7 @@ static int run_loader(const struct rp_request *request, int top, int handle)
 	processes.rlim_cur = processes.rlim_max;
 	if (setrlimit(RLIMIT_NPROC, &processes))
 		return -errno;
-	err = rights_give_up(request->number, request->flags);
+	err = rights_give_up(runs_as->st_uid, runs_as->st_gid);
 	if (err)
 		return err;
 	execve(words[0], words, environment);
@@ -106,10 +107,9 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	/* The process still runs, so this was its directory, owned by its effective user. */
 	if (handle < 0 || top < 0 || stat(path, &status))
 		return -errno;
-	if (!status.st_uid || status.st_uid != request->number || status.st_gid != request->flags ||
-	    syscall(SYS_pidfd_send_signal, handle, 0, NULL, 0))
+	if (!status.st_uid || syscall(SYS_pidfd_send_signal, handle, 0, NULL, 0))
 		return -EPERM;
-	return run_loader(request, top, handle);
+	return run_loader(request, &status, top, handle);
 }
 
 int answer_as(struct peer *peer, const struct rp_request *request, struct answer *answer)

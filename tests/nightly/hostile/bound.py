@@ -65,7 +65,7 @@ def silent_file_system(directory: Path) -> Iterator[None]:
 def candidate(root: RootPart, program: str = WAIT, *arguments: str) -> Iterator[SocketAccess]:
     with (
         process_of(program, arguments=arguments) as process,
-        root.bound(process.pid, USER, USER) as bound,
+        root.bound(process.pid) as bound,
     ):
         yield SocketAccess(bound)
 

@@ -55,7 +55,7 @@ def test_executable_files_and_lists_are_those_of_the_process(root: RootPart, pla
     )
     path = written(place / "server.conf")
     written(place / "socket:[1]")
-    with process_of(program) as process, root.bound(process.pid, USER, USER) as bound:
+    with process_of(program) as process, root.bound(process.pid) as bound:
         access = SocketAccess(bound)
         with opened(access.executable()) as found, opened(access.executable()) as again:
             assert is_file(found, PYTHON)
@@ -129,7 +129,7 @@ def test_links_do_not_leave_the_root_of_the_process(root: RootPart, place: Path)
     written(place / "etc/real")
     with (
         process_of(program, user=0, arguments=(str(place),)) as process,
-        root.bound(process.pid, USER, USER) as bound,
+        root.bound(process.pid) as bound,
     ):
         access = SocketAccess(bound)
         assert access.file("/etc/inside") == b"port 1\n"
@@ -141,7 +141,7 @@ def test_links_do_not_leave_the_root_of_the_process(root: RootPart, place: Path)
 def test_links_that_the_kernel_makes_up_are_not_followed(root: RootPart, place: Path) -> None:
     (place / "own").symlink_to("/proc/self/root/etc/passwd")
     (place / "roots").symlink_to("/proc/self/root/etc")
-    with process_of(WAIT) as process, root.bound(process.pid, 0, 0) as bound:
+    with process_of(WAIT) as process, root.bound(process.pid) as bound:
         access = SocketAccess(bound)
         for path in (str(place / "own"), "/proc/self/exe", "/proc/self/fd/0"):
             with pytest.raises(Unreadable, match="not followed"):
@@ -160,7 +160,7 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: RootPart, place: 
     made(place / "closed", 0o700)
     inside = written(place / "closed/file")
     with process_of(WAIT) as process:
-        with root.bound(process.pid, USER, USER) as bound:
+        with root.bound(process.pid) as bound:
             access = SocketAccess(bound)
             assert access.file(own) == b"port 1\n"
             for path in (of_root, of_other, inside):
@@ -171,7 +171,7 @@ def test_a_file_is_opened_with_the_rights_of_the_process(root: RootPart, place: 
                 access.names(str(place / "closed"))
         with root.bound(process.pid, USER, USER, (5, OTHER_USER)) as bound:
             assert SocketAccess(bound).file(of_other) == b"port 1\n"
-        with root.bound(process.pid, 0, 0) as bound:
+        with root.bound(process.pid) as bound:
             assert SocketAccess(bound).file(of_root) == b"port 1\n"
             # The user root, without root's power over the files of others.
             with pytest.raises(Unreadable, match="Permission denied"):
@@ -229,7 +229,7 @@ def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: RootPart, pl
     path = written(place / "good")
     with ExitStack() as later:
         with process_of(WAIT) as process:
-            bound = later.enter_context(root.bound(process.pid, USER, USER))
+            bound = later.enter_context(root.bound(process.pid))
         number = str(process.pid)
         later.enter_context(process_of(_TAKE_NUMBER, user=0, arguments=(number,)))
         assert Path(f"/proc/{process.pid}").exists()

@@ -16,6 +16,7 @@ from typing import Any
 
 from qjoule.agent.config_values import address, share, tag_keys
 from qjoule.errors import UsageError
+from qjoule.root_part.client import read_given
 
 MAX_BYTES = 1 << 20
 _FILES = ("file", "ca")
@@ -172,8 +173,7 @@ def load(path: Path | None) -> Config:
     if path is None:
         return defaults()
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_given(path, MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise UsageError(f"{path}: larger than {MAX_BYTES} bytes")
         found = tomllib.loads(content.decode())

@@ -37,7 +37,8 @@ def rights_of_a_recording(proc: Path = Path("/proc"), root_part: int | None = No
     """`root_part`: its process; without it, reports this user's own rights.
 
     The root part and the command are read from /proc. Examiners and the tracer are the command's
-    children, which cannot have more rights than the command.
+    children, which cannot have more rights than the command. They drop the capability that hides it
+    (`root_part.own_rights`), as the command does once it records.
     """
     own = _read(proc / "self/status", "command", "unfiltered until it records", "plans and writes")
     if root_part is None or own is None:
@@ -45,12 +46,12 @@ def rights_of_a_recording(proc: Path = Path("/proc"), root_part: int | None = No
     privileged = _read(
         proc / f"{root_part}/status", "root part", "unfiltered", "opens, checks and attaches"
     )
-    filtered = "seccomp: what it needs"
+    none = replace(own, capabilities=0, seccomp="seccomp: what it needs")
     return [
         *([privileged] if privileged else []),
         own,
-        replace(own, process="examiners", seccomp=filtered, does="read what servers' users wrote"),
-        replace(own, process="tracer", seccomp=filtered, does="reads the kernel's records"),
+        replace(none, process="examiners", does="read what servers' users wrote"),
+        replace(none, process="tracer", does="reads the kernel's records"),
     ]
 
 

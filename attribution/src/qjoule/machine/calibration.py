@@ -19,7 +19,7 @@ from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.machine.identity import Identity, changes, other_machine
 from qjoule.model.coefficients import Coefficients
-from qjoule.root_part.client import root_part, us
+from qjoule.root_part.client import read_given, root_part, us
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.trace.meta import EnergyInfo, IdleState, Meta
 from qjoule.typed_json import read_as
@@ -146,8 +146,7 @@ def load(path: Path) -> Calibration | None:
     Raises `QjouleError` if it cannot be read or is damaged.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
+        text = read_given(path, MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import socket
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.protocol import MAX_GROUPS, Kind, ask
+from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.direct_access import read_bytes
 
 _PROC = Path("/proc")
@@ -22,8 +21,6 @@ class Who:
     started: int  #: clock ticks since boot; identifies the process together with its pid
     parent: int
     uid: int
-    gid: int
-    groups: tuple[int, ...]
 
 
 def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
@@ -36,19 +33,10 @@ def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
         who = who_is(pid)
     except (ValueError, LookupError):
         raise QjouleError("it has ended") from None
-    groups = struct.pack(f"={len(who.groups)}I", *who.groups)
-    reply = ask(
-        connection,
-        Kind.BIND,
-        pid=pid,
-        number=who.uid,
-        flags=who.gid,
-        size=len(groups),
-        text=groups,
-    )
+    reply = ask(connection, Kind.BIND, pid=pid)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
     found.set_inheritable(False)
-    # If the process is the same before and after, these are its rights and not a predecessor's.
+    # If the process is the same before and after, this is its user and not a predecessor's.
     try:
         started = who_is(pid).started
     except (ValueError, LookupError):
@@ -70,6 +58,4 @@ def who_is(pid: int) -> Who:
         started,
         int(said["PPid"]),
         int(said["Uid"].split()[1]),  # real, effective, saved, file system
-        int(said["Gid"].split()[1]),
-        tuple(int(group) for group in said["Groups"].split()[:MAX_GROUPS]),
     )

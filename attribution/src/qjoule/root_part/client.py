@@ -6,7 +6,6 @@ Without a root part, as for a user who did not call sudo, `connection` is None.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import os
@@ -20,10 +19,12 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.exit_codes import exit_code
+from qjoule.root_part.own_rights import hide
 from qjoule.root_part.protocol import (
     TEXT_BYTES,
     Account,
     Kind,
+    Opened,
     Refused,
     ask,
     receive,
@@ -32,7 +33,6 @@ from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
 
 _VARIABLE = "QJOULE_ROOT_PART"
-_PR_SET_DUMPABLE = 4  #: prctl(2)
 _SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group
 
 
@@ -124,8 +124,6 @@ class RootPart:
     def loader(
         self,
         pid: int,
-        uid: int,
-        gid: int,
         own_pid: int,
         *,
         client_tags: bool = False,
@@ -139,7 +137,7 @@ class RootPart:
             client_tags, may_signal, seconds: see `servers.jvm.agent_loader`.
 
         Raises:
-            Refused: that is not its user, or root is.
+            Refused: it has ended, or is root's.
         """
         connection = self.need("an agent")
         words = [
@@ -148,13 +146,21 @@ class RootPart:
             *([] if may_signal else ["--no-signal"]),
         ]
         text = " ".join(words).encode()
-        reply = ask(connection, Kind.AS, pid=pid, number=uid, flags=gid, text=text)
+        reply = ask(connection, Kind.AS, pid=pid, text=text)
         return socket.socket(fileno=reply.fd)
 
     def stage(self, path: Path) -> int:
         """Opens a new file to write; `publish` then moves it to `path`. Raises `Refused`."""
         text = os.fsencode(_as_given(path))
         return ask(self.need("calibrating"), Kind.STAGE, text=text).fd
+
+    def given(self, path: Path) -> tuple[int, Opened]:
+        """A descriptor of a copy of a file that our command line names (`Kind.GIVEN`), which root
+        alone may be able to read, and what file it is. Raises `Refused`.
+        """
+        text = os.fsencode(_as_given(path))
+        reply = ask(self.need("this file"), Kind.GIVEN, text=text)
+        return reply.fd, reply.file
 
     def accounts(self) -> tuple[tuple[Account, ...], int]:
         """What our BPF programs ran, by their type, and a descriptor: the kernel accounts for all
@@ -204,12 +210,30 @@ def root_part() -> RootPart:
         return RootPart(None)
     connection = socket.socket(fileno=int(number))
     connection.set_inheritable(False)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
-        raise QjouleError(f"cannot hide from other processes: {os.strerror(ctypes.get_errno())}")
+    try:
+        hide()
+    except OSError as error:
+        raise QjouleError(f"cannot hide from other processes: {error.strerror}") from None
     keep_from_typing()
     os.environ["HOME"] = _home()
     return RootPart(connection)
+
+
+def read_given(path: Path, most: int) -> bytes:
+    """At most `most` bytes of a file that our command line names, which root alone may be able to
+    read. Raises `OSError`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        if root_part().connection is None:
+            raise
+        try:
+            descriptor, _ = root_part().given(path)
+        except QjouleError:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most)
 
 
 def why(error: Refused) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from qjoule.errors import QjouleError
+from qjoule.root_part.own_rights import drop_capability, hide
 from qjoule.root_part.seccomp import confine
 
 ANSWER_BYTES_MAX = 1 << 20
@@ -31,7 +32,7 @@ _ADDRESSES_BYTES = 1 << 30
 _WALL_PER_CPU = 3  #: for a busy machine, and for files that make it wait
 _END_S = 2.0  #: for a process that was killed
 _DESCRIPTOR, _PIPE = 3, 4
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # prctl(2)
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,13 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
 
 def _give_up(pipe: int, descriptor: int, parent: int) -> None:
     """Closes all descriptors but two. Dies with its parent and cannot be debugged."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) or os.getppid() != parent:
+    if (
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        or os.getppid() != parent
+    ):
         os._exit(1)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
-        os._exit(1)
+    hide()
+    drop_capability()
     signal.set_wakeup_fd(-1)
     faulthandler.disable()
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

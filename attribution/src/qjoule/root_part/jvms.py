@@ -71,8 +71,6 @@ class _Jvm:
         try:
             found = self._part.loader(
                 self.pid,
-                identity.uid,
-                identity.gid,
                 identity.pid,
                 client_tags=client_tags,
                 may_signal=may_signal,

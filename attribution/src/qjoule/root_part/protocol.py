@@ -17,7 +17,6 @@ from qjoule.errors import QjouleError
 
 TEXT_BYTES = 4096
 CODE_BYTES = 16
-MAX_GROUPS = 32
 MAX_KEPT = 16
 ACCOUNT_TYPES = 64
 UPROBES = 2  #: programs of this type (BPF_PROG_TYPE_KPROBE, linux/bpf.h) are reached by a trap
@@ -45,6 +44,7 @@ class Kind(IntEnum):
     ACCOUNTS = 26
     NOTIFY = 27
     RECORDING = 28
+    GIVEN = 29
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65

@@ -19,9 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.bound import bound
 from qjoule.root_part.client import root_part
-from qjoule.root_part.protocol import Kind, Refused, What, ask
+from qjoule.root_part.protocol import Refused
 from qjoule.servers.texts_by_id import Account
 
 _BYTES_MAX = 1 << 16
@@ -36,19 +35,14 @@ def open_credentials(path: Path) -> int:
     Raises:
         QjouleError: it cannot be opened, or others may read or write it.
     """
-    connection = root_part().need("--credentials")
-    _, of_root = bound(connection, os.getppid())
     try:
-        text = os.fsencode(path.absolute())
-        reply = ask(of_root, Kind.OPEN, number=What.FILE, text=text)
+        descriptor, file = root_part().given(path)
     except Refused as error:
         raise QjouleError(f"{path}: {error}") from None
-    finally:
-        of_root.close()
-    if reply.file.uid not in (0, os.geteuid()) or stat.S_IMODE(reply.file.mode) & 0o077:
-        os.close(reply.fd)
+    if file.uid not in (0, os.geteuid()) or stat.S_IMODE(file.mode) & 0o077:
+        os.close(descriptor)
         raise QjouleError(f"{path}: others may read or change it: chown root, chmod 600")
-    return reply.fd
+    return descriptor
 
 
 def read_credentials(descriptor: int) -> Mapping[str, Account]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from qjoule.errors import QjouleError
+from qjoule.root_part.own_rights import drop_capability
 
 FIRST = 3  #: the number of the first descriptor that it keeps
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
@@ -21,11 +22,14 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 _END_TRIES, _END_PAUSE_S = 100, 0.01
 
 
-def fork_helper(life: Callable[[], None], kept: Sequence[int]) -> int:
+def fork_helper(
+    life: Callable[[], None], kept: Sequence[int], *, runs_a_program: bool = False
+) -> int:
     """Starts it, while this process has one thread; returns its pid.
 
     `life` runs in it, with the descriptors `kept` as numbers from `FIRST` on and no others. It ends
-    with this process, and not by the terminal's signals.
+    with this process, and not by the terminal's signals. It has no capability, unless
+    `runs_a_program`, which needs the one that hides it (`root_part.own_rights`).
 
     Raises:
         QjouleError: no process can be started.
@@ -36,6 +40,8 @@ def fork_helper(life: Callable[[], None], kept: Sequence[int]) -> int:
     try:
         pid = os.fork()
         if not pid:
+            if not runs_a_program:
+                drop_capability()
             _live(life, kept, parent, blocked)
     except OSError as error:
         raise QjouleError(f"no process can be started: {error.strerror}") from None

@@ -70,7 +70,8 @@ def start_keeper(follow: Follow) -> Keeper | None:
     to_root = ask(connection, Kind.KEEPER).fd
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     known = _in_memory(pickle.dumps(follow))
-    pid = fork_helper(_become_keeper, (to_root, theirs.fileno(), known))
+    descriptors = (to_root, theirs.fileno(), known)
+    pid = fork_helper(_become_keeper, descriptors, runs_a_program=True)
     for one in (to_root, known):
         os.close(one)
     theirs.close()

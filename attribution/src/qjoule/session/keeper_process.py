@@ -5,23 +5,24 @@ It imports little until the first request. While nothing has to be followed, whi
 it holds a fourth of what a copy of the command would.
 """
 
-import ctypes
 import os
 import socket
 import struct
 
+from qjoule.root_part.own_rights import drop_capability, hide
 from qjoule.root_part.reader_filter import keep_from_starting
 
 PROCESS = struct.Struct("=i")
 #: Descriptors: to the root part, to the command, and a file with the pickled `Follow`.
 ROOT, COMMAND, FOLLOW = 3, 4, 5
-_PR_SET_DUMPABLE = 4  #: prctl(2)
 
 
 def main() -> None:
     """The whole life of the keeper."""
-    # A new program can be looked into by all of its user, until it says otherwise.
-    if ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+    try:
+        hide()
+        drop_capability()
+    except OSError:
         os._exit(1)
     keep_from_starting()
     root = socket.socket(fileno=ROOT)

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from qjoule.root_part.own_rights import drop_capability
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
 from qjoule.servers.lookout import ProcLookout
@@ -93,6 +94,7 @@ def tracing(
         stack.callback(tracer.abandon)
         tracer.wait_attached()
         attached(tracer)
+        drop_capability()
         if confined:
             confine_reader()
         if tags is not None:

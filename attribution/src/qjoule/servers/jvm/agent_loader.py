@@ -21,7 +21,6 @@ Imports only the standard library and modules that need nothing else, to start f
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import resource
 import secrets
@@ -37,6 +36,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from qjoule.installed import installed_files
+from qjoule.root_part.own_rights import drop_capability, hide
 from qjoule.servers.access import Unreadable
 from qjoule.servers.in_root import open_directory_below
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
@@ -56,13 +56,12 @@ _LIMITS = {
     resource.RLIMIT_NOFILE: 64,
 }
 _DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
-_PR_SET_DUMPABLE = 4  #: prctl(2)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     # The descriptors lead where other processes of this user may not look: none may trace this one.
-    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    hide()
+    drop_capability()
     for limit, most in _LIMITS.items():
         resource.setrlimit(limit, (most, most))
     os.umask(0o077)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of our own user that try to take a socket to the root part (pidfd_getfd(2))."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from bound import USER
+
+from tracing.recording import QJOULE
+
+pytestmark = [pytest.mark.beside, pytest.mark.root]
+THIEVES, RUNS, _MOST_S = 4, 6, 240
+
+
+@pytest.fixture(scope="module")
+def thief() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory:
+        program = Path(directory) / "thief"
+        source = Path(__file__).with_name("thief.c")
+        subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, source], check=True)
+        for path in (program.parent, program):
+            path.chmod(0o755)
+        yield program
+
+
+@contextmanager
+def robbed(thief: Path) -> Iterator[set[int]]:
+    """When the block ends: the processes of root whose sockets were taken."""
+    taken: set[int] = set()
+    with ExitStack() as stack:
+        thieves = []
+        for _ in range(THIEVES):
+            words = [str(thief), str(USER), str(_MOST_S)]
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+            thieves.append(process)
+        yield taken
+        for process in thieves:
+            process.kill()
+            taken |= {int(line) for line in process.communicate()[0].split()}
+
+
+def test_thieves_take_what_an_ordinary_program_holds(thief: Path) -> None:
+    waits = "print('here', flush=True); import time; time.sleep(2)"
+    ours, theirs = socket.socketpair()
+    with ours, theirs, robbed(thief) as taken:
+        words = ["/usr/bin/python3", "-I", "-c", waits]
+        subprocess.run(
+            words, pass_fds=[theirs.fileno()], user=USER, group=USER, extra_groups=[], check=True
+        )
+    assert os.getpid() in taken
+
+
+def test_nobody_takes_a_socket_to_the_root_part(thief: Path) -> None:
+    """From the command, the keeper or the tracer, when they start and while they run."""
+    of_user = {**os.environ, "SUDO_UID": str(USER), "SUDO_GID": str(USER)}
+    own = os.getpid()
+    root_parts = set()
+    with tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory, robbed(thief) as taken:
+        for number in range(RUNS):
+            words = f"record -d 0.3 --pid {own} -o {directory}/{number}.qjoule"
+            recorder = subprocess.Popen([QJOULE, *words.split()], env=of_user)
+            root_parts.add(recorder.pid)
+            assert recorder.wait() == 0
+    assert not taken & root_parts
