@@ -8,6 +8,7 @@
 #include <linux/openat2.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -40,14 +41,27 @@ void attach_clear(void)
 	skeleton = NULL;
 }
 
-/* Counts on a whole CPU and gives only a number: no samples, no tracepoint, no breakpoint. */
+/* Types of the CPU's own events, and of RAPL: others trace, or change what the machine does. */
+static bool is_counted(uint32_t type)
+{
+	char text[16] = "";
+	int fd = open("/sys/bus/event_source/devices/power/type", O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	return type == PERF_TYPE_HARDWARE || type == PERF_TYPE_SOFTWARE ||
+	       type == PERF_TYPE_HW_CACHE || type == PERF_TYPE_RAW ||
+	       (length > 0 && type == strtoul(text, NULL, 10));
+}
+
+/* Counts on a whole CPU and gives only a number: no samples. */
 int answer_counter(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct perf_event_attr attr = {
 	    .size = sizeof(attr), .type = request->number, .config = request->size};
 
-	if (request->pid < 0 || request->flags & ~RP_COUNTER_FLAGS ||
-	    attr.type == PERF_TYPE_TRACEPOINT || attr.type == PERF_TYPE_BREAKPOINT)
+	if (request->pid < 0 || request->flags & ~RP_COUNTER_FLAGS || !is_counted(attr.type))
 		return -EINVAL;
 	attr.read_format = request->flags & RP_COUNTER_TIMES;
 	attr.exclude_kernel = !!(request->flags & RP_COUNTER_USER);
