@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +89,50 @@ def test_peers_that_ask_for_nothing_are_refused_or_left_alone(
         monkeypatch.setattr(dumping, "_HEAR_S", 30.0)
         assert ask_for_save(ring.trace) is not None  # it still listens
     assert len(list(ring.trace.glob("kept-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    "directory", ["", "..", "kept-1/..", "kept-$(id)", "kept-1 -o x", "kept-1\n"]
+)
+def test_what_is_no_part_of_the_recording_is_not_printed(tmp_path: Path, directory: str) -> None:
+    """The answer goes into a shell's command substitution; a stranger may listen there."""
+    (tmp_path / "ring").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(RingFiles(tmp_path).socket))
+        listening.listen()
+
+        def answer() -> None:
+            with listening.accept()[0] as peer:
+                peer.recv(5)
+                peer.sendall(json.dumps({"directory": directory, "seconds": 1.0}).encode())
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        done = _dump(str(tmp_path))
+        answering.join()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "names no part" in done.stderr
+
+
+@pytest.mark.root
+def test_who_listens_must_own_the_directory() -> None:
+    listens = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen();"
+        "print(flush=True); s.accept()"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        trace = Path(directory)
+        trace.chmod(0o755)
+        RingFiles(trace).folder.mkdir()
+        RingFiles(trace).folder.chmod(0o777)
+        words = ["/usr/bin/python3", "-I", "-c", listens, str(RingFiles(trace).socket)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, user=64001, group=64001) as stranger:
+            assert stranger.stdout
+            stranger.stdout.readline()
+            done = _dump(directory)
+            stranger.kill()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "not its owner" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Protocol
 
 from qjoule.errors import QjouleError
-from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.ring_files import PART, RingFiles
 
 #: Seconds between two looks at whether it runs, and between two starts.
 LOOK_S, AGAIN_S = 1.0, 600.0
 _NUMBER = re.compile(r"[1-9][0-9]{0,19}")
-_PART = re.compile(r"kept-[A-Za-z0-9-]{1,100}")
 
 
 class Ask(Protocol):
@@ -84,7 +83,7 @@ class FlightRecorder:
     def _remove_old(self) -> None:
         """Leaves the newest parts and one ring, which may still be needed."""
         recorders = sorted(_directories(self.directory, _NUMBER), key=lambda path: int(path.name))
-        parts = [part for one in recorders for part in sorted(_directories(one, _PART))]
+        parts = [part for one in recorders for part in sorted(_directories(one, PART))]
         for part in parts[: -self.most]:
             shutil.rmtree(part, ignore_errors=True)
         for one in recorders[:-1]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.spool.recorder import Asked, Recorder
-from qjoule.spool.ring_files import RingFiles
+from qjoule.spool.ring_files import PART, RingFiles
 from qjoule.spool.save import Saved
 from qjoule.typed_json import read_as
 
@@ -123,7 +123,10 @@ def ask_for_save(trace: Path, pid: int | None = None) -> Answer | None:
             ) from None
         except OSError as error:
             raise QjouleError(f"{trace}: {error.strerror}") from None
-        if pid is not None and _peer(asking)[0] != pid:
+        process, uid = _peer(asking)
+        if uid not in (0, trace.stat().st_uid):
+            raise QjouleError(f"{trace}: who listens there is not its owner")
+        if pid is not None and process != pid:
             raise QjouleError(f"process {pid} is not the recorder of {trace}")
         try:
             asking.sendall(_SAVE)
@@ -134,6 +137,8 @@ def ask_for_save(trace: Path, pid: int | None = None) -> Answer | None:
         answer: Answer = read_as(Answer, json.loads(text), "the answer")
     except (ValueError, RecursionError):
         raise QjouleError(f"the recorder of {trace} ended before it answered") from None
+    if not answer.error and not PART.fullmatch(answer.directory):
+        raise QjouleError(f"the recorder of {trace} names no part of its recording")
     return answer
 
 

@@ -9,6 +9,7 @@ segment N on; it begins with `SegmentBegins`. `socket`: where `qjoule dump` asks
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from qjoule.trace.columns import Array
 
 RING = "ring"
 SOCKET = "socket"
+#: Name of the directory of a part that was saved.
+PART = re.compile(r"kept-[A-Za-z0-9-]{1,100}")
 #: Files of a ring. Eight whole ones hold what is to be kept, one is being written, and one is left
 #: to be written over while a save copies it.
 SEGMENTS = 10
