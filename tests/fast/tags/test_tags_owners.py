@@ -7,6 +7,7 @@ import ctypes
 import os
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ import pytest
 
 from other_user import NOBODY, SOMEBODY, other_user
 from qjoule.tags import claims
+from qjoule.tags.application import shares_namespaces
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import Owner, SocketOwners
 from qjoule.tags.tagging import TagSource
@@ -25,6 +27,7 @@ from tag_ring import HandMade
 
 HOLDS = 5
 _NEW_USER_AND_NET = 0x50000000  # CLONE_NEWUSER | CLONE_NEWNET
+_NEW_NET, _NEW_USER = 0x40000000, 0x10000000
 
 
 @pytest.fixture
@@ -177,6 +180,39 @@ def test_a_connection_that_is_root_s_or_of_another_namespace_is_not_the_user_s(
         with other_user(NOBODY, work):
             assert _ask(source, about) is None
             assert source.unverified == 1
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("namespace", [_NEW_NET, _NEW_USER])
+def test_root_of_a_container_is_not_the_machine_s(
+    source: TagSource, server: socket.socket, path: Path, namespace: int
+) -> None:
+    with _connected(server) as client:
+        about = _described(client)  # root's, and both are of one network in the second case
+
+        def work() -> tuple[None, object]:
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert libc.unshare(namespace) == 0, os.strerror(ctypes.get_errno())
+            if namespace == _NEW_USER:
+                Path("/proc/self/uid_map").write_text("0 0 1")
+            return None, _report(path, about, "forged")
+
+        with other_user(0, work):
+            assert _ask(source, about) is None
+            assert source.unverified == 1
+
+
+@pytest.mark.root
+def test_only_processes_of_our_namespaces_may_be_the_machine_s_root() -> None:
+    assert shares_namespaces(os.getpid())
+    words = ["unshare", "--pid", "--fork", "--kill-child", "sleep", "600"]
+    with subprocess.Popen(words) as outer:
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        while not children.read_text():
+            time.sleep(0.01)
+        assert not shares_namespaces(int(children.read_text()))
+        outer.kill()
+    assert not shares_namespaces(outer.pid)
 
 
 @pytest.mark.root

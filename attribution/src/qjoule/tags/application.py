@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import array
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +53,8 @@ class Application:
         self.pid, self.uid = process
         self.is_here = is_here  #: in the recorder's network namespace
         self.definitions = Definitions()
-        self.claims = Claims(self.uid, owners)
+        is_roots = is_here and self.uid == 0 and shares_namespaces(self.pid)
+        self.claims = Claims(self.uid, owners, is_roots=is_roots)
         self.ring: RingReader | None = None
         self.ended = False
         self.is_behind = False  #: more is waiting than one reading may take
@@ -154,6 +157,17 @@ class Application:
         if self.ring is not None:
             self.ring.close()
         self._connected.close()
+
+
+def shares_namespaces(pid: int) -> bool:
+    """Whether the process has our user and pid namespace, by what everybody may read in /proc."""
+    own, its = Path("/proc/self"), Path(f"/proc/{pid}")
+    try:
+        same_users = (own / "uid_map").read_bytes() == (its / "uid_map").read_bytes()
+        (numbers,) = re.findall(rb"^NSpid:(.*)$", (its / "status").read_bytes(), re.MULTILINE)
+    except (OSError, ValueError):
+        return False
+    return same_users and len(numbers.split()) == 1  # one number for each namespace, ours first
 
 
 def until_of(application: Application, connection: int) -> int:

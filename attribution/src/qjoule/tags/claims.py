@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which connections a process may report calls on: root on all, others on their user's own.
 
+Root of a container is not the machine's root, and is believed on none: it has the same number, as
+far as the kernel tells us.
+
 A connection's owner is the user who made its socket. A process that connects as root, then becomes
 another user and reports that connection is not believed either.
 """
@@ -35,8 +38,10 @@ class _Open:
 class Claims:
     """The connections that one process defined, and until when it is believed about each."""
 
-    def __init__(self, uid: int, owners: Owners) -> None:
+    def __init__(self, uid: int, owners: Owners, *, is_roots: bool = False) -> None:
+        """`is_roots`: the process is the machine's root's, and is believed on all."""
         self._uid = uid
+        self._is_roots = is_roots
         self._owners = owners
         #: Only connections that are not believed, or no longer. Most have no entry.
         self._until: dict[int, int] = {}
@@ -44,9 +49,9 @@ class Claims:
 
     def add(self, number: int, connection: Connection, now_ns: int) -> None:
         """The process claims to have this connection."""
-        if self._uid == 0:
+        if self._is_roots:
             return
-        owner = self._owners.owner_of(connection)
+        owner = self._owners.owner_of(connection) if self._uid else None
         if owner is None or owner.uid != self._uid:
             self._until[number] = NOT_BELIEVED
         else:
