@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -74,6 +75,39 @@ def test_a_trace_without_a_readable_meta_is_incomplete_but_read(
     assert len(trace.problems) == 1
     assert trace.problems[0].startswith("meta.json")
     assert (trace.begin_ns, trace.end_ns) == (5, 10)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "segments.parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, name: str, kind: str) -> None:
+    segments(tmp_path, [1])
+    (tmp_path / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(QjouleError, match=r"no regular file|not a trace"):
+        Trace(tmp_path)
+
+
+def test_one_large_text_in_many_rows_is_not_written_out(tmp_path: Path) -> None:
+    """A file of 50 KB would take 2 GB."""
+    segments(tmp_path, [1])
+    rows = {"shape": np.arange(2000), "text": ["x" * (1 << 20)] * 2000}
+    rows |= {"fingerprint": ["f"] * 2000}
+    pq.write_table(pa.table(rows), tmp_path / "shapes.parquet", compression="zstd")
+    trace = Trace(tmp_path)
+    assert (tmp_path / "shapes.parquet").stat().st_size < 100_000
+    assert trace.table("shapes").num_rows == 0
+    assert any("MiB of text" in problem for problem in trace.problems)
+
+
+def test_a_row_group_of_too_many_rows_is_skipped(tmp_path: Path) -> None:
+    segments(tmp_path, [1])
+    table = {name: np.zeros(10_000_001, np.int64) for name in ("t0_ns", "t1_ns", "cpu", "owner")}
+    pq.write_table(pa.table(table), tmp_path / "segments.parquet", row_group_size=1 << 26)
+    trace = Trace(tmp_path)
+    assert trace.problems[-1] == "segments.parquet is damaged or cut off; skipped"
 
 
 def test_a_newer_format_of_a_trace_or_of_a_part_is_refused(tmp_path: Path) -> None:

@@ -21,14 +21,13 @@ from qjoule.spool.files import (
     is_captured,
     meta_of,
     names_of,
-    open_regular,
     spool_of,
 )
 from qjoule.spool.tables import Made, Tables
 from qjoule.spool.workers import make_shares
 from qjoule.stream.share import Share
 from qjoule.trace.durable import replace_meta, sync
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, open_regular
 from qjoule.trace.schema import TABLES
 
 #: (bytes done, bytes in all)

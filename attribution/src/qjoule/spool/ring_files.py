@@ -18,11 +18,11 @@ from pathlib import Path
 
 from qjoule.contract import QUERY, Block
 from qjoule.errors import QjouleError
-from qjoule.spool.files import open_regular
 from qjoule.spool.frames import SpoolReader
 from qjoule.spool.names import NamesReader, SegmentBegins
 from qjoule.stream.blocks import Stream
 from qjoule.trace.columns import Array
+from qjoule.trace.meta import open_regular
 
 RING = "ring"
 SOCKET = "socket"

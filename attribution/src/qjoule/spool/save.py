@@ -21,7 +21,7 @@ import numpy as np
 
 from qjoule.contract import BLOCK, BLOCK_MAGIC, END, Block
 from qjoule.errors import QjouleError
-from qjoule.spool.files import FOLDER, meta_of, names_of, open_regular, spool_of
+from qjoule.spool.files import FOLDER, meta_of, names_of, spool_of
 from qjoule.spool.frames import StoredFrame, encoded_frame, stored_frame
 from qjoule.spool.names import Counted, Ended, NamesReader, SegmentBegins, Spooled, line_of
 from qjoule.spool.ring_files import RingFiles
@@ -29,7 +29,7 @@ from qjoule.spool.ring_names import Moment
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.part import PartOf
 from qjoule.trace.durable import replace_meta, sync
-from qjoule.trace.meta import Captured, Change, Meta, Part
+from qjoule.trace.meta import Captured, Change, Meta, Part, open_regular
 
 #: A save never has more dirty pages than this: the server's own writes do not wait for them.
 STEP_BYTES = 4 << 20

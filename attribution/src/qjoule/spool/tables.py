@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.contract import Block
-from qjoule.spool.files import meta_of, names_of, open_regular, spool_of
+from qjoule.spool.files import meta_of, names_of, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
 from qjoule.spool.kept import Kept
 from qjoule.spool.names import (
@@ -28,7 +28,7 @@ from qjoule.stream.ingest import Ingest
 from qjoule.stream.named import Shape
 from qjoule.stream.share import Share
 from qjoule.stream.statements import MAX_SHAPES
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, open_regular
 from qjoule.trace.writer import TraceWriter
 
 

@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION
 from qjoule.typed_json import read_as
+
+#: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
+_MOST_META_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -257,6 +263,36 @@ def parse_meta(text: bytes) -> Meta:
     check_version(document.get("version"))
     meta: Meta = read_as(Meta, document, "meta.json")
     return meta
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file of a trace to read. It may come from anybody.
+
+    Raises:
+        QjouleError: it is a link, a pipe, a device or the like.
+        OSError: it cannot be opened.
+    """
+    # Without O_NONBLOCK a pipe would make us wait, and opening some devices does something.
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise _no_file(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_file(path)
+    return os.fdopen(descriptor, "rb")
+
+
+def _no_file(path: Path) -> QjouleError:
+    return QjouleError(f"{path} is no regular file: no recorder made that")
+
+
+def read_meta(trace: Path) -> Meta:
+    """Raises `OSError`, and as `parse_meta` and `open_regular`."""
+    with open_regular(trace / "meta.json") as file:
+        content = file.read(_MOST_META_BYTES + 1)
+    if len(content) > _MOST_META_BYTES:
+        raise ValueError("it is too large")
+    return parse_meta(content)
 
 
 class NewerFormat(QjouleError):

@@ -10,6 +10,7 @@ unfinished files.
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from qjoule.trace.meta import check_version
 from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
 
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
+#: Of a row group, when it is decoded: no recording writes larger ones, but a trace may be
+#: anybody's.
+MOST_ROWS, MOST_BYTES = 10_000_000, 1 << 30
 #: Raised by pyarrow on a damaged or hostile Parquet file; MemoryError from absurd sizes.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
 
@@ -75,6 +79,7 @@ class Footer:
 
     part: Part
     columns: tuple[str, ...]
+    texts: tuple[str, ...]  #: columns of texts, which may repeat one that is large
     metadata: Any  #: pyarrow.parquet.FileMetaData
 
     @property
@@ -88,11 +93,18 @@ class Footer:
 
 def read_footer(part: Part) -> Footer:
     """Raises one of PARQUET_ERRORS, or `NewerFormat`."""
+    if not stat.S_ISREG(part.path.stat().st_mode):  # a pipe would make us wait
+        raise ValueError("no regular file")
     with pq.ParquetFile(part.path) as file:
-        version = (file.schema_arrow.metadata or {}).get(VERSION_KEY)
+        schema = file.schema_arrow
+        version = (schema.metadata or {}).get(VERSION_KEY)
         if version is not None:
             check_version(int(version))
-        return Footer(part, tuple(file.schema_arrow.names), file.metadata)
+        groups = (file.metadata.row_group(group) for group in range(file.metadata.num_row_groups))
+        if any(one.num_rows > MOST_ROWS or one.total_byte_size > MOST_BYTES for one in groups):
+            raise ValueError("a row group is too large")
+        texts = tuple(field.name for field in schema if pa.types.is_string(field.type))
+        return Footer(part, tuple(schema.names), texts, file.metadata)
 
 
 def with_version(table: pa.Table) -> pa.Table:
@@ -123,7 +135,11 @@ def read_group(
     file is not memory-mapped: if it were cut short, SIGBUS would kill the process.
     """
     wanted = None if columns is None else [name for name in columns if name in footer.columns]
-    options = {"metadata": footer.metadata, "page_checksum_verification": True}
+    options = {
+        "metadata": footer.metadata,
+        "page_checksum_verification": True,
+        "read_dictionary": footer.texts,
+    }
     with pq.ParquetFile(footer.part.path, **options) as file:
         return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=use_threads))
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from qjoule.errors import QjouleError
 from qjoule.trace import schema
 from qjoule.trace.arrow import pc
-from qjoule.trace.meta import Meta, NewerFormat, parse_meta
+from qjoule.trace.meta import Meta, NewerFormat, read_meta
 from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
@@ -150,9 +150,8 @@ class Trace:
     # ---- reading ----------------------------------------------------------------------------
 
     def _read_meta(self) -> Meta:
-        path = self.path / "meta.json"
         try:
-            meta = parse_meta(path.read_bytes())
+            meta = read_meta(self.path)
             if meta.captured is not None:
                 self.problems.append("it is captured and not converted: run `qjoule convert`")
             return meta

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from qjoule.tags.maps import tags_type
+from qjoule.trace.arrow import pc
 from qjoule.trace.vocabulary import (
     CAUSES,
     COMMANDS,
@@ -78,6 +79,8 @@ __all__ = (
     "lower_names",
 )
 
+#: Of one column of a row group, written out: statements of 4 KiB each, say, for 60,000 shapes.
+MOST_TEXT_BYTES = 256 << 20
 NAME = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -277,6 +280,15 @@ def conform(name: str, table: pa.Table, columns: Iterable[str] | None = None) ->
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def _bytes_as_texts(column: pa.ChunkedArray) -> int:
+    """What the values of a dictionary column take when each is written out."""
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary.cast(pa.binary())).cast(pa.int64())
+        total += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return total
+
+
 def _conform_column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if field.name not in table.column_names:
         if not field.nullable:
@@ -287,9 +299,12 @@ def _conform_column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         raise Mismatch(f"column {field.name} has nulls")
     if column.type == field.type:
         return column
+    if pa.types.is_dictionary(column.type) and _bytes_as_texts(column) > MOST_TEXT_BYTES:
+        raise Mismatch(f"column {field.name} has more than {MOST_TEXT_BYTES >> 20} MiB of text")
     try:
         if pa.types.is_dictionary(field.type):
             return column.cast(pa.string()).dictionary_encode().cast(field.type)
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise Mismatch(f"column {field.name} is {column.type}, not {field.type}") from error
+        plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        raise Mismatch(f"column {field.name} is {plain}, not {field.type}") from error

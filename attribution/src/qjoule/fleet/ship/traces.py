@@ -21,7 +21,7 @@ from qjoule.fleet.ship import manifest
 from qjoule.fleet.ship.destination import Destination
 from qjoule.fleet.ship.patience import GaveUp, Patience
 from qjoule.fleet.ship.shipper import Report, Trouble
-from qjoule.trace.meta import Meta, parse_meta
+from qjoule.trace.meta import Meta, read_meta
 
 _META = "meta.json"
 
@@ -41,7 +41,7 @@ def ship_traces(
 
 
 def _complete(trace: Path) -> Meta:
-    meta = parse_meta((trace / _META).read_bytes())
+    meta = read_meta(trace)
     if not meta.complete:
         raise QjouleError("it is not complete: it is still being recorded, or was cut off")
     if meta.literals:
