@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import long_trace
 from fake_attribution import typical
 from metrics_pages import snapshots
 from qjoule import __version__
@@ -32,6 +31,7 @@ from qjoule.trace.archive import pack
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
+RECORDED = Path(__file__).parents[1] / "golden/traces/redis-socket"
 TYPICAL = Snapshot(typical(), typical(), 12.5)
 
 
@@ -187,18 +187,18 @@ def archive(kind: int = tarfile.USTAR_FORMAT, **change: Any) -> bytes:
 
 def test_record_makes_a_trace_of_what_comes(elsewhere: Elsewhere, tmp_path: Path) -> None:
     sent = io.BytesIO()
-    pack(long_trace.write(tmp_path / "there", seconds=2), sent)
+    pack(RECORDED, sent)
     output = tmp_path / "got"
     found = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output), code="1")
     assert found.exit_code == 0 and found.return_value == 1, "the other end's exit code"
-    assert Trace(output).rows("segments") == Trace(tmp_path / "there").rows("segments") > 0
+    assert Trace(output).rows("segments") == Trace(RECORDED).rows("segments") > 0
     assert output.stat().st_mode & 0o077 == 0
     for content in (HELLO + sent.getvalue()[:-20_000], HELLO + b"\n" * 100_000, HELLO):
         found = elsewhere.run(record, content, "-o", str(tmp_path / "cut"), code="255")
         assert "or was lost" in str(found.exception)
     refused = elsewhere.run(record, HELLO + sent.getvalue(), "-o", str(output))
     assert isinstance(refused.exception, UsageError)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "got", "sent", "there"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["end.py", "got", "sent"]
 
 
 @pytest.mark.parametrize(

@@ -159,15 +159,30 @@ def test_no_file_for_another_command_that_is_not_named_empty_or_too_large(place:
 # ---- the agent's loader --------------------------------------------------------------------------
 
 
-def test_the_loader_runs_only_as_who_the_process_is() -> None:
+def test_the_loader_never_runs_as_root() -> None:
     code = """
 import subprocess
 child = subprocess.Popen(["sleep", "60"])
-for uid, gid in ((0, 0), (65534, 0), (0, 65534), (1234, 65534)):
-    print(refused(Kind.AS, pid=child.pid, number=uid, flags=gid, offset=1))
 child.kill()
 child.wait()
-print(refused(Kind.AS, pid=child.pid, number=65534, flags=65534, offset=1))
+for pid in (os.getppid(), child.pid):
+    print(refused(Kind.AS, pid=pid, number=65534, flags=65534, offset=1))
 """
     done = asked(code, "record", "--agent", SUDO_UID="", SUDO_GID="")
-    assert done.stdout.split() == [*["EPERM"] * 4, "ENOENT"]
+    assert done.stdout.split() == ["EPERM", "ENOENT"]
+
+
+# ---- files that our command line names -----------------------------------------------------------
+
+
+def test_only_what_the_command_line_names_is_opened_as_root(place: Path) -> None:
+    given = place / "accounts.toml"
+    given.write_text("[redis]")
+    given.chmod(0o600)
+    code = "fd, file = part.given(Path(sys.argv[-1]))\nprint(file.uid, os.read(fd, 99).decode())"
+    for option in ("--credentials", "--config", "--calibration"):
+        assert asked(code, "record", option, str(given)).stdout == "0 [redis]\n"
+    code = (
+        "for path in (b'/etc/shadow', sys.argv[-1].encode()): print(refused(Kind.GIVEN, text=path))"
+    )
+    assert asked(code, "record", "-o", str(given)).stdout == "EPERM\n" * 2

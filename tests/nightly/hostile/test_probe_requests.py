@@ -222,7 +222,7 @@ def test_the_keeper_looks_at_one_process_a_second_and_its_files_alone(kept: Kept
     looks, end = 0, time.monotonic() + 2.5
     while time.monotonic() < end:
         try:
-            with bound_socket(kept.keeper, os.getpid(), os.getuid(), os.getgid()) as bound:
+            with bound_socket(kept.keeper, os.getpid()) as bound:
                 looks += 1
                 os.close(ask(bound, Kind.OPEN, number=What.PROC, text=b"cmdline").fd)
                 for kind in set(Kind) - {Kind.OPEN}:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -52,12 +51,12 @@ class RootPart:
 
     def executable(self, pid: int) -> Opened:
         """What an examiner of this process learns about its executable, with a handle."""
-        with self._bound(pid) as bound:
+        with self.bound(pid) as bound:
             return _kept(bound, What.EXE)
 
     def mapped(self, pid: int, first: int, end: int) -> Opened:
         """The same for the file that is mapped there."""
-        with self._bound(pid) as bound:
+        with self.bound(pid) as bound:
             return _kept(bound, What.MAPPED, offset=first, size=end - first)
 
     def installed(self, path: Path) -> Opened:
@@ -65,17 +64,9 @@ class RootPart:
         os.close(reply.fd)
         return reply.file
 
-    @contextmanager
-    def bound(
-        self, pid: int, uid: int, gid: int, groups: tuple[int, ...] = ()
-    ) -> Iterator[socket.socket]:
-        """The socket of an examiner of this process, with the rights of this user."""
-        with bound_socket(self.connection, pid, uid, gid, *groups) as connection:
-            yield connection
-
-    def _bound(self, pid: int) -> socket.socket:
-        owner = Path(f"/proc/{pid}").stat()
-        return bound_socket(self.connection, pid, owner.st_uid, owner.st_gid, owner.st_gid)
+    def bound(self, pid: int) -> socket.socket:
+        """The socket of an examiner of this process."""
+        return bound_socket(self.connection, pid)
 
     @property
     def descriptors(self) -> int:
@@ -88,15 +79,9 @@ class RootPart:
         return Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
 
 
-def bound_socket(
-    connection: socket.socket, pid: int, uid: int, gid: int, *groups: int
-) -> socket.socket:
-    """A socket of the root part that opens files of one process, with the rights of this user."""
-    packed = struct.pack(f"={len(groups)}I", *groups)
-    reply = ask(
-        connection, Kind.BIND, pid=pid, number=uid, flags=gid, size=len(packed), text=packed
-    )
-    return socket.socket(fileno=reply.fd)
+def bound_socket(connection: socket.socket, pid: int) -> socket.socket:
+    """A socket of the root part that opens files of one process."""
+    return socket.socket(fileno=ask(connection, Kind.BIND, pid=pid).fd)
 
 
 def _kept(bound: socket.socket, what: What, offset: int = 0, size: int = 0) -> Opened:

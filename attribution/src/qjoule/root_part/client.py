@@ -160,6 +160,7 @@ class RootPart:
         """
         text = os.fsencode(_as_given(path))
         reply = ask(self.need("this file"), Kind.GIVEN, text=text)
+        os.lseek(reply.fd, 0, os.SEEK_SET)
         return reply.fd, reply.file
 
     def accounts(self) -> tuple[tuple[Account, ...], int]:
