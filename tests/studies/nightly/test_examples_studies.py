@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.errors import QjouleError
 from qjoule.studies.runs import FACTOR, read_runs
+from qjoule.studies.ycsb import goycsb
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 STUDIES = {path.parent.name: path for path in sorted(EXAMPLES.glob("*/run.sh"))}
@@ -48,6 +50,11 @@ def test_there_is_a_folder_for_each_study() -> None:
 @pytest.mark.parametrize("study", SAYS)
 def test_a_small_study(study: str, tmp_path: Path) -> None:
     out = tmp_path / "study"
+    if "workload: ycsb" in (EXAMPLES / study / "small.yaml").read_text():
+        try:
+            goycsb.installed()
+        except QjouleError as reason:
+            pytest.skip(str(reason))
     said = run(study, out)
     for words in SAYS[study]:
         assert words in said

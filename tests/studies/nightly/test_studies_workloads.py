@@ -23,9 +23,6 @@ from qjoule.studies.twitter.servers import open_server
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.twitter import Twitter
 from qjoule.studies.workloads.ycsb import Ycsb
-from qjoule.studies.ycsb import goycsb
-from qjoule.studies.ycsb.records import keys
-from qjoule.studies.ycsb.stores import open_store
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
 
@@ -59,7 +56,8 @@ def target(
 def ycsb_options(target: Target, **changed: Value) -> dict[str, Value]:
     operations = FEW.get(target.flavour, OPERATIONS)
     few: dict[str, Value] = {"record_count": RECORDS, "operations": operations}
-    few |= {"threads": 4, "client": "own"}
+    # SQLite allows one writer at a time, and FerretDB fails those that have waited too long.
+    few["threads"] = 1 if target.flavour == "mongodb" else 4
     return {**Ycsb.defaults, **few, **changed}
 
 
@@ -69,43 +67,25 @@ def test_no_server_runs_as_root(target: Target) -> None:
     assert target.password not in psutil.Process(target.pid).cmdline() or not target.password
 
 
-def test_ycsb_by_the_own_client(target: Target) -> None:
-    options = ycsb_options(target, workload="E")
-    Ycsb().prepare(target, options)
-    done = Ycsb().run(target, options)
-    assert (done.operations, done.errors, done.client) == (options["operations"], 0, "qjoule")
-    store = open_store(target)
+@pytest.mark.parametrize("workload", ["B", "insert", "E"])
+def test_ycsb(target: Target, workload: str) -> None:
+    options = ycsb_options(target, workload=workload)
+    work = Ycsb()
     try:
-        inserted = done.commands["insert"].operations if "insert" in done.commands else 0
-        assert store.count() == RECORDS + inserted
-        Ycsb().prepare(target, options)
-        assert store.count() == RECORDS
-    finally:
-        store.close()
-
-
-@pytest.mark.parametrize("workload", ["B", "insert"])
-def test_ycsb_by_go_ycsb(target: Target, workload: str) -> None:
-    if goycsb.installed() is None:
-        pytest.skip('go-ycsb is not installed: make servers SERVERS="go-ycsb"')
-    if target.flavour == "voltdb":
-        pytest.skip("go-ycsb has no driver for VoltDB")
-    # SQLite allows one writer at a time, and FerretDB fails those that have waited too long.
-    threads = 1 if target.flavour == "mongodb" else 4
-    options = ycsb_options(target, workload=workload, client="auto", threads=threads)
-    Ycsb().prepare(target, options)
-    done = Ycsb().run(target, options)
-    assert done.operations + done.errors == options["operations"]
-    assert done.client.startswith("go-ycsb")
-    # It also asks for one record past the last one; only MongoDB's driver treats that as an error.
-    assert done.errors == 0 or (target.flavour == "mongodb" and done.errors < 10)
-    store = open_store(target)
-    try:  # its inserts have known keys
-        inserted = done.commands["insert"].operations if "insert" in done.commands else 0
-        store.remove(keys(RECORDS, RECORDS + max(inserted, 1)))
-        assert store.count() == RECORDS
-    finally:
-        store.close()
+        work.prepare(target, options)
+    except QjouleError as reason:
+        if "not installed" in str(reason) or "go-ycsb has no" in str(reason):
+            pytest.skip(str(reason))
+        assert "cannot scan" in str(reason)
+        assert workload == "E"
+        return
+    for _ in range(2):
+        done = work.run(target, options)
+        assert done.operations + done.errors == options["operations"]
+        # It also asks for one record past the last one; only MongoDB's driver treats that as an
+        # error.
+        assert done.errors == 0 or (target.flavour == "mongodb" and done.errors < 10)
+        work.prepare(target, options)  # removes what it has inserted, which would be there twice
 
 
 def pairs_of(flavour: str) -> list[str]:
@@ -161,7 +141,7 @@ def test_a_password_is_asked_for(target: Target) -> None:
         pytest.skip("it has no password")
     for wrong in (replace(target, password=""), replace(target, password="guessed")):
         with pytest.raises(QjouleError, match="does not answer"):
-            Ycsb().prepare(wrong, ycsb_options(target))
+            Twitter().prepare(wrong, twitter_options("count", "worse"))
 
 
 def connected(target: Target) -> Any:

@@ -155,6 +155,7 @@ class _Maker:
                 raise RunFailed("the warm-up did nothing that succeeded")
             done_s += outcome.wall_s
             operations += outcome.operations
+            self._prepare(target, options)  # what it inserted is no part of the first run
 
     def _settled(self, target: Target, options: dict[str, Value]) -> bool:
         control = self._plan.control
@@ -162,12 +163,10 @@ class _Maker:
             return True
         on_server = control.work == "server"
         fixed = self._control_options()
-        if on_server:
-            self._prepare(target, fixed)
         found = settle(
             control, (lambda: self._timed(target, fixed)) if on_server else self._means.control
         )
-        if on_server and fixed != options:
+        if on_server:
             self._prepare(target, options)
         if not found.settled and control.settle == "refuse":
             raise RunFailed(f"not made, for the machine does not settle: {found.words}")
@@ -178,6 +177,7 @@ class _Maker:
         return self._options({factor.name: factor.levels[0] for factor in self._plan.factors})
 
     def _timed(self, target: Target, options: dict[str, Value]) -> float:
+        self._prepare(target, options)
         outcome = self._beside(target, options).outcome
         if not outcome.operations:
             raise RunFailed("the control workload did nothing that succeeded")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YCSB's core workloads: what is drawn, and a client for it on the ordinary drivers.
+"""YCSB's core workloads, which go-ycsb runs.
 
 Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010.
 """

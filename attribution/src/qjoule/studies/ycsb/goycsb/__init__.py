@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""go-ycsb as the client, where it is installed: how it is called, and what it prints.
+"""go-ycsb, the client of YCSB: how it is called, and what it prints.
 
 The module of each server has its `DRIVER`.
 """
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
@@ -18,10 +19,12 @@ from qjoule.studies.by_server import module_for, products_in
 from qjoule.studies.servers.fetched import fetched
 from qjoule.studies.servers.unavailable import Unavailable
 from qjoule.studies.workload import Latencies, Outcome, Target
-from qjoule.studies.ycsb.goycsb.driver import Driver
-from qjoule.studies.ycsb.plan import LONGEST_SCAN, Settings
-from qjoule.studies.ycsb.store import TABLE
+from qjoule.studies.ycsb.goycsb.driver import TABLE, Driver
+from qjoule.studies.ycsb.settings import Settings
 
+#: Servers that it has a driver for: those with a module here.
+FLAVOURS = frozenset(products_in(__name__))
+LONGEST_SCAN = 100
 _PROGRAM = "go-ycsb"
 _VERSION = re.compile(r"go-ycsb-v([0-9.]+)")
 #: Its last report: `READ   - Takes(s): 1.0, Count: 507, OPS: 512.3, Avg(us): 91, ...`.
@@ -41,19 +44,24 @@ _SHARES = {
     "scan": "scanproportion",
     "read-modify-write": "readmodifywriteproportion",
 }
+_PROPERTY = re.compile(r'^"[^"\n]+"=".*\n?', re.MULTILINE)
 _FINISHED = re.compile(r"^Run finished, takes ([0-9.hmsµu]+)$", re.MULTILINE)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6}
 
 
-def installed() -> Path | None:
-    """The program, on PATH or as `make servers SERVERS=go-ycsb` brings it."""
+def installed() -> Path:
+    """The program, on PATH or as `make servers SERVERS=go-ycsb` brings it.
+
+    Raises:
+        QjouleError: it is not there.
+    """
     found = shutil.which(_PROGRAM)
     if found:
         return Path(found)
     try:
         return fetched(_PROGRAM, _PROGRAM) / _PROGRAM
     except Unavailable:
-        return None
+        raise QjouleError('go-ycsb is not installed: make servers SERVERS="go-ycsb"') from None
 
 
 def version(program: Path) -> str:
@@ -64,36 +72,67 @@ def version(program: Path) -> str:
 
 def refusal(target: Target, wanted: Settings) -> str:
     """Why go-ycsb cannot do this; empty if it can."""
-    if target.flavour not in products_in(__name__):
-        return f"go-ycsb has no driver for {target.flavour}"
+    if target.flavour not in FLAVOURS:
+        return f"go-ycsb has no driver for {target.flavour!r:.50}"
     driver = _driver(target.flavour)
     if "scan" in wanted.mix.shares and not driver.scans:
         return f"go-ycsb cannot scan {target.flavour}"
     if target.database and driver.databases and target.database not in driver.databases:
         return driver.other_database
-    if wanted.operations % wanted.threads:
-        return "go-ycsb runs equally many operations in each thread, and leaves out the rest"
     return ""
 
 
-def run(program: Path, target: Target, wanted: Settings) -> Outcome:
+def load(target: Target, wanted: Settings) -> None:
+    """Exactly the wanted records, in place of what an earlier run has left.
+
+    Raises:
+        QjouleError: go-ycsb is missing, or the server does not answer or take them.
+    """
+    program, driver = installed(), _driver(target.flavour)
+    few = replace(wanted, threads=min(wanted.threads, wanted.record_count))
+    try:
+        driver.empty(target)
+        text = _output(program, "load", target, few)
+        done = read_output(text, _PROGRAM)
+        if done.errors or done.operations != wanted.record_count:
+            raise QjouleError(f"go-ycsb cannot load its records: {_end(text)}")
+        if driver.loaded is not None:
+            driver.loaded(target)
+    except (*driver.errors, OSError) as error:
+        raise QjouleError(
+            f"{target.flavour} at {target.host}:{target.port} does not answer, or refuses YCSB's "
+            f"table: {error}"
+        ) from error
+
+
+def run(target: Target, wanted: Settings) -> Outcome:
     """Runs the workload on the records that are there.
 
     Raises:
-        QjouleError: it fails, with the end of its output.
+        QjouleError: go-ycsb is missing or fails, with the end of its output.
     """
+    program = installed()
+    return read_output(_output(program, "run", target, wanted), version(program))
+
+
+def _output(program: Path, command: str, target: Target, wanted: Settings) -> str:
     with tempfile.TemporaryDirectory(prefix="qjoule-ycsb-") as directory:
         file = Path(directory) / "properties"  # a command line is for everybody to read
         file.touch(0o600)
         file.write_text("".join(f"{k}={v}\n" for k, v in properties(target, wanted).items()))
-        argv = [str(program), "run", _driver(target.flavour).name, "-P", str(file)]
+        argv = [str(program), command, _driver(target.flavour).name, "-P", str(file)]
         argv += ["--threads", str(wanted.threads), "--interval", "3600"]
         done = subprocess.run(
             argv, capture_output=True, text=True, errors="replace", check=False, cwd=directory
         )
     if done.returncode:
-        raise QjouleError(f"go-ycsb failed: {(done.stderr or done.stdout).strip()[-500:]}")
-    return read_output(done.stdout, version(program))
+        raise QjouleError(f"go-ycsb failed: {_end(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def _end(text: str) -> str:
+    """The end of its output, without the properties that it prints: a password is one."""
+    return _PROPERTY.sub("", text).strip()[-500:]
 
 
 def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
@@ -119,7 +158,10 @@ def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
 
 
 def _driver(product: str) -> Driver:
-    found: Driver = module_for(__name__, product).DRIVER
+    try:
+        found: Driver = module_for(__name__, product).DRIVER
+    except ModuleNotFoundError as error:
+        raise QjouleError(f"{error.name} is missing: pip install 'qjoule[bench]'") from error
     return found
 
 
@@ -147,7 +189,7 @@ def read_output(text: str, client: str) -> Outcome:
             )
     finished = _FINISHED.search(text)
     if not finished or not (commands or errors):
-        raise QjouleError(f"go-ycsb printed no report: {text.strip()[-500:]}")
+        raise QjouleError(f"go-ycsb printed no report: {_end(text)}")
     # What is read and then written is also reported as a read and an update.
     both = commands.get("read-modify-write")
     if both is not None:
@@ -158,7 +200,6 @@ def read_output(text: str, client: str) -> Outcome:
         wall_s=_seconds(finished[1]),
         client=client,
         commands=commands,
-        notes=("go-ycsb draws its operations anew each time: the seed is of the records alone",),
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cassandra import DriverException, RequestExecutionException
+from cassandra.cluster import NoHostAvailable
+
+from qjoule.studies.connect.cassandra import connect_cassandra
 from qjoule.studies.workload import Target
-from qjoule.studies.ycsb.goycsb.driver import Driver
-from qjoule.studies.ycsb.store import DATABASE
+from qjoule.studies.ycsb.goycsb.driver import DATABASE, TABLE, Driver
 
 
 def _properties(target: Target, threads: int) -> Mapping[str, object]:
@@ -20,4 +23,18 @@ def _properties(target: Target, threads: int) -> Mapping[str, object]:
     }
 
 
-DRIVER = Driver("cassandra", _properties, scans=False)
+def _empty(target: Target) -> None:
+    cluster, session = connect_cassandra(target, DATABASE)
+    try:
+        session.execute(f"DROP TABLE IF EXISTS {TABLE}")
+    finally:
+        cluster.shutdown()
+
+
+DRIVER = Driver(
+    "cassandra",
+    _properties,
+    _empty,
+    (DriverException, RequestExecutionException, NoHostAvailable),
+    scans=False,
+)

@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
+import pymongo.errors
+
+from qjoule.studies.connect.mongodb import connect_mongodb
 from qjoule.studies.workload import Target
-from qjoule.studies.ycsb.goycsb.driver import Driver
-from qjoule.studies.ycsb.store import DATABASE
+from qjoule.studies.ycsb.goycsb.driver import DATABASE, TABLE, Driver
+
+_LONGEST_S = 60.0
 
 
 def _properties(target: Target, _threads: int) -> Mapping[str, object]:
@@ -16,9 +21,16 @@ def _properties(target: Target, _threads: int) -> Mapping[str, object]:
     return {"mongodb.url": where, **(login if target.user else {})}
 
 
+def _empty(target: Target) -> None:
+    with closing(connect_mongodb(target, _LONGEST_S)) as client:
+        client[DATABASE][TABLE].drop()
+
+
 DRIVER = Driver(
     "mongodb",
     _properties,
+    _empty,
+    (pymongo.errors.PyMongoError,),
     databases=frozenset({DATABASE}),
     other_database=f"go-ycsb knows no other MongoDB database than {DATABASE}",
 )

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
+import psycopg
+
+from qjoule.studies.connect.postgres import connect_postgres
 from qjoule.studies.workload import Target
-from qjoule.studies.ycsb.goycsb.driver import Driver
-from qjoule.studies.ycsb.store import DATABASE
+from qjoule.studies.ycsb.goycsb.driver import DATABASE, TABLE, Driver
 
 
 def _properties(target: Target, _threads: int) -> Mapping[str, object]:
@@ -20,4 +23,15 @@ def _properties(target: Target, _threads: int) -> Mapping[str, object]:
     }
 
 
-DRIVER = Driver("pg", _properties)
+def _execute(target: Target, statement: str) -> None:
+    with closing(connect_postgres(target, DATABASE)) as connection:
+        connection.execute(statement)
+
+
+DRIVER = Driver(
+    "pg",
+    _properties,
+    lambda target: _execute(target, f"DROP TABLE IF EXISTS {TABLE}"),
+    (psycopg.Error,),
+    loaded=lambda target: _execute(target, f"VACUUM ANALYZE {TABLE}"),
+)

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
+import redis
+
+from qjoule.studies.connect.redis import connect_redis
 from qjoule.studies.workload import Target
-from qjoule.studies.ycsb.goycsb.driver import Driver
+from qjoule.studies.ycsb.goycsb.driver import TABLE, Driver
 
 
 def _properties(target: Target, threads: int) -> Mapping[str, object]:
@@ -19,9 +23,18 @@ def _properties(target: Target, threads: int) -> Mapping[str, object]:
     }
 
 
+def _empty(target: Target) -> None:
+    """Removes our keys alone: go-ycsb's own `dropdata` empties the whole database."""
+    with closing(connect_redis(target)) as client:
+        for key in client.scan_iter(f"{TABLE}/*", count=1_000):
+            client.unlink(key)
+
+
 DRIVER = Driver(
     "redis",
     _properties,
+    _empty,
+    (redis.RedisError,),
     scans=False,
     databases=frozenset({"0"}),
     other_database="go-ycsb is used with Redis's database 0 alone",

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run does, drawn before it begins: drawing is not part of what is measured."""
+"""The options of YCSB's core workloads, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from qjoule.errors import UsageError
 from qjoule.studies import options as checked
 from qjoule.studies.workload import Value
-from qjoule.studies.ycsb.distributions import Numbers, scrambled_zipfian, uniform, zipfian
 
-#: The order is that of the codes in a plan.
-COMMANDS = ("read", "update", "insert", "scan", "read-modify-write")
 DISTRIBUTIONS = ("zipfian", "uniform", "latest")
-LONGEST_SCAN = 100
 MOST_RECORDS = 100_000_000
 MOST_OPERATIONS = 100_000_000
 
@@ -51,8 +44,6 @@ DEFAULTS: Mapping[str, Value] = {
     "fields": 10,
     "threads": 10,
     "distribution": "default",
-    "seed": 1,
-    "client": "auto",
 }
 
 
@@ -68,8 +59,6 @@ class Settings:
     field_bytes: int
     threads: int
     distribution: str
-    seed: int
-    client: str
 
 
 def settings(options: Mapping[str, Value]) -> Settings:
@@ -95,47 +84,4 @@ def settings(options: Mapping[str, Value]) -> Settings:
         record_bytes // fields,
         threads,
         mix.distribution if distribution == "default" else distribution,
-        checked.whole(options, "seed", 0, 2**32 - 1),
-        checked.choice(options, "client", ("auto", "go-ycsb", "own")),
     )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One operation for each place of these arrays, all of one length.
-
-    Attributes:
-        commands: places in COMMANDS.
-        records: numbers of records; with `latest`, how many records before the newest it is.
-            Without meaning for inserts, whose records are new.
-        fields: which field an update writes.
-        lengths: how many records a scan asks for, 1 to LONGEST_SCAN.
-    """
-
-    commands: NDArray[np.uint8]
-    records: Numbers
-    fields: NDArray[np.uint8]
-    lengths: NDArray[np.uint8]
-
-    def of_thread(self, thread: int, threads: int) -> Plan:
-        """Every `threads`th operation from the one of this number on."""
-        part = slice(thread, None, threads)
-        return Plan(self.commands[part], self.records[part], self.fields[part], self.lengths[part])
-
-
-def plan(wanted: Settings) -> Plan:
-    """The same settings give the same plan."""
-    chance = np.random.default_rng(wanted.seed)
-    count, records = wanted.operations, wanted.record_count
-    names = list(wanted.mix.shares)
-    codes = np.array([COMMANDS.index(name) for name in names], np.uint8)
-    commands = chance.choice(codes, size=count, p=list(wanted.mix.shares.values()))
-    if wanted.distribution == "zipfian":
-        drawn = scrambled_zipfian(chance, count, records)
-    elif wanted.distribution == "latest":
-        drawn = zipfian(chance, count, records)
-    else:
-        drawn = uniform(chance, count, records)
-    fields = chance.integers(0, wanted.fields, count, dtype=np.uint8)
-    lengths = chance.integers(1, LONGEST_SCAN, count, dtype=np.uint8, endpoint=True)
-    return Plan(commands, drawn, fields, lengths)
