@@ -20,8 +20,8 @@ from qjoule.studies.workloads.operator_plans import OPERATORS
 from qjoule.studies.workloads.operators import Operators
 from qjoule.studies.workloads.sql_session import connect
 from qjoule.studies.workloads.tpch import Tpch
-from qjoule.studies.workloads.tpch_data import TpchData
 from qjoule.studies.workloads.tpch_queries import QUERIES, Parameters, random_parameters, statement
+from qjoule.studies.workloads.tpch_tables import generated
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 
@@ -133,7 +133,7 @@ def test_a_plan_that_is_another_operators_is_refused(
 
 
 SCALE = 0.004
-SCHEMA = "qjoule_tpch_4em03_1_none_0"
+SCHEMA = "qjoule_tpch_4em03"
 OPTIONS: dict[str, Value] = {**Tpch.defaults, "scale_factor": SCALE, "operations": 4}
 
 
@@ -154,9 +154,10 @@ def test_answers(request: pytest.FixtureRequest, flavour: str, parameters: Param
     with closing(connect(target)) as connection:
         found = {query: answer(connection, query, parameters) for query in QUERIES}
     assert all(found.values())
-    parts = list(TpchData(SCALE, 1).orders_and_lines())
-    orders = pd.concat([orders for orders, _ in parts], ignore_index=True)
-    lines = pd.concat([lines for _, lines in parts], ignore_index=True)
+    with generated("orders", SCALE) as rows:
+        orders = pd.read_csv(rows)
+    with generated("lineitem", SCALE) as rows:
+        lines = pd.read_csv(rows, parse_dates=["l_shipdate", "l_commitdate", "l_receiptdate"])
     read = lines[
         lines["l_shipmode"].isin(parameters.q12_modes)
         & (lines["l_commitdate"] < lines["l_receiptdate"])

@@ -14,8 +14,9 @@ from datetime import date
 import numpy as np
 
 from qjoule.errors import UsageError
-from qjoule.studies.workloads.tpch_data import MODES, REGIONS
 
+_REGIONS = ("AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST")
+_MODES = ("REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB")
 QUERIES = ("Q1", "Q4", "Q5", "Q12")
 
 
@@ -41,13 +42,13 @@ def random_parameters(seed: int, number: int) -> Parameters:
     """Those of the execution of this number, from the domains of the specification."""
     rng = np.random.default_rng([seed, number])
     month = int(rng.integers(0, 58))  # 1993-01 to 1997-10
-    first, second = rng.permutation(len(MODES))[:2]
+    first, second = rng.permutation(len(_MODES))[:2]
     return Parameters(
         q1_delta_days=int(rng.integers(60, 121)),
         q4_date=date(1993 + month // 12, month % 12 + 1, 1),
-        q5_region=REGIONS[rng.integers(0, len(REGIONS))],
+        q5_region=_REGIONS[rng.integers(0, len(_REGIONS))],
         q5_date=date(int(rng.integers(1993, 1998)), 1, 1),
-        q12_modes=(str(MODES[first]), str(MODES[second])),
+        q12_modes=(_MODES[first], _MODES[second]),
         q12_date=date(int(rng.integers(1993, 1998)), 1, 1),
     )
 
