@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bench.accuracy.peers import PEERS, cycles, energat, smartwatts, time_share
-from bench.accuracy.peers.observed import Observed, idle_power, observe
+from bench.accuracy.peers.observed import Observed
 from bench.accuracy.recording import F64
-from bench.accuracy.scenarios import make_case
 
 MS = 1e6
 
@@ -90,17 +89,3 @@ def test_smartwatts_finds_what_an_event_costs() -> None:
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: str(peer.name))
 def test_who_needs_counters_says_so(peer) -> None:  # type: ignore[no-untyped-def]
     assert (peer.estimate(TWO_WINDOWS) is None) == peer.by_counters
-
-
-def test_what_is_seen_of_a_case_is_what_happened() -> None:
-    case = make_case("two_packages", 3)
-    one = observe(case)
-    segments = case.recording.segments
-    spent = np.bincount(segments.group, segments.t1_ns - segments.t0_ns)
-    assert one.cpu_ns.sum(axis=(0, 1)) == pytest.approx(spent, rel=1e-6)
-    assert one.energy_nj.sum() == pytest.approx(case.truth.total_nj["package"], rel=0.01)
-    assert one.counts is not None and segments.counters is not None
-    assert one.counts.sum(axis=(0, 1, 2)) == pytest.approx(segments.counters.sum(axis=0), rel=1e-3)
-    true_w = [case.truth.idle_w[package, "package"] for package in (0, 1)]
-    assert idle_power(case) == pytest.approx(true_w, rel=0.1)
-    assert (one.overlap_ns <= one.cpu_ns).all()

@@ -134,19 +134,6 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert list(found["factors"]) == [HOSTILE[0], HOSTILE[1], "mean"]
 
 
-def test_mixed_runs_are_refused_and_by_option_flagged(warpbreaks: Path) -> None:
-    table = warpbreaks / "runs.jsonl"
-    table.write_text(table.read_text("utf-8").replace('"simulated"', '"measured"', 1), "utf-8")
-    result = analyse(warpbreaks, *ONE_RESPONSE)
-    assert isinstance(result.exception, QjouleError)
-    assert "different grades (measured, simulated)" in str(result.exception)
-    mixed = ("--mixed", "--factors", "tension", *ONE_RESPONSE)
-    assert "MIXED" in analyse(warpbreaks, *mixed).output
-    (found,) = json.loads(analyse(warpbreaks, "--json", *mixed).output)["responses"]
-    assert found["mixed"] is True
-    assert found["grade"] == ["measured", "simulated"]
-
-
 def test_what_cannot_be_analysed_or_written_is_refused(warpbreaks: Path, tmp_path: Path) -> None:
     for options, words in (
         (("--response", "joules"), "choose of"),
@@ -160,17 +147,3 @@ def test_what_cannot_be_analysed_or_written_is_refused(warpbreaks: Path, tmp_pat
     nowhere = str(warpbreaks / "runs.jsonl" / "x")
     refused = analyse(warpbreaks, "--plots", nowhere, "--factors", "tension", *ONE_RESPONSE)
     assert isinstance(refused.exception, QjouleError)
-
-
-def test_without_an_energy_source_time_is_compared(tmp_path: Path) -> None:
-    unknown = dict.fromkeys((J, "energy_j"))
-    rows = [
-        run(number, grade="none", **unknown) | {"factor:server": "ab"[number % 2]}
-        for number in range(8)
-    ]
-    study = write_study(tmp_path / "study", pd.DataFrame(rows))
-    text = analyse(study).output
-    assert "wall_s in s" in text
-    assert "note: no run has j_per_operation: left out" in text
-    assert "note: no energy against time: none of 8 runs has energy_j" in text
-    assert isinstance(analyse(study, *ONE_RESPONSE).exception, QjouleError)

@@ -3,24 +3,17 @@
 
 from __future__ import annotations
 
-import sys
-import types
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from bench_process import SUPPORT, Bench
+from bench_process import Bench
 from qjoule.commands.bench import command
-from qjoule.commands.bench_run import run_plan
 from qjoule.commands.bench_workload import made_plan
 from qjoule.errors import QjouleError, UsageError
-from qjoule.studies.plan import Factor, Replications, Running
-from qjoule.studies.plan_file import parse_plan
-from qjoule.studies.runs import read_runs
-from qjoule.studies.workload import Target
+from qjoule.studies.plan import Factor, Replications
 from small_workload import ALONE
 
 
@@ -63,7 +56,6 @@ def test_a_study_says_each_run_and_the_time_left(tmp_path: Path) -> None:
             QjouleError,
             "governor",
         ),
-        (f"workload: {ALONE}\nserver: oracle\n", UsageError, "no server 'oracle' can be started"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_in_one_line(
@@ -76,30 +68,6 @@ def test_a_plan_that_cannot_be_run_is_refused_in_one_line(
     assert words in str(result.exception)
     assert "\n" not in str(result.exception)
     assert not study.exists()
-
-
-def test_a_server_is_started_with_its_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[str] = []
-
-    def start(name: str, settings: dict[str, object]) -> AbstractContextManager[Target]:
-        started.append(f"{name} {settings}")
-        return nullcontext(Target("redis"))
-
-    module = types.ModuleType("qjoule.studies.servers")
-    module.STARTED = {"redis": None}  # type: ignore[attr-defined]
-    module.start = start  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "qjoule.studies.servers", module)
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
-    text = (
-        f"workload: {ALONE}\nserver: redis\nsettings: {{redis: {{io: 4}}}}\nreplications: 1\n"
-        f"options: {{file: {tmp_path / 'pids'}}}\n"
-        "control: {settle: off}\nrecord: {without_energy: true}\n"
-    )
-    assert run_plan(parse_plan(text, "p.yaml"), tmp_path / "study", again=False) == 0
-    assert started == ["redis {'io': 4}"]
-    assert len(read_runs(tmp_path / "study")) == 1
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -132,21 +100,12 @@ def test_a_command_line_makes_the_plan() -> None:
     assert plan.replications == Replications(6, 30, 0.05)
 
 
-def test_a_command_line_names_a_server_that_runs() -> None:
-    plan = made_plan("ycsb", options(pid=12, port=3306, user="me", replications=1))
-    assert plan.target == Running(pid=12, port=3306, user="me")
-    assert plan.replications == Replications(1, 1)
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({}, "say which server"),
-        ({"server": "redis", "pid": 3}, "give only one of both"),
         ({"server": "redis", "settings": ("threads",)}, "--set threads: give it as NAME=VALUE"),
         ({"server": "redis", "factors": ("a=1", "a=2")}, "--factor a is there twice"),
-        ({"server": "redis", "factors": ("size=1,1",)}, "has the level 1 twice"),
-        ({"server": "redis", "until": "much"}, "give a share such as 5%"),
         ({"pid": 3, "settings": ("server.a=1",)}, "add --server"),
     ],
 )

@@ -38,14 +38,6 @@ def test_figures_are_of_the_windows_that_the_span_touches(tmp_path: Path) -> Non
     assert whole.energy_j == pytest.approx(3.0)
 
 
-def test_figures_of_parts_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
-    parts = [of_span(tmp_path / "a", 0, 20), of_span(tmp_path / "b", 20, 40)]
-    whole = of_span(tmp_path / "c", 0, 40)
-    for name in ("energy_j", "queries_j", "background_j", "server_cpu_s"):
-        assert sum(getattr(p, name) for p in parts) == pytest.approx(getattr(whole, name)), name
-    assert not whole.flags
-
-
 def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
     """The first window has 20 ms of queries, 5 ms of the server's purge thread, and
     nothing else.
@@ -58,14 +50,6 @@ def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
     low, high = found.served_j
     assert low < found.queries_j + found.background_j < high
     assert (found.grade, found.energy_source) == ("simulated", "replay")
-
-
-def test_a_trace_without_energy_says_nothing_of_it(tmp_path: Path) -> None:
-    found = of_span(tmp_path, 0, 20, energy=[])
-    assert (found.energy_j, found.queries_j, found.idle_j, found.power_w) == (None,) * 4
-    assert found.served_j is None
-    assert found.grade == "none"
-    assert found.server_cpu_s == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize(

@@ -62,24 +62,6 @@ def test_each_shape_has_the_figures_that_its_counts_say(trace: Path) -> None:
     assert found["rows"][0]["metrics"]["ipc"] == counted_throughout
 
 
-def test_what_was_not_recorded_is_named_with_its_event(trace: Path) -> None:
-    missing = {one["metric"]: one["event"] for one in document(trace)["missing"]}
-    assert missing["l1d_mpki"] == "L1-dcache-load-misses"
-    assert missing["stall_backend_share"] == "stalled-cycles-backend"
-    words = " ".join(run(trace).output.split())
-    assert "Not recorded: L1-dcache-load-misses," in words
-    assert "record --counters" in words
-    assert "memory MB/s: an estimate: LLC misses x 64 bytes" in words
-
-
-def test_others_than_the_top_are_one_row(tmp_path: Path) -> None:
-    counts = {f"f{i:06d}": (1 + i % 2, 10_000 + i, 20_000, 7) for i in range(500)}
-    found = document(counter_traces.write(tmp_path / "many", counts, 1))
-    assert len(found["rows"]) == 31
-    assert found["rows"][-1]["folded"] == 470
-    assert sum(row["calls"] for row in found["rows"]) == 500
-
-
 def test_traces_that_have_no_figures_say_why(tmp_path: Path) -> None:
     plain = hand.write(tmp_path / "plain")
     counters = {"counters": ("cycles", "instructions")}
@@ -117,20 +99,6 @@ def test_further_counters_that_took_turns_have_intervals(tmp_path: Path) -> None
     lengths = [s["t1_ns"] - s["t0_ns"] for s in segments]
     half = sum(s["t1_ns"] - s["t0_ns"] for s in seen) / 2 / sum(lengths)
     assert misses["counted_share"] == pytest.approx(half)
-
-
-def test_traces_of_different_machines_are_flagged(tmp_path: Path) -> None:
-    machines = {"host": "b", "cpu": "Other CPU", "begin_ns": hand.BEGIN_NS + 1}
-    a = counter_traces.write(tmp_path / "a.qjoule")
-    b = counter_traces.write(tmp_path / "b.qjoule", meta=machines)
-    (flag,) = document(a, b)["flags"]
-    assert flag.startswith("different machines: b (Other CPU), box (CPU);")
-    assert "Mind: different machines" in run(a, b).output
-    same = counter_traces.write(
-        tmp_path / "c.qjoule",
-        meta={"begin_ns": hand.BEGIN_NS - 10**12, "end_ns": hand.BEGIN_NS - 10**11},
-    )
-    assert document(a, same)["flags"] == []
 
 
 def test_csv_and_parquet_have_a_row_for_each(trace: Path, tmp_path: Path) -> None:
@@ -184,20 +152,6 @@ def sums(events: dict[str, Event], lengths: list[float] | np.ndarray) -> MetricS
     return total
 
 
-def test_a_ratio_is_of_the_segments_in_which_both_events_counted() -> None:
-    """The last segment's misses would distort the ratio: its instructions were not counted."""
-    events = {
-        "instructions": event(1000, 3000, NAN),
-        "branch-misses": event(10, 20, 999),
-    }
-    found = sums(events, [1e6, 1e6, 2e6]).estimates(0)["branch_mpki"]
-    assert found.value == pytest.approx(1000 * 30 / 4000)
-    assert found.counted == pytest.approx(0.5)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.value < found.high
-
-
 def test_what_was_counted_seldom_has_no_interval_and_what_never_was_no_figure() -> None:
     events = {"instructions": event(1000, NAN), "cycles": event(500, 900)}
     found = sums(events, [1e6, 1e6]).estimates(0)["ipc"]
@@ -213,24 +167,6 @@ def test_the_interval_is_that_of_a_ratio_in_a_sample_of_a_finite_population() ->
     residuals = np.array([10.0, 20]) - 0.0075 * np.array([1000, 3000])
     half = 12.706204736 * math.sqrt(0.5 * 2 * (residuals**2).sum()) / 4000
     assert (found.low, found.high) == pytest.approx((0, 7.5 + 1000 * half))
-
-
-@pytest.mark.parametrize(("mode", "count", "share"), [("k", 250, 0.25), ("u", 250, 0.75)])
-def test_the_kernels_share_follows_from_either_side(mode: str, count: float, share: float) -> None:
-    events = {"instructions": event(1000), f"instructions:{mode}": event(count)}
-    found = sums(events, [1e6]).estimates(0)["kernel_instruction_share"]
-    assert found.value == pytest.approx(share)
-
-
-def test_events_without_a_metric_are_told_per_1000_instructions_or_per_second() -> None:
-    events = {"instructions": event(4000), "r01c2": event(8)}
-    assert sums(events, [1.0]).estimates(0)["r01c2_pki"].value == pytest.approx(2.0)
-    events = {"page-faults": event(30), "branch-misses": event(6)}
-    found = sums(events, [2e9]).estimates(0)
-    assert {name: one.value for name, one in found.items()} == pytest.approx(
-        {"page-faults_per_s": 15.0, "branch-misses_per_s": 3.0}
-    )
-    assert not metrics_of([])
 
 
 def test_what_cannot_be_compared_is_left_out_and_said() -> None:

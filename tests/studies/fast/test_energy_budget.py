@@ -144,13 +144,6 @@ def test_what_is_not_separable_warns_or_fails(pytester: pytest.Pytester, strict:
     result.stdout.fnmatch_lines(["*energy budget not separable: 0.008 J/call*"])
 
 
-def test_where_nothing_can_be_recorded_it_is_skipped(pytester: pytest.Pytester) -> None:
-    result = outcome(pytester, impossible="recording needs root: run pytest with sudo")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*no energy budget: recording needs root*"])
-    outcome(pytester, grade="none").assert_outcomes(skipped=1)
-
-
 @pytest.mark.parametrize("arguments", ["", "0", "'1'", "float('nan')", "1, 2", "1, pid='a'"])
 def test_a_marker_that_says_nothing_fails(pytester: pytest.Pytester, arguments: str) -> None:
     result = outcome(pytester, arguments=arguments)

@@ -13,12 +13,11 @@ from rich.cells import cell_len
 from published import counters, factorial, gps_up, operators, proportionality
 from qjoule.model.gpsup import Form, Interval, compare
 from qjoule.model.same_total import without_total_error
-from qjoule.reporters import format as fmt
 from qjoule.reporters.pairs import NamedPair, render
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.data import Sizes
-from qjoule.studies.twitter.sql_pairs import more_pairs, query_pairs
+from qjoule.studies.twitter.sql_pairs import query_pairs
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -86,19 +85,6 @@ def test_a_common_error_is_taken_out_in_quadrature() -> None:
     assert cut_off_at_zero.j_per_call_ci95 == pytest.approx((0.0, 10 + (16**2 - 5**2) ** 0.5))
 
 
-def test_linear_errors_are_never_taken_out() -> None:
-    """Half width 5, of which 4 belong to the total, then 1 of loss on either side."""
-    low, high = without_total_error(form(10.0, 1.0, (4.0, 16.0)), 0.4).j_per_call_ci95 or (0, 0)
-    assert low <= 10 - 3 - 1
-    assert high >= 10 + 3 + 1
-
-
-@pytest.mark.parametrize("unchanged", [form(None, 1.0), form(0.0, 1.0), form(3.0, 1.0)])
-def test_without_an_error_of_the_total_nothing_changes(unchanged: Form) -> None:
-    assert without_total_error(unchanged, 0.0) == unchanged
-    assert without_total_error(form(None, 1.0), 0.5).j_per_call_ci95 is None
-
-
 def test_figures_and_intervals() -> None:
     text = words(form(8.0, 6e6), form(2.0, 1e6))
     figures, intervals = text.splitlines()[2:4]
@@ -111,12 +97,6 @@ def test_figures_and_intervals() -> None:
     assert "green: faster, power not separable" in words(form(8.0, 4.2e6), form(2.0, 1e6))
 
 
-def test_an_unknown_is_a_dash_and_an_open_end_infinite() -> None:
-    line = words(form(None, 5e6), form(2.0, None)).splitlines()[2]
-    assert line.split() == ["count", *[fmt.UNKNOWN] * 3, "unknown"]
-    assert "…∞" in words(form(8.0, 6e6), form(2.0, 1e6, (0.0, 5.0)))
-
-
 @pytest.mark.parametrize("width", [60, 120])
 def test_hostile_names_fit_every_terminal(width: int) -> None:
     comparison = compare(form(8.0, 6e6), form(2.0, 1e6))
@@ -126,21 +106,6 @@ def test_hostile_names_fit_every_terminal(width: int) -> None:
     assert "\x1b" not in text
     assert "[red]" in text
     assert all(cell_len(line) <= width for line in text.splitlines())
-
-
-SIZES = Sizes(2_000)
-
-
-def test_sql_pairs_name_their_tables() -> None:
-    thesis = query_pairs(SIZES)
-    assert [pair.source for pair in thesis] == [f"Table 5-{number}" for number in range(1, 6)]
-    every = (*thesis, *more_pairs(SIZES))
-    assert len({pair.name for pair in every}) == len(every)
-    for pair in every:
-        assert pair.labels[0] != pair.labels[1]
-        for form in pair.forms:
-            literals = (form.literals or pair.literals)(7)
-            assert form.sql.count("%s") == len(literals)
 
 
 def test_every_form_has_a_shape_that_does_not_depend_on_literals() -> None:

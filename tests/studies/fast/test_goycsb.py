@@ -11,7 +11,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.ycsb import Ycsb
 from qjoule.studies.ycsb import goycsb
-from qjoule.studies.ycsb.settings import DEFAULTS, MIXES, Settings, settings
+from qjoule.studies.ycsb.settings import DEFAULTS, Settings, settings
 
 TARGET = Target("redis", port=1)
 
@@ -125,15 +125,3 @@ def test_what_go_ycsb_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=reason):
         Ycsb().prepare(Target(flavour, database=database), {**DEFAULTS, "workload": workload})
-
-
-def test_the_core_workloads_are_those_of_the_paper() -> None:
-    assert {name: dict(MIXES[name].shares) for name in "ABCDEF"} == {
-        "A": {"read": 0.5, "update": 0.5},
-        "B": {"read": 0.95, "update": 0.05},
-        "C": {"read": 1.0},
-        "D": {"read": 0.95, "insert": 0.05},
-        "E": {"scan": 0.95, "insert": 0.05},
-        "F": {"read": 0.5, "read-modify-write": 0.5},
-    }
-    assert [name for name, mix in MIXES.items() if mix.distribution == "latest"] == ["D"]

@@ -130,23 +130,6 @@ def test_commands_of_prepared_statements_and_lost_ends_are_counted(tmp_path: Pat
     assert queries["status"].iloc[5] == "unfinished"
 
 
-def test_a_pool_of_threads_takes_a_query_up_again(tmp_path: Path) -> None:
-    made = one_query()
-    made.switch(41 * MS, CLIENT, THREAD)
-    made.begin(42 * MS, b"select sleep(1)", thd=0x8800)
-    made.end(43 * MS, result=2)
-    made.begin(45 * MS, b"select other", thd=0x9900)
-    made.end(46 * MS)
-    made.begin(48 * MS, b"select sleep(1)", thd=0x8800)
-    made.end(49 * MS)
-    made.switch(50 * MS, THREAD, 0)
-    pool = MARIADB.replace("mariadb,", "mariadb+pool,", 1)
-    trace, _ = imported(made.write(tmp_path), tmp_path, servers=[pool])
-    queries = trace.pandas("queries").sort_values("begin_ns")
-    assert queries["end_ns"].tolist() == [BEGIN_NS + at * MS for at in (8, 49, 46)]
-    assert bool(queries["flags"].iloc[1] & QueryFlag.RESUMED)
-
-
 def test_a_probe_is_in_every_process_of_its_file(tmp_path: Path) -> None:
     """Each process is a separate server. If one is named, the others are not probed."""
     made = one_query()

@@ -20,10 +20,7 @@ from qjoule.machine.perf_events import NAMES, PerfEvent, more_counters, parse_ev
         ("branch-instructions", PerfEvent("branches", 0, 4)),
         ("stalled-cycles-backend", PerfEvent("stalled-cycles-backend", 0, 8)),
         ("L1-dcache-load-misses", PerfEvent("L1-dcache-load-misses", 3, 0x10000)),
-        ("iTLB-load-misses", PerfEvent("iTLB-load-misses", 3, 0x10004)),
-        ("L1-dcache-stores", PerfEvent("L1-dcache-stores", 3, 0x100)),
         ("LLC-prefetch-misses", PerfEvent("LLC-prefetch-misses", 3, 0x10202)),
-        ("page-faults", PerfEvent("page-faults", 1, 2)),
         ("r01c2", PerfEvent("r01c2", 4, 0x1C2)),
         ("L2-misses=r3f24", PerfEvent("L2-misses", 4, 0x3F24)),
         ("instructions:u", PerfEvent("instructions:u", 0, 1, 4)),
@@ -43,13 +40,10 @@ def test_every_name_is_an_event_of_its_own() -> None:
     ("text", "words"),
     [
         ("branch-mises", "no event 'branch-mises'; did you mean branch-misses"),
-        ("l1-dcache-load-misses", "did you mean L1-dcache-load-misses"),
-        ("rxyz", "no event 'rxyz'; give names such as"),
         ("cycles:h", "the modifier is u (user space) or k (kernel)"),
         ("my event=r1", "give it a name of letters"),
         ("cycles=r1", "cycles is always counted; give it another name"),
         ("branch-misses,,r1", "give events with commas between them"),
-        ("", "give events with commas between them"),
         (",".join(f"r{i}" for i in range(MORE_COUNTERS + 1)), "13 events, at most 12 can be read"),
     ],
 )
@@ -75,9 +69,3 @@ def test_what_the_machine_lacks_is_named_and_the_rest_goes_on() -> None:
         "not counted: branch-misses, stalled-cycles-frontend (absent)",
         "not counted: stalled-cycles-backend (No such device)",
     ]
-
-
-def test_counters_and_none_at_once() -> None:
-    with pytest.raises(UsageError, match="--counters and --no-counters: give one of them"):
-        arguments = ["--counters", "branches", "--no-counters"]
-        CliRunner().invoke(command, arguments, catch_exceptions=False)

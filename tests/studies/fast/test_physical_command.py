@@ -12,15 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import attribute_trace
-from qjoule.commands import doctor, physical, record
+from qjoule.commands import doctor, physical
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.model.physical import Round, Verdict, judge
-from qjoule.physical import load, recording
 from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes
-from qjoule.physical.reading import division
 from qjoule.trace.reader import Trace
 
 ROUND = Round(89.0, 86.0, 100.0, 55.0, 45.0, 20.0, 12.0, 19.9, 11.8)
@@ -104,27 +102,6 @@ def test_the_threshold_is_the_exit_code(
     result = CliRunner().invoke(doctor.command, options)
     assert result.exit_code == code, result.output
     assert json.loads(result.stdout)["threshold"] == pytest.approx(float(threshold) / 100)
-
-
-@pytest.mark.parametrize("wrong", [("--threshold", "0"), ("--rounds", "2"), ("--seconds", "0")])
-def test_wrong_arguments_are_refused(wrong: tuple[str, str]) -> None:
-    assert CliRunner().invoke(doctor.command, ["--physical", *wrong]).exit_code == 2
-
-
-def test_recordings_trace_the_servers_alone_and_use_no_memory() -> None:
-    words = recording.command(Path("trace"), [11, 12], "powercap")
-    with record.command.make_context("record", words[4:]) as context:
-        given = context.params
-    assert (given["pids"], given["memory"]) == ((11, 12), "none")
-    assert (given["energy"], given["output"]) == ("powercap", Path("trace"))
-
-
-def test_the_two_loads_are_told_apart_and_must_be_in_the_trace(trace: Trace) -> None:
-    assert load.A.fingerprint != load.B.fingerprint
-    run = load.Run(0, 2_000_000_000, {"A": 30})
-    assert (run.rate("A"), run.rate("B")) == (15, 0)
-    with pytest.raises(QjouleError, match="no query of load A"):
-        division(trace, (load.A,))
 
 
 def machine(*cores: tuple[int, tuple[int, ...]]) -> CpuInfo:

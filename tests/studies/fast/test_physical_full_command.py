@@ -16,7 +16,6 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.physical.kit import host as kit_host
-from qjoule.physical.kit import servers
 from qjoule.physical.kit.document import parse
 from qjoule.physical.kit.loads import KitServer
 
@@ -138,15 +137,6 @@ def started(monkeypatch: pytest.MonkeyPatch, *starters: FakeStarter) -> tuple[li
     return products, said
 
 
-def test_the_first_other_server_that_is_there_is_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.PRODUCT for one in servers.starters()] == ["mariadb", "postgres", "redis"]
-    first, third, fourth = FakeStarter("one", 0), FakeStarter("three", 2), FakeStarter("four", 3)
-    absent = FakeStarter("two", 1, QjouleError("two is not installed"))
-    products, said = started(monkeypatch, first, absent, third, fourth)
-    assert products == ["one", "three"]
-    assert "there is no two here: two is not installed" in said
-
-
 def test_it_goes_on_without_a_second_server_but_not_without_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,10 +154,7 @@ def test_it_goes_on_without_a_second_server_but_not_without_the_first(
     [
         (["--physical", "--budget", "5"], "--budget is of the full physical test: add --full"),
         (["--full"], "--full is of the physical test: add --physical"),
-        (["--physical", "-o", "x"], "--output is of the full physical test"),
         (["--physical", "--full", "--seconds", "3"], "--seconds has no effect with --full"),
-        (["--physical", "--full", "--json"], "--json has no effect with --full"),
-        (["--rounds", "4"], "--rounds is of the physical test"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: list[str], says: str) -> None:

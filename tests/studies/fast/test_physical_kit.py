@@ -18,9 +18,8 @@ import physical_machine
 from physical_kit_cases import IDENTITY, INFO, SIMULATED, collected, host, steps
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.physical import Verdict
-from qjoule.physical.kit import document as kit
 from qjoule.physical.kit.collect import Collection, collect, made, plain, version
-from qjoule.physical.kit.document import MAX_BYTES, Document, KitError, Load, parse, to_json
+from qjoule.physical.kit.document import MAX_BYTES, Document, KitError, parse, to_json
 from qjoule.physical.kit.judged import pairs
 from qjoule.physical.kit.page import page, summary
 from qjoule.physical.kit.schedule import SHORTEST_S, schedule
@@ -49,13 +48,6 @@ def test_two_servers_run_every_load_alone_and_every_pair() -> None:
     ):
         assert words in lines
     assert len({found.of_round(n)[0] for n in range(1, 5)}) == 4
-
-
-def test_a_server_of_one_thread_has_one_load_at_a_time() -> None:
-    loads = (*LOADS[:3], *(Load("redis", kind) for kind in kit.KINDS))
-    found = schedule(loads, frozenset(["redis"]), budget_s=1200.0)
-    assert not any(len(run) == 2 and min(run) >= 3 for run in found.runs)
-    assert len(found.runs) == 7 + 15 - 3
 
 
 def test_a_budget_shortens_runs_but_not_below_what_is_enough() -> None:
@@ -152,29 +144,18 @@ def test_an_estimate_is_not_put_to_the_test(
 #: A place in the document, what is put there, and how it is refused.
 WRONG: list[tuple[tuple[Any, ...], str]] = [
     (("schema", "qjoule.physical-kit/2"), "version 2 of the format"),
-    (("schema", "qjoule.calibration/1"), 'no "schema"'),
     (("host", "db1"), "unknown field"),
     (("machine", "cores", True), "wrong type"),
-    (("complete", 1), "wrong type"),
     (("machine", []), "no object"),
     (("runs", 0, "power_w", -1.0), "out of bounds"),
-    (("runs", 0, "power_w", 1e300), "out of bounds"),
-    (("runs", 0, "power_w", 10**400), "out of bounds"),
-    (("machine", "cpu", "x" * 81), "printable"),
     (("machine", "cpu", "\x1b[31m"), "printable"),
-    (("month", "2026-13"), "month"),
     (("machine", "kernel", "6.1-secret"), "version"),
     (("loads", 0, "kind", "mining"), "kind of load"),
-    (("loads", 0, "server", "oracle"), "without a server"),
-    (("servers", 0, "product", "a b"), "proper name"),
     (("loads", 1, {"server": "mariadb", "kind": "computing"}), "twice"),
     (("energy", "grade", "estimated"), "grade"),
-    (("energy", "main_domain", "gpu"), "main domain"),
     (("runs", 1, "parts", 0, "load", 9), "unknown load"),
     (("runs", 1, "round", 9), "outside its plan"),
-    (("runs", 1, "seconds", 0), "outside its plan"),
     (("runs", 1, "parts", 0, "low_w", 1e6), "interval"),
-    (("runs", 1, "parts", 0, "shared_w", 1e6), "interval"),
 ]
 
 
@@ -187,21 +168,6 @@ def test_a_wrong_field_is_refused(whole: Document, change: tuple[Any, ...], says
         at = at[key]
     at[last] = value
     with pytest.raises(KitError, match=says):
-        parse(json.dumps(document).encode())
-
-
-def test_missing_fields_and_too_many_runs_are_refused(whole: Document) -> None:
-    document = json.loads(to_json(whole))
-    runs = document["runs"]
-    for changed, says in (
-        ({"runs": [*runs, runs[0]]}, "a run twice"),
-        ({"runs": [{}] * 2001}, "no list"),
-        ({"energy": None}, "no object"),
-    ):
-        with pytest.raises(KitError, match=says):
-            parse(json.dumps(document | changed).encode())
-    del document["energy"]
-    with pytest.raises(KitError, match="lacks energy"):
         parse(json.dumps(document).encode())
 
 

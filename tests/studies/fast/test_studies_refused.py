@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.servers import registry
-from qjoule.studies.by_server import module_for, products
 from qjoule.studies.read_only import choose, why_not
-from qjoule.studies.servers import STARTED, fetched, start, starters
-from qjoule.studies.servers.accounts import service_account
+from qjoule.studies.servers import STARTED, fetched, start
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.replay import Replay
 
@@ -22,15 +19,6 @@ def refused(name: str, settings: dict[str, Value]) -> str:
     with pytest.raises(UsageError) as error, start(name, settings):
         pytest.fail(f"{name} was started")
     return str(error.value)
-
-
-def test_every_server_that_studies_start_has_a_module() -> None:
-    """A server that studies cannot start may still be a target that runs already."""
-    assert set(STARTED) < set(products())
-    for name in STARTED:
-        module = module_for(starters.__name__, name)
-        assert callable(module.STARTS[name])
-        assert isinstance(module.OURS, frozenset)
 
 
 @pytest.mark.parametrize("name", ["", "oracle", "../mariadb", "mariadb\n"])
@@ -47,17 +35,9 @@ NO_NAMES = ["", "-", "a b", "a=b", "a\nb", "--datadir", "x" * 200, "a;b", "requi
         *((name, "a=b", 1, "is no name of a setting") for name in STARTED),
         *(("redis", setting, 1, "is no name of a setting") for setting in NO_NAMES),
         ("redis", "maxmemory", "1\nuser root", "cannot be printed"),
-        ("redis", "maxmemory", "\x1b[2J", "cannot be printed"),
-        ("redis", "maxmemory", "a\0b", "cannot be printed"),
         ("cassandra", "row_cache_size", None, "has to be"),
-        ("cassandra", "row_cache_size", [1], "has to be"),
         ("mariadb", "datadir", "/etc", "is chosen by qjoule"),
-        ("mysql", "Skip_Grant_Tables", "/etc", "is chosen by qjoule"),
-        ("postgres", "data_directory", "/etc", "is chosen by qjoule"),
         ("redis", "REQUIREPASS", "/etc", "is chosen by qjoule"),
-        ("redis", "bind", "/etc", "is chosen by qjoule"),
-        ("mongodb", "dbpath", "/etc", "is chosen by qjoule"),
-        ("cassandra", "listen_address", "/etc", "is chosen by qjoule"),
         ("voltdb", "heap", "1g", "take heap out"),
     ],
 )
@@ -79,11 +59,6 @@ def test_what_is_not_there_says_how_to_get_it(
             pytest.fail(f"{name} was started")
 
 
-def test_no_server_is_roots() -> None:
-    assert service_account("no-such-user-here").uid != 0 or os.geteuid() != 0
-    assert bool(service_account().identity) == (os.geteuid() == 0)
-
-
 MYSQL, POSTGRES, REDIS = (registry.dialect(name) for name in ("mysql", "postgres", "redis"))
 
 
@@ -93,16 +68,11 @@ MYSQL, POSTGRES, REDIS = (registry.dialect(name) for name in ("mysql", "postgres
         ("select * from t where a = 'delete from t'", ""),
         ("SELECT updated, `update` /* insert */ FROM t;", ""),
         ("WITH x AS (SELECT 1) SELECT * FROM x", ""),
-        (";", "empty"),
         ("SELECT 1; DELETE FROM t", "more than one"),
         ("SELECT * FROM t FOR UPDATE", "'update'"),
         ("SELECT * INTO OUTFILE '/tmp/x' FROM t", "'into'"),
-        ("SELECT @a := 1", "sets a variable"),
         ("SELECT /*! SQL_NO_CACHE */ 1", "comment holds code"),
-        ("SELECT `sleep`(10)", "'sleep'"),
-        ("CALL p()", "begins with 'call'"),
         ("WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x", "'delete'"),
-        ("SELECT `a", "does not end"),
         ("SELECT " + "a+" * 200_000 + "a", "understood to its end"),
     ],
 )

@@ -46,21 +46,6 @@ def test_a_slow_server_moves_no_arrival_and_what_overflows_is_an_error() -> None
     assert any("1 ms after their arrival" in note for note in found.notes)
 
 
-def test_failed_operations_are_counted_and_the_others_go_on() -> None:
-    def send(number: int) -> None:
-        if number % 4 == 0:
-            raise ValueError("secret literal")
-
-    sent = open_loop(np.arange(40) * MS, [send], 100, time.monotonic_ns(), 10**12)
-    found = outcome([(sent, np.zeros(40, np.int8))], COMMANDS, Offered(0.04, 2_000.0, ("said",)))
-    assert (found.operations, found.errors) == (30, 10)
-    assert found.commands["read"].operations == 30
-    assert "said" in found.notes
-    assert "1,000/s arrived (50.0% of the peak)" in found.notes[0]
-    assert any("10 of 40 operations failed (ValueError)" in note for note in found.notes)
-    assert "secret" not in str(found)
-
-
 def test_a_server_that_has_gone_ends_the_load() -> None:
     def send(_number: int) -> None:
         raise Gone("it has gone")
@@ -84,17 +69,10 @@ def test_a_good_profile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "line 1: is ''"),
         ("t_s,watts\n0,1\n1,1", "line 1: is 't_s,watts'"),
         ("t_s,percent\n0,10", "line 2: the profile ends"),
-        ("t_s,percent\n5,10\n10,10", "line 2: t_s is 5: the first step begins at 0"),
         ("t_s,percent\n0,10\n60,10\n180,10", "line 4: there is a gap: t_s is 180, 120 s after"),
-        ("t_s,percent\n0,10\n60,10\n90,10", "line 4: the steps differ"),
-        ("t_s,percent\n0,10\n\n60,10", "line 3: has 0 values"),
-        ("t_s,percent\n0,10\n60,5,5", "line 3: has 3 values"),
         ("t_s,percent\n0,10\n60,-1", "line 3: percent is -1: give 0 to 1000"),
-        ("t_s,percent\n0,10\n60,1001", "line 3: percent is 1001"),
-        ("t_s,per_s\n0,10\n60,1e9", "line 3: per_s is 1e+09"),
         ("t_s,percent\n0,10\n60,nan", "line 3: percent is 'nan': give a finite number"),
         ("t_s,percent\n0,ten", "line 2: percent is 'ten': give a number"),
         ("t_s,percent\n0,10\n60,10\n30,10", "line 4: t_s is 30, and 60 in the line before: sort"),
@@ -104,17 +82,6 @@ def test_profiles_that_make_no_sense(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_profile(text)
     assert str(refused.value).startswith(said)
-
-
-def test_profile_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(QjouleError, match="cannot read the load profile"):
-        read_profile(tmp_path / "none.csv")
-    (tmp_path / "binary.csv").write_bytes(b"t_s,percent\n\xff\xfe")
-    with pytest.raises(UsageError, match="not UTF-8"):
-        read_profile(tmp_path / "binary.csv")
-    (tmp_path / "bad.csv").write_text("t_s,percent\n0,x")
-    with pytest.raises(UsageError, match=r"bad\.csv, line 2: percent is 'x'"):
-        read_profile(tmp_path / "bad.csv")
 
 
 #: Dense enough that operations wait, and overflow.
@@ -197,11 +164,6 @@ def gather(workers: int, *children: dict[str, Any], **more: Any) -> dict[str, An
 
 SCAN = node("Seq Scan", **{"Relation Name": "t"})
 JOIN = node("Hash Join", SCAN, node("Hash", SCAN))
-
-
-def test_serial_and_parallel_plans() -> None:
-    check(node("Aggregate", JOIN), HASH_JOIN, 0)
-    check(node("Aggregate", gather(2, JOIN)), HASH_JOIN, 2)
 
 
 @pytest.mark.parametrize(

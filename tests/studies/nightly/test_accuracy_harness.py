@@ -17,7 +17,6 @@ from bench.accuracy import harness
 from bench.accuracy.harness import NotConserved, Wanted, run_all, run_case
 from bench.accuracy.peers import Peer
 from bench.accuracy.peers.observed import Observed
-from bench.accuracy.power_fit import GRID, error, least_squares, load, of_columns, thirds
 from bench.accuracy.real_traces import schedule_of
 from bench.accuracy.recording import F64, Case
 from bench.accuracy.scenarios import make_case
@@ -88,16 +87,6 @@ def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("bench.accuracy.harness.divided", inflated)
     with pytest.raises(NotConserved):
         harness.attribute(case(0).recording, Coefficients(), refit=False)
-
-
-def test_the_physical_features_reach_the_target() -> None:
-    """One member of the grid, without any choice: the bench chooses by cross-validation."""
-    node = load()
-    fit, test = thirds(len(node))
-    for domain, others in (("package", 0.12), ("dram", 0.14)):
-        best = error(node, domain, fit, test, least_squares(GRID[6]))
-        plain = error(node, domain, fit, test, least_squares(of_columns("cycles")))
-        assert best < 0.1 < others < plain
 
 
 MS = attribute_trace.MS

@@ -75,22 +75,6 @@ def test_killed_it_leaves_nothing_and_goes_on(bench: Bench, tmp_path: Path) -> N
     assert [run["run"] for run in bench.runs()] == [1, 2, 3, 4]
 
 
-def test_a_server_that_ends_ends_the_run_though_its_client_goes_on(bench: Bench) -> None:
-    server = subprocess.Popen(["sleep", "600"])
-    bench.write(seconds=600)
-    text = bench.plan.read_text().replace("port: 1", f"port: 1, pid: {server.pid}")
-    bench.plan.write_text(text)
-    process = bench.start()
-    wait_until(lambda: len(bench.clients()) == 1)
-    server.kill()
-    server.wait()
-    _, words = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert bench.runs()[0]["problem"] == "the server ended: the run was cut short"
-    assert f"there is no process {server.pid}" in words
-    assert len(bench.clients()) == 1
-
-
 @pytest.mark.parametrize(
     ("fails", "problem"),
     [

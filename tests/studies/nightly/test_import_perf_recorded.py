@@ -147,12 +147,3 @@ def test_joules_of_each_statement_agree(both: Both) -> None:
             assert low - calls_j <= one["energy_j"] <= high + calls_j, shape
         allowed_j = tolerance() * row["energy_j"] + calls_j
         assert row["energy_j"] == pytest.approx(by_bpf[shape]["energy_j"], abs=allowed_j), shape
-
-
-def test_the_trace_says_how_it_was_made(both: Both) -> None:
-    meta = both.perf.trace.meta
-    assert meta.complete and meta.imported is not None and meta.imported.tool == "perf"
-    assert meta.imported.version and meta.imported.missing
-    assert meta.energy.grade == "estimated"
-    assert [server.rung for server in meta.servers] == ["symbol"]
-    assert not {"segment", "query", "invalid"} & set(both.perf.loss)

@@ -95,11 +95,6 @@ def test_a_wrong_attribution_is_refused(
     assert "off by" in test.why
 
 
-def test_without_a_calibration_the_split_is_not_called_right(tmp_path: Path) -> None:
-    """Both loads always run together, so nothing but a calibration can tell them apart."""
-    assert judged(tmp_path, machine(0.45, (A, B)), "none").verdict is Verdict.DIFFERS
-
-
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Document:
     """All runs of two servers."""
@@ -111,19 +106,3 @@ def test_every_pair_of_a_right_attribution_agrees(kit: Document) -> None:
     assert len(found) == 15
     assert {pair.verdict for pair in found} == {Verdict.AGREES}
     assert sum(pair.held for pair in found) >= 28  # of 30, at 95 %
-
-
-@pytest.mark.parametrize(
-    ("wrong", "verdict"),
-    [({}, Verdict.AGREES), ({"p3": 0.0}, Verdict.DIFFERS)],
-    ids=["known", "not known"],
-)
-def test_a_package_that_is_slow_to_sleep(
-    tmp_path: Path, wrong: dict[str, float], verdict: Verdict
-) -> None:
-    """It draws 4 W for 0.8 ms after its last core slept: longer than most pauses of bursts."""
-    on = host(tmp_path, ["mariadb"])
-    on.machine = replace(on.machine, tail_w=4.0)
-    found = pairs(collected(on, 3, 0.8, **wrong))
-    assert found[0].verdict is Verdict.AGREES
-    assert {pair.verdict for pair in found[1:]} == {verdict}

@@ -68,20 +68,6 @@ def test_a_level_of_the_measured_peak(target: Target) -> None:
     assert first.operations == pytest.approx(0.2 * peak, rel=0.2)
 
 
-def test_a_peak_that_is_given_and_one_that_was_not_measured(postgres: DatabaseServer) -> None:
-    with pytest.raises(QjouleError, match="prepare the workload first"):
-        Load().run(target_of(postgres), {**SHORT, "peak_name": "other"})
-    options = {**SHORT, "peak_per_s": 400, "level": 50, "operation": "update"}
-    options["arrival"] = "uniform"
-    Load().prepare(target_of(postgres), options)
-    with postgres.connect(dbname="qjoule") as connection:
-        counters = "SELECT sum(counter) FROM qjoule_load_1000"
-        before = connection.execute(counters).fetchone()[0]
-        found = Load().run(target_of(postgres), options)
-        assert found.operations == 200
-        assert connection.execute(counters).fetchone()[0] - before == 200
-
-
 def test_a_server_that_dies() -> None:
     with postgres_server() as server:
         options = {**SHORT, "peak_per_s": 100, "level": 100, "seconds": 20.0}
