@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench.accuracy.peers import PEERS, cycles, energat, smartwatts, time_share
+from bench.accuracy.peers import cycles, energat, time_share
 from bench.accuracy.peers.observed import Observed
 from bench.accuracy.recording import F64
 
@@ -69,23 +69,3 @@ def test_cycles_and_their_weight_beside_a_sibling() -> None:
     shares = weights / weights.sum()
     assert cycles.deep_mon(made).tolist() == pytest.approx(2000 * shares)  # type: ignore[union-attr]
     assert cycles.happy(made).tolist() == pytest.approx(1600 * shares)  # type: ignore[union-attr]
-
-
-def test_smartwatts_finds_what_an_event_costs() -> None:
-    """Power is 2 nJ per cycle and 5 per instruction, and so is each target's, whatever it does."""
-    random = np.random.default_rng(1)
-    windows = 25 * 20
-    made = seen([[10 * MS, 10 * MS]] * windows, [0.0] * windows, cycles_of=[[1, 1]] * windows)
-    assert made.counts is not None
-    made.counts[..., 0] = 3e7
-    made.counts[..., 1] = np.repeat(random.uniform(1e7, 6e7, (20, 1, 2)), 25, axis=0)
-    cost = 2 * made.counts[..., 0] + 5 * made.counts[..., 1]
-    made.energy_nj[0] = cost.sum(axis=(1, 2))
-    found = smartwatts.shares(made)
-    assert found is not None
-    assert found == pytest.approx(cost.sum(axis=(0, 1)), rel=1e-6)
-
-
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: str(peer.name))
-def test_who_needs_counters_says_so(peer) -> None:  # type: ignore[no-untyped-def]
-    assert (peer.estimate(TWO_WINDOWS) is None) == peer.by_counters

@@ -53,12 +53,6 @@ def test_generators_that_make_no_sense_are_refused(generators: tuple[str, ...], 
     assert words.lower() in str(refused.value).lower()
 
 
-def test_too_many_combinations_are_refused_at_once() -> None:
-    factors = [Factor(f"f{i}", tuple(range(1000))) for i in range(5)]
-    with pytest.raises(UsageError, match="1,000,000,000,000,000 combinations"):
-        designed(factors, Design(), 2)
-
-
 @st.composite
 def fractions(draw: st.DrawFn) -> tuple[int, list[str]]:
     base = draw(st.integers(2, 4))

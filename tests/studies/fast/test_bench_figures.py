@@ -17,7 +17,6 @@ from qjoule.studies.design import Slot
 from qjoule.studies.energy import Figures, figures
 from qjoule.studies.recording import NotRecorded, RunFailed, _judged
 from qjoule.studies.rows import Head, done
-from qjoule.studies.workload import Latencies
 
 HEAD = Head(1, Slot(1, 1, {"size": 3}), "2026-01-01T00:00:00Z", "a machine", "separate")
 SEEN = Seen(outcome(), 5, 9)
@@ -77,19 +76,6 @@ def test_joules_per_operation_are_the_servers() -> None:
     assert json.loads(json.dumps(run, allow_nan=False)) == run
     none = done(HEAD, replace(SEEN, outcome=outcome(operations=0, wall_s=0)), found, (), "")
     assert (none["j_per_operation"], none["j_per_operation_low"], none["throughput"]) == (None,) * 3
-
-
-def latencies(**commands: tuple[int, float]) -> dict[str, float | None]:
-    of = {name: Latencies(n, mean, 1, 2, 3) for name, (n, mean) in commands.items()}
-    run = done(HEAD, replace(SEEN, outcome=replace(outcome(), commands=of)), Figures(), (), "")
-    return {name: run[f"latency_ns_{name}"] for name in ("mean", "p95")}  # type: ignore[literal-required]
-
-
-def test_latencies_of_several_commands_have_a_mean_and_no_quantiles() -> None:
-    assert latencies(read=(30, 10.0), update=(10, 50.0)) == {"mean": 20.0, "p95": None}
-    assert latencies(read=(30, 10.0), scan=(0, 0.0)) == {"mean": 10.0, "p95": 2}
-    assert latencies(read=(30, 10.0), update=(10, 50.0), all=(40, 21.0)) == {"mean": 21.0, "p95": 2}
-    assert latencies() == {"mean": None, "p95": None}
 
 
 GOOD = json.dumps(asdict(SEEN)).encode()

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.studies.plan import Control, Factor, Plan, Replications, Running, WarmUp
+from qjoule.studies.plan import Control, Factor, Replications, WarmUp
 from qjoule.studies.plan_checks import check_options
-from qjoule.studies.plan_file import document, parse_plan, read_plan, to_yaml
+from qjoule.studies.plan_file import parse_plan, read_plan, to_yaml
 from qjoule.studies.servers import STARTED
-from qjoule.studies.strict_yaml import parse_value
 from qjoule.studies.workload import Value
 from qjoule.studies.workloads import workload
 
@@ -69,14 +68,6 @@ def test_a_plan_written_and_read_again_is_the_same(options: dict[str, Value]) ->
     again = parse_plan(to_yaml(plan), "again")
     assert again == plan
     assert [type(one) for one in again.options.values()] == [type(one) for one in options.values()]
-
-
-def test_plan_says_little_and_the_rest_is_default() -> None:
-    plan = parse_plan("workload: ycsb\ntarget: {flavour: redis}\nreplications: 4\n", "p.yaml")
-    assert plan == Plan(
-        "ycsb", target=Running(flavour="redis"), replications=Replications(4, 4, None)
-    )
-    assert document(plan)["target"] == {"flavour": "redis", "password_env": "QJOULE_PASSWORD"}
 
 
 BASE = "workload: ycsb\nserver: redis\n"
@@ -142,21 +133,6 @@ def test_options_that_the_workload_does_not_have_are_refused(more: str, words: s
     with pytest.raises(UsageError) as refused:
         check_options(parse_plan(BASE + more, "p.yaml"), "twitter", DEFAULTS)
     assert words in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("on", "on"),
-        ("true", True),
-        ('"10"', "10"),
-        ("a: b", "a: b"),
-        ("12:30", "12:30"),
-    ],
-)
-def test_values_of_a_command_line_are_read_as_in_a_plan(text: str, value: Value) -> None:
-    found = parse_value(text)
-    assert (found, type(found)) == (value, type(value))
 
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

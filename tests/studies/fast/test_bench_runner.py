@@ -157,14 +157,6 @@ def test_failed_runs_are_told_and_made_again_when_asked(fake: Fake) -> None:
         assert made[name] == first[name]
 
 
-def test_three_failures_in_a_row_end_it(fake: Fake) -> None:
-    fake.client = failing(range(3, 99), RunFailed("it is broken"))
-    with pytest.raises(QjouleError, match=r"3 runs in a row failed.*it is broken"):
-        fake.study(SIZES)
-    assert len(fake.runs) == 5
-    assert fake.log[-1] == "end redis"
-
-
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_server_that_dies_is_started_again(fake: Fake, noticed: bool) -> None:
     servers: list[subprocess.Popen[bytes]] = []

@@ -22,7 +22,6 @@ import counter_traces
 from qjoule.commands.characterise import command
 from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.characterise import Event, MetricSums, metrics_of
-from qjoule.studies.principal import choose, why_not
 
 
 def run(*arguments: object) -> Result:
@@ -77,28 +76,6 @@ def test_traces_that_have_no_figures_say_why(tmp_path: Path) -> None:
     (row,) = document(trace, "--by", "server")["rows"]
     assert values(row)["ipc"] == pytest.approx(0.1), "of background work"
     assert row["calls"] is None
-
-
-def test_further_counters_that_took_turns_have_intervals(tmp_path: Path) -> None:
-    """Branch misses were counted in one of two calls; instructions:u throughout both."""
-    segments = [
-        segment | {"more": [misses, segment["instructions"] // 4], "more_counted": [share, 1.0]}
-        for call, segment in enumerate(counter_traces.segments())
-        for misses, share in ([(1000 + 10 * call, 0.5)] if call % 2 else [(None, 0.0)])
-    ]
-    meta = {"more_counters": ("branch-misses", "instructions:u")}
-    trace = counter_traces.write(tmp_path / "trace", segments=segments, meta=meta)
-    (row,) = document(trace, "--by", "server")["rows"]
-    kernel, misses = (row["metrics"][n] for n in ("kernel_instruction_share", "branch_mpki"))
-    assert kernel == {"value": 0.75, "ci95": [0.75, 0.75], "counted_share": 1.0}
-    seen = [s for s in segments if s["more"][0] is not None]
-    total = sum(s["more"][0] for s in seen) / sum(s["instructions"] for s in seen)
-    assert misses["value"] == pytest.approx(1000 * total)
-    low, high = misses["ci95"]
-    assert low < misses["value"] < high
-    lengths = [s["t1_ns"] - s["t0_ns"] for s in segments]
-    half = sum(s["t1_ns"] - s["t0_ns"] for s in seen) / 2 / sum(lengths)
-    assert misses["counted_share"] == pytest.approx(half)
 
 
 def test_csv_and_parquet_have_a_row_for_each(trace: Path, tmp_path: Path) -> None:
@@ -167,30 +144,6 @@ def test_the_interval_is_that_of_a_ratio_in_a_sample_of_a_finite_population() ->
     residuals = np.array([10.0, 20]) - 0.0075 * np.array([1000, 3000])
     half = 12.706204736 * math.sqrt(0.5 * 2 * (residuals**2).sum()) / 4000
     assert (found.low, found.high) == pytest.approx((0, 7.5 + 1000 * half))
-
-
-def test_what_cannot_be_compared_is_left_out_and_said() -> None:
-    table = np.array(
-        [
-            [1, 5, 7, NAN, 1],
-            [2, 5, 7, NAN, 4],
-            [3, 5, NAN, NAN, 2],
-            [4, 5, 8, 1, 3],
-        ]
-    )
-    chosen = choose(table, ["a", "same", "some", "rare", "b"], ["w", "x", "y", "z"])
-    assert chosen.columns == ("a", "some", "b")
-    assert chosen.rows == (0, 1, 3)
-    assert chosen.left_out == (
-        "rare: counted in 1 of 4 rows",
-        "y: lacks some",
-        "same: the same in all rows",
-    )
-    assert not why_not(chosen)
-    names = ["x", "y"]
-    assert why_not(choose(np.ones((2, 2)), ["a", "b"], names)) == "2 rows to compare, 3 needed"
-    one = choose(np.array([[1.0], [2], [3]]), ["a"], ["x", "y", "z"])
-    assert why_not(one) == "1 column that differ between rows, 2 needed"
 
 
 EVENTS = ("cycles", "instructions", "branch-misses", "instructions:u", "r01c2")

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from published import counters, factorial, gps_up, operators, proportionality
+from published import gps_up
 from qjoule.model.gpsup import Form, Interval, compare
 from qjoule.model.same_total import without_total_error
 from qjoule.reporters.pairs import NamedPair, render
-from qjoule.servers import registry
-from qjoule.servers.shapes import fingerprint
-from qjoule.studies.twitter.data import Sizes
-from qjoule.studies.twitter.sql_pairs import query_pairs
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -31,29 +27,6 @@ def test_every_pair_of_the_thesis_saves_energy_by_its_own_watts_and_seconds() ->
     assert (pairs["greenup_here"] > 1).all()
     more_power = pairs[pairs["powerup_here"] > 1]
     assert list(more_power["table"]) == ["6-6"], "two servers draw more than one"
-
-
-def test_f_values_imply_more_replications_than_the_text_says() -> None:
-    found = factorial.recomputed().set_index(["response", "operations"])["replications"]
-    assert found.round().to_dict() == {
-        ("time", 1000): 83,
-        ("time", 10000): 77,
-        ("time", 100000): 75,
-        ("energy", 1000): 84,
-        ("energy", 10000): 75,
-        ("energy", 100000): 75,
-    }
-    assert len(list(factorial.misprints())) == 3
-
-
-def test_the_power_breakdown_adds_up_and_partial_load_needs_power() -> None:
-    assert list(operators.misprints()) == []
-    assert len(operators.recomputed()) == 6
-    power = proportionality.recomputed().set_index("load_percent")["power_percent"]
-    assert power.is_monotonic_decreasing
-    assert proportionality.idle_percent() == pytest.approx(70.3, abs=0.1)
-    assert [one.place for one in proportionality.misprints()] == ["load 90.0 %"]
-    assert counters.kernel_share_percent() == pytest.approx(8.4, abs=0.1)
 
 
 def test_it_is_printed() -> None:
@@ -106,19 +79,3 @@ def test_hostile_names_fit_every_terminal(width: int) -> None:
     assert "\x1b" not in text
     assert "[red]" in text
     assert all(cell_len(line) <= width for line in text.splitlines())
-
-
-def test_every_form_has_a_shape_that_does_not_depend_on_literals() -> None:
-    """The report finds a form's row by the fingerprint of its statement with other literals."""
-    forms = [form for pair in query_pairs(Sizes(1_000)) for form in pair.forms]
-    assert len({_fingerprint(form.sql) for form in forms}) == len(forms) == 10
-    for pair in query_pairs(Sizes(1_000)):
-        for form in pair.forms:
-            sent = form.sql % tuple(repr(value) for value in pair.literals(3))
-            assert fingerprint(
-                sent.encode(), registry.dialect("mysql")
-            ).fingerprint == _fingerprint(form.sql)
-
-
-def _fingerprint(sql: str) -> str:
-    return fingerprint(sql.replace("%s", "1").encode(), registry.dialect("mysql")).fingerprint

@@ -94,22 +94,6 @@ def test_literals_stay_home(tmp_path: Path) -> None:
     assert b"secret" in trace.pandas("statements")["text"].iloc[0]
 
 
-def test_a_text_that_could_not_be_read_is_none(tmp_path: Path) -> None:
-    """Perf then prints what comes after the record. It also does so if the text is too long."""
-    made = one_query()
-    made.switch(41 * MS, CLIENT, THREAD)
-    made.begin(42 * MS, b"select 1", printed=b"\t")
-    made.end(43 * MS)
-    made.begin(44 * MS, b"select 2 -- long", size=9000)
-    made.end(45 * MS)
-    made.switch(50 * MS, THREAD, 0)
-    trace, _ = imported(made.write(tmp_path), tmp_path)
-    assert trace.loss["text"] == 2
-    queries = trace.pandas("queries").sort_values("begin_ns")
-    assert queries["fingerprint"].isna().tolist() == [False, True, True]
-    assert [bool(f & QueryFlag.NO_TEXT) for f in queries["flags"]] == [False, True, True]
-
-
 def test_commands_of_prepared_statements_and_lost_ends_are_counted(tmp_path: Path) -> None:
     made = one_query()
     made.switch(41 * MS, CLIENT, THREAD)
@@ -128,26 +112,6 @@ def test_commands_of_prepared_statements_and_lost_ends_are_counted(tmp_path: Pat
     assert (trace.loss["prepared"], trace.loss["query"]) == (1, 1)
     assert bool(queries["flags"].iloc[4] & QueryFlag.NO_END), "its end was lost"
     assert queries["status"].iloc[5] == "unfinished"
-
-
-def test_a_probe_is_in_every_process_of_its_file(tmp_path: Path) -> None:
-    """Each process is a separate server. If one is named, the others are not probed."""
-    made = one_query()
-    made.side(b"PERF_RECORD_FORK(850:850):(1:1)", 41 * MS)
-    made.side(b"PERF_RECORD_COMM: mariadbd:850/850", 41 * MS)
-    made.switch(42 * MS, CLIENT, 850)
-    hit = b'(55aa) command=3 thd=0x1 bytes=1 first=0x78 text="x"'
-    made.probe(43 * MS, b"qjoule_800:mysql_begin_1:", hit, pid=850, tid=850)
-    made.switch(44 * MS, 850, 0)
-    path = made.write(tmp_path)
-    trace, _ = imported(path, tmp_path / "all")
-    assert [(one.id, one.name) for one in trace.meta.servers] == [
-        (1, "mariadb:pid-800"),
-        (2, "mariadb:pid-850"),
-    ]
-    assert trace.pandas("queries")["server"].tolist() == [1, 2]
-    trace, _ = imported(path, tmp_path / "one", servers=[MARIADB])
-    assert trace.pandas("queries")["server"].tolist() == [1]
 
 
 def _postgres(made: PerfText, at_ns: int, state: int, text: bytes = b"", address: int = 0) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.imports.perf.probes import commands
 from qjoule.imports.perf.scan import PROBE
-from qjoule.imports.perf.servers import parse_server
 from qjoule.servers.choice import Choice
 from qjoule.servers.elf import Symbol
 from qjoule.servers.plan import PlannedServer
@@ -73,18 +71,6 @@ def test_every_event_is_recorded_and_removed_and_known_to_the_import() -> None:
         event = path.replace("/", ":")
         assert f"-e {event}" in record and f"echo -:{path} " in script
         assert PROBE.match(event.encode())
-
-
-def test_the_printed_import_names_the_servers() -> None:
-    script = commands([MYSQL, REDIS], seconds=5, counters=())
-    words = shlex.split(script.splitlines()[-1])
-    servers = [parse_server(after) for at, after in pairwise(words) if at == "--server"]
-    assert [(one.flavour, one.version, one.label) for one in servers] == [
-        ("mysql", "8.0.33", "mysql:3306"),
-        ("redis", "7.0", "redis:3306"),
-    ]
-    assert words[:6] == ["qjoule", "import", "perf", "qjoule-perf.data", "--energy", "estimated"]
-    assert "its time is told by thread" in script
 
 
 @pytest.mark.needs("bash")

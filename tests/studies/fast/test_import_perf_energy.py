@@ -95,21 +95,6 @@ def test_a_wrong_line_is_named(line: str, words: str, tmp_path: Path) -> None:
         counted_by(_written(tmp_path, never), 0)
 
 
-@pytest.mark.parametrize(
-    ("csv", "start", "error", "words"),
-    [
-        (CSV, "", UsageError, "--energy-start"),
-        (CSV.replace("S0", "S3"), "100", QjouleError, "socket 3, which the recording's host has"),
-    ],
-)
-def test_energy_that_does_not_fit_the_recording_is_refused(
-    csv: str, start: str, error: type[Exception], words: str, tmp_path: Path
-) -> None:
-    recording = one_query().write(tmp_path)
-    with pytest.raises(error, match=words):
-        import_perf(Request(recording, str(_written(tmp_path, csv)), start), tmp_path / "t")
-
-
 def test_perf_stat_within_perf_record_tells_when_it_began(tmp_path: Path) -> None:
     made = PerfText()
     for pid, parent, comm in ((700, 1, b"perf"), (701, 700, b"perf-exec")):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perf_text import BEGIN_NS, CLIENT, THREAD, PerfText, fake_perf, imported, one_query, query_ns
+from perf_text import BEGIN_NS, CLIENT, THREAD, PerfText, imported, one_query
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.imports.perf.header import parse_header
@@ -22,7 +21,6 @@ from qjoule.imports.perf.scan import scan
 from qjoule.imports.perf.servers import servers_of
 from qjoule.imports.perf.stream import PerfStream, Sources
 from qjoule.imports.perf.switches import switch_of
-from qjoule.trace.reader import Trace
 
 GOLDEN = Path(__file__).parents[2] / "fast/golden/perf"
 MS = 1_000_000
@@ -151,28 +149,6 @@ def test_busy_and_idle_are_all_of_the_time(steps: list[tuple[int, int, int]]) ->
 
 MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"
 
-FORGED = b"\n  801/801   [000]   100.004000000: sched:sched_switch: " + (
-    b"prev_comm=x prev_pid=801 prev_prio=1 prev_state=S ==> "
-    b"next_comm=x next_pid=900 next_prio=1\n-- "
-)
-
-
-def test_a_statement_cannot_imitate_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = PerfText()
-    made.switch(0, 0, THREAD)
-    made.switch(1 * MS, 0, CLIENT, cpu=1)
-    made.begin(3 * MS, b"select 1" + FORGED)
-    made.end(8 * MS)
-    made.switch(10 * MS, THREAD, 0)
-    data = fake_perf(tmp_path, made)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    trace, done = imported(data, tmp_path)
-    assert query_ns(trace) == 7 * MS and trace.loss == {}
-    assert len(trace.pandas("queries")) == 1
-    assert not any("imitate" in note for note in done.notes)
-
 
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -194,40 +170,6 @@ def test_damage_is_one_line_that_names_the_place(change: Any, words: str, tmp_pa
     with pytest.raises(QjouleError, match=words) as caught:
         imported(path, tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_what_came_before_the_damage_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "perf.txt"
-    path.write_bytes(one_query().text + b" 1/1 [000] 100.200000000: sched:sched_switch: what\n")
-    with pytest.raises(QjouleError, match="line 33"):
-        imported(path, tmp_path)
-    trace = Trace(tmp_path / "t")
-    assert not trace.meta.complete and len(trace.pandas("queries")) == 1
-
-
-def test_a_perf_that_fails_or_gives_two_accounts_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = one_query()
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(QjouleError, match="perf cannot read"):
-        imported(fake_perf(tmp_path, made, code=3), tmp_path / "failed")
-    made.heads[-1] = made.heads[-1].replace(b"[000]", b"[001]")
-    with pytest.raises(QjouleError, match=r"two different accounts|this is no context switch"):
-        imported(fake_perf(tmp_path, made), tmp_path)
-
-
-def test_without_a_header_the_topology_is_said_to_be_unknown(tmp_path: Path) -> None:
-    made = one_query()
-    made.header = b""
-    trace, done = imported(made.write(tmp_path), tmp_path)
-    assert [(one.cpu, one.package) for one in trace.meta.cpus] == [(0, 0), (1, 0)]
-    assert any("share a package is not known" in note for note in done.notes)
-    assert trace.meta.realtime_offset_ns is None
-    trace, _ = imported(one_query().write(tmp_path), tmp_path / "headed")
-    assert trace.meta.start == "2026-11-22T18:35:22.000Z"
-    assert [(one.cpu, one.sibling) for one in trace.meta.cpus] == [(0, 0), (1, 0)]
-    assert trace.meta.kernel == "6.1.0-example"
 
 
 def test_libtraceevents_plugin_prints_switches_otherwise() -> None:

@@ -16,9 +16,8 @@ from qjoule.commands import doctor, physical
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.check import Check
-from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.model.physical import Round, Verdict, judge
-from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes
+from qjoule.physical.experiment import Experiment, Plan
 from qjoule.trace.reader import Trace
 
 ROUND = Round(89.0, 86.0, 100.0, 55.0, 45.0, 20.0, 12.0, 19.9, 11.8)
@@ -102,42 +101,3 @@ def test_the_threshold_is_the_exit_code(
     result = CliRunner().invoke(doctor.command, options)
     assert result.exit_code == code, result.output
     assert json.loads(result.stdout)["threshold"] == pytest.approx(float(threshold) / 100)
-
-
-def machine(*cores: tuple[int, tuple[int, ...]]) -> CpuInfo:
-    """A machine of cores, each (package, its logical CPUs)."""
-    cpus = [
-        Cpu(cpu, package, core, siblings)
-        for core, (package, siblings) in enumerate(cores)
-        for cpu in siblings
-    ]
-    return CpuInfo("GenuineIntel", 6, 85, 4, "Xeon", False, tuple(cpus))
-
-
-def test_the_loads_share_a_package_but_no_core() -> None:
-    two = machine((0, (0, 4)), (1, (1, 5)), (0, (2, 6)), (1, (3, 7)), (1, (8, 9)))
-    assert one_package(two) == {1, 3, 8}
-    for short in (machine((0, (0, 1))), machine((0, (0,)), (1, (1,)))):
-        with pytest.raises(QjouleError, match="two cores of one package"):
-            one_package(short)
-
-
-@pytest.mark.parametrize(
-    ("cache", "available_kib", "table_mib", "cache_mib"),
-    [("260M", 64 << 20, 520, 260), ("260M", 400 << 10, 100, 260), ("", 64 << 20, 64, None)],
-    ids=["twice the cache", "memory is left to others", "the cache is not told"],
-)
-def test_the_table_is_larger_than_the_cache(
-    tmp_path: Path, cache: str, available_kib: int, table_mib: int, cache_mib: int | None
-) -> None:
-    for index, size in ("index0", "48K"), ("index3", cache):
-        folder = tmp_path / "sys/devices/system/cpu/cpu0/cache" / index
-        folder.mkdir(parents=True)
-        if cache:
-            (folder / "size").write_text(size + "\n")
-    (tmp_path / "proc").mkdir()
-    meminfo = f"MemTotal: 1 kB\nMemAvailable: {available_kib} kB\n"
-    (tmp_path / "proc/meminfo").write_text(meminfo)
-    size_bytes = cache_mib and cache_mib * MIB
-    assert last_cache_bytes(tmp_path) == size_bytes
-    assert table_bytes(tmp_path) == (table_mib * MIB, size_bytes)

@@ -17,7 +17,6 @@ from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.physical.kit import host as kit_host
 from qjoule.physical.kit.document import parse
-from qjoule.physical.kit.loads import KitServer
 
 ONE_CORE = CpuInfo("GenuineIntel", 6, 85, 4, "Xeon", False, (Cpu(0, 0, 0, (0, 1)),))
 SHORT = ["--seconds-per-run", "0.5", "--rounds", "3", "--energy", "powercap:x"]
@@ -107,46 +106,6 @@ def test_it_needs_two_cores_a_counter_and_root(
     assert "cannot test: this needs an energy counter" in str(run().exception)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "sudo" in str(run().exception)
-
-
-class FakeStarter:
-    """See `qjoule.physical.kit.loads.Starter`."""
-
-    def __init__(self, product: str, order: int, error: Exception | None = None) -> None:
-        self.PRODUCT, self.ORDER, self.error = product, order, error
-
-    @contextmanager
-    def start(self, _directory: Path, _bytes: int, _cpus: set[int]) -> Iterator[KitServer]:
-        if self.error:
-            raise self.error
-        yield KitServer(self.PRODUCT, 1, "mysql", {}, ("true",), {})
-
-
-def started(monkeypatch: pytest.MonkeyPatch, *starters: FakeStarter) -> tuple[list[str], list[str]]:
-    """(products that run, what was said)."""
-    said: list[str] = []
-    two = CpuInfo("", 6, 1, 1, "", False, tuple(Cpu(cpu, 0, cpu, (cpu,)) for cpu in (0, 1)))
-    monkeypatch.setattr(kit_host, "read_cpu_info", lambda: two)
-    monkeypatch.setattr(kit_host, "starters", lambda: starters)
-    with kit_host.this_host("auto", said.append) as found:
-        assert found.directory.is_dir()
-        assert len(found.loads) == 3 * len(found.servers)
-        products = [one.product for one in found.servers]
-    assert not found.directory.exists()
-    assert {*products, *found.absent} <= {one.PRODUCT for one in starters}
-    return products, said
-
-
-def test_it_goes_on_without_a_second_server_but_not_without_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = ModuleNotFoundError("No module named 'psycopg'")
-    products, said = started(monkeypatch, FakeStarter("one", 0), FakeStarter("two", 1, driver))
-    assert products == ["one"]
-    assert said[-1] == "there is no second server: only loads of the first one run"
-    absent = FakeStarter("one", 0, QjouleError("one is not installed"))
-    with pytest.raises(QjouleError, match="one is not installed"):
-        started(monkeypatch, absent, FakeStarter("two", 1))
 
 
 @pytest.mark.parametrize(

@@ -106,14 +106,6 @@ def test_what_is_missing_is_unknown(left_out: float, said: str) -> None:
     assert (found.idle_share.value is None) == (left_out != 50.0)
 
 
-def test_a_level_that_is_not_answered_is_saturated() -> None:
-    runs = levels({**LINEAR, 150.0: [101.0, 101.0]})
-    runs.loc[runs["factor:level"] == 150.0, "throughput"] = 1_010.0
-    (found,) = proportionality(runs)
-    assert [level.saturated for level in found.levels] == [False, False, False, True]
-    assert found.index.value == pytest.approx(0.5)  # values above 100 % do not belong to the curve
-
-
 @pytest.mark.parametrize("column", ["grade", "idle_policy", "energy_source", "machine"])
 def test_runs_that_do_not_belong_together_are_refused(column: str) -> None:
     runs = levels(LINEAR)
@@ -124,19 +116,6 @@ def test_runs_that_do_not_belong_together_are_refused(column: str) -> None:
     mixed.loc[0, column] = "another"
     with pytest.raises(QjouleError, match="several"):
         frontier(mixed)
-
-
-def test_tables_without_an_answer_are_refused() -> None:
-    for runs, factor, words in (
-        (levels(LINEAR), "rows", "no factor rows: it has level"),
-        (levels(LINEAR).assign(**{"factor:level": "high"}), "level", "not all percentages"),
-        (levels(LINEAR).assign(status="failed"), "level", "no run that is done"),
-    ):
-        with pytest.raises(QjouleError, match=words):
-            proportionality(runs, factor)
-    for runs in (servers({"a": (50, 60)}), servers(SERVERS).assign(throughput=0)):
-        with pytest.raises(QjouleError, match="two configurations"):
-            frontier(runs)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))

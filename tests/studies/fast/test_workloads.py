@@ -23,9 +23,6 @@ from qjoule.studies.workloads.plan_check import (
     Wanted,
     check,
     describe,
-    join_order,
-    launched,
-    spilled_kb,
 )
 
 MS = 1_000_000
@@ -182,22 +179,3 @@ def test_other_plans_are_refused(plan: dict[str, Any], workers: int) -> None:
     with pytest.raises(QjouleError, match="did not plan a Hash Join") as refused:
         check(plan, HASH_JOIN, workers)
     assert describe(plan) in str(refused.value)
-
-
-def test_strategy_of_an_aggregation() -> None:
-    hashed = Wanted("Aggregate", "Hashed")
-    plain = node("Aggregate", node("Aggregate", SCAN, Strategy="Hashed"), Strategy="Plain")
-    check(plain, hashed, 0)
-    with pytest.raises(QjouleError, match=r"Aggregate \(hashed\)"):
-        check(node("Aggregate", plain, Strategy="Sorted"), hashed, 0)
-
-
-def test_what_a_plan_did() -> None:
-    assert describe(gather(2, JOIN)) == "Gather[2] > Hash Join > (Seq Scan, Hash > Seq Scan)"
-    plan = gather(3, JOIN, **{"Workers Launched": 1, "Temp Written Blocks": 4})
-    assert launched(plan) == (3, 1)
-    assert spilled_kb(plan) == 32
-    assert launched(JOIN) == (0, 0)
-    a, b, c = (node("Seq Scan", **{"Relation Name": name}) for name in "abc")
-    plan = node("Sort", node("Nested Loop", c, node("Hash Join", a, node("Hash", b))))
-    assert join_order(plan) == [frozenset("ab"), frozenset("abc")]

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from bench.accuracy.families import FAMILIES, full_name
-from bench.accuracy.history import make_history, run_history
-from bench.accuracy.memory_step import with_memory
-from bench.accuracy.outcomes import HISTORY, MEMORY
+from bench.accuracy.history import make_history
+from bench.accuracy.outcomes import HISTORY
 from bench.accuracy.plans import SCENARIOS
 from bench.accuracy.recording import KINDS, Case, Recording
 from bench.accuracy.scenarios import make_case
@@ -96,11 +95,3 @@ def test_a_history_is_one_machine_whose_shapes_recur(days: list[Case]) -> None:
     assert every_array(make_history("wake_tails", 1, 2)) == every_array(days[:2])
     with pytest.raises(ValueError, match="at least one"):
         make_history("friendly", 0, 0)
-
-
-def test_the_products_memory_is_handed_on(days: list[Case]) -> None:
-    _, second = run_history(days[:2], with_memory)
-    alone, remembered = (second.outcome(name) for name in ("uncalibrated", MEMORY))
-    assert alone is not None and remembered is not None
-    assert alone.shape_errors != remembered.shape_errors
-    assert len(remembered.held) == len(alone.held)

@@ -143,12 +143,3 @@ def test_a_stored_run_prints_the_same_tables(tmp_path: Path) -> None:
     page = bench("--from", str(path), "--page").stdout
     assert page.startswith("# Accuracy\n")
     assert "| wake tails | 1 |" in page
-
-
-@pytest.mark.parametrize(
-    "words", [("--families", "steam"), ("--history", "-1"), ("--from", "/nothing.json")]
-)
-def test_wrong_arguments_are_refused(words: tuple[str, str]) -> None:
-    done = bench(*words)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr

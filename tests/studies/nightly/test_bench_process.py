@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -100,26 +96,3 @@ def test_a_run_that_lasts_too_long_is_ended(bench: Bench) -> None:
     assert code == 1
     assert "it lasted longer than 1.5 s (limit_s), and was ended" in words
     assert not any(map(alive, bench.clients()))
-
-
-def test_a_terminal_has_a_bar_with_the_time_left(bench: Bench) -> None:
-    bench.write()
-    ours, theirs = pty.openpty()
-    terminal = {"TERM": "xterm", "COLUMNS": "60", "NO_COLOR": "1"}
-    process = bench.start(stdout=subprocess.DEVNULL, stderr=theirs, env=terminal)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            read = os.read(ours, 1 << 16)
-        except OSError:  # Linux's error when the other side has closed
-            break
-        if not read:
-            break
-        shown += read
-    os.close(ours)
-    assert process.wait() == 0, shown
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert "1/4" in text
-    assert re.search(r"0:00:0\d", text)
-    assert "\x1b[3" not in shown.decode()  # NO_COLOR

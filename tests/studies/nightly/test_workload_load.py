@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from contextlib import closing
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from qjoule.errors import QjouleError
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.load import Load
 from qjoule.studies.workloads.operator_plans import OPERATORS
@@ -22,7 +17,6 @@ from qjoule.studies.workloads.sql_session import connect
 from qjoule.studies.workloads.tpch import Tpch
 from qjoule.studies.workloads.tpch_queries import QUERIES, Parameters, random_parameters, statement
 from qjoule.studies.workloads.tpch_tables import generated
-from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
@@ -68,19 +62,6 @@ def test_a_level_of_the_measured_peak(target: Target) -> None:
     assert first.operations == pytest.approx(0.2 * peak, rel=0.2)
 
 
-def test_a_server_that_dies() -> None:
-    with postgres_server() as server:
-        options = {**SHORT, "peak_per_s": 100, "level": 100, "seconds": 20.0}
-        Load().prepare(target_of(server), options)
-        killing = threading.Timer(1.5, os.kill, [server.pid, signal.SIGQUIT])
-        begin = time.monotonic()
-        killing.start()
-        with pytest.raises(QjouleError, match="postgres"):
-            Load().run(target_of(server), options)
-        assert time.monotonic() - begin < 15
-        killing.join()
-
-
 SMALL: dict[str, Value] = {
     **Operators.defaults,
     "rows": 20_000,
@@ -100,22 +81,6 @@ def test_each_operator_has_its_plan(postgres: DatabaseServer, operator: str, wor
     assert (outcome.operations, outcome.errors) == (2, 0)
     assert outcome.commands[operator].operations == 2
     assert any(f"{workers} of {workers} workers launched" in note for note in outcome.notes)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"settings": "enable_hashjoin=off; enable_mergejoin=on"}, "did not plan a Hash Join"),
-        ({"settings": "max_parallel_workers_per_gather=1"}, r"with 2 workers but .*Gather\[1\]"),
-        ({"settings": "nonsense=1"}, "setting nonsense"),
-    ],
-)
-def test_a_plan_that_is_another_operators_is_refused(
-    postgres: DatabaseServer, changed: dict[str, Value], words: str
-) -> None:
-    options: dict[str, Value] = {**SMALL, "operator": "hash join", "parallel_workers": 2}
-    with pytest.raises(QjouleError, match=words):
-        Operators().prepare(target_of(postgres), options | changed)
 
 
 SCALE = 0.004
