@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qjoule.commands.bench_analyse import command
-from qjoule.errors import QjouleError, UsageError
 from qjoule.reporters.study import render
 from qjoule.studies.runs import read_runs
 from qjoule.studies.statistics.design import BY
@@ -132,18 +131,3 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert {"factor:mean", "mean"} <= set(pd.read_csv(figures / f"{J}-means.csv").columns)
     (found,) = json.loads(analyse(study, "--json", *ONE_RESPONSE).output)["responses"]
     assert list(found["factors"]) == [HOSTILE[0], HOSTILE[1], "mean"]
-
-
-def test_what_cannot_be_analysed_or_written_is_refused(warpbreaks: Path, tmp_path: Path) -> None:
-    for options, words in (
-        (("--response", "joules"), "choose of"),
-        (("--factors", "wol"), "wool, tension"),
-        (("--response", "wall_s,,energy_j"), "commas"),
-    ):
-        result = analyse(warpbreaks, *options)
-        assert isinstance(result.exception, UsageError)
-        assert words in str(result.exception)
-    assert isinstance(analyse(tmp_path).exception, QjouleError)
-    nowhere = str(warpbreaks / "runs.jsonl" / "x")
-    refused = analyse(warpbreaks, "--plots", nowhere, "--factors", "tension", *ONE_RESPONSE)
-    assert isinstance(refused.exception, QjouleError)

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from qjoule.errors import UsageError
-from qjoule.studies.design import LETTERS, block_of, designed, in_order, replications_of
+from qjoule.studies.design import LETTERS, designed, in_order
 from qjoule.studies.plan import Design, Factor
 
 
@@ -91,16 +91,6 @@ def test_fraction_is_balanced_and_its_aliases_are_true(drawn: tuple[int, list[st
     for word in made.fraction.defining:
         assert set(contrast(word.removeprefix("I = "))) == {1}
     assert made.fraction.resolution >= 3
-
-
-@given(st.integers(1, 40), st.integers(0, 40), st.integers(1, 60))
-def test_blocks_hold_every_replication_once(times: int, blocks: int, replication: int) -> None:
-    assume(blocks <= times)
-    block = block_of(replication, times, blocks)
-    assert replication in set(replications_of(block, times, blocks))
-    sizes = [len(list(replications_of(b, times, blocks))) for b in range(1, (blocks or times) + 1)]
-    assert sum(sizes) == times
-    assert max(sizes) - min(sizes) <= 1
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.booleans(), st.integers(1, 3))

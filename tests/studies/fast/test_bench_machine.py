@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,11 @@ import pytest
 from fake_study import BASE
 from qjoule.errors import QjouleError, UsageError
 from qjoule.servers.types import Fact, Server
-from qjoule.studies import targets
 from qjoule.studies.control import hash_once, settle
 from qjoule.studies.cpufreq import CpuFrequency
 from qjoule.studies.plan import Control, Plan, Running
 from qjoule.studies.plan_file import parse_plan
-from qjoule.studies.targets import life, running_target
+from qjoule.studies.targets import running_target
 from qjoule.studies.workload import Target
 
 
@@ -78,23 +75,6 @@ def test_what_is_not_told_of_a_server_is_found(wanted: Running, target: Target) 
 def test_a_server_that_cannot_be_told_is_refused(wanted: Running, words: str) -> None:
     with pytest.raises(QjouleError, match=words):
         running_target(wanted, to_record=True)
-
-
-def test_life_ends_with_the_process_although_its_number_may_return(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = subprocess.Popen(["sleep", "600"])
-    begun = life(process.pid)
-    assert not begun.ended
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert begun.ended  # a zombie
-    process.wait()
-    assert begun.ended
-    begun = life(os.getpid())
-    assert not begun.ended
-    monkeypatch.setattr(targets, "_started", lambda _pid: "12345")
-    assert begun.ended
 
 
 FILES = {

@@ -59,22 +59,6 @@ def test_options_are_defaults_then_the_plans_then_the_factors(fake: Fake) -> Non
     assert fake.work.prepared == [{"size": 7, "form": "better"}]
 
 
-def test_a_server_is_started_anew_for_other_settings_only(fake: Fake) -> None:
-    plan = (
-        "workload: fake\nsettings: {redis: {io: 2}, postgres: {jit: off}}\n"
-        "factors: {server: [redis, postgres], server.mem: [1, 2], size: [1, 2]}\n"
-        "design: {order: standard, whole_plots: [server]}\nreplications: 1\n"
-        "control: {settle: off}\nrecord: {without_energy: true}\n"
-    )
-    fake.study(plan)
-    assert [line for line in fake.log if line.startswith("start")] == [
-        f"start {server}"
-        for _ in (1, 2)
-        for mem in (1, 2)
-        for server in (f"redis io=2 mem={mem}", f"postgres jit=off mem={mem}")
-    ]
-
-
 def test_warm_up_is_once_for_each_start(fake: Fake) -> None:
     fake.study(SIZES + "warm_up: {seconds: 1.2, operations: 25}\n")
     first = " ".join(line.split()[0] for line in fake.log[:5])

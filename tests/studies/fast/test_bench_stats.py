@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
 import pytest
 from bench.overhead import empty
-from bench.overhead.stats import Estimate, median_interval, ratio_of_medians, verdict
+from bench.overhead.stats import Estimate, median_interval, verdict
 from bench.ycsb.workload import reports
 
 from qjoule.errors import QjouleError
@@ -25,13 +24,6 @@ def test_intervals_are_those_of_the_sign_tests_tables(
     found = median_interval([float(value) for value in reversed(range(runs))])
     assert found == Estimate((runs - 1) / 2, low, high, found.coverage, runs)
     assert found.coverage == pytest.approx(coverage)
-
-
-def test_a_ratio_keeps_rounds_together() -> None:
-    under = [0.01, 0.02, 0.03, 0.04, 0.05]
-    same = ratio_of_medians([2 * value for value in under], under)
-    assert same.median == same.low == same.high == pytest.approx(2.0)
-    assert ratio_of_medians([0.02, 0.03, 0.02], [0.01, -0.01, -0.02]).high == math.inf
 
 
 @pytest.mark.parametrize(

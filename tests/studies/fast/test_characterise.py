@@ -129,14 +129,6 @@ def sums(events: dict[str, Event], lengths: list[float] | np.ndarray) -> MetricS
     return total
 
 
-def test_what_was_counted_seldom_has_no_interval_and_what_never_was_no_figure() -> None:
-    events = {"instructions": event(1000, NAN), "cycles": event(500, 900)}
-    found = sums(events, [1e6, 1e6]).estimates(0)["ipc"]
-    assert (found.value, found.low, found.high) == (2.0, None, None)
-    events["instructions"] = event(NAN, NAN)
-    assert set(sums(events, [1e6, 1e6]).estimates(0)) == {"frequency_ghz"}
-
-
 def test_the_interval_is_that_of_a_ratio_in_a_sample_of_a_finite_population() -> None:
     """Cochran, equation 6.13: two of four segments were counted, so 1 - f is one half."""
     events = {"instructions": event(1000, 3000, NAN, NAN), "branch-misses": event(10, 20, 1, 1)}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from energy_probe.probe import ONE_PACKAGE, Probe
-from perf_text import BEGIN_NS, CLIENT, PerfText, one_query
+from perf_text import BEGIN_NS, CLIENT, PerfText
 from qjoule.contract import Grade
 from qjoule.engine.tables import readings as energy_readings
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import QjouleError
 from qjoule.imports.perf.build import Request, import_perf
 from qjoule.imports.perf.energy import EstimatedCounters, counted_by, parse_curve
 from qjoule.model.energy import Cause, window_energy
@@ -132,17 +132,3 @@ def test_the_curve_is_the_tracers() -> None:
             theirs = probe.read()
             read = list(ours.read(theirs[0].t_ns, {0: busy_ns}, {0: 0}))
             assert [one.raw for one in read] == [pytest.approx(one.raw, abs=2) for one in theirs]
-
-
-def test_a_curve_has_a_form_and_is_published_for_the_hosts_cpu(tmp_path: Path) -> None:
-    for text in ("", "1,2,3", "4,3,2,1", "0,0,0,0", "1,2,3,x", "1,2,3,nan"):
-        with pytest.raises(UsageError, match="is not W0,W10,W50,W100"):
-            parse_curve(text)
-    recording = one_query().write(tmp_path)
-    done = import_perf(Request(recording, "estimated"), tmp_path / "t")
-    assert done.meta.energy.grade == "estimated"
-    assert "not measured" in done.meta.energy.reason
-    bare = PerfText(b"")
-    bare.lines = one_query().lines
-    with pytest.raises(QjouleError, match="does not say which CPU"):
-        import_perf(Request(bare.write(tmp_path, "bare.txt"), "estimated"), tmp_path / "u")

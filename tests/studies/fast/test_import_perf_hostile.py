@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perf_text import BEGIN_NS, CLIENT, THREAD, PerfText, imported, one_query
+from perf_text import BEGIN_NS, THREAD, PerfText, imported, one_query
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.imports.perf.header import parse_header
@@ -120,31 +120,6 @@ def test_damage_is_refused_or_leaves_a_trace_that_adds_up(
     for cpu in np.unique(segments["cpu"]):
         mine = np.sort(segments[segments["cpu"] == cpu], order="t0_ns")
         assert (mine["t0_ns"][1:] >= mine["t1_ns"][:-1]).all()
-
-
-@given(
-    steps=st.lists(
-        st.tuples(st.integers(1, 5 * MS), st.integers(0, 1), st.sampled_from([0, CLIENT, THREAD])),
-        min_size=2,
-        max_size=40,
-    )
-)
-def test_busy_and_idle_are_all_of_the_time(steps: list[tuple[int, int, int]]) -> None:
-    """On each CPU, busy and idle time cover everything from the first to the last record."""
-    made, at_ns = PerfText(), 0
-    runs, expected, since = [0, 0], [0, 0], [0, 0]
-    for wait_ns, cpu, after in steps:
-        at_ns += wait_ns
-        if runs[cpu]:
-            expected[cpu] += at_ns - since[cpu]
-        made.switch(at_ns, runs[cpu], after, cpu=cpu)
-        runs[cpu], since[cpu] = after, at_ns
-    for cpu in (0, 1):
-        expected[cpu] += at_ns - since[cpu] if runs[cpu] else 0
-    segments = np.concatenate(_blocks(made.text))
-    for cpu in (0, 1):
-        mine = segments[segments["cpu"] == cpu]
-        assert (mine["t1_ns"] - mine["t0_ns"]).sum() == expected[cpu]
 
 
 MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from qjoule.commands.record import command
 from qjoule.contract import MORE_COUNTERS
 from qjoule.errors import UsageError
-from qjoule.machine.perf_events import NAMES, PerfEvent, more_counters, parse_event, parse_events
+from qjoule.machine.perf_events import PerfEvent, more_counters, parse_event, parse_events
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ from qjoule.machine.perf_events import NAMES, PerfEvent, more_counters, parse_ev
         ("branch-instructions", PerfEvent("branches", 0, 4)),
         ("stalled-cycles-backend", PerfEvent("stalled-cycles-backend", 0, 8)),
         ("L1-dcache-load-misses", PerfEvent("L1-dcache-load-misses", 3, 0x10000)),
-        ("LLC-prefetch-misses", PerfEvent("LLC-prefetch-misses", 3, 0x10202)),
         ("r01c2", PerfEvent("r01c2", 4, 0x1C2)),
         ("L2-misses=r3f24", PerfEvent("L2-misses", 4, 0x3F24)),
         ("instructions:u", PerfEvent("instructions:u", 0, 1, 4)),
@@ -31,17 +30,10 @@ def test_names(text: str, event: PerfEvent) -> None:
     assert parse_event(text) == event
 
 
-def test_every_name_is_an_event_of_its_own() -> None:
-    found = {(event.type, event.config) for event in map(parse_event, NAMES)}
-    assert len(found) == len(NAMES)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("branch-mises", "no event 'branch-mises'; did you mean branch-misses"),
-        ("cycles:h", "the modifier is u (user space) or k (kernel)"),
-        ("my event=r1", "give it a name of letters"),
         ("cycles=r1", "cycles is always counted; give it another name"),
         ("branch-misses,,r1", "give events with commas between them"),
         (",".join(f"r{i}" for i in range(MORE_COUNTERS + 1)), "13 events, at most 12 can be read"),

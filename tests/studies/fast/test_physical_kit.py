@@ -66,6 +66,12 @@ def test_every_pair_of_a_right_attribution_agrees(whole: Document) -> None:
     assert all(abs(pair.scale or 1.0) < 0.03 for pair in found)
 
 
+def test_a_wrong_attribution_is_refused(tmp_path: Path) -> None:
+    """Misses cost six times as much as the calibration says."""
+    found = pairs(collected(host(tmp_path, ["mariadb"]), seconds=0.6, c=720.0))
+    assert Verdict.DIFFERS in {pair.verdict for pair in found}
+
+
 def test_the_file_reads_back_and_has_no_identifying_data(whole: Document) -> None:
     assert whole.complete
     assert parse(to_json(whole).encode()) == whole

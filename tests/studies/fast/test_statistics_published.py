@@ -12,7 +12,6 @@ import pytest
 from qjoule.studies.principal import clusters, principal, standardised
 from qjoule.studies.statistics.anova import Anova, analyse
 from qjoule.studies.statistics.art import aligned_ranks
-from qjoule.studies.statistics.assumptions import Assumptions, check
 from qjoule.studies.statistics.design import BY, Design, Floats
 from qjoule.studies.statistics.effect_sizes import hedges_g
 from qjoule.studies.statistics.multiple import holm
@@ -86,16 +85,6 @@ def ranks(data: str) -> Figures:
         }
         for effect in table.effects
     }
-
-
-def assumptions(data: str) -> Assumptions:
-    values, design = study(data)
-    return check(anova_of(data).fit, design.cells, np.arange(len(values)))
-
-
-def outliers(data: str) -> Figures:
-    checks = assumptions(data)
-    return {"residuals": {"count": len(checks.outliers), "largest": checks.outlying.statistic}}
 
 
 def pairs_of(data: str, *, own_variances: bool = False) -> Pairs:
@@ -183,11 +172,6 @@ OURS: dict[str, tuple[Callable[[str], Figures], float]] = {
     "share": (shares, 1e-9),
     "welch": (welch_test, 1e-8),
     "art": (ranks, 1e-8),
-    "durbin_watson": (
-        lambda data: {"residuals": {"statistic": assumptions(data).independence.statistic}},
-        1e-9,
-    ),
-    "outliers": (outliers, 1e-9),
     "tukey": (tukey, 1e-5),
     "emmeans": (lambda data: pair_figures(pairs_of(data)), 1e-5),
     "mean": (

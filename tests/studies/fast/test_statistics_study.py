@@ -12,9 +12,8 @@ from qjoule.studies.statistics.assumptions import Check, check
 from qjoule.studies.statistics.design import Floats, Ints
 from qjoule.studies.statistics.linear import fit
 from qjoule.studies.statistics.pairwise import GAMES_HOWELL, TUKEY
-from qjoule.studies.statistics.regression import line
 from qjoule.studies.statistics.sample import select
-from qjoule.studies.statistics.study import ANOVA, RANKS, WELCH, Findings, analyse, response
+from qjoule.studies.statistics.study import ANOVA, RANKS, WELCH, Findings, response
 from statistics_cases import load, run, runs_of
 
 J = "j_per_operation"
@@ -143,20 +142,6 @@ def test_nothing_to_analyse_says_what_to_do(
 ) -> None:
     with pytest.raises(error, match=words):
         select(table, *columns)
-
-
-def test_energy_against_time_needs_both() -> None:
-    table = two_levels(SIX)
-    found = analyse(table, [J])
-    assert found.energy_time is not None
-    sample, _, lines = found.energy_time
-    assert sample.response == "energy_j"
-    assert [line.level for line in lines] == ["", "b", "a"]
-    assert all((line.p_holm or 0) >= (line.p or 0) for line in lines)
-    table["energy_j"] = None
-    assert analyse(table, [J]).energy_time is None
-    flat = line(np.array([1.0, 1.0, 1.0, 1.0]), np.array([1.0, 2.0, 3.0, 4.0]))
-    assert (flat.slope.value, flat.p, flat.note) == (None, None, "all values are equal")
 
 
 def test_drift_is_seen_in_the_order_of_runs() -> None:

@@ -17,11 +17,9 @@ from bench.accuracy import harness
 from bench.accuracy.harness import NotConserved, Wanted, run_all, run_case
 from bench.accuracy.peers import Peer
 from bench.accuracy.peers.observed import Observed
-from bench.accuracy.real_traces import schedule_of
 from bench.accuracy.recording import F64, Case
 from bench.accuracy.scenarios import make_case
 
-import attribute_trace
 from qjoule.engine.accounts import divided
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.ledger import Ledger
@@ -87,34 +85,6 @@ def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("bench.accuracy.harness.divided", inflated)
     with pytest.raises(NotConserved):
         harness.attribute(case(0).recording, Coefficients(), refit=False)
-
-
-MS = attribute_trace.MS
-BEGIN_NS = attribute_trace.BEGIN_NS
-
-
-def test_a_recorded_schedule_becomes_a_case_with_a_truth(tmp_path: Path) -> None:
-    # Long enough for windows of energy: the trace's 40 ms and two seconds of nothing.
-    end = {"end_ns": BEGIN_NS + 2000 * MS}
-    made = schedule_of(attribute_trace.write(tmp_path / "t", meta=end))
-    groups = [made.groups[group].name for group in made.segments.group.tolist()]
-    at_ms = ((made.segments.t0_ns - BEGIN_NS) // MS).tolist()
-    assert sorted(zip(at_ms, groups, made.query.tolist(), strict=True)) == [
-        (0, "aaaa", 0),
-        (0, "shop-db purge", -1),
-        (10, "bbbb", 1),
-        (20, "aaaa", 2),
-        (20, "bash", -1),
-        (30, "shop-db (session overhead)", -1),
-    ]
-    case = made.case("recorded", 1)
-    truth = case.truth.group_nj["package"]
-    assert (truth[np.unique(made.segments.group)] > 0).all()
-    assert case.truth.query_group.tolist() == [
-        [g.name for g in made.groups].index(name) for name in ("aaaa", "bbbb", "aaaa")
-    ]
-    total = truth.sum() + case.truth.idle_nj["package"]
-    assert total == pytest.approx(case.truth.total_nj["package"], rel=1e-9)
 
 
 BENCH = Path(__file__).parents[3] / "bench" / "bench_accuracy.py"

@@ -136,14 +136,6 @@ def comparable(row: Any) -> str:
     return repr(tuple(row)) if isinstance(row, (list, tuple)) else repr(row)
 
 
-def test_a_password_is_asked_for(target: Target) -> None:
-    if not target.password:
-        pytest.skip("it has no password")
-    for wrong in (replace(target, password=""), replace(target, password="guessed")):
-        with pytest.raises(QjouleError, match="does not answer"):
-            Twitter().prepare(wrong, twitter_options("count", "worse"))
-
-
 def connected(target: Target) -> Any:
     return pymysql.connect(
         host=target.host,
