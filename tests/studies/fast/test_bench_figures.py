@@ -89,11 +89,6 @@ def test_what_is_no_answer_is_none() -> None:
         assert read_answer(text) == ""
 
 
-def test_a_run_is_whole_when_client_and_recorder_say_so() -> None:
-    assert _judged(0, GOOD, TRACING, recorded=True) == SEEN
-    assert _judged(0, GOOD, b"", recorded=False) == SEEN
-
-
 @pytest.mark.parametrize(
     ("code", "answer", "words", "kind", "message"),
     [

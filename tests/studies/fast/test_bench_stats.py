@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.overhead import empty
-from bench.overhead.stats import Estimate, median_interval, verdict
+from bench.overhead.stats import Estimate, median_interval
 from bench.ycsb.workload import reports
 
 from qjoule.errors import QjouleError
@@ -24,14 +24,6 @@ def test_intervals_are_those_of_the_sign_tests_tables(
     found = median_interval([float(value) for value in reversed(range(runs))])
     assert found == Estimate((runs - 1) / 2, low, high, found.coverage, runs)
     assert found.coverage == pytest.approx(coverage)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [(0.0, 0.01, "met"), (0.005, 0.02, "within noise"), (0.011, 0.02, "missed")],
-)
-def test_a_verdict_follows_from_the_interval(low: float, high: float, word: str) -> None:
-    assert verdict(Estimate((low + high) / 2, low, high, 0.95, 9), 0.01) == word
 
 
 ROOT = Path(__file__).resolve().parents[3]

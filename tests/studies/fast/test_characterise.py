@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
@@ -20,7 +18,7 @@ from hypothesis import strategies as st
 import attribute_trace as hand
 import counter_traces
 from qjoule.commands.characterise import command
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import QjouleError
 from qjoule.studies.characterise import Event, MetricSums, metrics_of
 
 
@@ -76,20 +74,6 @@ def test_traces_that_have_no_figures_say_why(tmp_path: Path) -> None:
     (row,) = document(trace, "--by", "server")["rows"]
     assert values(row)["ipc"] == pytest.approx(0.1), "of background work"
     assert row["calls"] is None
-
-
-def test_csv_and_parquet_have_a_row_for_each(trace: Path, tmp_path: Path) -> None:
-    shown = run(trace, "--csv")
-    rows = list(csv.DictReader(io.StringIO(shown.stdout)))
-    assert [row["fingerprint"] for row in rows] == ["scan", "join", "sort", "point"]
-    assert float(rows[0]["ipc"]) == 0.5
-    target = tmp_path / "rows.parquet"
-    assert run(trace, "--parquet", "-o", target).exit_code == 0
-    table = pq.read_table(target)
-    assert table.column("llc_mpki").to_pylist()[0] == pytest.approx(10)
-    assert json.loads(table.schema.metadata[b"qjoule.characterisation/1"])["by"] == "fingerprint"
-    with pytest.raises(UsageError, match="add -o FILE"):
-        CliRunner().invoke(command, [str(trace), "--parquet"], catch_exceptions=False)
 
 
 def test_figures_are_drawn_also_of_hostile_texts(tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ FAKE = """
 
     class Fake:
         def __init__(self, *options):
-            if {impossible!r}:
-                raise real.Impossible({impossible!r})
             print("recorded with", *options)
         def __enter__(self):
             return self
@@ -54,7 +52,7 @@ UNCLEAR: Row = (0.8, 0.4, 0.9, 100)
 OTHERS: Row = (9.0, 8.0, 10.0, 7)
 
 
-def document(own: Row | None, others: Row | None = None, grade: str = "measured") -> dict[str, Any]:
+def document(own: Row | None, others: Row | None = None) -> dict[str, Any]:
     rows = [
         {f"tag:{TAG}": tag, "calls": row[3], "energy_j": row[0], "energy_j_ci95": row[1:3]}
         for tag, row in (("own", own), ("(none)", others))
@@ -63,7 +61,7 @@ def document(own: Row | None, others: Row | None = None, grade: str = "measured"
     return {
         "rows": rows,
         "trace": {"loss": {"query": 3}},
-        "energy_source": {"grade": grade},
+        "energy_source": {"grade": "measured"},
         "policy": {"idle": "separate"},
     }
 
@@ -95,13 +93,11 @@ def outcome(
     pytester: pytest.Pytester,
     *options: str,
     own: Row = KEPT,
-    grade: str = "measured",
-    impossible: str = "",
     arguments: str = "j_per_call=0.005",
     body: str = "pass",
 ) -> pytest.RunResult:
-    recorded = document(own, grade=grade)
-    pytester.makeconftest(FAKE.format(document=recorded, impossible=impossible))
+    recorded = document(own)
+    pytester.makeconftest(FAKE.format(document=recorded))
     pytester.makepyfile(ONE.format(arguments=arguments, body=body))
     original = energy_recording.EnergyRecording
     try:

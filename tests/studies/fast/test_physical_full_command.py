@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from physical_kit_cases import SimulatedHost, host
-from qjoule.commands import doctor, physical, physical_full
+from qjoule.commands import doctor, physical_full
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.physical.kit import host as kit_host
 from qjoule.physical.kit.document import parse
@@ -62,17 +61,14 @@ def test_it_writes_one_file_and_says_how_long_it_takes(tmp_path: Path, use: Use)
     assert [path.name for path in tmp_path.glob(".qjoule*")] == []
 
 
-@pytest.mark.parametrize("error", [SystemExit(130), QjouleError("the recording failed: no room")])
-def test_what_was_measured_is_kept_when_it_ends_early(
-    tmp_path: Path, use: Use, error: BaseException
-) -> None:
+def test_what_was_measured_is_kept_when_it_ends_early(tmp_path: Path, use: Use) -> None:
     def end(number: int) -> None:
         if number == 4:
-            raise error
+            raise QjouleError("the recording failed: no room")
 
     use(host(tmp_path, ["mariadb"], before=end))
     result = run(*SHORT)
-    assert result.exit_code in {130, 1}
+    assert result.exit_code == 1
     found = parse((tmp_path / "qjoule-physical.html").read_bytes())
     assert not found.complete
     assert len(found.runs) == 4
@@ -93,19 +89,11 @@ def test_where_nothing_was_measured_no_file_is_made_or_replaced(tmp_path: Path, 
     assert old.read_text() == "old"
 
 
-def test_it_needs_two_cores_a_counter_and_root(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_it_needs_two_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kit_host, "read_cpu_info", lambda: ONE_CORE)
     monkeypatch.setattr(kit_host, "starters", lambda: pytest.fail("it started"))
     assert "two cores of one package" in str(run(*SHORT).exception)
     assert not list(tmp_path.iterdir())
-    nothing = Check("powercap", False, "no zones")
-    monkeypatch.setattr(physical, "powercap_tree", lambda: nothing)
-    monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
-    assert "cannot test: this needs an energy counter" in str(run().exception)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "sudo" in str(run().exception)
 
 
 @pytest.mark.parametrize(

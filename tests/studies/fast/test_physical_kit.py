@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from bench import physical_table
 
+import physical_machine
 from physical_kit_cases import INFO, SIMULATED, collected, host
-from qjoule.errors import UsageError
+from qjoule.errors import QjouleError
 from qjoule.model.physical import Verdict
 from qjoule.physical.kit.collect import plain, version
 from qjoule.physical.kit.document import MAX_BYTES, Document, KitError, parse, to_json
 from qjoule.physical.kit.judged import pairs
 from qjoule.physical.kit.page import page
-from qjoule.physical.kit.schedule import SHORTEST_S, schedule
+from qjoule.physical.kit.schedule import schedule
 
 LOADS = tuple(SIMULATED)
 
@@ -46,16 +47,6 @@ def test_two_servers_run_every_load_alone_and_every_pair() -> None:
     ):
         assert words in lines
     assert len({found.of_round(n)[0] for n in range(1, 5)}) == 4
-
-
-def test_a_budget_shortens_runs_but_not_below_what_is_enough() -> None:
-    with pytest.raises(UsageError, match=r"--budget 8 or more.*--seconds-per-run"):
-        schedule(LOADS, frozenset(), budget_s=120.0)
-    assert schedule(LOADS, frozenset(), budget_s=120.0, seconds=0.5).seconds == 0.5
-    found = schedule(LOADS, frozenset(), budget_s=1200.0)
-    assert found.seconds_for(1000.0, 50, 4.0) == found.seconds
-    assert found.seconds_for(600.0, 66, 4.0) == pytest.approx(600 / 66 - 4)
-    assert found.seconds_for(-5.0, 66, 4.0) == SHORTEST_S
 
 
 def test_every_pair_of_a_right_attribution_agrees(whole: Document) -> None:
@@ -97,6 +88,15 @@ def test_the_page_shows_every_pair_and_has_no_script(whole: Document) -> None:
     assert 'http-equiv="Content-Security-Policy" content="default-src \'none\'' in words
     assert not re.search(r"(src|href)=", words)
     assert "<td>mariadb memory</td><td>mariadb bursts</td>" in words
+
+
+def test_an_estimate_is_not_put_to_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy = replace(physical_machine.ENERGY, grade="estimated")
+    monkeypatch.setattr(physical_machine, "ENERGY", energy)
+    with pytest.raises(QjouleError, match="the energy here is estimated"):
+        collected(host(tmp_path, ["mariadb"]))
 
 
 #: A place in the document, what is put there, and how it is refused.

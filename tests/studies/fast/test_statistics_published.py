@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 
 from qjoule.studies.principal import clusters, principal, standardised
-from qjoule.studies.statistics.anova import Anova, analyse
+from qjoule.studies.statistics.anova import Anova, Effect, analyse
 from qjoule.studies.statistics.art import aligned_ranks
 from qjoule.studies.statistics.design import BY, Design, Floats
 from qjoule.studies.statistics.effect_sizes import hedges_g
@@ -45,26 +45,19 @@ def anova_of(data: str, kind: int = 2) -> Anova:
     return analyse(*study(data), type_=kind)
 
 
+def told(rows: Iterable[Effect], *names: str) -> Figures:
+    return {row.name.replace(BY, ":"): {name: getattr(row, name) for name in names} for row in rows}
+
+
 def anova(data: str, kind: int) -> Figures:
     table = anova_of(data, kind)
-    effects: Figures = {
-        effect.name.replace(BY, ":"): {
-            "sum_sq": effect.sum_sq,
-            "df": effect.df,
-            "f": effect.f,
-            "p": effect.p,
-        }
-        for effect in table.effects
-    }
-    return effects | {"Residuals": {"sum_sq": table.sum_sq_error, "df": table.df_error}}
+    residuals: Figures = {"Residuals": {"sum_sq": table.sum_sq_error, "df": table.df_error}}
+    return told(table.effects, "sum_sq", "df", "f", "p") | residuals
 
 
 def shares(data: str) -> Figures:
     names = ("eta_squared", "partial_eta_squared", "omega_squared")
-    return {
-        effect.name.replace(BY, ":"): {name: getattr(effect, name) for name in names}
-        for effect in anova_of(data).effects
-    }
+    return told(anova_of(data).effects, *names)
 
 
 def welch_test(data: str) -> Figures:
@@ -76,43 +69,22 @@ def welch_test(data: str) -> Figures:
 def ranks(data: str) -> Figures:
     values, design = study(data)
     table = aligned_ranks(values, design, analyse(values, design))
-    return {
-        effect.name.replace(BY, ":"): {
-            "f": effect.f,
-            "df": effect.df,
-            "df_error": table.df_error,
-            "p": effect.p,
-        }
-        for effect in table.effects
-    }
+    figures = told(table.effects, "f", "df", "p")
+    return {term: {**of, "df_error": table.df_error} for term, of in figures.items()}
 
 
-def pairs_of(data: str, *, own_variances: bool = False) -> Pairs:
-    """The levels of the last factor, compared."""
+def pairs_of(data: str, *, own_variances: bool = False, combinations: bool = False) -> Pairs:
+    """The levels of the last factor, or all combinations of levels, compared."""
     values, design = study(data)
     table = analyse(values, design)
-    members = [
-        [cell for cell, row in enumerate(design.combinations) if row[-1] == level]
-        for level in design.levels[-1]
-    ]
+    names = [":".join(row) if combinations else row[-1] for row in design.combinations]
+    groups = list(dict.fromkeys(names)) if combinations else list(design.levels[-1])
+    members = [[cell for cell, name in enumerate(names) if name == group] for group in groups]
     return compare(
         cells_of(values, design.cells),
         members,
-        design.levels[-1],
+        groups,
         mean_sq_error=None if own_variances else table.mean_sq_error,
-        df_error=table.df_error,
-    )
-
-
-def combinations_of(data: str) -> Pairs:
-    """All combinations of levels, compared."""
-    values, design = study(data)
-    table = analyse(values, design)
-    return compare(
-        cells_of(values, design.cells),
-        [[cell] for cell in range(len(design.combinations))],
-        [":".join(row) for row in design.combinations],
-        mean_sq_error=table.mean_sq_error,
         df_error=table.df_error,
     )
 
@@ -121,27 +93,22 @@ def pair_figures(found: Pairs) -> Figures:
     """By both orders of each pair: R chooses one."""
     figures: Figures = {}
     for pair in found.pairs:
-        one, other = found.groups[pair.one].name, found.groups[pair.other].name
         assert pair.low is not None and pair.high is not None
-        common = {"p": pair.p, "df": pair.df}
-        figures[f"{one}-{other}"] = {
-            "difference": pair.difference,
-            "low": pair.low,
-            "high": pair.high,
-            **common,
-        }
-        figures[f"{other}-{one}"] = {
-            "difference": -pair.difference,
-            "low": -pair.high,
-            "high": -pair.low,
-            **common,
-        }
+        names = [found.groups[number].name for number in (pair.one, pair.other)]
+        ends = (pair.difference, pair.low, pair.high)
+        other_ends = (-pair.difference, -pair.high, -pair.low)
+        for order, told_ends in ((names, ends), (names[::-1], other_ends)):
+            difference, low, high = told_ends
+            figures["-".join(order)] = {"difference": difference, "low": low, "high": high}
+            figures["-".join(order)] |= {"p": pair.p, "df": pair.df}
     return figures
 
 
 def tukey(data: str) -> Figures:
     figures = pair_figures(pairs_of(data))
-    return figures | pair_figures(combinations_of(data)) if data == "warpbreaks" else figures
+    if data == "warpbreaks":
+        figures |= pair_figures(pairs_of(data, combinations=True))
+    return figures
 
 
 def effect_sizes(data: str) -> Figures:

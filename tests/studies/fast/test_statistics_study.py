@@ -8,9 +8,6 @@ import pandas as pd
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.studies.statistics.assumptions import Check, check
-from qjoule.studies.statistics.design import Floats, Ints
-from qjoule.studies.statistics.linear import fit
 from qjoule.studies.statistics.pairwise import GAMES_HOWELL, TUKEY
 from qjoule.studies.statistics.sample import select
 from qjoule.studies.statistics.study import ANOVA, RANKS, WELCH, Findings, response
@@ -142,17 +139,3 @@ def test_nothing_to_analyse_says_what_to_do(
 ) -> None:
     with pytest.raises(error, match=words):
         select(table, *columns)
-
-
-def test_drift_is_seen_in_the_order_of_runs() -> None:
-    def independence(values: Floats, order: Ints) -> Check:
-        return check(fit(values, []), np.zeros(40, dtype=np.int64), order).independence
-
-    rng = np.random.default_rng(7)
-    drifting = np.arange(40) + rng.normal(0, 2, 40)
-    found = independence(drifting, np.arange(40))
-    assert found.holds is False
-    assert "drift" in found.words
-    shuffled = rng.permutation(40)
-    assert independence(drifting[shuffled], shuffled).statistic == pytest.approx(found.statistic)
-    assert independence(drifting[shuffled], np.arange(40)).holds

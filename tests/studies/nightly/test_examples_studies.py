@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The five studies in examples/ at small size, run as their pages describe; in full with `-m
-full_study`.
-"""
+"""The five studies in examples/ at small size, run as their pages describe."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ SAYS = {
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 
-def run(study: str, out: Path, plan: str = "small.yaml", timeout_s: float = 280) -> str:
+def run(study: str, out: Path) -> str:
     done = subprocess.run(
         [str(STUDIES[study])],
-        env={**os.environ, "OUT": str(out), "PLAN": plan},
+        env={**os.environ, "OUT": str(out), "PLAN": "small.yaml"},
         capture_output=True,
         text=True,
         check=False,
-        timeout=timeout_s,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout + done.stderr
@@ -67,17 +65,3 @@ def test_a_small_study(study: str, tmp_path: Path) -> None:
     grades = set(runs["grade"])
     assert len(grades) == 1
     assert grades.pop() in said
-
-
-@pytest.mark.full_study
-@pytest.mark.timeout(30 * 86_400)
-@pytest.mark.parametrize(
-    ("study", "plan"),
-    [
-        (path.parent.name, path.name)
-        for path in sorted(EXAMPLES.glob("*/*.yaml"))
-        if path.name != "small.yaml"
-    ],
-)
-def test_a_whole_study(study: str, plan: str, tmp_path: Path) -> None:
-    run(study, tmp_path / "study", plan, 30 * 86_400)

@@ -25,7 +25,6 @@ from tracing.recording import QJOULE
 TRACER = Path(sys.executable).parent / "qjoule-tracer"
 WAIT_S = 240.0
 IDLE_W, SHARED_W, CPU_W = 30.0, 12.0, 9.0
-ESTIMATED = ("--energy", "estimated:10,20,30,40")
 
 pytestmark = [
     pytest.mark.root,
@@ -85,17 +84,6 @@ def test_on_a_package_of_known_power() -> None:
     # R = idle + shared + whatever else kept CPUs busy in all three runs.
     residual_w = found["residual_w"]["value"]
     assert IDLE_W + SHARED_W - 3 * CPU_W < residual_w < most_w() + 2 * CPU_W
-
-
-@pytest.mark.parametrize("options", [("--seconds", "1"), ("--full",)], ids=["plain", "full"])
-def test_an_estimate_is_not_put_to_the_test(options: tuple[str, ...], tmp_path: Path) -> None:
-    output_file = ("-o", str(tmp_path / "kit.html")) if "--full" in options else ()
-    with nothing_left():
-        process = physical(*options, *ESTIMATED, *output_file)
-        output, messages = process.communicate(timeout=WAIT_S)
-    assert (process.returncode, output) == (1, "")
-    assert "estimated" in messages.splitlines()[-1]
-    assert not list(tmp_path.iterdir())
 
 
 def until(process: subprocess.Popen[str], words: str) -> list[str]:

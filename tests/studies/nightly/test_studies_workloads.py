@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pymysql
 import pytest
 
 from qjoule.errors import QjouleError
+from qjoule.studies.connect.mysql import connect_mysql
 from qjoule.studies.servers import start
 from qjoule.studies.servers.unavailable import Unavailable
 from qjoule.studies.twitter.data import Sizes
@@ -136,20 +136,10 @@ def comparable(row: Any) -> str:
     return repr(tuple(row)) if isinstance(row, (list, tuple)) else repr(row)
 
 
-def connected(target: Target) -> Any:
-    return pymysql.connect(
-        host=target.host,
-        port=target.port,
-        user=target.user,
-        password=target.password,
-        autocommit=True,
-    ).cursor()
-
-
 def test_somebody_s_tables_are_not_dropped(target: Target) -> None:
     if target.flavour != "mariadb":
         pytest.skip("one server is enough")
-    with connected(target) as cursor:
+    with connect_mysql(target, "ycsb").cursor() as cursor:
         cursor.execute("CREATE DATABASE `their``s`")
         cursor.execute("CREATE TABLE `their``s`.users (id INT)")
         theirs = replace(target, database="their`s")
