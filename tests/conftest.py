@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.path.relative_to(TESTS), item.get_closest_marker("beside") is not None
         ):
             item.add_marker("exclusive")
-    for marker in ("full_study", "versions", "packages"):
+    for marker in ("versions", "packages"):
         if marker in config.option.markexpr:
             continue
         if left_out := [item for item in items if item.get_closest_marker(marker)]:

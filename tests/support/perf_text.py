@@ -122,32 +122,6 @@ def one_query() -> PerfText:
     return made
 
 
-FAKE_PERF = """#!/bin/sh
-# Prints what was prepared beside it, as `perf script` would: header, heads, or all.
-folder=$(dirname "$0")
-case "$*" in
-*--header-only*) cat "$folder/header" ;;
-*,trace) cat "$folder/lines" ;;
-*) cat "$folder/heads" ;;
-esac
-exit $(cat "$folder/code")
-"""
-
-
-def fake_perf(folder: Path, made: PerfText, code: int = 0) -> Path:
-    """Puts a `perf` into the folder, and the perf.data that it pretends to read."""
-    (folder / "header").write_bytes(made.header)
-    (folder / "heads").write_bytes(b"".join(made.heads))
-    (folder / "lines").write_bytes(b"".join(made.lines))
-    (folder / "code").write_text(f"{code}\n")
-    perf = folder / "perf"
-    perf.write_text(FAKE_PERF)
-    perf.chmod(0o755)
-    data = folder / "perf.data"
-    data.write_bytes(b"PERFILE2" + bytes(96))
-    return data
-
-
 def imported(path: Path, directory: Path, **options: Any) -> tuple[Trace, Done]:
     servers = tuple(parse_server(text) for text in options.pop("servers", ()))
     done = import_perf(Request(path, servers=servers, **options), directory / "t")

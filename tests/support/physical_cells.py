@@ -22,8 +22,7 @@ COUNTERS = ("cycles", "instructions", "llc_misses")
 class SimulatedLoad:
     """A load that keeps one core busy for `call_ns`, pauses for `pause_ns`, and begins again.
 
-    `instructions` and `misses` are per nanosecond. `hidden` multiplies the power that counters
-    let expect.
+    `instructions` and `misses` are per nanosecond.
     """
 
     fingerprint: str
@@ -32,7 +31,6 @@ class SimulatedLoad:
     call_ns: int = 40_000_000
     pause_ns: int = 0
     server: int = 1
-    hidden: float = 1.0
 
 
 def run(

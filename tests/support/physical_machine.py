@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,17 +32,14 @@ from physical_cells import (
 )
 from qjoule.machine.calibration import DomainName
 from qjoule.machine.identity import Identity, Package
-from qjoule.model.arrays import TAILS_NS
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
 from qjoule.trace.schema import conform
 from qjoule.trace.writer import TraceWriter
 
 WINDOW_NS = 20_000_000
-TAIL_NS = 800_000
 UPDATE_NS = 976_000  #: how often the counter moves
 UNIT_J = 2.0**-14
-_TAIL = f"p{TAILS_NS.index(TAIL_NS)}"  #: the model's name of the tail's power
 SETTLE_S = 0.1  #: from the begin of a trace until its loads run, and after them until its end
 ENERGY = EnergyInfo("powercap", "simulated", "a machine of known power")
 F64 = npt.NDArray[np.float64]
@@ -57,17 +54,15 @@ class SimulatedMachine:
     cycle_nj: float = 1.2
     instruction_nj: float = 0.8
     miss_nj: float = 120.0
-    tail_w: float = 0.0
     cpus: int = 4
     noise: float = 0.002  #: relative error of the counter in a millisecond
     drift: float = 0.001  #: amplitude of a slow change of all power
     servers: tuple[tuple[str, str], ...] = (("made", "mysql"),)
-    texts: Mapping[str, str] = field(default_factory=dict)
 
     def own_w(self, load: SimulatedLoad) -> float:
         """Power of a core while it runs a load."""
         counted = GHZ * self.cycle_nj + load.instructions * self.instruction_nj
-        return load.hidden * (counted + load.misses * self.miss_nj)
+        return counted + load.misses * self.miss_nj
 
     @property
     def identity(self) -> Identity:
@@ -95,10 +90,9 @@ class SimulatedMachine:
 
     def calibration(self, path: Path, **wrong: float) -> Path:
         """Writes a calibration that knows this machine; `wrong` replaces coefficients."""
-        idle_w = wrong.pop("idle_w", self.rest_w)
-        shared_w = wrong.pop("shared_w", self.once_w)
+        idle_w, shared_w = self.rest_w, self.once_w
         known = {"a": self.cycle_nj, "b": self.instruction_nj, "c": self.miss_nj}
-        known |= {_TAIL: self.tail_w} | wrong
+        known |= wrong
         coefficients = Coefficients(
             **known,  # type: ignore[arg-type]
             idle_w={(0, "package"): PowerInterval(idle_w, 0.99 * idle_w, 1.01 * idle_w)},
@@ -149,7 +143,6 @@ class SimulatedMachine:
         wave = np.sin(2 * np.pi * np.arange(busy.shape[1]) * CELL_NS / 17e9)
         awake = np.asarray(busy.any(axis=0))
         power = self.rest_w + self.once_w * awake + np.array(own) @ busy
-        power += self.tail_w * _tail(awake)
         return np.asarray(power * (1 + self.drift * wave))
 
     def _energy(self, random: np.random.Generator, power_w: F64) -> pa.Table:
@@ -194,7 +187,7 @@ class SimulatedMachine:
         segments.sort(key=lambda one: one["t0_ns"])
         fingerprints = list(dict.fromkeys(load.fingerprint for load in loads))
         shapes = [
-            {"shape": 1 + at, "fingerprint": one, "text": self.texts.get(one, f"select {one}")}
+            {"shape": 1 + at, "fingerprint": one, "text": f"select {one}"}
             for at, one in enumerate(fingerprints)
         ]
         for one in queries:
@@ -208,13 +201,6 @@ class SimulatedMachine:
         return {name: attribute_trace.rows(name, rows) for name, rows in found.items() if rows}
 
 
-def _tail(awake: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Cells in which no core is busy, but one was within `TAIL_NS`."""
-    cells = np.arange(len(awake))
-    last = np.maximum.accumulate(np.where(awake, cells, -len(awake)))
-    return np.asarray(~awake & (cells - last <= TAIL_NS // CELL_NS))
-
-
 def _covariance(known: Mapping[str, float]) -> tuple[tuple[float, ...], ...]:
     """Of a calibration that found every term, the absent ones to be about 0."""
     sigma = {"u": 0.5, "wp": 100.0, "wc": 100.0, "alpha": 0.05}
@@ -222,9 +208,9 @@ def _covariance(known: Mapping[str, float]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in np.diag(each) ** 2)
 
 
-def machine(residual: float, loads: Sequence[SimulatedLoad], **more: float) -> SimulatedMachine:
+def machine(residual: float, loads: Sequence[SimulatedLoad]) -> SimulatedMachine:
     """A machine that draws the share `residual` of its power once while these loads run."""
     plain = SimulatedMachine(0.0, 0.0)
     own_w = math.fsum(plain.own_w(load) for load in loads)
     once_w = own_w * residual / (1 - residual)
-    return SimulatedMachine(0.4 * once_w, 0.6 * once_w, **more)  # type: ignore[arg-type]
+    return SimulatedMachine(0.4 * once_w, 0.6 * once_w)

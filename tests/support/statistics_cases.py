@@ -43,12 +43,6 @@ def golden_cases() -> list[tuple[str, str]]:
     return list(dict.fromkeys(zip(_golden()["data"], _golden()["test"], strict=True)))
 
 
-def golden_letters(data: str) -> dict[str, str]:
-    table = _golden()
-    table = table[(table["data"] == data) & (table["test"] == "letters")]
-    return dict(zip(table["term"], table["value"], strict=True))
-
-
 def design_of(table: pd.DataFrame, factors: Sequence[str], block: str | None = None) -> Design:
     encoded = [encode(table[name].tolist()) for name in factors]
     return Design(

@@ -104,7 +104,6 @@ def test_a_command_line_makes_the_plan() -> None:
     ("given", "words"),
     [
         ({}, "say which server"),
-        ({"server": "redis", "settings": ("threads",)}, "--set threads: give it as NAME=VALUE"),
         ({"server": "redis", "factors": ("a=1", "a=2")}, "--factor a is there twice"),
         ({"pid": 3, "settings": ("server.a=1",)}, "add --server"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.errors import QjouleError, UsageError
+from qjoule.errors import UsageError
 from qjoule.studies.plan import Control, Factor, Replications, WarmUp
 from qjoule.studies.plan_checks import check_options
 from qjoule.studies.plan_file import parse_plan, read_plan, to_yaml
@@ -105,16 +105,6 @@ def test_plan_that_is_wrong_is_refused_by_line(text: str, line: int, words: str)
     assert message.startswith(f"p.yaml, line {line}")
     assert words in message
     assert "\n" not in message
-
-
-def test_plan_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "p.yaml"
-    with pytest.raises(QjouleError, match="cannot read the plan"):
-        read_plan(file)
-    for content, words in ((b"\xff\xfe", "not UTF-8"), (b"# nothing\n", "is empty")):
-        file.write_bytes(content)
-        with pytest.raises(UsageError, match=words):
-            read_plan(file)
 
 
 #: Options of a workload.

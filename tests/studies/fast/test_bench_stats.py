@@ -8,23 +8,9 @@ from pathlib import Path
 
 import pytest
 from bench.overhead import empty
-from bench.overhead.stats import Estimate, median_interval
 from bench.ycsb.workload import reports
 
 from qjoule.errors import QjouleError
-
-
-@pytest.mark.parametrize(
-    ("runs", "low", "high", "coverage"),
-    [(1, 0, 0, 0.0), (2, 0, 1, 0.5), (6, 0, 5, 1 - 2 / 64), (9, 1, 7, 1 - 20 / 512)],
-)
-def test_intervals_are_those_of_the_sign_tests_tables(
-    runs: int, low: int, high: int, coverage: float
-) -> None:
-    found = median_interval([float(value) for value in reversed(range(runs))])
-    assert found == Estimate((runs - 1) / 2, low, high, found.coverage, runs)
-    assert found.coverage == pytest.approx(coverage)
-
 
 ROOT = Path(__file__).resolve().parents[3]
 

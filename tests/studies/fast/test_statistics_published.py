@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from qjoule.studies.principal import clusters, principal, standardised
+from qjoule.studies.principal import principal, standardised
 from qjoule.studies.statistics.anova import Anova, Effect, analyse
 from qjoule.studies.statistics.art import aligned_ranks
 from qjoule.studies.statistics.design import BY, Design, Floats
@@ -185,9 +185,3 @@ def test_principal_components_are_rs(data: str) -> None:
         sign = np.sign(wanted[np.abs(wanted).argmax()])  # R leaves the sign free
         assert found.loadings[:, number] == pytest.approx(sign * wanted, abs=1e-9)
     assert found.scores == pytest.approx(standardised(values) @ found.loadings, abs=1e-9)
-
-
-def test_average_linkage_is_rs() -> None:
-    expected = [one["height"] for one in golden("us_arrests", "hclust_average").values()]
-    values = load("us_arrests").select_dtypes("number").to_numpy(float)
-    assert clusters(standardised(values))[:, 2] == pytest.approx(expected, rel=1e-9)
