@@ -32,30 +32,17 @@ def test_a_study_says_each_run_and_the_time_left(tmp_path: Path) -> None:
     assert bench.runs()[0]["problem"] == "one error was planned"
 
 
+ONE = f"workload: {ALONE}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        (
-            "workload: nope\nserver: redis\n",
-            UsageError,
-            "there is no workload 'nope': use ycsb, twitter",
-        ),
-        (
-            "workload: no_module:X\nserver: redis\n",
-            QjouleError,
-            "No module named",
-        ),
+        ("workload: nope\nserver: redis\n", UsageError, "there is no workload 'nope': use ycsb"),
+        ("workload: no_module:X\nserver: redis\n", QjouleError, "No module named"),
         ("workload: small_workload:X\nserver: redis\n", UsageError, "cannot be loaded: module"),
-        (
-            f"workload: {ALONE}\nserver: redis\noptions: {{a: 1}}\n",
-            UsageError,
-            "has no option 'a'",
-        ),
-        (
-            f"workload: {ALONE}\ntarget: {{port: 1}}\nfactors: {{governor: [nonsense]}}\n",
-            QjouleError,
-            "governor",
-        ),
+        (ONE + "server: redis\noptions: {a: 1}\n", UsageError, "has no option 'a'"),
+        (ONE + "target: {port: 1}\nfactors: {governor: [nonsense]}\n", QjouleError, "governor"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_in_one_line(

@@ -55,12 +55,6 @@ def test_a_read_modify_write_is_one_operation() -> None:
     assert done.wall_s == pytest.approx(0.8125)
 
 
-@pytest.mark.parametrize("text", ["", "panic: connection refused", "Run finished, takes 1s\n"])
-def test_no_report_is_an_error(text: str) -> None:
-    with pytest.raises(QjouleError, match="no report"):
-        goycsb.read_output(text, "go-ycsb")
-
-
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A go-ycsb on PATH that keeps its arguments and properties, and prints $OUTPUT."""

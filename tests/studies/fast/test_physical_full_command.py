@@ -13,11 +13,8 @@ from click.testing import CliRunner, Result
 from physical_kit_cases import SimulatedHost, host
 from qjoule.commands import doctor, physical_full
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.cpu import Cpu, CpuInfo
-from qjoule.physical.kit import host as kit_host
 from qjoule.physical.kit.document import parse
 
-ONE_CORE = CpuInfo("GenuineIntel", 6, 85, 4, "Xeon", False, (Cpu(0, 0, 0, (0, 1)),))
 SHORT = ["--seconds-per-run", "0.5", "--rounds", "3", "--energy", "powercap:x"]
 
 
@@ -87,13 +84,6 @@ def test_where_nothing_was_measured_no_file_is_made_or_replaced(tmp_path: Path, 
     old.write_text("old")
     run(*SHORT)
     assert old.read_text() == "old"
-
-
-def test_it_needs_two_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kit_host, "read_cpu_info", lambda: ONE_CORE)
-    monkeypatch.setattr(kit_host, "starters", lambda: pytest.fail("it started"))
-    assert "two cores of one package" in str(run(*SHORT).exception)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

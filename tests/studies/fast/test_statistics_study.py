@@ -115,8 +115,6 @@ def test_zero_variance_is_no_error_of_the_program() -> None:
     assert within.combinations.pairs[0].p is None
     half = findings(two_levels([1.0, 2.0, 1.0, 6.1, 1.0, 1.8, 1.0, 7.4, 1.0, 1.1, 1.0, 5.2]))
     assert half.decides == ANOVA  # Welch's test would divide by the equal group's variance
-    assert "has no answer" in half.why
-    assert half.combinations.pairs[0].p is not None
 
 
 @pytest.mark.parametrize(

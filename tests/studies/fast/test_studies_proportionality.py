@@ -21,13 +21,10 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.proportionality import render
 from qjoule.studies.pareto import frontier, pareto_front, verdict
 from qjoule.studies.proportionality import (
-    linear_deviation,
     proportionality,
-    proportionality_index,
 )
 from statistics_cases import run, write_study
 
-LOAD = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 #: Watts of each run, by load.
 LINEAR = {0.0: [50.0, 50.0], 50.0: [75.0, 75.0], 100.0: [100.0, 100.0]}
 #: Operations per second and watts, by server.
@@ -68,14 +65,6 @@ def servers(configurations: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
             rows.append({"throughput": shaken, "power_w": power, "j_per_operation": joules})
             rows[-1]["factor:server"] = name
     return table_of(rows)
-
-
-def test_proportional_constant_and_linear_power() -> None:
-    curves = np.stack([LOAD * 80, np.full(5, 80.0)], axis=1)
-    assert proportionality_index(LOAD, curves) == pytest.approx([1, 0])
-    linear = 40 + 40 * LOAD
-    assert linear_deviation(LOAD, linear + np.array([0, 10, 10, 10, 0])) > 0
-    assert linear_deviation(LOAD, linear - np.array([0, 10, 10, 10, 0])) < 0
 
 
 def test_runs_with_known_answers() -> None:

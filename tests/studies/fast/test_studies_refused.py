@@ -35,9 +35,7 @@ NO_NAMES = ["", "-", "a b", "a=b", "a\nb", "--datadir", "x" * 200, "a;b", "requi
         *((name, "a=b", 1, "is no name of a setting") for name in STARTED),
         *(("redis", setting, 1, "is no name of a setting") for setting in NO_NAMES),
         ("redis", "maxmemory", "1\nuser root", "cannot be printed"),
-        ("cassandra", "row_cache_size", None, "has to be"),
         ("mariadb", "datadir", "/etc", "is chosen by qjoule"),
-        ("redis", "REQUIREPASS", "/etc", "is chosen by qjoule"),
         ("voltdb", "heap", "1g", "take heap out"),
     ],
 )

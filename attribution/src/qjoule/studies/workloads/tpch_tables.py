@@ -55,8 +55,8 @@ def make_tables(connection: Any, target: Target, schema: str, scale_factor: floa
     cursor = connection.cursor()
     if _complete(cursor, schema):
         return
-    mysql = target.flavour in MYSQL
-    if mysql:
+    by_insert = target.flavour in MYSQL
+    if by_insert:
         cursor.execute(f"DROP DATABASE IF EXISTS {schema}")
         cursor.execute(f"CREATE DATABASE {schema}")
     else:
@@ -65,8 +65,8 @@ def make_tables(connection: Any, target: Target, schema: str, scale_factor: floa
     for table, columns in _COLUMNS.items():
         cursor.execute(f"CREATE TABLE {schema}.{table} ({columns})")
         with generated(table, scale_factor) as rows:
-            (_insert if mysql else _copy)(connection, f"{schema}.{table}", rows)
-        if mysql:
+            (_insert if by_insert else _copy)(connection, f"{schema}.{table}", rows)
+        if by_insert:
             cursor.execute(f"ANALYZE TABLE {schema}.{table}")
             cursor.fetchall()
         else:

@@ -89,6 +89,7 @@ def load(target: Target, wanted: Settings) -> None:
         QjouleError: go-ycsb is missing, or the server does not answer or take them.
     """
     program, driver = installed(), _driver(target.flavour)
+    refusals: tuple[type[Exception], ...] = (*driver.errors, OSError)
     few = replace(wanted, threads=min(wanted.threads, wanted.record_count))
     try:
         driver.empty(target)
@@ -98,7 +99,7 @@ def load(target: Target, wanted: Settings) -> None:
             raise QjouleError(f"go-ycsb cannot load its records: {_end(text)}")
         if driver.loaded is not None:
             driver.loaded(target)
-    except (*driver.errors, OSError) as error:
+    except refusals as error:
         raise QjouleError(
             f"{target.flavour} at {target.host}:{target.port} does not answer, or refuses YCSB's "
             f"table: {error}"
