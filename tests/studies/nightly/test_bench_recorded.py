@@ -31,9 +31,7 @@ record: {{energy: 'estimated:10,15,30,40'}}
 
 
 def clients_and_recorders(directory: Path) -> list[psutil.Process]:
-    """A study's clients and recorders: recorders name its traces, and what they run are
-    descendants.
-    """
+    """A study's clients and recorders: recorders name its traces, and run the clients."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -59,11 +59,7 @@ def most_w() -> float:
 
 
 def test_on_a_package_of_known_power() -> None:
-    """Both loads draw the same per busy CPU here.
-
-    How busy the machine is otherwise is not under our control, so the verdict may be that it cannot
-    tell. What it measured must be right.
-    """
+    """The verdict may be that it cannot tell, as other work disturbs it; figures must be right."""
     with nothing_left(), animated_rapl(IDLE_W, SHARED_W, CPU_W) as rapl:
         process = physical("--seconds", "1", "--energy", rapl.option, "--json")
         output, messages = process.communicate(timeout=WAIT_S)

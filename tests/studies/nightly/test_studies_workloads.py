@@ -82,8 +82,7 @@ def test_ycsb(target: Target, workload: str) -> None:
     for _ in range(2):
         done = work.run(target, options)
         assert done.operations + done.errors == options["operations"]
-        # It also asks for one record past the last one; only MongoDB's driver treats that as an
-        # error.
+        # It also asks for one record past the last, which MongoDB's driver treats as an error.
         assert done.errors == 0 or (target.flavour == "mongodb" and done.errors < 10)
         work.prepare(target, options)  # removes what it has inserted, which would be there twice
 
