@@ -120,11 +120,24 @@ def told(name: str, scores: list[Score]) -> str:
     )
 
 
+def crowd(shapes: int, seed: int) -> tuple[Cell, ...]:
+    """Cells that know `shapes` shapes in each domain, up to 96 each."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
+    from memory_cases import cell  # noqa: PLC0415
+
+    cells = []
+    for number, first in enumerate(range(1, shapes + 1, 96)):
+        count = min(96, shapes + 1 - first)
+        for at, domain in enumerate((PACKAGE, "dram")):
+            one = cell(1_000 * seed + number, count, domain=domain, windows=150)
+            keys = one.keys + np.uint64(first - 1)
+            ident = (int(NOW_S) // 60 << 36) + 10**6 * seed + 100 * number + at
+            cells.append(replace(one, keys=keys, members=np.array([ident], np.uint64)))
+    return tuple(cells)
+
+
 def file_figures() -> str:
     """Size of a memory of 5,000 shapes, and the time to merge two."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
-    from memory_cases import crowd  # noqa: PLC0415
-
     whole, other = (Memory(Identity(), crowd(5_000, seed)).bounded() for seed in (1, 2))
     began = time.process_time()
     both = whole.merged(other).bounded()

@@ -53,6 +53,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _BEFORE = pytest.StashKey[leftovers.Before]()
 _LEFT = pytest.StashKey[list[str]]()
+_ELSEWHERE = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -115,6 +116,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Shows what was left behind: a fault of a test, or of qjoule."""
     for what in terminalreporter.config.stash.get(_LEFT, []):
         terminalreporter.write_line(f"left behind: {what}", red=True)
+    for what in terminalreporter.config.stash.get(_ELSEWHERE, []):
+        terminalreporter.write_line(f"left behind, by this run or another one: {what}", red=True)
 
 
 @pytest.hookimpl(trylast=True)
@@ -122,6 +125,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails if anything is left behind."""
     before = session.config.stash.get(_BEFORE, None)
     left = session.config.stash[_LEFT] = before.left() if before else []
+    elsewhere = session.config.stash[_ELSEWHERE] = before.left_elsewhere() if before else []
+    if os.environ.get("CI"):
+        left = [*left, *elsewhere]
     if left and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

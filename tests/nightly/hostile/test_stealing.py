@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from bound import USER
 
+from nightly.hostile.bound import USER
 from tracing.recording import QJOULE
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
