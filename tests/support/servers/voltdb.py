@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from qjoule.studies.servers import jvm, voltdb
+from qjoule.studies.servers.accounts import service_account
 from qjoule.studies.servers.voltdb import GC_LOG, PARTITIONS, Client, VoltError
 from servers.fetched import FILES, maven
 from servers.process import DatabaseServer, Unavailable, run_quietly
@@ -23,7 +24,7 @@ def installation() -> Path:
 
 def voltdb_server(*jvm_options: str) -> AbstractContextManager[DatabaseServer]:
     """A VoltDB with one node; see the function of the package. Raises Unavailable."""
-    return voltdb.voltdb_server(installation(), *jvm_options)
+    return voltdb.voltdb_server(installation(), *jvm_options, account=service_account())
 
 
 def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qjoule.agent.config_values import address, share, tag_keys
 from qjoule.errors import UsageError
-from qjoule.root_part.client import read_given
 
 MAX_BYTES = 1 << 20
 _FILES = ("file", "ca")
@@ -164,8 +163,13 @@ def defaults() -> Config:
     return Config({name: key.default for name, key in KEYS.items()})
 
 
-def load(path: Path | None) -> Config:
-    """The configuration in a file; without one, the defaults.
+def _read(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(most)
+
+
+def load(path: Path | None, read: Callable[[Path, int], bytes] = _read) -> Config:
+    """The configuration in a file; without one, the defaults. `read`: returns a file's first bytes.
 
     Raises:
         UsageError: it cannot be read, or a key is unknown, of the wrong type or out of range.
@@ -173,7 +177,7 @@ def load(path: Path | None) -> Config:
     if path is None:
         return defaults()
     try:
-        content = read_given(path, MAX_BYTES + 1)
+        content = read(path, MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise UsageError(f"{path}: larger than {MAX_BYTES} bytes")
         found = tomllib.loads(content.decode())

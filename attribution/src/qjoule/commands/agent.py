@@ -18,7 +18,7 @@ from qjoule.commands.agent_pushers import start_pushers
 from qjoule.commands.keep_options import LEAST_S
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
-from qjoule.root_part.client import root_part
+from qjoule.root_part.client import read_given, root_part
 
 
 @click.command(
@@ -90,7 +90,7 @@ def command(
             click.echo(file)
         return 0
     path = None if path is None else path.absolute()
-    config = load(path)
+    config = load(path, read_given)
     if check:
         say(f"{path or 'the default configuration'}: ok")
         return 0
@@ -102,7 +102,9 @@ def command(
     listeners.pushed = start_pushers(config, listeners, time.time())
     from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening processes stay small)
 
-    return run(config, lambda: load(path), manager, listeners, recordings=recordings, pids=pids)
+    return run(
+        config, lambda: load(path, read_given), manager, listeners, recordings=recordings, pids=pids
+    )
 
 
 def _check_recordings(config: Config, directory: Path | None, options: tuple[str, ...]) -> None:

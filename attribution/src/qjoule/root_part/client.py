@@ -19,7 +19,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.exit_codes import exit_code
-from qjoule.root_part.own_rights import hide
+from qjoule.own_rights import hide
 from qjoule.root_part.protocol import (
     TEXT_BYTES,
     Account,

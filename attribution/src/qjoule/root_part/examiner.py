@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.own_rights import drop_capability, hide
+from qjoule.own_rights import drop_capability, hide
 from qjoule.root_part.seccomp import confine
 
 ANSWER_BYTES_MAX = 1 << 20

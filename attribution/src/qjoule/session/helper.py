@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.own_rights import drop_capability
+from qjoule.own_rights import drop_capability
 
 FIRST = 3  #: the number of the first descriptor that it keeps
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
@@ -29,7 +29,7 @@ def fork_helper(
 
     `life` runs in it, with the descriptors `kept` as numbers from `FIRST` on and no others. It ends
     with this process, and not by the terminal's signals. It has no capability, unless
-    `runs_a_program`, which needs the one that hides it (`root_part.own_rights`).
+    `runs_a_program`, which needs the one that hides it (`own_rights`).
 
     Raises:
         QjouleError: no process can be started.

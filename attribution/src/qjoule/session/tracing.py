@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from qjoule.root_part.own_rights import drop_capability
+from qjoule.own_rights import drop_capability
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
 from qjoule.servers.lookout import ProcLookout

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
+from qjoule.late import Late
 from qjoule.tags.maps import tags_type
-from qjoule.trace.arrow import pc
 from qjoule.trace.vocabulary import (
     CAUSES,
     COMMANDS,
@@ -79,6 +80,7 @@ __all__ = (
     "lower_names",
 )
 
+pc: Any = Late("pyarrow.compute")
 #: Of one column of a row group, written out: statements of 4 KiB each, say, for 60,000 shapes.
 MOST_TEXT_BYTES = 256 << 20
 NAME = pa.dictionary(pa.int32(), pa.string())

@@ -36,7 +36,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from qjoule.installed import installed_files
-from qjoule.root_part.own_rights import drop_capability, hide
+from qjoule.own_rights import drop_capability, hide
 from qjoule.servers.access import Unreadable
 from qjoule.servers.in_root import open_directory_below
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
