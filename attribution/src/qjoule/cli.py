@@ -12,6 +12,10 @@ from types import TracebackType
 
 import click
 
+# Arrow's library would start a thread when it is loaded: it would keep the capability that hides us
+# until we trace (`own_rights`), which each thread has to drop for itself.
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+
 from qjoule.commands.lazy_group import LazyGroup
 from qjoule.errors import QjouleError, UsageError
 

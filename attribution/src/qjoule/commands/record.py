@@ -24,7 +24,7 @@ from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.remote.streams import Streams
-from qjoule.root_part.client import root_part
+from qjoule.root_part.client import check_program, root_part
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.apart import apart
 from qjoule.session.directory import inside
@@ -204,6 +204,7 @@ def command(
         raise UsageError("--counters and --no-counters: give one of them")
     if rest_s is not None and program and shutil.which(program[0]) is None:
         raise QjouleError(f"there is no program {program[0]}")
+    check_program(program)
     root_part().need("recording")
     streams = None
     if streamed:

@@ -111,9 +111,7 @@ class RootPart:
         Raises:
             QjouleError: it cannot be run.
         """
-        words = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
-        if list(program) != words:
-            raise QjouleError(f"put '--' and then the command last: -- {' '.join(program)}")
+        check_program(program)
         connection = self.need("recording")
         try:
             reply = ask(connection, Kind.RUN, text=os.fsencode(os.environ.get("HOME", "/")))
@@ -218,6 +216,13 @@ def root_part() -> RootPart:
     keep_from_typing()
     os.environ["HOME"] = _home()
     return RootPart(connection)
+
+
+def check_program(program: tuple[str, ...]) -> None:
+    """Raises QjouleError: `program` is not all that follows `--` on our command line."""
+    words = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    if program and list(program) != words:
+        raise QjouleError(f"put '--' and then the command last: -- {' '.join(program)}")
 
 
 def read_given(path: Path, most: int) -> bytes:
