@@ -111,6 +111,7 @@ static __always_inline void key_release(struct qj_cpu_state *cpu, struct thread_
 	thread->begin_ns = 0;
 	if (!closes)
 		return;
+	check_label(cpu, now);
 	end_slice(cpu, now);
 	cpu->query = 0;
 	cpu->shape = 0;

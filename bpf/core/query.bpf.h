@@ -133,6 +133,7 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 static __always_inline void query_release(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
 {
+	check_label(cpu, now);
 	end_slice(cpu, now);
 	query_reset(cpu, thread);
 	thread->query = 0;
