@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from other_user import NOBODY, SOMEBODY
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.texts import proven
 from qjoule.servers.mysql.unseen import TEXTS
 from qjoule.servers.texts_by_id import Account
 from qjoule.session.asker import Asker
 from qjoule.session.asker_process import said
-from qjoule.session.credentials import read_credentials
+from qjoule.session.credentials import account_for, read_credentials
 
 SECRET = "hunter2"
 
@@ -29,10 +31,34 @@ def accounts_in(text: str, directory: Path) -> dict[str, Account]:
 
 def test_sections_are_products_and_servers(tmp_path: Path) -> None:
     text = '[cassandra]\n["mysql:3306"]\nuser = "u"\npassword = "p"\nhost = "10.0.0.7"\n'
+    text += '[redis]\nusers = ["nobody", "64003"]\n'
     assert accounts_in(text, tmp_path) == {
         "cassandra": Account(),
         "mysql:3306": Account("u", "p", "10.0.0.7"),
+        "redis": Account(users=("nobody", "64003")),
     }
+
+
+@pytest.mark.parametrize(
+    ("label", "flavour", "uid", "why"),
+    [
+        *(("redis:6379", "redis", uid, "") for uid in (0, NOBODY, SOMEBODY)),
+        ("redis:6379", "redis", 64004, r"\[redis\] is not for servers of 64004"),
+        ("mysql:3306", "mysql", SOMEBODY, ""),
+        ("mysql:3307", "mysql", 0, r"no \[mysql\]"),
+        ("mysql:3308", "mysql", NOBODY, r"\[mysql:3308\] is not for servers of nobody"),
+    ],
+)
+def test_a_product_s_section_is_for_servers_of_root_and_of_listed_users(
+    label: str, flavour: str, uid: int, why: str
+) -> None:
+    accounts = {
+        "redis": Account(users=("nobody", "64003")),
+        "mysql:3306": Account(),
+        "mysql:3308": Account(users=("mysql",)),
+    }
+    with pytest.raises(QjouleError, match=why) if why else nullcontext():
+        account_for(accounts, label, flavour, uid)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +67,7 @@ def test_sections_are_products_and_servers(tmp_path: Path) -> None:
         f'password = "{SECRET}"',
         f'[mysql]\npasswort = "{SECRET}"',
         f'[mysql]\npassword = "{SECRET}',
+        f'[mysql]\nusers = "{SECRET}"',
         f"\x00{SECRET}",
     ],
 )

@@ -68,7 +68,8 @@ class Told:
 
 def _credentials(directory: Path, product: str) -> list[str]:
     file = directory / "accounts.toml"
-    file.write_text(f'[{product}]\nuser = "p_reader"\npassword = "{PASSWORD}"\n')
+    users = 'users = ["mysql", "nobody"]'
+    file.write_text(f'[{product}]\nuser = "p_reader"\npassword = "{PASSWORD}"\n{users}\n')
     file.chmod(0o600)
     return ["--credentials", str(file)]
 

@@ -3,23 +3,30 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from other_user import SOMEBODY
+from qjoule.studies.servers.accounts import Account
+from qjoule.studies.servers.process import server_directory
 from qjoule.studies.servers.unavailable import Unavailable
 from servers.process import DatabaseServer
-from servers.redis import redis_server
+from servers.redis import command_stats, installed_redis, redis_in, redis_server
 from servers.valkey import valkey_server
 from tracing.recording import Run, attribute, recording
 from tracing.redis_client import redis_client, resp
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 CLIENTS, PASSWORD = 6, "r_word-not-to-be-seen"
+ELSEWHERE = "127.0.0.2"
 STARTS = {"redis": redis_server, "valkey": valkey_server}
 
 
@@ -39,7 +46,7 @@ def server(
 
 
 def _credentials(server: DatabaseServer, directory: Path, password: str) -> tuple[str, ...]:
-    product = "redis" if "redis" in Path(server.argv[0]).name else "valkey"
+    product = "valkey" if "valkey" in Path(server.argv[0]).name else "redis"
     file = directory / f"{len(password)}.toml"
     file.write_text(f'[{product}]\nuser = "r_reader"\npassword = "{password}"\n')
     file.chmod(0o600)
@@ -83,3 +90,63 @@ def test_why_a_server_cannot_be_asked_is_said(server: DatabaseServer, tmp_path: 
             client.ask(resp(b"GET", b"x"))
     assert "CLIENT LIST cannot be read" in recorder.said
     assert PASSWORD not in recorder.said
+
+
+_APART = "exec unshare --net sh -c 'ip link set lo up; exec \"$@\"' sh"
+
+
+@contextmanager
+def _in_another_network() -> Iterator[DatabaseServer]:
+    with server_directory() as directory:
+        program = directory / "apart"
+        program.write_text(f'#!/bin/sh\n{_APART} {installed_redis()} "$@"\n')
+        program.chmod(0o755)
+        with redis_in(directory, program) as started:
+            yield started
+
+
+@pytest.mark.parametrize(
+    ("start", "address", "why"),
+    [
+        (lambda: redis_server("--bind", ELSEWHERE), ELSEWHERE, "no socket of the traced process"),
+        (_in_another_network, "127.0.0.1", "another network namespace"),
+    ],
+)
+def test_who_listens_where_the_server_does_not_gets_no_password(
+    start: Callable[[], AbstractContextManager[DatabaseServer]],
+    address: str,
+    why: str,
+    tmp_path: Path,
+) -> None:
+    """Another process has the server's port of 127.0.0.1. Nothing even connects to it."""
+    with start() as server, socket.create_server(("127.0.0.1", server.port)) as listening:
+        assert why in _recorded(server, tmp_path, address)
+        listening.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+def test_another_user_s_server_gets_no_password(tmp_path: Path) -> None:
+    with redis_server(account=Account(SOMEBODY, SOMEBODY)) as server:
+        said = _recorded(server, tmp_path)
+        with server.connect() as client:
+            assert not {"auth", "hello"} & command_stats(client).keys()
+    assert f'[redis] is not for servers of {SOMEBODY}: add "{SOMEBODY}" to its users' in said
+
+
+def _recorded(server: DatabaseServer, directory: Path, address: str = "127.0.0.1") -> str:
+    """What a recording says that has to ask this server for the name of a connection."""
+    network = f"--net=/proc/{server.pid}/ns/net"
+    words = ["nsenter", network, "redis-cli", "-h", address, "-p", str(server.port)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0) as client:
+        assert client.stdin is not None
+        client.stdin.write(b"client setname before\n")
+        with server.connect() as other:
+            until(lambda: "before" in [one["name"] for one in other.client_list()])
+        where = "--pid", str(server.pid), "--client-tags"
+        options = _credentials(server, directory, PASSWORD)
+        with recording(directory / "t", *where, *options) as recorder:
+            for _ in range(3):
+                client.stdin.write(b"get x\n")
+                time.sleep(0.5)
+    return " ".join(recorder.said.split())

@@ -89,8 +89,9 @@ credentials = click.option(
     metavar="FILE",
     help="Accounts (TOML, mode 600) with which servers may be asked for the texts of statements "
     "that were prepared before, and for the clients' names of sessions that were open before: "
-    "[PRODUCT] or [SERVER], user, password, host. A section without a user permits it for a "
-    "server without accounts.",
+    "[PRODUCT] or [SERVER], user, password, host, users. [PRODUCT] holds for servers of root and "
+    'of the listed users (users = ["mysql"]). A section without a user permits it for a server '
+    "without accounts. Only a server that is proven to be the traced one gets a password.",
 )
 
 client_tags = click.option(

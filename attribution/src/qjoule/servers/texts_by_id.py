@@ -26,6 +26,9 @@ class Account:
     user: str = ""
     password: str = field(default="", repr=False)
     host: str = "127.0.0.1"
+    #: Of servers that a section for all servers of a product holds for, besides root: names, or
+    #: numbers.
+    users: tuple[str, ...] = ()
     process: int = 0  #: the traced server's main process, not from the file; 0: unknown
 
 

@@ -4,7 +4,8 @@ credentials.
 
 It is forked before the command reads anything from strangers. It alone knows passwords, and all
 that the command can send it is the key of a statement, or that it wants names. It logs in to a
-server with the first question to it, and never runs a statement that its own code does not hold.
+server with the first question to it, once it is proven to be the one that is traced
+(`session.proven_peer`), and never runs a statement that its own code does not hold.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from qjoule.session.asker_process import (
 )
 from qjoule.session.credentials import open_credentials
 from qjoule.session.helper import fork_helper, wait_shortly
+from qjoule.session.proven_peer import traced_process
 from qjoule.stream.answers import Answer
 from qjoule.stream.named_before import Names
 
@@ -162,9 +164,9 @@ def _asked(server: Server, client_tags: bool) -> Asked | None:
         names = None
     if names is not None and names.with_client_tags and not client_tags:
         names = None
-    if not server.ports or not (names or decoding.texts_by_id):
+    if not server.running or not server.ports or not (names or decoding.texts_by_id):
         return None
-    process = server.tgids[0] if server.tgids else 0
+    process = traced_process(server)
     return Asked(
         server.label, server.flavour, server.ports[0], process, decoding.texts_by_id, names
     )

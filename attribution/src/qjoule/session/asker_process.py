@@ -19,8 +19,9 @@ from qjoule.errors import QjouleError
 from qjoule.root_part.reader_filter import keep_from_starting
 from qjoule.servers.names_before import CONNECTIONS_MAX, NamesBefore, NamesSource, Told
 from qjoule.servers.texts_by_id import BATCH, Account, Text, TextsById, TextSource
-from qjoule.session.credentials import read_credentials
+from qjoule.session.credentials import account_for, read_credentials
 from qjoule.session.helper import FIRST
+from qjoule.session.proven_peer import Peer, Peers, TracedProcess
 
 QUESTION = struct.Struct("=HQ")  #: server, shape; the statement's key follows
 ANSWER = struct.Struct("=HQI")  #: server, shape, length of the statement; its text follows
@@ -43,13 +44,15 @@ class Asked:
     label: str
     flavour: str
     port: int
-    process: int  #: the main one
+    process: TracedProcess
     kind: TextsById | None
     names: NamesBefore | None
 
 
 def answer(servers: Mapping[int, Asked]) -> None:
     """The whole life of the asker."""
+    peers = Peers()
+    peers.guard()
     keep_from_starting(connecting=True)
     command = socket.socket(fileno=_COMMAND)
     try:
@@ -58,10 +61,7 @@ def answer(servers: Mapping[int, Asked]) -> None:
     except QjouleError as error:
         accounts, why = {}, str(error)
     os.close(_FILE)
-    sources = {
-        number: _Source(one, accounts.get(one.label, accounts.get(one.flavour)), why)
-        for number, one in servers.items()
-    }
+    sources = {number: _Source(one, accounts, peers, why) for number, one in servers.items()}
     while batch := _questions(command):
         for number, questions in batch.items():
             if number in sources:
@@ -97,8 +97,10 @@ _T = TypeVar("_T")
 class _Link(Generic[_S]):
     """A connection to one server, while there is one."""
 
-    def __init__(self, account: Account, view: str, connect: Callable[[Account], _S]) -> None:
-        self._account, self._view, self._connect = account, view, connect
+    def __init__(
+        self, account: Account, peer: Peer, view: str, connect: Callable[[Account], _S]
+    ) -> None:
+        self._account, self._peer, self._view, self._connect = account, peer, view, connect
         self._source: _S | None = None
         self._failed_s = -_RETRY_S
 
@@ -113,7 +115,8 @@ class _Link(Generic[_S]):
         except QjouleError as error:
             words = str(error)
         except Exception as error:  # each driver has its own
-            words = f"{self._view} cannot be read: {said(error, self._account)}"
+            words = self._peer.refused or said(error, self._account)
+            words = f"{self._view} cannot be read: {words}"
         self._failed_s = time.monotonic()
         if self._source is not None:
             with suppress(Exception):
@@ -125,17 +128,26 @@ class _Link(Generic[_S]):
 class _Source:
     """One server."""
 
-    def __init__(self, server: Asked, account: Account | None, why: str) -> None:
-        self._why = why or ("" if account else f"the credentials have no [{server.flavour}]")
+    def __init__(
+        self, server: Asked, accounts: Mapping[str, Account], peers: Peers, why: str
+    ) -> None:
+        self._why = why
         self._texts: _Link[TextSource] | None = None
         self._names: _Link[NamesSource] | None = None
-        kind, names, port = server.kind, server.names, server.port
-        if account:
-            account = replace(account, process=server.process)
-        if account and kind:
-            self._texts = _Link(account, kind.view, lambda one: kind.connect(one, port))
-        if account and names:
-            self._names = _Link(account, names.view, lambda one: names.connect(one, port))
+        if why:
+            return
+        kind, names, port, process = server.kind, server.names, server.port, server.process
+        try:
+            account = account_for(accounts, server.label, server.flavour, process.uid)
+            peer = peers.add(account.host, port, process)
+        except QjouleError as error:
+            self._why = str(error)
+            return
+        account = replace(account, host=peer.address, process=process.pid)
+        if kind:
+            self._texts = _Link(account, peer, kind.view, lambda one: kind.connect(one, port))
+        if names:
+            self._names = _Link(account, peer, names.view, lambda one: names.connect(one, port))
 
     def answers(self, number: int, questions: dict[int, bytes]) -> Iterator[bytes]:
         """The messages that answer these questions."""

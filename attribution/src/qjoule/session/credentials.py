@@ -4,15 +4,18 @@
     [cassandra]            # a product, or one server as `qjoule doctor` calls it
     user = "reader"
     password = "…"
-    host = "10.0.0.7"      # if it does not listen on 127.0.0.1
+    host = "10.0.0.7"      # of this machine, if it does not listen on 127.0.0.1
+    users = ["cassandra"]  # whose servers: for a product, these users' and root's alone
 
-The section alone permits to ask a server that has no accounts. Only the asker reads the content:
-this process gets a descriptor from the root part, and never the passwords.
+The section alone permits to ask a server that has no accounts. Anybody may start a server, so the
+section of a product holds for servers of root and of the users that it lists. Only the asker reads
+the content: this process gets a descriptor from the root part, and never the passwords.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -24,7 +27,7 @@ from qjoule.root_part.protocol import Refused
 from qjoule.servers.texts_by_id import Account
 
 _BYTES_MAX = 1 << 16
-_KEYS = ("user", "password", "host")
+_KEYS = ("user", "password", "host", "users")
 
 
 def open_credentials(path: Path) -> int:
@@ -60,7 +63,34 @@ def read_credentials(descriptor: int) -> Mapping[str, Account]:
     for name, section in sections.items():
         if not isinstance(section, dict) or set(section) - set(_KEYS):
             raise QjouleError(f"the credentials have sections with {', '.join(_KEYS)} only")
-        if not all(isinstance(value, str) for value in section.values()):
+        users = section.pop("users", [])
+        if not isinstance(users, list):
+            raise QjouleError("the credentials have users that are no list")
+        if not all(isinstance(value, str) for value in (*section.values(), *users)):
             raise QjouleError("the credentials have values that are no strings")
-        found[name] = Account(**section)
+        found[name] = Account(**section, users=tuple(users))
     return found
+
+
+def account_for(accounts: Mapping[str, Account], label: str, flavour: str, uid: int) -> Account:
+    """The account for a server of this user: of its own section, or of its product's.
+
+    Raises:
+        QjouleError: there is none.
+    """
+    name = label if label in accounts else flavour
+    account = accounts.get(name)
+    if account is None:
+        raise QjouleError(f"the credentials have no [{flavour}]")
+    is_meant = name == label and not account.users
+    owner = _name(uid)
+    if uid and not is_meant and {str(uid), owner}.isdisjoint(account.users):
+        raise QjouleError(f'[{name}] is not for servers of {owner}: add "{owner}" to its users')
+    return account
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

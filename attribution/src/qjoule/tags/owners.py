@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks up the owner of a connection, because one user's reports on another user's are not
-believed.
+believed, and passwords go to the traced server alone (`session.proven_peer`).
 
 The lookup uses netlink (sock_diag(7)), which any user may do. The kernel answers only for sockets
 of the recorder's own network namespace. Two namespaces may have connections between the same
@@ -14,7 +14,7 @@ import ipaddress
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from qjoule.tags.definitions import Connection
 
@@ -38,16 +38,25 @@ _NO_COOKIE = b"\xff" * 8
 #: States of a TCP socket that is or was connected and still has an owner: established, FIN_WAIT1
 #: and 2, CLOSE_WAIT, LAST_ACK, CLOSING. A socket that is still connecting may name any server.
 _CONNECTED = frozenset({1, 4, 5, 8, 9, 11})
+_LISTENING = 10
+_NO_PORT = b"\0\0"
 _UNIX_INODES = 1 << 32
 _MOST_BYTES = 8192
+
+#: An address and a port, in network byte order.
+_Side: TypeAlias = "tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, bytes]"
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who made a socket, and its cookie, which is unique among all sockets since boot."""
+    """Who made a socket, and its cookie, which is unique among all sockets since boot.
+
+    `inode`, of TCP: as in /proc/PID/fd; 0: the server has not accepted the connection yet.
+    """
 
     uid: int
     cookie: bytes
+    inode: int = 0
 
 
 class Owners(Protocol):
@@ -89,6 +98,20 @@ class SocketOwners:
         except (OSError, ValueError, struct.error):
             return None
 
+    def listener(self, address: str, port: int) -> Owner | None:
+        """The socket that listens for connections to this address. None: none, or unknown."""
+        if self._socket is None:
+            return None
+        try:
+            here = ipaddress.ip_address(address)
+            there = type(here)(0), _NO_PORT
+            found = self._tcp((here, port.to_bytes(2, "big")), there)
+        except (OSError, ValueError, OverflowError, struct.error):
+            return None
+        if found is None or found[1] != _LISTENING:
+            return None
+        return _owner(found)
+
     def close(self) -> None:
         """From now on all owners are unknown."""
         if self._socket is not None:
@@ -98,23 +121,26 @@ class SocketOwners:
     def _of_tcp(self, connection: Connection) -> Owner | None:
         if connection.client is None or connection.server is None:
             return None
-        (here, port), (there, its_port) = map(_end, (connection.client, connection.server))
-        if here.version != there.version:
+        here, there = _end(connection.client), _end(connection.server)
+        found = self._tcp(here, there)
+        # If there is no such connection, the kernel answers with a listening socket.
+        if found is None or found[1] not in _CONNECTED or found[4:6] != (here[1], there[1]):
             return None
-        family = socket.AF_INET if here.version == 4 else socket.AF_INET6
+        return _owner(found)
+
+    def _tcp(self, here: _Side, there: _Side) -> tuple[Any, ...] | None:
+        """An `inet_diag_msg`. Raises OSError."""
+        (address, port), (its_address, its_port) = here, there
+        if address.version != its_address.version:
+            return None
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         asked = _INET_REQUEST.pack(
-            *(family, socket.IPPROTO_TCP, 0, _EVERY_STATE),
-            *(port, its_port, here.packed.ljust(16, b"\0"), there.packed.ljust(16, b"\0")),
+            *(family, socket.IPPROTO_TCP, 0, _EVERY_STATE, port, its_port),
+            *(address.packed.ljust(16, b"\0"), its_address.packed.ljust(16, b"\0")),
             *(0, _NO_COOKIE),
         )
         answer = self._ask(asked)
-        if answer is None:
-            return None
-        found = _INET_MESSAGE.unpack_from(answer)
-        # If there is no such connection, the kernel answers with a listening socket.
-        if found[1] not in _CONNECTED or found[4:6] != (port, its_port):
-            return None
-        return Owner(uid=found[13], cookie=found[9])
+        return None if answer is None else _INET_MESSAGE.unpack_from(answer)
 
     def _of_unix(self, inode: int) -> Owner | None:
         if not 0 < inode < _UNIX_INODES:
@@ -147,6 +173,10 @@ class SocketOwners:
         return answer[_HEADER.size : length]
 
 
-def _end(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, bytes]:
+def _owner(message: tuple[Any, ...]) -> Owner:
+    return Owner(uid=message[13], cookie=message[9], inode=message[14])
+
+
+def _end(text: str) -> _Side:
     address, _, port = text.rpartition(" ")
     return ipaddress.ip_address(address), int(port).to_bytes(2, "big")

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ssl
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pymysql
 
@@ -17,11 +18,38 @@ if TYPE_CHECKING:
 _HAS_SCHEMA = "SELECT @@performance_schema"
 #: The main thread's number is that of the process (clone(2), CLONE_THREAD).
 _MAIN = "SELECT thread_os_id FROM performance_schema.threads WHERE name = 'thread/sql/main'"
+#: Ways to log in by which the server learns the password, or (the old one) nearly does.
+_SHOWING = ("mysql_clear_password", "dialog", "mysql_old_password")
+_REFUSED = "the server wants the password itself, which it does not get"
+
+
+class _Refusing:
+    """A handler of PyMySQL for a way to log in."""
+
+    def __init__(self, _connection: object) -> None: ...
+
+    def authenticate(self, _packet: object) -> NoReturn:
+        raise QjouleError(f"{_REFUSED} in clear")
+
+
+class _Connection(pymysql.Connection):
+    """Never encrypts the password with a key that came without TLS. PyMySQL reads the key before
+    it asks for one, and before it uses one (`_auth.py`)."""
+
+    ctx: ssl.SSLContext
+
+    @property
+    def server_public_key(self) -> Any:
+        raise QjouleError(f"{_REFUSED} without TLS")
+
+    @server_public_key.setter
+    def server_public_key(self, _key: Any) -> None: ...
 
 
 def log_in(account: Account, port: int) -> pymysql.Connection[Cursor]:
-    """A connection whose answers come in time. Raises the driver's exceptions."""
-    return pymysql.connect(
+    """A connection whose answers come in time. Raises the driver's exceptions, and `QjouleError` if
+    the server wants the password in a way that shows it."""
+    connection = _Connection(
         host=account.host,
         port=port,
         user=account.user,
@@ -31,7 +59,15 @@ def log_in(account: Account, port: int) -> pymysql.Connection[Cursor]:
         write_timeout=ANSWER_S,
         autocommit=True,
         charset="utf8mb4",
+        auth_plugin_map=dict.fromkeys(_SHOWING, _Refusing),
+        defer_connect=True,
     )
+    if not connection.ssl:  # from PyMySQL 1.2 on it is the default to encrypt where possible
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection.ssl, connection.ctx = True, context
+    connection.connect()
+    return connection
 
 
 def check_process(cursor: Cursor, process: int) -> None:
