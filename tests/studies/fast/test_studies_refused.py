@@ -64,12 +64,19 @@ MYSQL, POSTGRES, REDIS = (registry.dialect(name) for name in ("mysql", "postgres
     ("sql", "why"),
     [
         ("select * from t where a = 'delete from t'", ""),
-        ("SELECT updated, `update` /* insert */ FROM t;", ""),
+        ("SELECT updated, `update` FROM t WHERE lower(a) IN ('(', f) AND (1 = 1);", ""),
         ("WITH x AS (SELECT 1) SELECT * FROM x", ""),
         ("SELECT 1; DELETE FROM t", "more than one"),
         ("SELECT * FROM t FOR UPDATE", "'update'"),
         ("SELECT * INTO OUTFILE '/tmp/x' FROM t", "'into'"),
-        ("SELECT /*! SQL_NO_CACHE */ 1", "comment holds code"),
+        ("SELECT @a := 1", "sets a variable"),
+        ("SELECT /*! SQL_NO_CACHE */ 1", "a comment"),
+        ("SELECT `sleep`(10)", "calls 'sleep'"),
+        ('SELECT "sleep"(10)', "calls"),
+        ("SELECT sleep (10)", "calls 'sleep'"),
+        ("SELECT shop.lower(10)", "calls 'lower'"),
+        ("SELECT 'a\\' , sleep(1) , '", "a backslash"),
+        ("CALL p()", "begins with 'call'"),
         ("WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x", "'delete'"),
         ("SELECT " + "a+" * 200_000 + "a", "understood to its end"),
     ],
@@ -80,9 +87,25 @@ def test_only_what_reads_may_be_repeated(sql: str, why: str) -> None:
     assert why in told
 
 
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT count(*) FILTER (WHERE a > $1) FROM t GROUP BY cast(a AS numeric(9, 2))", ""),
+        ("SELECT set_config('transaction_read_only', 'off', false)", "calls 'set_config'"),
+        ("SELECT pg_catalog.pg_terminate_backend(1)", "calls 'pg_terminate_backend'"),
+        (r'SELECT U&"pg\005fterminate\005fbackend"(1)', "holds"),
+        ("SELECT U&\"pg!005fterminate!005fbackend\" UESCAPE '!' (1)", "code points"),
+        ("SELECT $a$ ' $a$, pg_sleep(9), $a$ ' $a$", "dollar"),
+    ],
+)
+def test_what_postgresql_may_be_asked_again(sql: str, why: str) -> None:
+    told = why_not(sql, POSTGRES)
+    assert bool(told) == bool(why)
+    assert why in told
+
+
 def test_other_languages_and_unknown_statements_are_refused() -> None:
     assert "not SQL" in why_not("GET a", REDIS)
-    assert why_not("SELECT set_config('transaction_read_only', 'off', false)", POSTGRES)
     found = choose({}, ["SELECT x FROM elsewhere"], "mysql")
     assert (found.statements, len(found.refused)) == ((), 1)
     with pytest.raises(UsageError):

@@ -42,7 +42,8 @@ Examples:
 
 \b
 The password is taken from the variable QJOULE_PASSWORD. Statements that
-write or lock are refused. Nothing runs before you agree.
+write or lock, call a function that is not known to only read, or hold a
+comment are refused. The others are shown whole; none runs before you agree.
 Exit code 1: nothing was learned.
 """,
 )
@@ -184,11 +185,11 @@ class Plan:
         return _ALONE * self.seconds / (len(self.statements) + 1)
 
     def lines(self, known: Known) -> Iterator[str]:
-        """Each statement, and how the 95 % interval of its power factor should narrow."""
+        """Each statement, whole, and how the 95 % interval of its power factor should narrow."""
         yield f"{len(self.statements)} statements, each alone for about {self.alone_s:.0f} s:"
         for one in self.statements:
             told = known.narrowed(one.fingerprint, self.alone_s)
-            yield f"  {one.fingerprint}  {_line(one.sql)}"
+            yield f"  {one.fingerprint}  {sanitise(one.sql)}"
             yield f"      power factor: {_words(told)}"
 
     def found(self, known: Known) -> Iterator[str]:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which statements of a user may be repeated on a server in use: those that only read.
 
-The check goes by the tokens of the server's own lexical rules, and refuses what it does not know.
+The check goes by the tokens of the server's own lexical rules, and refuses what it does not know:
+other functions than those listed for the servers, and all unusual quoting.
 It is the first of three: the statements run in a READ ONLY transaction and under a time limit.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from qjoule.errors import QjouleError
@@ -19,7 +22,7 @@ from qjoule.shapes.automaton import RAW_COMMENT, RAW_STAR, RAW_TAG
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.shapes.tokens import Kind, Token, tokens
-from qjoule.studies.reading.session import dangerous
+from qjoule.studies.reading.session import functions
 
 MOST_BYTES, MOST_LINES, MOST_LINE = 4 << 20, 2000, 64 << 10
 _FIRST = frozenset({"select", "show", "with", "values", "table", "("})
@@ -29,6 +32,22 @@ do execute prepare lock share handler load import vacuum analyze analyse
 """
 #: Words of statements that write, lock or run other code, wherever they stand.
 _WRITES = frozenset(_WORDS.split())
+_BEFORE_PARENTHESES = """
+all and any array as between bigint binary bit by case cast char character cube decimal distinct
+double else except exists filter float from group having in index int integer intersect interval is
+join key lateral like limit not numeric offset on or order over partition recursive rollup row
+select sets signed some table then time timestamp unary union unsigned using values varbinary
+varchar varying when where window with within
+"""
+#: Keywords and types, which are no functions.
+_NO_CALLS = frozenset(_BEFORE_PARENTHESES.split())
+#: Quotes and comments whose end depends on the server's settings or on what it decodes first.
+_ODD = {
+    "a comment": re.compile(r"--|/\*|#"),
+    "a backslash": re.compile(r"\\"),
+    "a name or string in code points (U&)": re.compile(r"[uU]&\s*['\"]"),
+    "a string in dollar quotes": re.compile(r"\$\w*\$"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +73,8 @@ def why_not(sql: str, dialect: int) -> str:
     lexis = LANGUAGES[dialect].lexis
     if lexis is None:
         return "it is not SQL"
+    if odd := next((what for what, sign in _ODD.items() if sign.search(sql)), ""):
+        return f"it holds {odd}, also if in a string"
     reduced, cut = reduce_statement(sql.encode(), lexis)
     if cut or any(mark in reduced for mark in (RAW_TAG, RAW_COMMENT, RAW_STAR)):
         return "it cannot be understood to its end"
@@ -62,7 +83,7 @@ def why_not(sql: str, dialect: int) -> str:
         found.pop()
     if not found:
         return "it is empty"
-    return _structure(found) or _words(found)
+    return _structure(found) or _words(found, functions(dialect))
 
 
 def _structure(found: Sequence[Token]) -> str:
@@ -72,7 +93,6 @@ def _structure(found: Sequence[Token]) -> str:
             one.kind in (Kind.OPEN_NAME, Kind.OPEN_HINT) for one in found
         ),
         "it is more than one statement": ";" in signs,
-        "a comment holds code": any(sign.startswith("/*") for sign in signs),
         "it sets a variable": ":=" in signs,
         f"it begins with '{shorten(found[0].text, 20)}', not with SELECT or SHOW": (
             found[0].text not in _FIRST
@@ -81,16 +101,17 @@ def _structure(found: Sequence[Token]) -> str:
     return next((why for why, holds in checks.items() if holds), "")
 
 
-def _words(found: Sequence[Token]) -> str:
-    """The first word or name that a statement which only reads does not have."""
-    functions, prefixes = dangerous()
-    for one in found:
-        name = one.text.lower()
-        if one.kind is Kind.WORD and name in _WRITES:
-            return f"it holds the word '{name}'"
-        known = name in functions or name.startswith(prefixes)
-        if one.kind in (Kind.WORD, Kind.NAME) and known:
-            return f"it names '{shorten(name, 40)}'"
+def _words(found: Sequence[Token], allowed: frozenset[str]) -> str:
+    """The first word or call that a statement which only reads does not have."""
+    before = ""
+    for one, after in zip_longest(found, found[1:]):
+        if one.kind is Kind.WORD and one.text in _WRITES:
+            return f"it holds the word '{one.text}'"
+        called = one.kind is not Kind.SIGN and after is not None and after.text == "("
+        known = one.kind is Kind.WORD and one.text in (_NO_CALLS | allowed) and before != "."
+        if called and not known:
+            return f"it calls '{shorten(one.text, 40)}', which is not known to only read"
+        before = one.text
     return ""
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Protocol, cast
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule.servers import registry
 from qjoule.studies.by_server import module_for, products_in
 from qjoule.studies.workload import Target
 
@@ -34,11 +35,11 @@ def dialect_of(target: Target) -> str:
     return str(module_for(_ROOM, target.flavour).DIALECT)
 
 
-def dangerous() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Functions of all servers that do more than read, and how the names of others begin."""
+def functions(dialect: int) -> frozenset[str]:
+    """The functions of a language that only compute from their arguments or look at data."""
     modules = [module_for(_ROOM, product) for product in sorted(flavours())]
-    names = frozenset(name for one in modules for name in one.FUNCTIONS)
-    return names, tuple(prefix for one in modules for prefix in one.PREFIXES)
+    mine = [one for one in modules if registry.dialect(one.DIALECT) == dialect]
+    return frozenset(name for one in mine for name in one.FUNCTIONS)
 
 
 def open_session(target: Target, statement_s: float) -> Session:
