@@ -17,6 +17,7 @@ import click
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 from qjoule.commands.lazy_group import LazyGroup
+from qjoule.commands.without_root import give_up
 from qjoule.errors import QjouleError, UsageError
 
 #: Command name to the module in ``qjoule.commands`` that holds its ``command``.
@@ -41,6 +42,10 @@ COMMANDS = {
     "import": "import_",
 }
 
+#: These trace, run what the user names, or (`dump`) choose a user themselves. `bench` has commands
+#: that only read.
+NEED_ROOT = ("doctor", "record", "dump", "agent", "calibrate", "learn", "run", "bench")
+
 _FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 
 #: Errors that mean that there is no room for standard output.
@@ -51,6 +56,7 @@ class Commands(LazyGroup):
     """All commands."""
 
     modules = COMMANDS
+    need_root = NEED_ROOT
 
 
 def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
@@ -98,7 +104,7 @@ def main() -> None:
             from qjoule.root_part.client import root_part  # noqa: PLC0415 (only where it is)
 
             root_part()
-        code = cli.main(prog_name="qjoule", standalone_mode=False)
+        code = cli.main(prog_name="qjoule", standalone_mode=False, obj=give_up)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.UsageError as error:

@@ -1,7 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives up root for good, for commands that read or write what a stranger may have made."""
 
+from __future__ import annotations
+
 import os
+import pwd
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+_NOBODY = 65534
+_ENTRIES = 10_000  #: of a directory that are looked at
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom a command becomes."""
+
+    uid: int
+    gid: int
+
+    def may(self, path: Path, mode: int) -> bool:
+        """Whether this user may do that (os.R_OK, os.W_OK, os.X_OK), asked as root."""
+        with self._for_now():
+            return os.access(path, mode, effective_ids=True)
+
+    @contextmanager
+    def _for_now(self) -> Iterator[None]:
+        groups = os.getgroups()
+        os.setgroups([])
+        os.setegid(self.gid)
+        os.seteuid(self.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
 
 
 def become(uid: int, gid: int) -> None:
@@ -9,3 +46,40 @@ def become(uid: int, gid: int) -> None:
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
+
+
+def reader(inputs: Iterable[Path]) -> User | None:
+    """The user as whom root's command reads these files; None: root, because all are root's own.
+
+    That is their owner, if there is one beside root; otherwise who called sudo, or `nobody`.
+    """
+    entries = [entry for path in inputs for entry in (path, *islice(path.rglob("*"), _ENTRIES))]
+    owners = {status.st_uid: status.st_gid for status in map(_status, entries) if status.st_uid}
+    if len(owners) == 1:
+        return _user(*owners.popitem())
+    uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
+    caller = User(uid, gid) if uid and gid else None
+    if entries and not owners:
+        shared = caller is not None and all(caller.may(path, needed(path)) for path in entries)
+        return caller if shared else None
+    return caller or User(_NOBODY, _NOBODY)
+
+
+def needed(path: Path) -> int:
+    """What one must be permitted to read a file or directory."""
+    return os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError:  # a link to nothing
+        return path.lstat()
+
+
+def _user(uid: int, gid: int) -> User:
+    """With the user's own group: a file's may be another, by the directory that it is in."""
+    try:
+        return User(uid, pwd.getpwuid(uid).pw_gid)
+    except KeyError:
+        return User(uid, gid)

@@ -11,13 +11,10 @@ import sys
 _NEED_IT = ("record", "top", "calibrate", "doctor", "agent")
 #: These read or print files, or start recordings that each have a root part.
 _WITHOUT = ("--replay", "--physical", "--check", "--example", "--files", "--via")
-#: These read what a stranger may have written.
-_GIVE_UP = ("convert",)
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
 #: With one, results are equal to the last digit everywhere. `attribute` starts no program that
 #: would inherit it.
 _ONE_THREAD = ("attribute",)
-_NOBODY = 65534
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: In the package (a wheel), or beside Python (`make build`): see `qjoule.installed`.
 _PLACES = (f"{_HERE}/programs", os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
@@ -35,8 +32,6 @@ def main() -> None:
     if named in _ONE_THREAD:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
-    if os.geteuid() == 0 and named in _GIVE_UP:
-        _become_caller(words)
     from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)
 
     run()
@@ -48,17 +43,3 @@ def _through_root_part(words: list[str]) -> None:
         if os.path.exists(program):
             os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *words])
     sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")
-
-
-def _become_caller(words: list[str]) -> None:
-    """Becomes the user who called sudo, or `nobody`, for good."""
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-    named = {word: os.open(word, flags) for word in words if os.path.isdir(word)}
-    uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
-    if not uid or not gid:
-        uid = gid = _NOBODY
-    from qjoule.giving_up_root import become  # noqa: PLC0415 (record needs none of it)
-    from qjoule.named import NAMED  # noqa: PLC0415
-
-    become(uid, gid)
-    NAMED.update(named)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sudo qjoule convert` and `dump` act as an ordinary user, whatever a recording holds."""
+"""Commands that only read, `convert` and `dump` act as an ordinary user, if root calls them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 from bench.bench_convert import make_capture
 
 from captured_trace import captured_trace, eventful
+from qjoule.giving_up_root import reader
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles
 from ring_trace import KEEP_S, joined, ring_trace
@@ -94,10 +95,9 @@ def test_converted_files_belong_to_the_user_of_sudo(captured: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_without_sudo_convert_runs_as_nobody(captured: Path) -> None:
-    refused = qjoule("convert", str(captured), env=NO_SUDO)
-    assert refused.returncode == 1
-    assert f"{captured}: capture/spool: Permission denied" in refused.stderr
+def test_without_sudo_convert_becomes_the_owner(captured: Path) -> None:
+    assert qjoule("convert", str(captured), env=NO_SUDO).returncode == 0
+    assert {path.stat().st_uid for path in captured.rglob("*")} == {USER.pw_uid}
 
 
 def test_no_process_of_a_conversion_has_root(tmp_path: Path) -> None:
@@ -154,6 +154,67 @@ def test_convert_writes_and_deletes_nothing_through_a_link(
     qjoule("convert", str(captured), env=SUDO)
     assert (of_root / "file").read_bytes() == SECRET
     assert sorted(of_root.iterdir()) == before
+
+
+# ---- commands that only read ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("attribute", "t", "-o", "made"),
+        ("report", "t", "-o", "made"),
+        ("report", "t", "-o", "page", "--figures", "made"),
+        ("top", "-b", "-n", "1", "--replay", "t"),
+    ],
+)
+def test_a_user_s_trace_is_read_as_that_user(
+    captured: Path, secret: Path, words: tuple[str, ...]
+) -> None:
+    """Although only root may enter the directory. The results are there, too."""
+    closed = captured.parent
+    assert qjoule("convert", str(captured)).returncode == 0
+    done = qjoule(*words, cwd=closed, env=NO_SUDO)
+    assert done.returncode == 0, done.stderr
+    assert "/proc/self" not in done.stdout + done.stderr
+    if "made" in words:
+        assert (closed / "made").stat().st_uid == USER.pw_uid
+    replace(captured / "meta.json", "link", secret)
+    done = qjoule(*words, cwd=closed, env=NO_SUDO)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("owners", "sudo", "becomes"),
+    [
+        ((USER.pw_uid, USER.pw_uid), (2, 2), USER.pw_uid),
+        ((USER.pw_uid, 0), (0, 0), USER.pw_uid),
+        ((USER.pw_uid, 3), (2, 2), 2),
+        ((USER.pw_uid, 3), (0, 0), 65534),
+        ((0, 0), (2, 2), None),
+        ((0, 0), (0, 0), None),
+        ((), (2, 2), 2),
+        ((), (0, 0), 65534),
+    ],
+)
+def test_whom_a_reading_command_becomes(
+    closed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owners: tuple[int, ...],
+    sudo: tuple[int, int],
+    becomes: int | None,
+) -> None:
+    named = []
+    for number, owner in enumerate(owners):
+        named.append(closed / str(number))
+        named[-1].mkdir()
+        (named[-1] / "file").touch()
+        os.chown(named[-1] / "file", owner, owner)
+    monkeypatch.setenv("SUDO_UID", str(sudo[0]))
+    monkeypatch.setenv("SUDO_GID", str(sudo[1]))
+    user = reader(named)
+    assert (user and user.uid) == becomes
 
 
 # ---- dump ----------------------------------------------------------------------------------------

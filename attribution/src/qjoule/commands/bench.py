@@ -10,6 +10,7 @@ import click
 
 from qjoule.commands import bench_options
 from qjoule.commands.bench_workload import WorkloadCommand
+from qjoule.commands.without_root import without_root
 from qjoule.studies.plan_file import read_plan
 from qjoule.studies.workloads import WORKLOADS
 
@@ -37,7 +38,7 @@ class BenchGroup(click.Group):
         if cmd_name in COMMANDS:
             module = importlib.import_module(f"qjoule.commands.{COMMANDS[cmd_name]}")
             command: click.Command = module.command
-            return command
+            return without_root(command)
         return None
 
     def resolve_command(

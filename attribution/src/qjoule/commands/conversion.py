@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
-from qjoule.named import NAMED
-from qjoule.root_part.client import us
 from qjoule.spool.convert import Converted, Progress, convert
 from qjoule.spool.files import is_captured
 from qjoule.spool.ring_files import RingFiles
@@ -28,32 +26,6 @@ _BAR_COLUMNS, _OTHER_COLUMNS = 36, 32
 def cpus() -> int:
     """How many CPUs this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-@contextmanager
-def reached(trace: Path) -> Iterator[Path]:
-    """A recording's directory as this process can reach it: as it is named, unless root named it.
-
-    Then it is the working directory for that time (see `qjoule.named`).
-    """
-    named = NAMED.get(str(trace))
-    if named is None:
-        yield trace
-        return
-    before = os.open(".", os.O_PATH | os.O_DIRECTORY)
-    try:
-        os.fchdir(named)
-    except OSError as error:
-        os.close(before)
-        raise QjouleError(f"{trace}: {error.strerror}: it is not {us()}'s") from None
-    try:
-        yield Path()
-    except QjouleError as error:
-        raise QjouleError(f"{trace}: {error}") from None
-    finally:
-        with suppress(OSError):  # of a directory that we may not enter
-            os.fchdir(before)
-        os.close(before)
 
 
 def converted(

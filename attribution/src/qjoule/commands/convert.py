@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from qjoule.commands.conversion import converted, cpus, reached
+from qjoule.commands.conversion import converted, cpus
 from qjoule.commands.say import say
 from qjoule.commands.written import what_was_written
 from qjoule.engine.calls import count_calls
@@ -55,9 +55,8 @@ def command(*, traces: tuple[Path, ...], output: Path | None, keep: bool, jobs: 
     target = None if output is None else output.absolute()
     for trace in traces:
         where = output or trace
-        with reached(trace) as directory:
-            meta = converted(directory, target, keep=keep, jobs=jobs or cpus()).meta
-            counted = count_calls(Trace(target or directory))
+        meta = converted(trace, target, keep=keep, jobs=jobs or cpus()).meta
+        counted = count_calls(Trace(target or trace))
         complete &= meta.complete
         say(what_was_written(where, meta, counted))
         if meta.stopped is not None:

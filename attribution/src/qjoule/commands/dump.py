@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 
-from qjoule.commands.conversion import reached
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
 from qjoule.giving_up_root import become
-from qjoule.named import NAMED
+from qjoule.named import by_descriptor
 from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
 from qjoule.spool.recorder import said
 from qjoule.spool.ring_files import RingFiles
@@ -80,10 +79,10 @@ def _only_one() -> Path:
 
 def _of_ended(directory: Path) -> Answer:
     """Saves what a recorder has left that does not run any more."""
-    with reached(_as_its_owner(directory)) as trace:
-        moment, meta = left_behind(trace)
-        part = Part("end", "what the recorder held when it ended")
-        saved = save(trace, moment, meta, part)
+    trace = _as_its_owner(directory)
+    moment, meta = left_behind(trace)
+    part = Part("end", "what the recorder held when it ended")
+    saved = save(trace, moment, meta, part)
     say(said(saved, "the recorder has ended"))
     return Answer(saved.directory.name, saved.seconds, saved.late)
 
@@ -109,6 +108,5 @@ def _as_its_owner(directory: Path) -> Path:
     if not owners:
         os.close(opened)
         return directory
-    NAMED[str(directory)] = opened
     become(*owners.pop())
-    return directory
+    return by_descriptor(opened, str(directory))

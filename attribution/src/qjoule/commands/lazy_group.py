@@ -9,11 +9,14 @@ from typing import ClassVar
 
 import click
 
+from qjoule.commands.without_root import without_root
+
 
 class LazyGroup(click.Group):
     """Imports a command's module only when it is used: `--help` stays fast."""
 
     modules: ClassVar[Mapping[str, str]] = {}  #: in `qjoule.commands`, by the command's name
+    need_root: ClassVar[tuple[str, ...]] = ()  #: all others give up root
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's interface)
         return list(self.modules)
@@ -27,4 +30,4 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"qjoule.commands.{self.modules[cmd_name]}")
         command: click.Command = module.command
-        return command
+        return command if cmd_name in self.need_root else without_root(command)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +15,7 @@ from qjoule.commands.conversion import readable
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.named import OPENED, as_given
 from qjoule.trace.reader import Trace
 
 TOP = 2000  #: rows of queries in the page, unless --top says otherwise
@@ -111,12 +113,15 @@ def command(
         from qjoule.report.figures import write_figures  # noqa: PLC0415 (matplotlib)
 
         written = write_figures(figures, built.traces, studies, built.data["comparisons"])
-        click.echo(f"{figures}: {len(written)} files", err=True)
-    click.echo(f"{output}: {len(built.html.encode()) / 1e6:.2f} MB · {built.said}", err=True)
+        click.echo(as_given(f"{figures}: {len(written)} files"), err=True)
+    size_mb = len(built.html.encode()) / 1e6
+    click.echo(as_given(f"{output}: {size_mb:.2f} MB · {built.said}"), err=True)
 
 
 def needs_extra() -> None:
     """Raises `QjouleError` if the page's libraries are missing."""
+    # It would say in two lines that a user without a home has no cache.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         import jinja2  # noqa: F401, PLC0415
         import matplotlib  # noqa: F401, PLC0415
@@ -131,7 +136,7 @@ def write(path: Path, text: str) -> None:
     from qjoule.trace.durable import write_whole  # noqa: PLC0415
 
     try:
-        if path.exists() and not path.is_file():
+        if path.parent == OPENED or (path.exists() and not path.is_file()):
             path.write_bytes(text.encode())
         else:
             write_whole(path, text.encode(), durable=False)

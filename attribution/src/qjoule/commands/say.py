@@ -9,6 +9,7 @@ import traceback
 from contextlib import suppress
 from types import TracebackType
 
+from qjoule.named import as_given
 from qjoule.shapes.safe_text import sanitise
 
 
@@ -18,7 +19,7 @@ def say(message: str) -> None:
     The whole message (names of processes, paths, servers' messages) is sanitised here, so no caller
     needs to know which part of it a stranger chose.
     """
-    line = sanitise(" ".join(message.split()))
+    line = sanitise(" ".join(as_given(message).split()))
     with suppress(OSError):
         print(f"qjoule: {line}", file=sys.stderr, flush=True)
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from qjoule.errors import QjouleError
 from qjoule.fleet.filesystems import filesystem
+from qjoule.named import OPENED
 
 #: Files and directories of one listing.
 MOST_FILES = 2_000_000
@@ -68,7 +69,7 @@ def dataset(text: str) -> Files:
 class LocalFiles:
     def __init__(self, path: Path) -> None:
         try:
-            self._path = path.resolve(strict=True)
+            self._path = path if path.parent == OPENED else path.resolve(strict=True)
         except OSError as error:
             raise QjouleError(f"cannot read {path}: {error.strerror}") from None
         if not self._path.is_dir():

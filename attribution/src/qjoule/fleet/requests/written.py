@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from qjoule.errors import QjouleError
 from qjoule.fleet.requests.join import Request
+from qjoule.named import OPENED
 from qjoule.trace.arrow import pq
 
 SCHEMA = pa.schema(
@@ -34,7 +35,8 @@ def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
     if path is None:
         yield lambda _one: None
         return
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    opened = path.parent == OPENED  # by root, which alone may write beside it
+    unfinished = path if opened else path.with_name(f".{path.name}.unfinished")
     rows: list[dict[str, Any]] = []
     try:
         with pq.ParquetWriter(unfinished, SCHEMA, compression="zstd") as writer:
@@ -47,11 +49,13 @@ def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
 
             yield add
             writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
-        unfinished.replace(path)
+        if not opened:
+            unfinished.replace(path)
     except OSError as error:
         raise QjouleError(f"cannot write {path}: {error.strerror}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        if not opened:
+            unfinished.unlink(missing_ok=True)
 
 
 def _row(one: Request) -> dict[str, Any]:
