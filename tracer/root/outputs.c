@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,8 +35,9 @@ struct place {
 };
 
 static struct place trace = {-1, ""}, staged = {-1, ""};
-static char staged_as[32]; /* the file's name until it is published */
-static int staged_fd = -1; /* -1: none */
+static char staged_as[32];  /* the file's name until it is published */
+static int staged_fd = -1;  /* -1: none */
+static int written_fd = -1; /* in memory: what the command writes, until it is published */
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
@@ -208,7 +211,10 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
 	return err;
 }
 
-/* Creates a file beside the one that it will replace, for the command to write. */
+/*
+ * Creates a file beside the one that it will replace. The command writes to memory, which is copied
+ * when it publishes: it never has a descriptor of the file.
+ */
 int answer_stage(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	int err;
@@ -223,8 +229,9 @@ int answer_stage(struct peer *peer, const struct rp_request *request, struct ans
 		return err;
 	snprintf(staged_as, sizeof(staged_as), ".qjoule-%d", getpid());
 	staged_fd = openat(staged.directory, staged_as,
-			   O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	answer->fd = staged_fd < 0 ? -1 : fcntl(staged_fd, F_DUPFD_CLOEXEC, 0);
+			   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	written_fd = staged_fd < 0 ? -1 : memfd_create("staged", MFD_CLOEXEC);
+	answer->fd = written_fd < 0 ? -1 : fcntl(written_fd, F_DUPFD_CLOEXEC, 0);
 	return answer->fd < 0 ? -errno : 0;
 }
 
@@ -232,10 +239,12 @@ int answer_publish(struct peer *peer, const struct rp_request *request, struct a
 {
 	struct stat status;
 
-	if (staged_fd < 0 || fstat(staged_fd, &status))
+	if (staged_fd < 0 || fstat(written_fd, &status))
 		return -EINVAL;
 	if (!status.st_size || status.st_size > CALIBRATION_BYTES)
 		return -EFBIG;
+	if (sendfile(staged_fd, written_fd, &(off_t){0}, status.st_size) != status.st_size)
+		return -EIO;
 	if (fsync(staged_fd) ||
 	    renameat(staged.directory, staged_as, staged.directory, staged.name))
 		return -errno;
