@@ -73,6 +73,17 @@ def test_an_unmodified_program(program: Path, listener: Listener) -> None:
     assert process.errors == 0
 
 
+def test_only_who_is_told_its_name_finds_the_report() -> None:
+    code = """
+        import os
+        from pathlib import Path
+        report = Path(os.environ["QJOULE_RUN_REPORT"])
+        print(oct(report.parent.stat().st_mode & 0o777), len(report.name))
+        """
+    ran = _run("--", sys.executable, "-c", textwrap.dedent(code))
+    assert ran.stdout == "0o711 32\n"
+
+
 def test_options_name_the_keys_that_travel_otherwise(listener: Listener) -> None:
     code = """
         from qjoule_drivers import comments, connections, context

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -71,11 +72,15 @@ def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **k
         raise QjouleError("the shims are not installed: pip install qjoule-drivers")
     from qjoule_drivers.inject import environment  # noqa: PLC0415 (an extra)
 
-    with tempfile.NamedTemporaryFile(prefix="qjoule-run-") as report:
-        # The program may drop its rights and must still be able to write its report.
-        Path(report.name).chmod(0o666)
-        code = _run(program, environment(dict(os.environ), given, report=report.name, **keys))
-        lines = Path(report.name).read_text("utf-8", "replace").splitlines()
+    with tempfile.TemporaryDirectory(prefix="qjoule-run-") as folder:
+        # The program may drop its rights and must still be able to write its report. Others cannot
+        # list the folder, so they do not know the name.
+        Path(folder).chmod(0o711)
+        report = Path(folder, secrets.token_hex(16))
+        report.touch()
+        report.chmod(0o666)
+        code = _run(program, environment(dict(os.environ), given, report=str(report), **keys))
+        lines = report.read_text("utf-8", "replace").splitlines()
     if not quiet:
         for words in _summary(lines):
             say(words)
