@@ -119,6 +119,17 @@ def test_a_server_that_is_followed_is_no_longer_untraced() -> None:
     assert watch.process_of(200) == "shopd (untraced, pid 200)"
 
 
+def test_a_server_that_became_a_daemon_is_followed() -> None:
+    """`shopd --daemonize`: what was started forks the server, and ends."""
+    follower = Follower()
+    rows: Events = [
+        (6 * S, 201, TaskEvent.FORK, {"parent_tgid": 200}),
+        (6 * S + 1000, 200, TaskEvent.EXIT, {}),
+    ]
+    watched(GONE, UNTRACED, *rows, follower=follower, lookout=Lookout(tools=[200])).advance(8 * S)
+    assert follower.asked == [201]
+
+
 def test_hostile_processes_are_bounded() -> None:
     watch = watched()
     for number in range(3 * MAX_CHANGES):

@@ -253,6 +253,9 @@ class Watch:
         if one is None:
             return
         one.tgids.discard(pid)
+        if one.tgids and pid == one.pid and self._candidates.pop(pid, None):
+            one.pid = min(one.tgids)  # it became a daemon: its child is the server
+            self._candidates[one.pid] = one
         if not one.tgids:
             one.until_ns = t_ns
             self.news += one.is_server
