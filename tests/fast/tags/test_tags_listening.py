@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +17,7 @@ import pytest
 
 from other_user import NOBODY, other_user
 from qjoule.errors import QjouleError
+from qjoule.session.applications import holder
 from qjoule.tags import tagging
 from qjoule.tags.listening import listen_at
 from qjoule.tags.local import is_local
@@ -133,6 +136,7 @@ def test_a_second_recorder_and_other_files_are_left_alone(place: Path) -> None:
         source.poll()
         with pytest.raises(QjouleError, match="another recorder takes the tags"):
             listen_at(path)
+        assert holder(path) == f"another recorder takes the tags (process {os.getpid()})"
     TagSource(path).close()
     assert not path.exists()
     path.write_text("mine")
@@ -181,3 +185,17 @@ def test_addresses_of_another_host(tmp_path: Path) -> None:
     foreign = ["10.2.3.5", "10.2.255.255", "::ffff:10.2.3.5", "2001:db8::8", "nonsense", ""]
     assert all(is_local(one, tmp_path) for one in local)
     assert not any(is_local(one, tmp_path) for one in foreign)
+
+
+def test_it_is_said_that_the_agent_takes_the_tags(place: Path) -> None:
+    path = place / "tags.sock"
+    code = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET);"
+        "s.bind(sys.argv[2]); s.listen(); print(flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", code, "agent", str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        assert holder(path).startswith(f"the agent takes the tags (process {agent.pid})")
+        agent.communicate()

@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 import errno
+import os
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
 
 from qjoule.root_part.client import root_part
 from qjoule.root_part.networks import network_of
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.plan import AttachPlan
 from qjoule.tags.addresses import Addresses
+from qjoule.tags.listening import DEFAULT_PATH
 from qjoule.tags.tagging import TagSource
+
+_CREDENTIALS = struct.Struct("iII")  #: struct ucred: pid, uid, gid
 
 
 def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str]:
@@ -34,7 +42,22 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
 
 def _why_not(error: Refused) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "another recorder takes the tags"
+        return holder(Path(os.environ.get("QJOULE_TAGS_SOCKET") or DEFAULT_PATH))
     if error.errno == errno.EPERM:
         return "others than root may write where applications connect: remove /run/qjoule"
     return f"cannot listen for tags: {error}"
+
+
+def holder(path: Path) -> str:
+    """Who listens at a tag socket, in words."""
+    who = "another recorder takes the tags"
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.setblocking(False)
+        probe.connect(str(path))
+        peer = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, _, _ = _CREDENTIALS.unpack(peer)
+        who += f" (process {pid})"
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"agent" in words:
+            who = f"the agent takes the tags (process {pid}): record with --client-tags, or stop it"
+    return who

@@ -253,7 +253,8 @@ class Watch:
         if one is None:
             return
         one.tgids.discard(pid)
-        if one.tgids and pid == one.pid and self._candidates.pop(pid, None):
+        if one.tgids and pid == one.pid and pid in self._candidates:
+            del self._candidates[pid]
             one.pid = min(one.tgids)  # it became a daemon: its child is the server
             self._candidates[one.pid] = one
         if not one.tgids:
