@@ -16,10 +16,13 @@ from qjoule.errors import QjouleError
 from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
+from qjoule.metrics.origins import Origins, UserOf
 from qjoule.metrics.server import MetricsServer, warm_up
 from qjoule.push.pusher import Tally
 from qjoule.root_part.reader_filter import confine_listener
 from qjoule.session.helper import FIRST, fork_helper
+from qjoule.tags.definitions import Connection
+from qjoule.tags.owners import SocketOwners
 
 if TYPE_CHECKING:
     from qjoule.metrics.live_page import LivePage, SnapshotBoard
@@ -62,9 +65,21 @@ def _listening(config: Config) -> socket.socket:
         raise QjouleError(f"metrics.listen: {words}: {error.strerror}") from None
 
 
+def user_of_sockets() -> UserOf:
+    """Asks the kernel, through a socket that is opened now."""
+    owners = SocketOwners()
+
+    def user_of(client: str, server: str) -> int | None:
+        owner = owners.owner_of(Connection("http", client, server))
+        return None if owner is None else owner.uid
+
+    return user_of
+
+
 def _serve(board: Board, bounds: Bounds, live: LivePage | None) -> None:
     """The whole life of the process."""
-    server = MetricsServer(socket.socket(fileno=FIRST), board, bounds, live)
+    origins = Origins(user_of_sockets())
+    server = MetricsServer(socket.socket(fileno=FIRST), board, bounds, live, origins)
     board.read()
     warm_up([Family("qjoule_build", "info", "", samples=[Sample((("version", ""),), "1")])])
     confine_listener()

@@ -2,8 +2,9 @@
 """HTTP/1.1 for a process that listens, with a bound on each thing that a client chooses.
 
 One thread and no files: connections, bytes of a request, time and answers per second are bounded.
-Whoever hangs, floods or sends rubbish takes a place for a few seconds, and others wait for one.
-Only GET and HEAD, one request for each connection.
+Each origin (`qjoule.metrics.origins`) has a share of places and answers, so one that hangs, floods
+or sends rubbish takes nothing from others. If all places are taken, the connection that has been
+idle longest gives way. Only GET and HEAD, one request for each connection.
 """
 
 from __future__ import annotations
@@ -11,16 +12,24 @@ from __future__ import annotations
 import selectors
 import socket
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from qjoule.metrics.messages import Answer, Request, Wrong, head_of, is_whole, request_of
+from qjoule.metrics.origins import Origins
 
 MAX_REQUEST_BYTES = 8192
 REQUEST_S, ANSWER_S = 5.0, 10.0
 _BACKLOG, _CHUNK, _TICK_S = 64, 1 << 16, 1.0
 #: Answers beyond the rate that may come at once.
 _BURST_S = 2.0
+#: Of all places and answers, what one origin may take.
+SHARE = 0.25
+#: An answer of which so long nothing was taken is idle.
+_STALLED_S = 2.0
+#: Origins whose rate is remembered; the one that asked least recently is forgotten.
+_MAX_ORIGINS = 1024
 
 
 @dataclass(frozen=True)
@@ -30,12 +39,17 @@ class Bounds:
     connections: int = 32
     requests_per_second: float = 20.0
 
+    @property
+    def connections_of_one(self) -> int:
+        """Connections of one origin."""
+        return max(1, int(self.connections * SHARE))
+
 
 class Bucket:
     """A token bucket."""
 
     def __init__(self, per_second: float) -> None:
-        self._rate, self._most = per_second, per_second * _BURST_S
+        self._rate, self._most = per_second, max(1.0, per_second * _BURST_S)
         self._left, self._at_s = self._most, time.monotonic()
 
     def take(self) -> bool:
@@ -49,23 +63,46 @@ class Bucket:
         return True
 
 
+class Rates:
+    """A bucket for all, and one for each origin."""
+
+    def __init__(self, per_second: float) -> None:
+        self._all, self._of_one_s = Bucket(per_second), per_second * SHARE
+        self._buckets: dict[str, Bucket] = {}  #: the one that asked least recently first
+
+    def take(self, origin: str) -> bool:
+        """Whether one more answer is within both rates."""
+        bucket = self._buckets.pop(origin, None) or Bucket(self._of_one_s)
+        self._buckets[origin] = bucket
+        if len(self._buckets) > _MAX_ORIGINS:
+            del self._buckets[next(iter(self._buckets))]
+        return bucket.take() and self._all.take()
+
+
 @dataclass(slots=True)
 class Client:
     connection: socket.socket
+    origin: str
     until_s: float
+    moved_s: float  #: when it came, or last took of its answer
     request: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None
+
+    def is_idle(self, now_s: float) -> bool:
+        return self.answer is None or now_s - self.moved_s > _STALLED_S
 
 
 class HttpServer:
     """Answers what `respond` says on a listening socket."""
 
-    def __init__(self, listening: socket.socket, bounds: Bounds) -> None:
+    def __init__(
+        self, listening: socket.socket, bounds: Bounds, origins: Origins | None = None
+    ) -> None:
         listening.setblocking(False)
         self._listening, self._bounds = listening, bounds
+        self._origins, self._rates = origins or Origins(), Rates(bounds.requests_per_second)
         self._selector = selectors.PollSelector()
         self._selector.register(listening, selectors.EVENT_READ)
-        self._accepts = True
         self._clients: dict[int, Client] = {}
         self._answers: dict[int, int] = {}
 
@@ -99,22 +136,43 @@ class HttpServer:
             self._close(client)
 
     def _accept(self) -> None:
+        """Takes all who wait, so that none of them keeps others from the kernel's queue."""
         with suppress(OSError):
-            connection, _ = self._listening.accept()
-            connection.setblocking(False)
-            self._clients[connection.fileno()] = Client(connection, time.monotonic() + REQUEST_S)
-            self._selector.register(connection, selectors.EVENT_READ)
-        self._listen()
+            for _ in range(_BACKLOG):
+                connection, _ = self._listening.accept()
+                self._take_in(connection)
 
-    def _listen(self) -> None:
-        """Takes no further connections while all places are taken."""
-        accepts = len(self._clients) < self._bounds.connections
-        if accepts != self._accepts:
-            self._accepts = accepts
-            if accepts:
-                self._selector.register(self._listening, selectors.EVENT_READ)
-            else:
-                self._selector.unregister(self._listening)
+    def _take_in(self, connection: socket.socket) -> None:
+        """Gives it a place, or closes it. What it sent is read before others come."""
+        try:
+            connection.setblocking(False)
+            origin = self._origins.of(connection)
+        except OSError:
+            connection.close()
+            return
+        now_s = time.monotonic()
+        if not self._make_room(origin, now_s):
+            connection.close()
+            return
+        client = Client(connection, origin, now_s + REQUEST_S, now_s)
+        self._clients[connection.fileno()] = client
+        self._selector.register(connection, selectors.EVENT_READ)
+        self._go_on(client)
+
+    def _make_room(self, origin: str, now_s: float) -> bool:
+        """Whether there is a place for one more; whoever was idle longest gives way."""
+        own = [one for one in self._clients.values() if one.origin == origin]
+        if len(own) >= self._bounds.connections_of_one:
+            return self._give_way(own, now_s)
+        if len(self._clients) >= self._bounds.connections:
+            return self._give_way(self._clients.values(), now_s)
+        return True
+
+    def _give_way(self, clients: Collection[Client], now_s: float) -> bool:
+        idle = [one for one in clients if one.is_idle(now_s)]
+        if idle:
+            self._close(min(idle, key=lambda one: one.moved_s))
+        return bool(idle)
 
     def _close(self, client: Client) -> None:
         number = client.connection.fileno()
@@ -123,7 +181,6 @@ class HttpServer:
         self._clients.pop(number, None)
         with suppress(OSError):
             client.connection.close()
-        self._listen()
 
     def _receive(self, client: Client) -> None:
         content = client.connection.recv(MAX_REQUEST_BYTES + 1 - len(client.request))
@@ -141,19 +198,24 @@ class HttpServer:
         except Wrong as wrong:
             self._answer(client, wrong.answer)
             return
-        self._answer(client, self.respond(request), bare=request.bare)
+        if self._rates.take(client.origin):
+            self._answer(client, self.respond(request), bare=request.bare)
+        else:
+            self._answer(client, Answer(429, content=b"too many requests\n"))
 
     def _answer(self, client: Client, answer: Answer, *, bare: bool = False) -> None:
         self._answers[answer.code] = self._answers.get(answer.code, 0) + 1
         head = head_of(answer)
         client.answer = memoryview(head if bare else head + answer.content)
-        client.until_s = time.monotonic() + ANSWER_S
+        client.moved_s = time.monotonic()
+        client.until_s = client.moved_s + ANSWER_S
         self._selector.modify(client.connection, selectors.EVENT_WRITE)
         self._send(client)
 
     def _send(self, client: Client) -> None:
         assert client.answer is not None
         client.answer = client.answer[client.connection.send(client.answer[:_CHUNK]) :]
+        client.moved_s = time.monotonic()
         if client.answer:
             return
         with suppress(OSError):

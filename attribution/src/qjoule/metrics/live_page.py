@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The live page: one HTML file that requests snapshots from where it came from, nothing else.
 
-It is for browsers on this machine, so it has no password, and no name but this machine's own is
-answered: a page of a stranger whose name leads to 127.0.0.1 (DNS rebinding) can ask, but has that
-name in `Host`. Its own scripts insert what arrives as text, never as markup.
+It is for browsers on this machine, so it has no password; `qjoule.metrics.server` refuses names of
+strangers. Its own scripts insert what arrives as text, never as markup.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 import struct
 import time
@@ -21,8 +19,6 @@ from qjoule.report.page import policy
 _REPORT = files("qjoule.report").joinpath("vendor")
 _OWN = files("qjoule.metrics").joinpath("static")
 _HEAD = struct.Struct("=dd")  #: when it was shown, and when it is stale, by the monotonic clock
-#: Any port: `ssh -L` may forward another one, and which port is no secret to an attacker.
-_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
 
 
 class SnapshotBoard(SharedBytes):
@@ -44,8 +40,6 @@ class LivePage:
         """None: it is another path."""
         if request.path not in ("/", "/snapshot"):
             return None
-        if not _HOST.fullmatch(request.headers.get("host", "")):
-            return Answer(421, content=b"the page is for localhost alone\n")
         if request.path == "/":
             return Answer(200, "text/html; charset=utf-8", self._html, self._headers)
         return self._snapshot(request)

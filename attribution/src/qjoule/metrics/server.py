@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that listens: answers GET /metrics and /healthz, and with a page / and /snapshot. It
 can do nothing else.
+
+On loopback only an IP address or `localhost` is answered as `Host`. A browser lets a page of a
+stranger whose name leads to 127.0.0.1 (DNS rebinding) ask, but then that name is in `Host`.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import socket
 import time
 from collections.abc import Iterable
@@ -15,11 +20,15 @@ from typing import TYPE_CHECKING
 from qjoule.metrics import exposition, protobuf
 from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample, seconds
-from qjoule.metrics.http import Bounds, Bucket, HttpServer
+from qjoule.metrics.http import Bounds, HttpServer
 from qjoule.metrics.messages import Answer, Request
+from qjoule.metrics.origins import Origins
 
 if TYPE_CHECKING:
     from qjoule.metrics.live_page import LivePage
+
+
+_PORT = re.compile(r":[0-9]{1,5}\Z")
 
 
 class MetricsServer(HttpServer):
@@ -29,20 +38,26 @@ class MetricsServer(HttpServer):
     """
 
     def __init__(
-        self, listening: socket.socket, board: Board, bounds: Bounds, live: LivePage | None = None
+        self,
+        listening: socket.socket,
+        board: Board,
+        bounds: Bounds,
+        live: LivePage | None = None,
+        origins: Origins | None = None,
     ) -> None:
-        super().__init__(listening, bounds)
+        super().__init__(listening, bounds, origins)
+        self._is_loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
         self._board, self._live = board, live
         self._pages: dict[str, bytes] = {}
         self._version = -1
         self._families: list[Family] = []
         self._shown_s = self._stale_s = 0.0
-        self._bucket = Bucket(bounds.requests_per_second)
         self._began_s = time.time()
 
     def respond(self, request: Request) -> Answer:
-        if not self._bucket.take():
-            return Answer(429, content=b"too many requests\n")
+        host = request.headers.get("host")
+        if self._is_loopback and host is not None and not is_no_strangers(host):
+            return Answer(403, content=b"on loopback, Host must be an IP address or localhost\n")
         if self._live is not None and (answer := self._live.respond(request)) is not None:
             return answer
         if request.path not in ("/metrics", "/healthz"):
@@ -81,6 +96,20 @@ class MetricsServer(HttpServer):
         ]
         about = "Answers to scrapers until the last interval, by HTTP status."
         return Family("qjoule_http_responses", "counter", about, samples=samples)
+
+
+def is_no_strangers(host: str) -> bool:
+    """Whether no DNS server decides where a name leads, as `Host` has it: with any port, because
+    `ssh -L` may forward another one.
+    """
+    name = _PORT.sub("", host).lower()
+    if name == "localhost":
+        return True
+    try:
+        bare = name[1:-1] if name[:1] + name[-1:] == "[]" else name
+        return (ipaddress.ip_address(bare).version == 6) == (bare != name)
+    except ValueError:
+        return False
 
 
 def warm_up(families: Iterable[Family]) -> None:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes bytes from the engine to a process that listens, through memory that both share.
 
-The engine never waits for that process, whatever scrapers do to it, and reads nothing that it may
-have written. A version number that is odd while the engine writes tells a reader to look again (a
-sequence lock).
+The engine never waits for that process, whatever scrapers do to it. Only the engine can write: its
+mapping is not inherited, and a seal keeps everybody from making another one. A version number that
+is odd while the engine writes tells a reader to look again (a sequence lock).
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
+import os
 import struct
 import time
 
@@ -16,39 +18,49 @@ import time
 BYTES = 16 << 20
 _HEAD = struct.Struct("=QQ")  #: version, size
 _TRIES, _PAUSE_S = 100, 0.0005
+_SEAL_FUTURE_WRITE = 0x10  #: linux/fcntl.h, since Linux 5.1
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _SEAL_FUTURE_WRITE
 
 
 class SharedBytes:
     """Made before the fork; the engine `put`s, the other process `get`s."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, BYTES)
-        self._shown = 0  #: the engine's own, because the other process could write the shared one
+        file = os.memfd_create("qjoule-shown", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(file, BYTES)
+            self._writable = mmap.mmap(file, BYTES)
+            self._writable.madvise(mmap.MADV_DONTFORK)
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+            self._readable = mmap.mmap(file, BYTES, prot=mmap.PROT_READ)
+        finally:
+            os.close(file)
+        self._shown = 0
 
     def put(self, content: bytes) -> bool:
         """Replaces the content. False if it does not fit: then the last one stays."""
         if len(content) > BYTES - _HEAD.size:
             return False
         self._shown += 2
-        _HEAD.pack_into(self._memory, 0, self._shown - 1, len(content))
-        self._memory[_HEAD.size : _HEAD.size + len(content)] = content
-        _HEAD.pack_into(self._memory, 0, self._shown, len(content))
+        _HEAD.pack_into(self._writable, 0, self._shown - 1, len(content))
+        self._writable[_HEAD.size : _HEAD.size + len(content)] = content
+        _HEAD.pack_into(self._writable, 0, self._shown, len(content))
         return True
 
     @property
     def version(self) -> int:
         """Another number means another content; 0: nothing yet."""
-        found: int = _HEAD.unpack_from(self._memory)[0]
+        found: int = _HEAD.unpack_from(self._readable)[0]
         return found
 
     def get(self) -> bytes | None:
         """The content; None if there is nothing."""
         for _ in range(_TRIES):
-            before, size = _HEAD.unpack_from(self._memory)
+            before, size = _HEAD.unpack_from(self._readable)
             if before % 2 == 0:
                 if not before:
                     return None
-                content = self._memory[_HEAD.size : _HEAD.size + size]
+                content = self._readable[_HEAD.size : _HEAD.size + size]
                 if self.version == before:
                     return content
             time.sleep(_PAUSE_S)
