@@ -60,6 +60,7 @@ def test_values_are_read(tmp_path: Path) -> None:
         ("[budget]\ncpu = 'nan%'", "budget.cpu must be from 0.1%"),
         ("[push]\notlp_endpoint = 'ftp://x'", "must be a URL"),
         ("[push]\notlp_header_file = 'relative'", "absolute path"),
+        ("[metrics]\nalive_file = 'relative'", "absolute path"),
         ("[push]\notlp_endpoint = 'http://x'\notlp_header_file = '/h'", "needs https"),
         ("[metrics]\nlisten = '0.0.0.0:9779'\npage = true", "must be a loopback address"),
         ("[remote]\nlisten = '0.0.0.0:9780'", "qjoule top --via 'ssh HOST sudo'"),

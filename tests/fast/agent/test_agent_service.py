@@ -73,6 +73,20 @@ def test_the_page_shows_the_agent_itself_and_each_metric_is_documented(tmp_path:
         assert f"`{family}`" in documented or f"`{name}`" in documented, name
 
 
+def test_a_file_is_ahead_of_time_while_intervals_come(tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    service = service_of()
+    service.config = Config({**defaults().values, "metrics.alive_file": str(alive)})
+    snapshot = snapshots()[0]
+    for _ in range(2):
+        service.take(snapshot, META.servers)
+        assert alive.stat().st_mtime == WALL_S + 30
+    alive.unlink()
+    alive.symlink_to(tmp_path / "elsewhere")
+    service.take(snapshot, META.servers)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_the_next_agent_goes_on(tmp_path: Path) -> None:
     first = service_of(tmp_path)
     some = snapshots()

@@ -44,17 +44,20 @@ def test_the_daemonset_is_what_the_chart_makes(programs: Path) -> None:
 
 def test_only_those_named_may_scrape(programs: Path) -> None:
     chosen = "networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring"
-    policy = next(one for one in _rendered(programs, "--set", chosen) if "Network" in one["kind"])
+    *_, policy = _rendered(programs, "--set", chosen)
     (rule,) = policy["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
     assert rule["ports"] == [{"port": "metrics"}]
+    *_, policy = _rendered(programs, "--set", "networkPolicy.from=null")
+    assert policy["spec"]["ingress"] == [], "no rule at all: a rule without `from` is for everybody"
+    assert len(_rendered(programs, "--set", "networkPolicy.enabled=false")) == 2
 
 
 def test_values_reach_the_pod(programs: Path) -> None:
     filtered = "seccompProfile.type=Localhost,seccompProfile.localhostProfile=qjoule.json"
     values = "metrics.port=9000,state.hostPath=,image.tag=x,capabilities={BPF}"
     options = ("--set", values, "--set", filtered)
-    config, daemonset = _rendered(programs, *options)
+    config, daemonset, _ = _rendered(programs, *options)
     assert 'listen = "0.0.0.0:9000"' in config["data"]["agent.toml"]
     pod = daemonset["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "qjoule:x"

@@ -78,8 +78,13 @@ KEYS: Mapping[str, Key] = {
         3600.0, "a series unseen for so long may be replaced", 60.0, 2_592_000.0, live=True
     ),
     "metrics.text_length": Key(255, "characters of a statement in `qjoule_query_info`", 16, 1024),
-    "metrics.connections": Key(32, "scrapers at a time", 1, 256),
-    "metrics.requests_per_second": Key(20.0, "answers per second, to all scrapers", 1.0, 1000.0),
+    "metrics.connections": Key(32, "connections at a time; an address has a quarter", 1, 256),
+    "metrics.requests_per_second": Key(
+        20.0, "answers per second, to all; an address has a quarter", 1.0, 1000.0
+    ),
+    "metrics.alive_file": Key(
+        "", "for a liveness probe: a file whose time is ahead while intervals come; empty: none"
+    ),
     "recordings.kept": Key(8, "recordings that are kept; the oldest go first", 1, 16),
     "recordings.flight_s": Key(
         0, "seconds that a flight recorder beside the agent holds; 0: there is none", 0, 86_400
@@ -266,7 +271,7 @@ def _value(path: Path, name: str, value: Any) -> Value:
             ) from None
     if name in _URLS and value and not re.fullmatch(r"https?://[!-~]+", value, re.ASCII):
         raise UsageError(f"{path}: {name} must be a URL of http or https, not {value!r}")
-    is_file = name.startswith("push.") and name.endswith(_FILES) and value
+    is_file = name.startswith(("push.", "metrics.")) and name.endswith(_FILES) and value
     if (name == "store.path" or is_file) and not value.startswith("/"):
         raise UsageError(f"{path}: {name} must be an absolute path, not {value!r}")
     checked: Value = value
