@@ -13,6 +13,8 @@ CC     := gcc
 
 # Programs do not hold where they were built.
 REPRODUCIBLE := -ffile-prefix-map=$(CURDIR)=.
+# Whatever the compiler's defaults: at a random address, and no table of functions stays writable.
+HARDENED := -fPIE -pie -Wl,-z,relro,-z,now
 
 # bpftool links them in this order: a map is defined before an object that only declares it.
 BPF_SOURCES  := $(sort $(wildcard bpf/*/maps.bpf.c)) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
@@ -33,7 +35,8 @@ SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 VERSION        := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' attribution/src/qjoule/__init__.py)
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
 TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
-                  -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer -DQJ_VERSION='"$(VERSION)"' $(REPRODUCIBLE)
+                  -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer -DQJ_VERSION='"$(VERSION)"' $(REPRODUCIBLE) \
+                  $(HARDENED)
 TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lzstd -lm
 ROOT_LIBS      := -lbpf -lelf -lz
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
@@ -43,7 +46,8 @@ ROOT_SOURCES := $(wildcard tracer/root/*.c)
 ROOT_FLAGS   := $(TRACER_FLAGS) -Wno-unused-parameter
 
 LOAD_SOURCES := $(wildcard tracer/load/*.c)
-LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread $(REPRODUCIBLE)
+LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread $(REPRODUCIBLE) \
+                $(HARDENED)
 
 EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attribution/shapes/*.c attribution/shapes/*.h)
 

@@ -13,12 +13,12 @@ export SOURCE_DATE_EPOCH
 
 # Everything but the C library itself is linked statically.
 PORTABLE         := $(BUILD)/portable
-PORTABLE_TRACER  := -Wl,-z,relro,-z,now,-s -Wl,-Bstatic -lbpf -lelf -lz -lseccomp -lzstd -Wl,-Bdynamic -lm
-PORTABLE_ROOT    := -Wl,-z,relro,-z,now,-s -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
+PORTABLE_TRACER  := -Wl,-s -Wl,-Bstatic -lbpf -lelf -lz -lseccomp -lzstd -Wl,-Bdynamic -lm
+PORTABLE_ROOT    := -Wl,-s -Wl,-Bstatic -lbpf -lelf -lz -Wl,-Bdynamic
 
 # Of these programs a wheel consists. One make builds all of a directory: several would write the same BPF objects at once.
 PORTABLE_MADE = $(MAKE) --no-print-directory VENV=$(VENV) TRACER_LIBS='$(PORTABLE_TRACER)' ROOT_LIBS='$(PORTABLE_ROOT)' \
-                LOAD_LIBS='-Wl,-z,relro,-z,now,-s'
+                LOAD_LIBS='-Wl,-s'
 PORTABLE_NAMES  := qjoule-tracer qjoule-root qjoule-load $(AGENT_FILES:%=agent/%)
 
 .PHONY: portable

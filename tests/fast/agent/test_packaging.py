@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import qjoule
 from packaged import MONITORING, dashboards
 from qjoule.agent import files
 from qjoule.cli import COMMANDS, cli
+from qjoule.installed import installed_program
 
 PACKAGING = MONITORING.parent
 CHART = PACKAGING / "helm/qjoule"
@@ -59,6 +62,47 @@ def test_nothing_is_privileged() -> None:
     assert (context["privileged"], context["allowPrivilegeEscalation"]) == (False, False)
 
 
+def test_the_pod_is_open_to_monitoring_alone_and_its_probe_to_nobody(tmp_path: Path) -> None:
+    listed = {one["kind"]: one for one in yaml.safe_load_all(DAEMONSET)}
+    (rule,) = listed["NetworkPolicy"]["spec"]["ingress"]
+    assert rule["from"] == _yaml(CHART / "values.yaml")["networkPolicy"]["from"] != []
+    (container,) = listed["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    name = tomllib.loads(listed["ConfigMap"]["data"]["agent.toml"])["metrics"]["alive_file"]
+    file = tmp_path / "alive"
+    words = [
+        word.replace(name, str(file)) for word in container["livenessProbe"]["exec"]["command"]
+    ]
+    codes = [subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode]
+    for ahead_s in (30, -1):
+        file.touch()
+        os.utime(file, (0, time.time() + ahead_s))
+        codes.append(subprocess.run(words, check=False).returncode)
+    assert codes == [1, 0, 1]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_service_runs_as_its_user_or_not_at_all(tmp_path: Path, exists: bool) -> None:
+    (line,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", UNIT, re.MULTILINE)
+    for name, code in (
+        ("id", "echo 7" if exists else "exit 1"),
+        ("qjoule", "echo $SUDO_UID:$SUDO_GID"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    words = ["/bin/sh", "-c", line.replace("/usr/bin/qjoule", str(tmp_path / "qjoule"))]
+    environment = {"PATH": str(tmp_path)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == ((0, "7:7\n") if exists else (1, ""))
+    assert ("no user qjoule" in done.stderr) != exists
+
+
+@pytest.mark.parametrize("name", ["qjoule-root", "qjoule-tracer"])
+def test_programs_are_at_random_addresses_and_bound_at_their_start(name: str) -> None:
+    words = ["readelf", "--wide", "--dynamic", str(installed_program(name))]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"Flags: NOW PIE$", shown, re.MULTILINE)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", ["qjoule-agent", "qjoule-ship"])
 def test_the_exposure_of_services_is_bounded(name: str) -> None:
@@ -69,6 +113,8 @@ def test_the_exposure_of_services_is_bounded(name: str) -> None:
     assert exposure and float(exposure[1]) <= MOST_EXPOSURE
     is_watched = {"Type=notify", "WatchdogSec=60"} <= set(unit.read_text().splitlines())
     assert is_watched == (name == "qjoule-agent")
+    for bound in ("MemoryMax", "LimitNOFILE", "TasksMax"):
+        assert re.search(rf"^{bound}=\d+M?$", unit.read_text(), re.MULTILINE), bound
 
 
 def test_there_is_one_version() -> None:
