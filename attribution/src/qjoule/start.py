@@ -15,6 +15,9 @@ _WITHOUT = ("--replay", "--physical", "--check", "--example", "--files", "--via"
 #: With one, results are equal to the last digit everywhere. `attribute` starts no program that
 #: would inherit it.
 _ONE_THREAD = ("attribute",)
+#: Its users' workloads are modules on PYTHONPATH. All else that stays root's starts again with -I,
+#: because pip's script has no -I, and the environment may be the caller's.
+_WITH_PYTHONPATH = ("bench",)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: In the package (a wheel), or beside Python (`make build`): see `qjoule.installed`.
 _PLACES = (f"{_HERE}/programs", os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
@@ -29,6 +32,8 @@ def main() -> None:
     # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
         _through_root_part(words)
+    if os.geteuid() == 0 and not sys.flags.isolated and named not in _WITH_PYTHONPATH:
+        os.execv(sys.executable, [sys.executable, "-I", f"{_HERE}/__main__.py", *words])
     if named in _ONE_THREAD:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")

@@ -67,13 +67,20 @@ def test_what_needs_root_runs_without_it(
     ("line", "user"),
     [
         *(("", 0), ("--help", 0), ("attribute x", 0), ("top --replay=x", 0), ("run -- record", 0)),
-        *(("import perf perf.data", 0), ("record", 1000)),
+        *(("import perf perf.data", 0), ("bench x", 0), ("record", 1000)),
     ],
 )
 def test_what_needs_no_root_or_has_none_runs_as_it_is(
     line: str, user: int, given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Root's without the caller's PYTHONPATH, but for workloads, which are found by it."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
+    if user == 0 and not line.startswith("bench"):
+        with pytest.raises(GivenAway):
+            start_main(monkeypatch, line)
+        again = [sys.executable, "-I", str(PACKAGE / "__main__.py"), *line.split()]
+        assert given_to == [again]
+        return
     start_main(monkeypatch, line)
     assert not given_to
 
