@@ -25,6 +25,10 @@ from qjoule.snapshots import Snapshot
     ("loss", "counted", "begins"),
     [
         ({"framing": 5, "query": 6}, 989, "1.1 % of requests were lost (11, 989 seen)"),
+        (
+            *({"framing": 9, "query": 2}, 989),
+            "1.1 % of requests were lost (11, 989 seen, mostly by framing: a client that",
+        ),
         ({"opaque_session": 3}, 0, "no request was seen, and 3 sessions are hidden"),
         ({}, 0, ""),
         ({"framing": 1, "query": 9}, 990, ""),

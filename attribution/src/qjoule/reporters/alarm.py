@@ -37,8 +37,11 @@ def alarm_of(
     lost = sum(loss.get(cause, 0) for cause in _REQUESTS)
     if lost > ALARM_SHARE * (lost + counted):
         share = fmt.share(lost / (lost + counted))
+        framing = loss.get("framing", 0)
+        also = ", mostly by framing: a client that breaks its protocol can cause this"
         words.append(
-            f"{share} of requests were lost ({fmt.count(lost)}, {fmt.count(counted)} seen)"
+            f"{share} of requests were lost ({fmt.count(lost)}, {fmt.count(counted)} seen"
+            f"{also if framing > lost - framing else ''})"
         )
     if hidden := loss.get("opaque_session", 0) if not counted else 0:
         words.append(f"no request was seen, and {fmt.count(hidden)} sessions are hidden")
