@@ -121,6 +121,10 @@ def main() -> None:
         # The reader of our output exited (`qjoule attribute | head`): not an error.
         _write_no_more()
         sys.exit(1)
+    except PermissionError as error:
+        # Commands that only read are an ordinary user's, also if root calls them.
+        _say(f"{error.filename}: {error.strerror}")
+        sys.exit(1)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
