@@ -8,7 +8,7 @@
 
 #include "root.h"
 
-#define MOST_MS	 2000
+#define MOST_MS	 5000 /* of a busy machine's own files; timeouts add up to twice that */
 #define LEAST_MS 250
 #define START_MS 30000 /* for a program to start, however busy the machine is */
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,10 +68,13 @@ def test_json_is_a_document_per_line(trace: Path) -> None:
 
 
 def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
-    options = ("--replay", str(trace), "-b", "-n", "1", "--limit", "2", "--idle", "even")
-    # Root's Python takes nothing from the environment.
-    ordinary = 64001 if os.geteuid() == 0 else None
-    done = top(*options, user=ordinary, PYTHONIOENCODING="ascii")
+    options: tuple[str, ...] = ("-b", "-n", "1", "--limit", "2", "--idle", "even")
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        options = ("--replay", str(shutil.copytree(trace, f"{directory}/t")), *options)
+        # Root's Python takes nothing from the environment.
+        ordinary = 64001 if os.geteuid() == 0 else None
+        done = top(*options, user=ordinary, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("TOTAL simulated", "other queries (3 groups)", "spread evenly", "?"):
         assert words in done.stdout

@@ -103,6 +103,7 @@ def with_generic(
     servers += [s for s in listening if everything or strangers & set(s.tgids)]
     strangers -= {tgid for server in listening for tgid in server.tgids}
     every = host.processes().processes if strangers else ()
+    problems: dict[int, str] = {}
     for process in every:
         if process.pid in strangers and process.base_name != _TRACER:
             facts = Facts(
@@ -112,9 +113,12 @@ def with_generic(
             if found.flavour is not None:
                 strangers.discard(process.pid)
                 servers.append(server_of(found, [process]))
+            elif found.problem:
+                problems[process.pid] = found.problem
     if strangers:
         pid = min(strangers)
-        why = "it is the kernel's, or hidden" if host.has(pid) else "it has ended"
+        hidden = "it is the kernel's, or hidden" if host.has(pid) else "it has ended"
+        why = problems.get(pid, hidden)
         raise QjouleError(f"there is no process {pid} to trace: {why}; give another --pid")
     return servers
 
