@@ -16,6 +16,7 @@ from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
+from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server
@@ -80,11 +81,67 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_wanted_rung_is_refused_only_to_what_runs() -> None:
-    with pytest.raises(QjouleError, match="cannot use the tag rung"):
-        choose_rung(server(), KERNEL, "", Rung.TAG)
+    """It is left out, and the others go on; but not if the user named it, or there is no other."""
+    plain, pooled = server(), server(Path("/opt/mysqld"), tgids=(200,), pool=True, ports=(1,))
+    plan = build_plan([pooled, plain], KERNEL, Rung.SOCKET)
+    assert [one.server.tgids for one in plan.traced] == [(100,)]
+    assert list(left_out(plan)) == [
+        "left out: mysql:1 (cannot use the socket rung: a thread pool moves queries between "
+        "threads (thread-handling))"
+    ]
+    refused = "mysql:1 cannot use the socket rung: .*; leave out --rung"
+    for servers, pids in ([pooled, plain], [100, 200]), ([pooled], None):
+        with pytest.raises(QjouleError, match=refused):
+            build_plan(servers, KERNEL, Rung.SOCKET, pids)
     installed = choose_rung(server(pool=None, tgids=()), KERNEL, "", Rung.SOCKET)
     assert (installed.rung, installed.exact) == (Rung.NONE, False)
     assert "thread pool" in installed.why
+
+
+def test_the_socket_rung_where_it_is_possible(mysqld: Path, postgres: Path) -> None:
+    """The agent's lowest level: a server that cannot have it keeps its probes."""
+    pooled = server(mysqld, tgids=(200,), pool=True)
+    plain = server(postgres, "postgres", encryption=True, version="15.20")
+    plan = build_plan([pooled, plain], KERNEL, Rung.SOCKET, fall_back=True)
+    assert [one.choice.rung for one in plan.traced] == [Rung.SYMBOL, Rung.SOCKET]
+
+
+# ---- servers of one file -------------------------------------------------------------------------
+
+USER = Owner(1001, "", Trust.STRANGER)
+OTHER = Owner(1002, "", Trust.STRANGER)
+UNIT = Owner(0, "mysql.service", Trust.SERVICE)
+
+
+@pytest.mark.parametrize("owner", [UNIT, OTHER])
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_strangers_server_does_not_get_probes_into_anothers(
+    mysqld: Path, owner: Owner, pool: bool
+) -> None:
+    own = replace(server(mysqld), owner=owner)
+    needing = server(mysqld, tgids=(200,), ports=(3307,), encryption=not pool, pool=pool)
+    theirs = replace(needing, owner=USER)
+    plan = build_plan([own, theirs], KERNEL)
+    assert [one.choice.rung for one in plan.servers] == [Rung.SOCKET, plan.servers[1].choice.rung]
+    assert plan.servers[1].choice.rung is (Rung.NONE if pool else Rung.SOCKET)
+    assert probes_of(plan.arguments()) == []
+    why = plan.servers[1].choice.why + plan.servers[1].choice.other
+    assert f"mysql:3306 ({owner}) runs the same executable and does without probes" in why
+    for first, second, pids in (
+        (own, replace(needing, owner=owner), None),
+        (own, theirs, [100, 200]),
+    ):
+        both = build_plan([first, second], KERNEL, pids=pids)
+        assert {one.choice.rung for one in both.traced} == {Rung.SYMBOL}
+
+
+def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> None:
+    own = replace(server(mysqld, encryption=True), owner=UNIT)
+    alone = build_plan([own], KERNEL)
+    theirs = replace(server(mysqld, tgids=(200,), ports=(3307,), pool=True), owner=USER)
+    plan = build_plan([own, theirs], KERNEL)
+    assert plan.arguments() == alone.arguments()
+    assert "needs other probes, without a thread pool" in plan.servers[1].choice.why
 
 
 @pytest.mark.parametrize(

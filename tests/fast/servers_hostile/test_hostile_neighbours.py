@@ -18,7 +18,7 @@ from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.generic.find import find_generic
 from qjoule.servers.host import Listed
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.order import EXAMINED_MAX
+from qjoule.servers.owner import EXAMINED_MAX, Owner, Trust, owner_of
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.procfs import Process
 from qjoule.servers.resolution import Resolution
@@ -28,17 +28,21 @@ from servers.hostile import facts_of
 
 KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 ITSELF = 1000
-#: uid by pid: servers of a service account and of users, after many processes of another user.
-FAKES = dict.fromkeys(range(100, 100 + 3 * SERVERS_MAX), 1001)
+#: (uid, unit) by pid: many processes of an ordinary user, and of a web server's account.
+FAKES = dict.fromkeys(range(100, 100 + 3 * SERVERS_MAX), (1001, ""))
+WEB = dict.fromkeys(range(200, 200 + 3 * SERVERS_MAX), (33, "apache2"))
 
 
 class Crowd:
     """A machine with these processes, all of them MySQL servers."""
 
-    def __init__(self, uids: dict[int, int]) -> None:
+    def __init__(self, owners: dict[int, tuple[int, str]]) -> None:
         self.listed = [
-            Process(pid, 1, Path(f"/proc/{pid}"), "/usr/sbin/mysqld", False, (1, pid), uid)
-            for pid, uid in sorted(uids.items())
+            Process(
+                *(pid, 1, Path(f"/proc/{pid}"), "/usr/sbin/mysqld", False, (1, pid), uid),
+                f"0::/system.slice/{unit}.service" if unit else "0::/",
+            )
+            for pid, (uid, unit) in sorted(owners.items())
         ]
         self.examined: list[int] = []
 
@@ -72,19 +76,55 @@ def asked_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qjoule.servers.generic.find.asking_user", lambda: ITSELF)
 
 
-def test_one_users_fakes_leave_room_for_all_others() -> None:
-    crowd = Crowd(FAKES | {900: 999, 901: 0, 902: 1002, 903: 1003})
+def test_one_owners_fakes_leave_room_for_all_others() -> None:
+    real = {pid: (110 + pid, f"mysql@{pid}") for pid in range(900, 910)}
+    crowd = Crowd(FAKES | WEB | real | {990: (0, ""), 992: (1002, ""), 993: (999, "")})
     discovery = discover(host=crowd)
+    every = [server.tgids[0] for server in discovery.servers]
     traced = [planned.server.tgids[0] for planned in build_plan(discovery.servers, KERNEL).traced]
-    assert traced[:2] == [900, 901]
-    assert {902, 903} <= set(traced)
+    assert traced[0] == 990, "root's first"
+    assert set(traced[1:12]) == {*real, 200}, "one of each service"
     assert len(traced) == SERVERS_MAX
-    assert len(crowd.examined) == EXAMINED_MAX + 4
-    assert discovery.unreadable == (
-        "user 1001 runs 48 programs with names of servers: 16 are not looked at",
-    )
+    strangers = [pid for pid in every if pid in FAKES or pid > 990]
+    assert strangers[:4] == [993, 100, 992, 101], "a service's account first, one of each"
+    assert len(crowd.examined) == 2 * EXAMINED_MAX + 13
+    more = f"runs {3 * SERVERS_MAX} programs with names of servers"
+    more += f": {3 * SERVERS_MAX - EXAMINED_MAX} are not looked at"
+    assert discovery.unreadable == (f"apache2.service {more}", f"user 1001 {more}")
     generic = [server.tgids[0] for server in find_generic([], itself=1, host=crowd)]
-    assert generic[:4] == [900, 901, 100, 902]
+    assert generic[0] == 990 and set(generic[1:12]) == {*real, 200}
+
+
+ID = "3f2a9c1b7d20" + "0" * 52
+STRANGER = Trust.STRANGER
+
+
+@pytest.mark.parametrize(
+    ("uid", "groups", "owner"),
+    [
+        (0, "", Owner()),
+        (0, "0::/user.slice/user-1000.slice/session-2.scope", Owner()),  # sudo
+        (0, "0::/system.slice/mariadb.service", Owner()),
+        (0, f"0::/system.slice/docker-{ID}.scope", Owner(0, f"container {ID}", STRANGER)),
+        (33, f"4:memory:/docker/{ID}\n0::/", Owner(0, f"container {ID}", STRANGER)),
+        (0, "0::/lxc.payload.a/system.slice/b.service", Owner(0, "container a", STRANGER)),
+        (0, "0::/machine.slice/b.service", Owner(0, "", STRANGER)),
+        (0, "0::/../../x/system.slice/b.service", Owner(0, "", STRANGER)),
+        (112, "0::/../../system.slice/b.service", Owner(0, "b.service", Trust.SERVICE)),
+        (
+            112,
+            "0::/system.slice/system-pg.slice/pg@15.service/x.service",
+            Owner(0, "pg@15.service", Trust.SERVICE),
+        ),
+        (112, "1:name=systemd:/user.slice\n0::/system.slice/b.service", Owner(112, "", STRANGER)),
+        (112, "0::/", Owner(112, "", STRANGER)),
+        # Whatever ids and names of groups a user chooses.
+        (100_001, f"0::/user.slice/user-1001.slice/x/{ID}", Owner(1001, "", STRANGER)),
+        (1001, "0::/user.slice/user-1001.slice/system.slice/b.service", Owner(1001, "", STRANGER)),
+    ],
+)
+def test_an_owner_is_known_by_what_only_root_chooses(uid: int, groups: str, owner: Owner) -> None:
+    assert owner_of(uid, groups) == owner
 
 
 @pytest.mark.parametrize(("sudo_uid", "asking"), [("1234", 1234), ("9" * 50, 0), ("-1", 0)])

@@ -197,11 +197,11 @@ def test_who_uses_up_what_one_may_has_less_the_next_time(
     with _fakes(place, 1) as (pid,):
         (one,) = [one for one in host.processes().processes if one.pid == pid]
         facts = Facts(one.exe_name, one.exe_id, pid)
-        assert one.uid == USERS[0]
+        assert one.owner.uid == USERS[0] and not one.owner.trusted
         for patience_s in (2, 1, 1):
-            assert host.patience_s(USERS[0]) == patience_s
+            assert host.patience_s(one.owner) == patience_s
             assert host.examine(facts).problem
-    assert host.patience_s(USERS[1]) == 2
+    assert host.patience_s(replace(one.owner, uid=USERS[1])) == 2
 
 
 def test_a_candidate_whose_files_never_answer_is_named(root: RootPart, place: Path) -> None:

@@ -149,7 +149,8 @@ def _controller(service: Service) -> Controller | None:
 def _targets(
     config: Config, pids: Collection[int], *, probes: bool = True, client_tags: bool = False
 ) -> Targets:
-    """The servers of this machine; without `probes`, by sockets where that is possible.
+    """The servers of this machine. Without `probes`: by sockets, where a server can be traced so;
+    a rung that was configured stays.
 
     Without any server, only the machine is measured; once one runs, the agent starts again.
     """
@@ -163,7 +164,9 @@ def _targets(
         client_tags=client_tags,
     )
     try:
-        targets = find_targets(wanted) if probes else _without_probes(wanted)
+        if not probes and wanted.rung is None:
+            wanted = replace(wanted, rung=Rung.SOCKET, fall_back=True)
+        targets = find_targets(wanted)
     except QjouleError as error:
         if pids:
             raise
@@ -172,15 +175,6 @@ def _targets(
     for words in targets.left_out:
         say(words)
     return targets
-
-
-def _without_probes(wanted: Wanted) -> Targets:
-    """By sockets, if that is possible for all servers. A rung that was configured stays."""
-    try:
-        return find_targets(replace(wanted, rung=wanted.rung or Rung.SOCKET))
-    except QjouleError as error:
-        say(f"uprobes stay: {error}")
-        return find_targets(wanted)
 
 
 def _trace(service: Service, targets: Targets, running: Tracing) -> None:

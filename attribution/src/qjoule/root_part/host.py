@@ -22,6 +22,7 @@ from qjoule.servers.access import FileIdentity, Opened
 from qjoule.servers.direct_access import (
     DELETED,
     FileAccess,
+    control_groups,
     installed_files,
     is_process,
     port_range,
@@ -30,13 +31,13 @@ from qjoule.servers.examine import examine, prepare
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
 from qjoule.servers.host import Host, Listed
-from qjoule.servers.order import is_service
+from qjoule.servers.owner import Owner, Trust, owner_of
 from qjoule.servers.procfs import Process
 
 _PROC = Path("/proc")
 #: CPU time for one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.
 _CPU_S = 8
-#: For a user whose candidates used up their time, since everybody has to wait for them.
+#: For an owner whose candidates used up their time, since everybody has to wait for them.
 _CPU_LEAST_S = 1
 
 
@@ -57,7 +58,7 @@ class RootPartHost:
     """A `Host`. `connection` is the command's own one to the root part; no thread runs yet."""
 
     connection: socket.socket
-    _patience_s: dict[int, int] = field(default_factory=dict)  #: CPU time, by user
+    _patience_s: dict[Owner, int] = field(default_factory=dict)  #: CPU time
 
     def processes(self) -> Listed:
         found = []
@@ -71,8 +72,12 @@ class RootPartHost:
                 path = os.fsdecode(reply.text)
                 plain = path.removesuffix(DELETED)
                 key = identity_of(reply.file).key
+                groups = control_groups(_PROC / name)
                 found.append(
-                    Process(pid, who.parent, _PROC / name, plain, plain != path, key, who.uid)
+                    Process(
+                        *(pid, who.parent, _PROC / name, plain, plain != path, key, who.uid),
+                        control_groups=groups,
+                    )
                 )
         return Listed(tuple(found))
 
@@ -101,13 +106,13 @@ class RootPartHost:
         run_all([seat.task for seat in seats], done)
         return found
 
-    def patience_s(self, uid: int) -> int:
-        return self._patience_s.get(uid, _CPU_S)
+    def patience_s(self, owner: Owner) -> int:
+        return self._patience_s.get(owner, _CPU_S)
 
-    def lose_patience(self, uid: int) -> None:
-        """A user's candidate used up its time: the user's next ones get less."""
-        if not is_service(uid):
-            self._patience_s[uid] = max(_CPU_LEAST_S, self.patience_s(uid) // 2)
+    def lose_patience(self, owner: Owner) -> None:
+        """An owner's candidate used up its time: the owner's next ones get less."""
+        if owner.trust is not Trust.ROOT:
+            self._patience_s[owner] = max(_CPU_LEAST_S, self.patience_s(owner) // 2)
 
 
 class _Seat:
@@ -116,7 +121,7 @@ class _Seat:
     def __init__(self, host: RootPartHost, facts: Facts) -> None:
         self._host = host
         self._facts = facts
-        self._uid = 0
+        self._owner = Owner()
         self._bound: socket.socket | None = None
         self._file: Opened | None = None  #: the file, if no process runs it
 
@@ -127,11 +132,12 @@ class _Seat:
             reply = ask(self._host.connection, Kind.INSTALLED, text=os.fsencode(facts.exe_name))
             file = self._file = opened_of(reply)
             return Task(lambda fd: _said(_examined_file(replace(file, fd=fd), facts)), file.fd)
-        self._uid, self._bound = bound(self._host.connection, facts.pid)
+        uid, self._bound = bound(self._host.connection, facts.pid)
+        self._owner = owner_of(uid, control_groups(_PROC / str(facts.pid)))
         return Task(
             lambda fd: _said(_examined_process(fd, facts)),
             os.dup(self._bound.fileno()),
-            self._host.patience_s(self._uid),
+            self._host.patience_s(self._owner),
         )
 
     def found(self, answer: bytes | Failed) -> Examined:
@@ -139,7 +145,7 @@ class _Seat:
         try:
             if isinstance(answer, Failed):
                 if answer.is_late:
-                    self._host.lose_patience(self._uid)
+                    self._host.lose_patience(self._owner)
                 return Examined(problem=str(answer))
             return self._checked(examined_from_json(answer))
         except QjouleError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
-from qjoule.errors import QjouleError
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.types import Server
 
@@ -29,6 +28,7 @@ class Choice:
     exact: bool = True
     unseen: str = ""  #: sessions that this rung misses without a loss being counted, one line
     by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
+    refused: bool = False  #: not traced, because it cannot have the rung that the user wants
 
     @property
     def traced(self) -> bool:
@@ -68,9 +68,6 @@ def rung_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") 
 
     Args:
         unseen: which of its sessions the socket rung cannot read although they are plain text.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
     """
     choice = _rung_by_connection(case, worker, unseen)
     if choice.rung is not Rung.SOCKET or not unseen:
@@ -106,21 +103,16 @@ def as_wanted(case: Case, symbol_problem: str, socket_problem: str, hidden: str 
         symbol_problem: why it cannot be the symbol rung, empty when it can.
         socket_problem: likewise.
         hidden: why the socket rung would miss some sessions.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
     """
-    server, wanted = case.server, case.wanted
+    wanted = case.wanted
     assert wanted is not None
     obstacle = {
         Rung.SYMBOL: symbol_problem,
         Rung.SOCKET: socket_problem,
     }.get(wanted, "there is none for this kind of server")
     if obstacle:
-        why = f"{server.label} cannot use the {wanted.name.lower()} rung: {obstacle}"
-        if server.running:
-            raise QjouleError(f"{why}; leave out --rung, or choose servers that have it with --pid")
-        return Choice(Rung.NONE, why, exact=False)  # installed but not running: it blocks nothing
+        why = f"cannot use the {wanted.name.lower()} rung: {obstacle}"
+        return Choice(Rung.NONE, why, exact=False, refused=True)
     if wanted is Rung.SOCKET and hidden:
         why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
         return Choice(wanted, why, exact=False)

@@ -55,7 +55,9 @@ def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
             continue
         if identity is not None:
             plain = name.removesuffix(DELETED)
-            yield Process(int(entry.name), parent, entry, plain, plain != name, identity, uid)
+            groups = control_groups(entry)
+            pid = int(entry.name)
+            yield Process(pid, parent, entry, plain, plain != name, identity, uid, groups)
 
 
 def is_process(proc: Path, pid: int) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qjoule.servers.direct_access import control_groups
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
-from qjoule.servers.order import EXAMINED_MAX, asking_user, fair, is_service
+from qjoule.servers.order import asking_user, fair
+from qjoule.servers.owner import Owner
 from qjoule.servers.place import place_of, told_apart
 from qjoule.servers.procfs import Process
 from qjoule.servers.registered import runtimes, supported
@@ -60,7 +60,7 @@ def discover(
     families = [(members, main) for main, members in _families(named)]
     families += [([one], one) for one in listed.processes if one.base_name in runtimes()]
     running: list[Server] = []
-    chosen = list(_examined_of_each_user(families, unreadable))
+    chosen = list(_examined_of_each_owner(families, unreadable))
     range_ = host.port_range()
     found_of = host.examine_all(
         [
@@ -74,7 +74,7 @@ def discover(
         if found.flavour is not None:
             running.append(server_of(found, members))
     running.sort(key=lambda server: (server.flavour, server.ports, server.tgids))
-    running = fair(running, lambda server: server.uid, asking_user())
+    running = fair(running, lambda server: server.owner, asking_user())
     seen = {process.exe_id for process in named}
     installed = _installed(host, seen, unreadable)
     every = told_apart([*running, *installed])
@@ -86,7 +86,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
     """The server that the first of these processes was found to be, with its family."""
     assert found.flavour is not None
     main = members[0]
-    container, unit = place_of(control_groups(main.directory)) if main.pid else ("", "")
+    container, unit = place_of(main.control_groups)
     return Server(
         id=0,
         flavour=found.flavour,
@@ -111,6 +111,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
         vocabulary=found.vocabulary,
         no_vocabulary=found.no_vocabulary,
         uid=main.uid,
+        owner=main.owner,
         container=container,
         unit=unit,
     )
@@ -151,20 +152,21 @@ def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process
         yield main, [main, *(member for member in members if member is not main)]
 
 
-def _examined_of_each_user(
+def _examined_of_each_owner(
     families: list[tuple[list[Process], Process]], unreadable: list[str]
 ) -> Iterator[tuple[list[Process], Process]]:
-    """Which candidates are examined. One user's programs cannot keep all others waiting."""
-    seen: Counter[int] = Counter()
-    for members, main in fair(families, lambda family: family[1].uid, asking_user()):
-        seen[main.uid] += 1
-        if is_service(main.uid) or seen[main.uid] <= EXAMINED_MAX:
+    """Which candidates are examined. One owner's programs cannot keep all others waiting."""
+    seen: Counter[Owner] = Counter()
+    for members, main in fair(families, lambda family: family[1].owner, asking_user()):
+        owner = main.owner
+        seen[owner] += 1
+        if owner.examined_max is None or seen[owner] <= owner.examined_max:
             yield members, main
-    for uid, count in seen.items():
-        if not is_service(uid) and count > EXAMINED_MAX:
-            more = count - EXAMINED_MAX
+    for owner, count in seen.items():
+        if owner.examined_max is not None and count > owner.examined_max:
+            more = count - owner.examined_max
             unreadable.append(
-                f"user {uid} runs {count} programs with names of servers: {more} are not looked at"
+                f"{owner} runs {count} programs with names of servers: {more} are not looked at"
             )
 
 

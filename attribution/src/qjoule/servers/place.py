@@ -12,15 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from qjoule.servers.owner import CONTAINER_ID, CONTAINER_NAME, LINES_MAX
 from qjoule.servers.types import Server
 
-_CONTAINER = re.compile(r"[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
-_NAMED = re.compile(
-    r"/(?:lxc\.payload\.|lxc/|machine-)([\w.@\\-]{1,64}?)(?:\.scope)?(?=/|$)", re.MULTILINE
-)
 _UNIT = re.compile(r"/([\w:.@\\-]{1,200})\.service(?=/|$)", re.MULTILINE)
 _ID = 12  #: digits of a container's id, as `docker ps` shows it
-_LINES_MAX = 64
 
 
 def place_of(control_groups: str) -> tuple[str, str]:
@@ -29,9 +25,11 @@ def place_of(control_groups: str) -> tuple[str, str]:
     Container managers name the control group after the container's id or its name, systemd after
     the unit. The innermost counts.
     """
-    paths = [line.split(":", 2)[-1] for line in control_groups.splitlines()[:_LINES_MAX]]
+    paths = [line.split(":", 2)[-1] for line in control_groups.splitlines()[:LINES_MAX]]
     found = "\n".join(paths)
-    ids, named, units = (pattern.findall(found) for pattern in (_CONTAINER, _NAMED, _UNIT))
+    ids, named, units = (
+        pattern.findall(found) for pattern in (CONTAINER_ID, CONTAINER_NAME, _UNIT)
+    )
     container = ids[-1][:_ID] if ids else named[-1] if named else ""
     return container, units[-1] if units else ""
 

@@ -40,7 +40,7 @@ from qjoule.servers.choice import Choice
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.registered import support_of
 from qjoule.servers.resolution import FileKey, Probe, Resolution
-from qjoule.servers.rungs import choose_rung
+from qjoule.servers.sharing import Member, decide, falling_back
 from qjoule.servers.types import Server
 
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
@@ -153,6 +153,7 @@ def build_plan(
     *,
     children: bool = False,
     ids: bool = False,
+    fall_back: bool = False,
 ) -> AttachPlan:
     """Decides for each server how its queries are found, and resolves the probes for that.
 
@@ -164,23 +165,29 @@ def build_plan(
         agents: agents that were put into servers, by process.
         children: also report statements of stored procedures, if that is possible.
         ids: also have servers tell the ids that they give to statements.
+        fall_back: servers that cannot have `rung_choice` get the rung that they would have without
+            it; otherwise they are left out, with the reason.
 
     Raises:
-        QjouleError: a pid belongs to no server, or a running one cannot use the chosen rung.
+        QjouleError: a pid belongs to no server; or one with such a pid, or every server that runs,
+            cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
     resolved = [resolution_of(server) for server in chosen]
     if not kernel.uprobes:
         resolved = [resolution.without_uprobes() for resolution in resolved]
     inside = [(agents or {}).get(server.tgids[0]) if server.tgids else None for server in chosen]
-    choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice, inside))
+    members = [
+        Member(server, resolution, agent, rung_choice)
+        for server, resolution, agent in zip(chosen, resolved, inside, strict=True)
+    ]
+    if fall_back:
+        members = falling_back(members, kernel)
+    decided = decide(members, kernel, named=bool(pids))
+    _refuse(chosen, decided.choices, named=bool(pids))
+    choices = _at_most(SERVERS_MAX, decided.choices)
     planned: list[PlannedServer] = []
     listed: set[FileKey] = set()
-    pooled = {
-        resolution.file
-        for server, resolution in zip(chosen, resolved, strict=True)
-        if server.thread_pool.value is not False
-    }
     numbers = count(1)
     for server, resolution, choice, agent in zip(chosen, resolved, choices, inside, strict=True):
         if not choice.traced:
@@ -191,7 +198,7 @@ def build_plan(
             planned.append(_with_agent(replace(server, id=next(numbers)), choice, agent, facts))
             continue
         on_symbols = choice.rung is Rung.SYMBOL
-        pool = resolution.file in pooled or (on_symbols and bool(resolution.no_names))
+        pool = resolution.file in decided.pooled or (on_symbols and bool(resolution.no_names))
         support = support_of(server.flavour)
         reads = kernel.reads and not pool and support.ends_at_reads(resolution)
         boundary = support.boundary(resolution, next_read=reads)
@@ -271,31 +278,14 @@ def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[
     return [server for server in servers if set(server.tgids) & set(pids)]
 
 
-def _decide(
-    servers: Sequence[Server],
-    resolved: Sequence[Resolution],
-    kernel: KernelFacts,
-    wanted: Rung | None,
-    agents: Sequence[Agent | None],
-) -> list[Choice]:
-    """Servers that run one file share its rung: probes for one apply to all of them."""
-    pairs = list(zip(servers, resolved, strict=True))
-    probed: dict[FileKey, str] = {}
-    for server, resolution in pairs:
-        if choose_rung(server, kernel, resolution.problem, wanted).rung is Rung.SYMBOL:
-            why = f"{server.label} runs the same executable and needs its probes"
-            probed.setdefault(resolution.file, why)
-    return [
-        choose_rung(
-            server,
-            kernel,
-            resolution.problem,
-            wanted,
-            probed.get(resolution.file, ""),
-            agent=agent is not None,
-        )
-        for (server, resolution), agent in zip(pairs, agents, strict=True)
-    ]
+def _refuse(servers: Sequence[Server], choices: Sequence[Choice], *, named: bool) -> None:
+    """Raises `QjouleError` for a server that the user named, or if no server can be traced."""
+    if not named and any(choice.traced for choice in choices):
+        return
+    for server, choice in zip(servers, choices, strict=True):
+        if choice.refused and server.running:
+            advice = "leave out --rung, or choose servers that have it with --pid"
+            raise QjouleError(f"{server.label} {choice.why}; {advice}")
 
 
 def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:

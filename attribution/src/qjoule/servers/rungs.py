@@ -26,9 +26,6 @@ def choose_rung(
         wanted: the user's choice.
         shared_executable: why another server that runs the same file needs probes in it.
         agent: qjoule's agent has been put into it.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
     """
     support = support_of(server.flavour)
     if agent and support.agent is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qjoule.servers.access import FileIdentity
+from qjoule.servers.owner import ROOT, Owner
 from qjoule.servers.registry import server_of
 
 if TYPE_CHECKING:  # slow to load, and most users of this module do not need it
@@ -69,6 +70,7 @@ class Server:
     handle: int = 0  #: the root part's number for the executable; 0: none
     resolution: Resolution | None = None  #: what can be attached to, as found by examining it
     uid: int = 0  #: the user of these processes
+    owner: Owner = ROOT  #: who decides about them
     container: str = ""  #: that it runs in: its id or name
     unit: str = ""  #: of systemd, without `.service`
     runs_as: str = ""  #: the name that it was started under, if its file has another one

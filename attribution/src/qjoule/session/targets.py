@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qjoule.contract import Rung
@@ -19,6 +19,7 @@ from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.servers.types import Server
 from qjoule.session.apart import apart
 from qjoule.session.asker import Asker, start_asker
 from qjoule.session.follow import Following
@@ -93,6 +94,7 @@ def find_targets(wanted: Wanted) -> Targets:
             children=wanted.children,
             ids=wanted.ids,
             kernel=kernel,
+            fall_back=wanted.fall_back,
         )
 
     plan = planned() if agents else apart(planned)  # agents are connections, which stay here
@@ -119,6 +121,7 @@ def plan_tracing(
     children: bool = False,
     ids: bool = False,
     kernel: KernelFacts | None = None,
+    fall_back: bool = False,
 ) -> AttachPlan:
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
@@ -130,6 +133,7 @@ def plan_tracing(
         children: also report statements that stored procedures execute (`build_plan`).
         ids: also find the ids that other tools have for statements.
         kernel: what it supports; None: it is asked, and no right counts as missing.
+        fall_back: a server that cannot have `rung` gets another one, and is not left out.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
@@ -137,10 +141,18 @@ def plan_tracing(
     host = this_host()
     servers = with_generic(find_servers(host=host, vocabulary=ids), pids, generic, host=host)
     kernel = kernel or read_kernel_facts()
-    plan = build_plan(servers, kernel, rung, pids or None, agents, children=children, ids=ids)
+
+    def planned(servers: Sequence[Server]) -> AttachPlan:
+        return build_plan(
+            *(servers, kernel, rung, pids or None, agents),
+            children=children,
+            ids=ids,
+            fall_back=fall_back,
+        )
+
+    plan = planned(servers)
     if generic and len(plan.traced) < len(plan.servers):
-        instead = by_thread_instead(servers, plan)
-        plan = build_plan(instead, kernel, rung, pids or None, agents, children=children, ids=ids)
+        plan = planned(by_thread_instead(servers, plan))
     unknown = next((one for one in plan.traced if one.choice.by_thread), None)
     if pids and rung is not None and unknown is not None:
         raise QjouleError(

@@ -16,6 +16,7 @@ class Wanted:
 
     pids: Collection[int] = ()  #: only these processes; empty: all known servers
     rung: Rung | None = None  #: None: the cheapest exact one
+    fall_back: bool = False  #: a server that cannot have `rung` gets another one
     generic: bool = False  #: also whatever else listens, by thread
     agent: bool = False  #: put agents into the servers that can have one
     client_tags: bool = False  #: read tags that clients send to the servers

@@ -17,9 +17,6 @@ WITH_AGENT = Choice(
 def choose_rung(case: Case) -> Choice:
     """A request goes through several threads, and nothing outside shows which request they work
     for.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
     """
     server, missing = case.server, case.no_recv
     if case.wanted is not None and case.wanted is not Rung.STATISTICAL:

@@ -8,11 +8,7 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 
 
 def choose_rung(case: Case) -> Choice:
-    """Requests are seen. Their CPU time is not, since threads serve other requests in between.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
-    """
+    """Requests are seen. Their CPU time is not, since threads serve other requests in between."""
     server, missing = case.server, case.no_recv
     moves = server.thread_pool.source
     if case.wanted not in (None, Rung.STATISTICAL):

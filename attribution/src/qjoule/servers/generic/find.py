@@ -77,7 +77,7 @@ def find_generic(
             server.tgids,
         ),
     )
-    return fair(servers, lambda server: server.uid, asking_user())
+    return fair(servers, lambda server: server.owner, asking_user())
 
 
 def with_generic(

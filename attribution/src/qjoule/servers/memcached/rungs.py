@@ -8,11 +8,7 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 
 
 def choose_rung(case: Case) -> Choice:
-    """A connection stays with its worker thread, which executes what it reads.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
-    """
+    """A connection stays with its worker thread, which executes what it reads."""
     missing = case.no_traffic
     if case.wanted is not None:
         return as_wanted(case, "memcached has none", missing)

@@ -14,9 +14,6 @@ def choose_rung(case: Case) -> Choice:
     With reading io-threads, requests are seen, but the main thread executes what several threads
     have read without a system call in between. TLS sessions are recognised and counted when they
     arrive. So are requests read by io-threads that could not be detected in advance.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
     """
     server, wanted, missing = case.server, case.wanted, case.no_traffic
     threads = server.thread_pool

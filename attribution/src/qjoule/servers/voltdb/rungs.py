@@ -10,11 +10,7 @@ _OTHER_THREADS = "procedures run on other threads than connections"
 
 
 def choose_rung(case: Case) -> Choice:
-    """Connections and procedures have different threads, so sockets do not show whose work is done.
-
-    Raises:
-        QjouleError: the server runs and the wanted rung is not possible.
-    """
+    """Connections and procedures have different threads: sockets do not show whose work is done."""
     symbol_problem = case.no_probes
     if case.wanted is not None:
         return as_wanted(case, symbol_problem, _OTHER_THREADS)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who runs a process, and how far that owner is trusted.
+
+A user id alone says little: root of a container has id 0, a web server's account has one below
+1000, and an ordinary user may have thousands of subordinate ids. The control group, which only root
+chooses, says which service, container or login a process belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+#: Candidates of one owner that are examined; of root's, all are.
+EXAMINED_MAX = 32
+CONTAINER_ID = re.compile(r"[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
+CONTAINER_NAME = re.compile(
+    r"/(?:lxc\.payload\.|lxc/|machine-)([\w.@\\-]{1,64}?)(?:\.scope)?(?=/|$)", re.MULTILINE
+)
+LINES_MAX = 64
+#: Where systemd puts services and logins. `/..` is above the reader's own control group.
+_SERVICE = re.compile(r"/system\.slice(?:/[^/]+\.slice)*/([^/]+\.service)(?=/|$)")
+_LOGIN = re.compile(r"/user\.slice/user-(\d{1,10})\.slice(?=/|$)")
+_HOST = re.compile(r"/?$|/(?:init\.scope|system\.slice|user\.slice)(?=/|$)")
+
+
+class Trust(IntEnum):
+    """How far an owner is trusted, the most first."""
+
+    ROOT = 0  #: the host's
+    SERVICE = 1  #: a unit of the host's service manager
+    STRANGER = 2
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who runs a process. Equal owners share one place in every queue.
+
+    `place` is the service, or the container; whatever users run there are one owner. For a login,
+    and a machine without systemd, it is empty and `uid` counts.
+    """
+
+    uid: int = 0
+    place: str = ""
+    trust: Trust = Trust.ROOT
+
+    @property
+    def trusted(self) -> bool:
+        return self.trust is not Trust.STRANGER
+
+    @property
+    def examined_max(self) -> int | None:
+        """How many of its candidates are examined; None: all."""
+        return None if self.trust is Trust.ROOT else EXAMINED_MAX
+
+    def __str__(self) -> str:
+        return self.place or f"user {self.uid}"
+
+
+ROOT = Owner()
+
+
+def owner_of(uid: int, control_groups: str) -> Owner:
+    """The owner of a process, by its user and its /proc/pid/cgroup."""
+    container = container_of(control_groups)
+    path = _systemd_path(control_groups)
+    service, login = _SERVICE.match(path), _LOGIN.match(path)
+    if login and uid:  # before what is below: a user chooses names of groups there
+        return Owner(int(login[1]), "", Trust.STRANGER)
+    if container:
+        place = f"container {container}"
+        return Owner(0, f"{service[1]}, {place}" if service else place, Trust.STRANGER)
+    if not uid and _HOST.match(path):
+        return ROOT
+    if service:
+        return Owner(0, service[1], Trust.SERVICE)
+    return Owner(uid, "", Trust.STRANGER)
+
+
+def _systemd_path(control_groups: str) -> str:
+    """The path in systemd's hierarchy, else in the unified one; empty: there is none."""
+    paths = {}
+    for line in control_groups.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        paths["unified" if number == "0" else controllers] = path
+    found = paths.get("name=systemd") or paths.get("unified") or ""
+    return re.sub(r"^(?:/\.\.)+", "", found)
+
+
+def container_of(control_groups: str) -> str:
+    """The outermost container of a process; empty: none.
+
+    Inside it, its root may create control groups with any names.
+    """
+    found = [
+        match
+        for line in control_groups.splitlines()[:LINES_MAX]
+        for pattern in (CONTAINER_ID, CONTAINER_NAME)
+        if (match := pattern.search(line))
+    ]
+    return min(found, key=lambda match: match.start())[1] if found else ""
