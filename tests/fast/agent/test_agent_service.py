@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from qjoule.agent.config import Config, defaults
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
 from qjoule.agent.notify import Manager, Notice
+from qjoule.agent.restarts import Restarts
 from qjoule.agent.rollups import Rollups
-from qjoule.agent.service import PATIENCE_S, Service, kept, limits
+from qjoule.agent.service import PATIENCE_S, UNKNOWN_S, Service, kept, limits
 from qjoule.agent.store import Store
 from qjoule.errors import UsageError
 from qjoule.metrics.board import Board
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exposition import page
 from qjoule.model.result import ServerChange
+from qjoule.servers.owner import ROOT, Owner, Trust
 from qjoule.shapes.other_id import OtherId
 from qjoule.snapshots import Snapshot
 
@@ -118,6 +120,7 @@ DAMAGES: list[Callable[[dict[str, Any]], object]] = [
     lambda saved: saved["queries"][0]["numbers"].__setitem__(0, -1),
     lambda saved: saved["node"][0].update(energy_nj=5),  # does not add up
     lambda saved: saved["shed"].update(level=99),
+    lambda saved: saved.update(starts=[{"owner": "a", "count": 0, "last_s": 1.0}]),
 ]
 
 
@@ -245,9 +248,13 @@ def dark(snapshot: Snapshot, elapsed_s: float, *changes: ServerChange) -> Snapsh
     return replace(snapshot, elapsed_s=elapsed_s, interval=replace(snapshot.interval, trace=trace))
 
 
-def test_a_server_that_cannot_be_followed_is_worth_one_start() -> None:
+WEB = Owner(0, "apache2.service", Trust.SERVICE)
+USER = Owner(1001, "", Trust.STRANGER)
+
+
+def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> None:
     stopped: list[bool] = []
-    service = service_of(stop=lambda: stopped.append(True))
+    service = service_of(tmp_path, stop=lambda: stopped.append(True), owner=lambda _pid: ROOT)
     snapshot = snapshots()[0]
     untraced = ServerChange("untraced", "cassandra", pid=9, why="no program for its rung")
     service.take(dark(snapshot, 10.0, untraced), META.servers)
@@ -257,8 +264,73 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start() -> None:
     assert not service.starts_again
     service.take(dark(snapshot, 20.0 + 2 * PATIENCE_S, untraced), META.servers)
     assert service.starts_again and stopped == [True] and service.handed.tried == [9]
-    again = service_of(stop=lambda: stopped.append(True))
-    again.handed.tried = service.handed.tried
+    service.close(orderly=True)
+    again = service_of(tmp_path, stop=lambda: stopped.append(True), owner=lambda _pid: ROOT)
     for step in range(5):
         again.take(dark(snapshot, step * PATIENCE_S, untraced), META.servers)
     assert not again.starts_again
+
+
+def starts_in_six_hours(directory: Path, owners: list[Owner]) -> Iterator[tuple[float, list[str]]]:
+    """When the agent starts again, as each run finds new servers of these owners; and what it says.
+
+    A pid says whose it is: its remainder by the number of owners.
+    """
+    now_s, pid, snapshot = WALL_S, 0, snapshots()[0]
+    while now_s < WALL_S + 6 * 3600:
+        said: list[str] = []
+        service = service_of(directory, owner=lambda pid: owners[pid % len(owners)])
+        service.say = said.append
+        begun_s = now_s
+        while not service.starts_again and now_s < WALL_S + 6 * 3600:
+            now_s += 120.0
+            pid += len(owners)
+            new = [
+                ServerChange("untraced", "new", "then", pid=pid + of) for of in range(len(owners))
+            ]
+            service.clock = lambda now_s=now_s: now_s  # type: ignore[misc]
+            for elapsed_s in (now_s - begun_s - PATIENCE_S, now_s - begun_s):
+                service.take(dark(snapshot, elapsed_s, *new), ())
+        service.close(orderly=True)
+        yield now_s - WALL_S, said
+
+
+@pytest.mark.parametrize(
+    ("owners", "most"),
+    [([USER], 7), ([WEB], 12), ([replace(USER, uid=1001 + n) for n in range(20)], 13)],
+)
+def test_nobody_can_keep_the_agent_starting(owners: list[Owner], most: int, tmp_path: Path) -> None:
+    """Each of its starts leaves some seconds untraced."""
+    starts = list(starts_in_six_hours(tmp_path, owners))
+    assert 3 < len(starts) <= most
+    assert starts[0][0] == 120.0, "the first one is worth it"
+    assert all(len(said) <= len(owners) + 2 for _, said in starts)
+
+
+def test_a_services_server_does_not_wait_for_a_strangers_budget(tmp_path: Path) -> None:
+    restarts = Restarts()
+    for _ in range(5):
+        restarts.note(USER, WALL_S)
+    assert restarts.wait_s(USER, WALL_S) == 9600.0 == restarts.wait_s(USER, WALL_S - 5000.0)
+    assert restarts.wait_s(replace(USER, uid=1002), WALL_S) == 1800.0
+    assert restarts.wait_s(WEB, WALL_S) == 0.0 == restarts.wait_s(USER, WALL_S + 9600.0)
+    restarts.note(USER, WALL_S + 90_000.0)
+    assert restarts.wait_s(USER, WALL_S + 90_600.0) == 1200.0, "forgotten: that of all strangers"
+    service = service_of(tmp_path)
+    service.handed.restarts = restarts
+    service.close(orderly=True)
+    assert service_of(tmp_path).handed.restarts.starts == restarts.starts
+
+
+def test_without_a_store_strangers_cause_no_start() -> None:
+    owners = {9: USER, 11: WEB, 12: WEB}
+    service = service_of(owner=owners.get)
+    seen_before = ServerChange("untraced", "new", pid=12)
+    new = [ServerChange("untraced", "new", "then", pid=pid) for pid in (9, 10)]
+    for elapsed_s in (0.0, PATIENCE_S, 2 * UNKNOWN_S):
+        service.take(dark(snapshots()[0], elapsed_s, seen_before, *new), META.servers)
+    assert not service.starts_again
+    new.append(ServerChange("untraced", "new", "then", pid=11))
+    for elapsed_s in (2 * UNKNOWN_S, 3 * UNKNOWN_S):
+        service.take(dark(snapshots()[0], elapsed_s, *new), META.servers)
+    assert service.starts_again

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qjoule.agent.budget import Shed
+from qjoule.agent.restarts import Restarts, Starts
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
 from qjoule.metrics.interval import Amounts, Owner, Shape, Spent
@@ -73,16 +74,18 @@ class _Saved:
     intervals: int
     tried: tuple[int, ...] = ()
     shed: Shed = field(default_factory=Shed)
+    starts: tuple[Starts, ...] = ()
 
 
 @dataclass
 class Handover:
-    """What one agent leaves to the next. `tried`: processes that need no further start; `shed`:
-    what is left out to keep the budget."""
+    """What one agent leaves to the next. `tried`: processes that need no further start;
+    `shed`: what is left out to keep the budget; `restarts`: who has caused starts."""
 
     counters: Counters
     tried: list[int] = field(default_factory=list)
     shed: Shed = field(default_factory=Shed)
+    restarts: Restarts = field(default_factory=Restarts)
     continued: bool = False  #: whether the counters are those of an agent before
 
 
@@ -133,6 +136,7 @@ def leave(directory: Path, handover: Handover) -> None:
         *(found.lost_cpu_ns, found.windows, found.unattributed, found.intervals),
         tuple(handover.tried[-MAX_TRIED:]),
         handover.shed,
+        handover.restarts.starts,
     )
     write_whole(directory / NAME, json.dumps(asdict(saved)).encode())
 
@@ -151,6 +155,8 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
     """Raises `ValueError` or `TypeError` where it is damaged."""
     if saved.version != VERSION or not saved.shed.valid():
         raise ValueError(f"{NAME} is of another version, or its level cannot be")
+    if not all(one.valid() for one in saved.starts):
+        raise ValueError(f"{NAME} has starts that cannot be")
     found = Counters(limits, saved.created_s)
     for one in saved.queries:
         energy_nj, cpu_ns, calls, latency_ns = _counts(one.numbers)
@@ -178,7 +184,8 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
     if not _adds_up(found):
         raise ValueError(f"{NAME} has owners that have not the node's energy")
     found.restore_members()
-    return Handover(found, list(saved.tried), saved.shed, continued=True)
+    restarts = Restarts(saved.starts)
+    return Handover(found, list(saved.tried), saved.shed, restarts, continued=True)
 
 
 def _counts(values: Any) -> list[int]:

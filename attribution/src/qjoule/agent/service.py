@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,8 @@ from qjoule.model.result import Attribution, ServerChange
 from qjoule.push.pusher import Tally
 from qjoule.push.pusher import families as of_pushers
 from qjoule.remote.wire import encode
+from qjoule.root_part.bound import owner_of_process
+from qjoule.servers.owner import Owner
 from qjoule.snapshots import Snapshot
 from qjoule.stream.watch import UNTRACED
 from qjoule.trace.meta import Server
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 #: A server that is not followed by then is worth another start.
 PATIENCE_S = 20.0
+#: Without a store, nobody knows of earlier starts: a run lasts so long before the next.
+UNKNOWN_S = 600.0
 #: How long what was learned of the machine serves, if no block of windows ends before. Learning
 #: takes most of the engine's time.
 REFRESH_S = 60.0
@@ -85,7 +90,9 @@ class Service:
     began_s: float = field(default_factory=time.time)  #: Unix time at which the processes began
     level: int = 0  #: of the budget, in this run
     _status: str = ""
+    owner: Callable[[int], Owner | None] = owner_of_process  #: of a process; None: it has ended
     _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
+    _told: set[Owner] = field(default_factory=set)  #: that their servers have to wait
 
     def take(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
         """One interval."""
@@ -271,6 +278,8 @@ class Service:
             one.pid
             for one in self._dark(snapshot.interval)
             if one.what == UNTRACED and one.pid and one.pid not in self.handed.tried
+            # Without a store, `tried` is not handed over.
+            if one.since or self.rollups is not None
         }
         self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in untraced}
         due = [
@@ -278,11 +287,28 @@ class Service:
             for pid, since_s in self._waiting.items()
             if snapshot.elapsed_s - since_s >= PATIENCE_S
         ]
-        if due and not self.starts_again:
+        owner = None if self.starts_again else self._worth_a_start(due, snapshot.elapsed_s)
+        if owner is not None:
             self.handed.tried += due
+            self.handed.restarts.note(owner, self.clock())
             self.starts_again = True
-            self.say("a server runs that was not there at the start: starting again")
+            self.say(f"a server of {owner} runs that was not there at the start: starting again")
             self.stop()
+
+    def _worth_a_start(self, pids: Iterable[int], elapsed_s: float) -> Owner | None:
+        """The owner of one of these servers, for which another start is due: the most trusted."""
+        owners = {owner for pid in pids if (owner := self.owner(pid)) is not None}
+        for owner in sorted(owners, key=lambda one: (one.trust, str(one))):
+            wait_s = self.handed.restarts.wait_s(owner, self.clock())
+            if self.rollups is None:  # nothing is handed over: this run is all that is known
+                wait_s = UNKNOWN_S - elapsed_s if owner.trusted else math.inf
+            if wait_s <= 0:
+                return owner
+            if owner not in self._told:
+                self._told.add(owner)
+                when = "never without a store" if wait_s == math.inf else f"in {wait_s:.0f} s"
+                self.say(f"a server of {owner} stays untraced: starting again for it {when}")
+        return None
 
     def _words(self, found: Attribution) -> str:
         watts = found.main.measured_nj / 1e9 / found.trace.duration_s if self._timed(found) else 0.0

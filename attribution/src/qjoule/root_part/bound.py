@@ -9,7 +9,8 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.root_part.protocol import Kind, ask
-from qjoule.servers.direct_access import read_bytes
+from qjoule.servers.direct_access import control_groups, read_bytes
+from qjoule.servers.owner import Owner, owner_of
 
 _PROC = Path("/proc")
 
@@ -59,3 +60,12 @@ def who_is(pid: int) -> Who:
         int(said["PPid"]),
         int(said["Uid"].split()[1]),  # real, effective, saved, file system
     )
+
+
+def owner_of_process(pid: int) -> Owner | None:
+    """None: there is no such process."""
+    try:
+        uid = who_is(pid).uid
+    except (ValueError, LookupError):
+        return None
+    return owner_of(uid, control_groups(_PROC / str(pid)))
