@@ -15,7 +15,7 @@
 
 #include "root.h"
 
-#define MAX_LOOKS 64
+#define SECONDS_A_LOOK 10 /* the keeper has 64 looks at once, then one per so many seconds */
 
 static int open_installed(struct peer *peer, const struct rp_request *request,
 			  struct answer *answer)
@@ -75,18 +75,18 @@ int answer_exe(struct peer *peer, const struct rp_request *request, struct answe
 	return err;
 }
 
-/* The keeper stays for as long as the tracer: what it looks at is limited in number and rate. */
+/* The keeper stays for as long as the tracer: the rate of its looks is limited. */
 static bool may_look(void)
 {
-	static unsigned looks;
-	static time_t last;
+	static time_t last, all_back; /* all_back: when all looks are there again */
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (looks == MAX_LOOKS || now.tv_sec == last)
+	if (now.tv_sec == last || all_back > now.tv_sec + 63 * SECONDS_A_LOOK)
 		return false;
 	last = now.tv_sec;
-	return ++looks;
+	all_back = (all_back > last ? all_back : last) + SECONDS_A_LOOK;
+	return true;
 }
 
 int answer_bind(struct peer *peer, const struct rp_request *request, struct answer *answer)

@@ -131,13 +131,18 @@ def test_a_server_that_became_a_daemon_is_followed() -> None:
 
 
 def test_hostile_processes_are_bounded() -> None:
-    watch = watched()
+    follower = Follower()
+    watch = watched(follower=follower)
     for number in range(3 * MAX_CHANGES):
         t_ns = number * 2 * S
         watch.tasks(events((t_ns, 1000 + number, TaskEvent.EXEC, {})))
         watch.advance(t_ns + CONFIRM_NS)
     assert len(watch.changes) == MAX_CHANGES + 1
     assert watch.changes[-1].name == "others"
+    assert len(follower.asked) == 3 * MAX_CHANGES, "a real one may be among them"
+    watch.tasks(events((t_ns + S, 1000, TaskEvent.EXIT, {}), (t_ns + S, 9, TaskEvent.EXEC, {})))
+    watch.advance(t_ns + S + CONFIRM_NS)
+    assert watch.changes[-2].pid == 9, "it has the place of one that has ended"
 
 
 @pytest.mark.parametrize(

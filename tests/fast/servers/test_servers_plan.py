@@ -3,23 +3,28 @@
 
 from __future__ import annotations
 
+import socket
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.root_part.protocol import Kind
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.owner import Owner, Trust
-from qjoule.servers.plan import PlannedServer, build_plan
+from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server
+from qjoule.session import follow
+from qjoule.session.follow import Following
 from qjoule.session.targets import left_out
 from servers.examined import examined
 from servers.toy_elf import MYSQL_8, POSTGRES, toy_server
@@ -133,6 +138,56 @@ def test_a_strangers_server_does_not_get_probes_into_anothers(
     ):
         both = build_plan([first, second], KERNEL, pids=pids)
         assert {one.choice.rung for one in both.traced} == {Rung.SYMBOL}
+
+
+class Followed:
+    """Has servers followed, without a root part."""
+
+    def __init__(self, plan: AttachPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.following = Following(plan, KERNEL, chosen=False, rung=None)
+        self.asked: list[Kind] = []
+        monkeypatch.setattr(follow, "_examined", lambda *_: (None, None))
+        monkeypatch.setattr(follow, "_started", lambda _pid: 1)
+        monkeypatch.setattr(follow, "ask", lambda _root, kind, **_: self.asked.append(kind))
+        self._patch = monkeypatch
+
+    def follow(self, found: Server) -> str:
+        """Why it is not followed, or nothing."""
+        self.asked.clear()
+        self._patch.setattr(follow, "server_of", lambda *_: found)
+        root = cast(socket.socket, None)
+        *_, last = self.following.follow(root, found.tgids[0], last=True)
+        return "" if last.attached else last.why
+
+
+def test_a_server_that_is_followed_does_not_get_probes_into_anothers_either(
+    mysqld: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = replace(server(mysqld), owner=UNIT)
+    path = toy_server(tmp_path / "mysqld", [MYSQL_8], flags=FULL)
+    loads_probes = server(path, tgids=(101,), ports=(3333,), encryption=True)
+    followed = Followed(build_plan([own, loads_probes], KERNEL), monkeypatch)
+    new = server(mysqld, tgids=(200,), ports=(3307,), encryption=True)
+    assert followed.follow(replace(new, owner=USER, uid=1001)) == ""
+    assert followed.asked == [Kind.FOLLOW]
+    assert followed.follow(replace(new, owner=UNIT, tgids=(201,), uid=999)) == ""
+    assert Kind.UPROBE in followed.asked
+
+
+def test_strangers_leave_places_to_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = Followed(build_plan([server()], KERNEL), monkeypatch)
+
+    def new(number: int, owner: Owner) -> Server:
+        path = Path(f"/opt/{number}/mysqld")
+        found = server(path, tgids=(number,), ports=(number,))
+        return replace(found, owner=owner, uid=number, exe_id=(1, number))
+
+    strangers = [replace(USER, uid=1001 + number // 2) for number in range(2 * SERVERS_MAX)]
+    why = Counter(followed.follow(new(1000 + n, one)) for n, one in enumerate(strangers))
+    assert why[""] == SERVERS_MAX * 3 // 4 - 1
+    many = [followed.follow(new(9000 + number, UNIT)) for number in range(SERVERS_MAX)]
+    assert many.count("") == SERVERS_MAX // 4
+    assert f"at most {SERVERS_MAX} servers" in many[-1]
 
 
 def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
-import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,22 +22,25 @@ from qjoule.root_part.bound import who_is
 from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, Refused, ask
-from qjoule.servers.direct_access import DELETED
+from qjoule.servers.direct_access import DELETED, control_groups
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.place import told_apart
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
 from qjoule.servers.procfs import Process
 from qjoule.servers.registry import c_name
 from qjoule.servers.resolution import FileKey
 from qjoule.servers.types import Server
+from qjoule.session.turns import NotReadyError
 from qjoule.stream.following import Followed
 from qjoule.trace.meta import Server as Known
 
 _PROC = Path("/proc")
-#: A server that has just started listens on nothing yet. The root part allows a look per second.
-_TRIES, _PAUSE_S = 8, 1.1
+#: Strangers' servers leave so many places, and one owner has at most so many of those that are
+#: followed.
+_KEPT_PLACES = _PLACES_OF_ONE = SERVERS_MAX // 4
 _CODE_BYTES = 16  #: RP_CODE_BYTES: the program's name comes behind them
 
 
@@ -45,9 +48,17 @@ class Following:
     """The servers of a plan, and where they are now."""
 
     def __init__(
-        self, plan: AttachPlan, kernel: KernelFacts, *, chosen: bool, rung: Rung | None
+        self,
+        plan: AttachPlan,
+        kernel: KernelFacts,
+        *,
+        chosen: bool,
+        rung: Rung | None,
+        fall_back: bool = False,
     ) -> None:
         self._kernel, self._chosen, self._rung = kernel, chosen, rung
+        self._fall_back = fall_back
+        self._new: Counter[Owner] = Counter()
         self._places = [_Place.of(planned) for planned in plan.traced]
         self._loaded = {_needs(one) for one in plan.traced}
         self._roles = {probe.role for one in plan.traced for probe in one.probes}
@@ -57,10 +68,13 @@ class Following:
             if one.probes and one.server.resolution is not None
         }
 
-    def follow(self, root: socket.socket, pid: int) -> Iterator[Followed]:
-        """Attaches to a process, if it is a server that can be followed. The last answer counts."""
+    def follow(self, root: socket.socket, pid: int, last: bool) -> Iterator[Followed]:
+        """Attaches to a process, if it is a server that can be followed. The last answer counts.
+
+        Raises `NotReadyError` if it may be one later, unless this is the `last` look.
+        """
         try:
-            process, found = _examined(root, pid)
+            process, found = _examined(root, pid, last)
             server = server_of(found, [process])
             before = self._same(server)
             if self._chosen and before is None:
@@ -71,6 +85,8 @@ class Following:
             yield Followed(pid, known)
             self._attach(root, planned, place)
             yield Followed(pid, known, attached=True)
+        except NotReadyError:
+            raise
         except Refused as error:
             yield Followed(pid, why=f"the root part refuses: {why_refused(error)}")
         except QjouleError as error:
@@ -84,9 +100,16 @@ class Following:
 
     def _planned(self, server: Server, before: _Place | None) -> PlannedServer:
         rungs = [self._rung, *([before.planned.choice.rung] if before is not None else [])]
+        # It must not get probes into a file that others' servers do without.
+        file = _file(server)
+        others = [
+            place.now for place in self._places if place is not before and _file(place.now) == file
+        ]
         why = "no probes fit it"
         for rung in dict.fromkeys(rungs):
-            (planned,) = build_plan([server], self._kernel, rung).servers
+            beside = [*others, server]
+            plan = build_plan(beside, self._kernel, rung, fall_back=self._fall_back)
+            planned = plan.servers[-1]
             why = planned.choice.why
             if not planned.traced:
                 continue
@@ -100,8 +123,7 @@ class Following:
 
     def _place(self, planned: PlannedServer, before: _Place | None) -> _Place:
         if before is None:
-            if len(self._places) >= SERVERS_MAX:
-                raise QjouleError(f"at most {SERVERS_MAX} servers at a time")
+            self._check_room(planned.server.owner)
             known = [place.planned.server for place in self._places]
             server = replace(told_apart([*known, planned.server])[-1], id=len(known) + 1)
             before = _Place.of(replace(planned, server=server))
@@ -109,9 +131,19 @@ class Following:
         before.now = planned.server
         return before
 
+    def _check_room(self, owner: Owner) -> None:
+        """Raises `QjouleError` if there is no place for another server of this owner."""
+        used = len(self._places)
+        if used >= SERVERS_MAX:
+            raise QjouleError(f"at most {SERVERS_MAX} servers at a time")
+        if not owner.trusted and used >= SERVERS_MAX - _KEPT_PLACES:
+            raise QjouleError("the last places are kept for the host's own services")
+        if owner.trust is not Trust.ROOT and self._new[owner] >= _PLACES_OF_ONE:
+            raise QjouleError(f"at most {_PLACES_OF_ONE} new servers of {owner} are followed")
+        self._new[owner] += 1
+
     def _attach(self, root: socket.socket, planned: PlannedServer, place: _Place) -> None:
-        resolution = planned.server.resolution
-        file = planned.server.exe_id if resolution is None else resolution.file
+        file = _file(planned.server)
         if file not in self._attached:
             handle = planned.library_handle if planned.library else planned.server.handle
             for probe in planned.probes:
@@ -176,6 +208,10 @@ class _Place:
         )
 
 
+def _file(server: Server) -> FileKey:
+    return server.exe_id if server.resolution is None else server.resolution.file
+
+
 def _needs(planned: PlannedServer) -> tuple[int, Rung, bool]:
     """What decides which programs it needs beside its probes."""
     return planned.server.kind, planned.choice.rung, planned.next_read
@@ -188,20 +224,15 @@ def _started(pid: int) -> int:
         return -1
 
 
-def _examined(root: socket.socket, pid: int) -> tuple[Process, Examined]:
+def _examined(root: socket.socket, pid: int, last: bool) -> tuple[Process, Examined]:
     """What this process is. Raises `QjouleError` if it is no server that listens."""
     host = RootPartHost(root)
-    found = Examined()
-    for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(_PAUSE_S)
-        process = _process(root, pid)
-        found = host.examine(
-            Facts(process.exe_name, process.exe_id, pid, port_range=host.port_range())
-        )
-        if found.flavour is not None and (found.ports or found.sockets):
-            return process, found
-    raise QjouleError(found.problem or "it is no server that listens")
+    process = _process(root, pid)
+    found = host.examine(Facts(process.exe_name, process.exe_id, pid, port_range=host.port_range()))
+    if found.flavour is not None and (found.ports or found.sockets):
+        return process, found
+    why = found.problem or "it is no server that listens"
+    raise QjouleError(why) if last else NotReadyError(why)
 
 
 def _process(root: socket.socket, pid: int) -> Process:
@@ -213,4 +244,8 @@ def _process(root: socket.socket, pid: int) -> Process:
     path = os.fsdecode(reply.text)
     plain = path.removesuffix(DELETED)
     key = identity_of(reply.file).key
-    return Process(pid, who.parent, _PROC / str(pid), plain, plain != path, key, who.uid)
+    directory = _PROC / str(pid)
+    return Process(
+        *(pid, who.parent, directory, plain, plain != path, key, who.uid),
+        control_groups=control_groups(directory),
+    )

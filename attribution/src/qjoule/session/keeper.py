@@ -29,9 +29,9 @@ from qjoule.typed_json import read_as
 
 _ANSWER_BYTES = 1 << 14
 
-#: Follows a process: yields what is known, the final answer last. Its argument is the root part.
-#: It can be pickled.
-Follow = Callable[[socket.socket, int], Iterable[Followed]]
+#: Follows a process: yields what is known, the final answer last (`session.turns.Look`). Its first
+#: argument is the root part. It can be pickled.
+Follow = Callable[[socket.socket, int, bool], Iterable[Followed]]
 
 
 class Keeper:

@@ -27,15 +27,14 @@ def main() -> None:
     keep_from_starting()
     root = socket.socket(fileno=ROOT)
     asking = socket.socket(fileno=COMMAND)
-    follow = None
-    while len(content := asking.recv(PROCESS.size)) == PROCESS.size:
-        import json  # noqa: PLC0415 - see above
-        import pickle  # noqa: PLC0415
-        from dataclasses import asdict  # noqa: PLC0415
+    if first := asking.recv(PROCESS.size):
+        import pickle  # noqa: PLC0415 - see above
+        from functools import partial  # noqa: PLC0415
 
-        if follow is None:
-            with os.fdopen(FOLLOW, "rb") as file:
-                follow = pickle.load(file)  # our own command's, from before it read anything
-        for answer in follow(root, *PROCESS.unpack(content)):
-            asking.send(json.dumps(asdict(answer)).encode())
+        from qjoule.root_part.bound import owner_of_process  # noqa: PLC0415
+        from qjoule.session.turns import serve  # noqa: PLC0415
+
+        with os.fdopen(FOLLOW, "rb") as file:
+            follow = pickle.load(file)  # our own command's, from before it read anything
+        serve(asking, first, partial(follow, root), owner_of_process)
     os._exit(0)

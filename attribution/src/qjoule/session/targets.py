@@ -99,7 +99,13 @@ def find_targets(wanted: Wanted) -> Targets:
 
     plan = planned() if agents else apart(planned)  # agents are connections, which stay here
     lines = tuple(left_out(plan, children=wanted.children))
-    following = Following(plan, kernel, chosen=bool(wanted.pids), rung=wanted.rung)
+    following = Following(
+        plan,
+        kernel,
+        chosen=bool(wanted.pids),
+        rung=wanted.rung,
+        fall_back=wanted.fall_back,
+    )
     keeper = start_keeper(following.follow) if wanted.follow else None
     asker = None
     if wanted.credentials:

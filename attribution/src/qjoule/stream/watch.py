@@ -146,15 +146,18 @@ class Watch:
             self._of[tgid] = above
 
     def _confirm(self, one: Candidate) -> None:
-        if len(self._confirmed) < MAX_CHANGES:
-            self._confirmed.append(one)
-            self.news += 1
-            if one.since_ns is None:  # what ran before was left out on purpose
-                one.why = self._reasons.get(one.pid, "")
-            else:
-                self._follower.ask(one.pid)
+        if one.since_ns is None:  # what ran before was left out on purpose
+            one.why = self._reasons.get(one.pid, "")
         else:
+            self._follower.ask(one.pid)
+        if len(self._confirmed) >= MAX_CHANGES:
             self._beyond = True
+            ended = (old for old in self._confirmed if old.until_ns is not None)
+            if (oldest := next(ended, None)) is None:
+                return
+            self._confirmed.remove(oldest)
+        self._confirmed.append(one)
+        self.news += 1
 
     def _answered(self, answer: Followed) -> None:
         server = answer.server
