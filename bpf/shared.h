@@ -12,9 +12,9 @@
 #include "qjoule.h"
 
 #define QJ_MAX_CPUS    1024 /* a power of two: indices are masked with it */
-#define QJ_MAX_SERVERS 16
+#define QJ_MAX_SERVERS 64
 #define QJ_KINDS       32 /* above every enum qj_server_kind: bits of a mask */
-#define QJ_MAX_RUNNING 32
+#define QJ_MAX_RUNNING 64
 #define QJ_MAX_RINGS   8  /* a power of two */
 #define QJ_LOSS_SLOTS  32 /* a power of two, at least QJ_LOSS_MAX */
 #define QJ_SUMS_ROWS   16384

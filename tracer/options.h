@@ -10,7 +10,7 @@
 #include "shared.h"
 #include "spool.h"
 
-#define MAX_PROBES	    128
+#define MAX_PROBES	    512
 #define QJ_PROBE_CODE_BYTES 16 /* the longest instruction has 15 bytes */
 
 #define QJ_PROBE_ROLE(name, role, SERVER) PROBE_##name,

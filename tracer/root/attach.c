@@ -18,7 +18,7 @@
 #include "root.h"
 #include "variant.h"
 
-#define MAX_LINKS      320	    /* also of servers that are followed */
+#define MAX_LINKS      1024	    /* also of servers that are followed */
 #define RING_BYTES_MAX (1ull << 30) /* all rings together */
 
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */

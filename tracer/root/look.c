@@ -70,8 +70,7 @@ int answer_exe(struct peer *peer, const struct rp_request *request, struct answe
 	snprintf(path, sizeof(path), "/proc/%d/exe", request->pid);
 	fd = open(path, O_PATH | O_CLOEXEC);
 	err = candidate_identify(fd, answer);
-	if (fd >= 0)
-		close(fd);
+	close(fd); /* also if it is none */
 	return err;
 }
 

@@ -20,7 +20,7 @@ static struct {
 	int fd;
 	struct rp_file file; /* with handle 0 */
 } opened[MAX_OPENED];
-static unsigned opened_count;
+static unsigned opened_count, oldest; /* oldest: which one gives way to a file of the keeper's */
 
 const char *opened_path(int fd)
 {
@@ -59,8 +59,7 @@ static bool is_unnamed_memory(uint64_t device)
 	struct stat st;
 	bool same = own < 0 || fstat(own, &st) || st.st_dev == device;
 
-	if (own >= 0)
-		close(own);
+	close(own); /* also if it is none */
 	return same;
 }
 
@@ -73,13 +72,15 @@ int opened_keep(struct answer *answer)
 	while (at < opened_count && memcmp(&opened[at].file, file, sizeof(*file)))
 		at++;
 	if (at == opened_count) {
-		if (at == MAX_OPENED || is_unnamed_memory(file->device))
+		if ((at == MAX_OPENED && !root.done) || is_unnamed_memory(file->device))
 			return 0;
+		at = at < MAX_OPENED ? opened_count++ : oldest++ % MAX_OPENED;
+		if (opened[at].fd)
+			close(opened[at].fd);
 		opened[at].fd = fcntl(answer->fd, F_DUPFD_CLOEXEC, 0);
 		if (opened[at].fd < 0)
 			return -errno;
 		opened[at].file = *file;
-		opened_count++;
 	}
 	file->handle = at + 1;
 	return 0;

@@ -15,8 +15,10 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.root_part.host import with_handles
 from qjoule.root_part.protocol import Kind
 from qjoule.servers.elf import open_executable
+from qjoule.servers.examined import Examined
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.owner import Owner, Trust
@@ -188,6 +190,36 @@ def test_strangers_leave_places_to_services(monkeypatch: pytest.MonkeyPatch) -> 
     many = [followed.follow(new(9000 + number, UNIT)) for number in range(SERVERS_MAX)]
     assert many.count("") == SERVERS_MAX // 4
     assert f"at most {SERVERS_MAX} servers" in many[-1]
+
+
+def test_a_server_whose_probes_find_no_room_is_left_out_alone(
+    mysqld: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracer refuses a plan with more, and then nothing is traced."""
+    path = toy_server(tmp_path / "mysqld", [MYSQL_8], flags=FULL)
+    servers = [
+        server(mysqld, encryption=True),
+        server(path, tgids=(101,), encryption=True),
+        server(mysqld, tgids=(102,), encryption=True),
+        server(Path("/usr/bin/redis-server"), "redis", tgids=(103,), ports=(6379,)),
+    ]
+    (first, *_) = build_plan(servers[:1], KERNEL).traced
+    monkeypatch.setattr("qjoule.servers.plan.PROBES_MAX", len(first.probes))
+    plan = build_plan(servers, KERNEL)
+    assert [one.server.tgids for one in plan.traced] == [(100,), (102,), (103,)]
+    assert [one.server.id for one in plan.servers] == [1, 0, 2, 3]
+    assert "probes at a time" in plan.servers[1].choice.why
+
+
+def test_an_executable_without_a_handle_gets_no_probe(mysqld: Path) -> None:
+    """Anybody can run one from memory; the tracer refuses such probes, and then traces nothing."""
+    own = server(mysqld, encryption=True)
+    found = Examined("mysql", resolution=own.resolution, handle=0)
+    without = replace(own, resolution=with_handles(found).resolution)
+    (planned,) = build_plan([without], KERNEL, children=True, ids=True).servers
+    assert (planned.choice.rung, planned.probes) == (Rung.SOCKET, ())
+    assert "only in memory" in planned.choice.other
+    assert with_handles(replace(found, handle=HANDLE)).resolution == own.resolution
 
 
 def test_a_strangers_pool_does_not_make_anothers_probes_dearer(mysqld: Path) -> None:

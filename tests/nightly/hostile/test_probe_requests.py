@@ -235,7 +235,7 @@ def test_the_keeper_looks_at_one_process_a_second_and_its_files_alone(kept: Kept
 
 def test_only_servers_of_the_plan_that_run_can_be_followed(kept: Kept) -> None:
     """The plan of these tests has no server, so nothing can be followed, whatever it claims."""
-    for number in (16, 2**32 - 1):
+    for number in (64, 2**32 - 1):
         with refused(errno.EINVAL):
             ask(kept.keeper, Kind.FOLLOW, pid=os.getpid(), number=number)
     with refused(errno.ENOENT):

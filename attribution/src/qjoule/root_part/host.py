@@ -165,7 +165,7 @@ class _Seat:
             raise QjouleError("it names a file that is not its own")
         if found.exe is not None and found.exe.key != self._facts.exe_id:
             raise QjouleError("its executable is another by now")
-        return found
+        return with_handles(found)
 
     def _kept(self) -> set[int]:
         if self._file:
@@ -177,6 +177,18 @@ class _Seat:
                 reply = ask(self._bound, Kind.OPEN, number=What.KEPT, offset=number)
                 kept.add(reply.file.handle)
         return kept
+
+
+def with_handles(found: Examined) -> Examined:
+    """Without the probes, if the root part keeps no handle of their file: the tracer would refuse a
+    plan with them, and then no server is traced.
+    """
+    resolution = found.resolution
+    if resolution is None or (resolution.handle if resolution.library else found.handle):
+        return found
+    why = "its file is only in memory, or too many files are open"
+    left = replace(resolution.without_uprobes(why), problem=resolution.problem or why)
+    return replace(found, resolution=left)
 
 
 def _examined_process(descriptor: int, facts: Facts) -> Examined:

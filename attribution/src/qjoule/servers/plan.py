@@ -43,7 +43,8 @@ from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.sharing import Member, decide, falling_back
 from qjoule.servers.types import Server
 
-SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
+SERVERS_MAX = 64  #: QJ_MAX_SERVERS of bpf/shared.h
+PROBES_MAX = 512  #: MAX_PROBES of tracer/options.h
 
 
 @dataclass(frozen=True)
@@ -188,47 +189,64 @@ def build_plan(
     choices = _at_most(SERVERS_MAX, decided.choices)
     planned: list[PlannedServer] = []
     listed: set[FileKey] = set()
-    numbers = count(1)
-    for server, resolution, choice, agent in zip(chosen, resolved, choices, inside, strict=True):
+    probes = 0
+    for member, choice in zip(members, choices, strict=True):
+        server, resolution, agent = member.server, member.resolution, member.agent
         if not choice.traced:
             planned.append(PlannedServer(replace(server, id=0), choice))
             continue
         if agent is not None:
             facts = support_of(server.flavour).facts(server, resolution, choice.rung)
-            planned.append(_with_agent(replace(server, id=next(numbers)), choice, agent, facts))
+            one = _with_agent(server, choice, agent, facts)
+        else:
+            pooled, first = resolution.file in decided.pooled, resolution.file not in listed
+            one = _planned(member, choice, kernel, pooled=pooled, children=children, ids=ids)
+            one = replace(one, lists_probes=first)
+        more = len(one.probes) if one.lists_probes else 0
+        if probes + more > PROBES_MAX:
+            full = f"at most {PROBES_MAX} probes at a time: choose with --pid"
+            planned.append(PlannedServer(replace(server, id=0), Choice(Rung.NONE, full)))
             continue
-        on_symbols = choice.rung is Rung.SYMBOL
-        pool = resolution.file in decided.pooled or (on_symbols and bool(resolution.no_names))
-        support = support_of(server.flavour)
-        reads = kernel.reads and not pool and support.ends_at_reads(resolution)
-        boundary = support.boundary(resolution, next_read=reads)
-        planned.append(
-            PlannedServer(
-                replace(server, id=next(numbers)),
-                choice,
-                # What is attached to one function last runs first: ids are of begun queries.
-                probes=(resolution.ids if ids else ())
-                + (boundary + resolution.names if on_symbols else ())
-                + resolution.parallel
-                + (resolution.children if children else ()),
-                facts=support.facts(server, resolution, choice.rung),
-                library=resolution.library,
-                library_handle=resolution.handle,
-                notes=(
-                    *resolution.notes,
-                    *_without_names(resolution, on_symbols),
-                    *(resolution.symbol_notes if on_symbols else ()),
-                    *_without_children(resolution, children),
-                    *_without_ids(resolution, ids),
-                ),
-                tells_children=children and bool(resolution.children),
-                lists_probes=resolution.file not in listed,
-                pool=pool,
-                next_read=on_symbols and reads,
-            )
-        )
-        listed.add(resolution.file)
+        probes += more
+        if agent is None:
+            listed.add(resolution.file)
+        number = 1 + sum(before.traced for before in planned)
+        planned.append(replace(one, server=replace(server, id=number)))
     return AttachPlan(tuple(planned))
+
+
+def _planned(
+    member: Member, choice: Choice, kernel: KernelFacts, *, pooled: bool, children: bool, ids: bool
+) -> PlannedServer:
+    """One server, as if it were the first of its file. `pooled`: the file has the fact `pool`."""
+    server, resolution = member.server, member.resolution
+    on_symbols = choice.rung is Rung.SYMBOL
+    pool = pooled or (on_symbols and bool(resolution.no_names))
+    support = support_of(server.flavour)
+    reads = kernel.reads and not pool and support.ends_at_reads(resolution)
+    boundary = support.boundary(resolution, next_read=reads)
+    return PlannedServer(
+        server,
+        choice,
+        # What is attached to one function last runs first: ids are of begun queries.
+        probes=(resolution.ids if ids else ())
+        + (boundary + resolution.names if on_symbols else ())
+        + resolution.parallel
+        + (resolution.children if children else ()),
+        facts=support.facts(server, resolution, choice.rung),
+        library=resolution.library,
+        library_handle=resolution.handle,
+        notes=(
+            *resolution.notes,
+            *_without_names(resolution, on_symbols),
+            *(resolution.symbol_notes if on_symbols else ()),
+            *_without_children(resolution, children),
+            *_without_ids(resolution, ids),
+        ),
+        tells_children=children and bool(resolution.children),
+        pool=pool,
+        next_read=on_symbols and reads,
+    )
 
 
 def _with_agent(

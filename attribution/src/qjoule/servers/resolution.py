@@ -59,9 +59,11 @@ class Resolution:
     problem: str = ""  #: why there is no symbol rung
     notes: tuple[str, ...] = ()
 
-    def without_uprobes(self) -> Resolution:
+    def without_uprobes(
+        self, missing: str = "there are no uprobes, or not with these rights"
+    ) -> Resolution:
         """What is left for the socket rung where none can be attached."""
-        missing, notes = "there are no uprobes, or not with these rights", self.notes
+        notes = self.notes
         if self.parallel:
             notes = (*notes, f"work of its parallel and I/O workers is background: {missing}")
         return replace(
