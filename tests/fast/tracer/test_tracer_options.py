@@ -25,7 +25,7 @@ BAD = {
     "--ring-mb": ["0", "1025", "1.5"],
     "--server": [
         *("", "1:mysql", "1:mysql:socket:/bin/true", "1:mysql:socket:2049:12:1"),
-        *("0:mysql:socket:2049:12", "17:mysql:socket:2049:12", "1:oracle:socket:2049:12"),
+        *("0:mysql:socket:2049:12", "65:mysql:socket:2049:12", "1:oracle:socket:2049:12"),
     ],
     "--running": ["", "1:1"],
     "--restart": ["", "1:never"],
@@ -96,7 +96,7 @@ def test_bad_values_are_refused() -> None:
     for stray in ("--no-such", "-z", "stray"):
         assert f"'{stray}'" in _is_refused(stray)
     _is_refused("--only-running=yes")
-    assert "running" in _is_refused(*SERVER, *("--running", "1:1") * 33)
+    assert "running" in _is_refused(*SERVER, *("--running", "1:1") * 65)
     assert "probe" in _is_refused(*SERVER, *("--probe", "1:mysql-end:1:0x10:55") * 1000)
 
 

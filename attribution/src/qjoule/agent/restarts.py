@@ -11,14 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from qjoule.servers.owner import Owner
+from typing import Protocol
 
 #: (first, longest) seconds between two starts of one owner.
 TRUSTED_S, STRANGERS_S = (60.0, 3600.0), (600.0, 86_400.0)
 #: Seconds between two starts of all strangers together: there may be many of them.
 ALL_STRANGERS_S = 1800.0
 MAX_OWNERS = 256
+
+
+class Owner(Protocol):
+    """Whose server it is, by `str()`: `qjoule.servers.owner.Owner`. Can be hashed."""
+
+    @property
+    def trust(self) -> int:
+        """The most trusted have the lowest."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is the host's root, or one of its services."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from qjoule.agent.handover import Handover
 from qjoule.agent.notify import Manager
 from qjoule.agent.processes import families as of_processes
 from qjoule.agent.recordings import FlightRecorder
+from qjoule.agent.restarts import Owner
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept
@@ -34,8 +35,6 @@ from qjoule.model.result import Attribution, ServerChange
 from qjoule.push.pusher import Tally
 from qjoule.push.pusher import families as of_pushers
 from qjoule.remote.wire import encode
-from qjoule.root_part.bound import owner_of_process
-from qjoule.servers.owner import Owner
 from qjoule.snapshots import Snapshot
 from qjoule.stream.watch import UNTRACED
 from qjoule.trace.meta import Server
@@ -90,7 +89,7 @@ class Service:
     began_s: float = field(default_factory=time.time)  #: Unix time at which the processes began
     level: int = 0  #: of the budget, in this run
     _status: str = ""
-    owner: Callable[[int], Owner | None] = owner_of_process  #: of a process; None: it has ended
+    owner: Callable[[int], Owner | None] = lambda _pid: None  #: of a process; None: it has ended
     _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
     _told: set[Owner] = field(default_factory=set)  #: that their servers have to wait
 

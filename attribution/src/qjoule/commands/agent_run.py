@@ -31,6 +31,7 @@ from qjoule.live.source import StreamSource
 from qjoule.machine.in_force import for_machine
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.root_part.bound import owner_of_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
 from qjoule.servers.shapes import fingerprint
@@ -67,6 +68,7 @@ def run(
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
+    service.owner = owner_of_process
     service.pushed = listeners.pushed
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes

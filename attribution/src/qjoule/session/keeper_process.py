@@ -27,7 +27,13 @@ def main() -> None:
     keep_from_starting()
     root = socket.socket(fileno=ROOT)
     asking = socket.socket(fileno=COMMAND)
-    if first := asking.recv(PROCESS.size):
+
+    def receive() -> int | None:
+        """The next process, or the command's end."""
+        content = asking.recv(PROCESS.size)
+        return PROCESS.unpack(content)[0] if len(content) == PROCESS.size else None
+
+    if (first := receive()) is not None:
         import pickle  # noqa: PLC0415 - see above
         from functools import partial  # noqa: PLC0415
 
@@ -36,5 +42,5 @@ def main() -> None:
 
         with os.fdopen(FOLLOW, "rb") as file:
             follow = pickle.load(file)  # our own command's, from before it read anything
-        serve(asking, first, partial(follow, root), owner_of_process)
+        serve(asking, first, receive, partial(follow, root), owner_of_process)
     os._exit(0)

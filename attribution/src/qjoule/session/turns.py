@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 
 from qjoule.errors import QjouleError
 from qjoule.servers.owner import Owner, Trust
-from qjoule.session.keeper_process import PROCESS
 from qjoule.stream.following import Followed
 
 #: A server that has just started listens on nothing yet. The root part allows a look per second.
@@ -125,29 +124,28 @@ class Turns:
 
 
 def serve(
-    asking: socket.socket, first: bytes, look: Look, owner_of: Callable[[int], Owner | None]
+    asking: socket.socket,
+    first: int,
+    receive: Callable[[], int | None],
+    look: Look,
+    owner_of: Callable[[int], Owner | None],
 ) -> None:
-    """Answers requests until the command closes its end. `first`: one that has come."""
-    turns, content = Turns(look), first
-    while len(content) == PROCESS.size:
-        (pid,) = PROCESS.unpack(content)
+    """Answers requests until there are no more: those on `asking`, which `receive` reads. `first`:
+    one that has come.
+    """
+    turns = Turns(look)
+    pid: int | None = first
+    while pid is not None:
         owner = owner_of(pid)
         if owner is None:
             _send(asking, Followed(pid, why="it has ended"))
         else:
             turns.add(pid, owner, time.monotonic())
-        content = b""
-        while not content:
-            # All requests first, so that it is known who waits.
-            wait_s = turns.wait_s(time.monotonic())
-            readable, _, _ = select.select([asking], [], [], wait_s)
-            if readable:
-                content = asking.recv(PROCESS.size)
-                if not content:
-                    return
-            else:
-                for answer in turns.take(time.monotonic()):
-                    _send(asking, answer)
+        # All requests first, so that it is known who waits.
+        while not select.select([asking], [], [], turns.wait_s(time.monotonic()))[0]:
+            for answer in turns.take(time.monotonic()):
+                _send(asking, answer)
+        pid = receive()
 
 
 def _send(asking: socket.socket, answer: Followed) -> None:
