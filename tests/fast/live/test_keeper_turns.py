@@ -61,14 +61,3 @@ def test_nobody_uses_up_the_keepers_looks() -> None:
         looks.turns.add(3000 + hour, USER, looks.now_s)
         looks.run(60.0)
         assert looks.looked.count(3000 + hour) == TRIES
-
-
-def test_whoever_had_few_looks_does_not_wait_for_others() -> None:
-    looks = Looks()
-    for pid in range(1000, 1020):
-        looks.turns.add(pid, USER, looks.now_s)
-    looks.run(3 * PAUSE_S)
-    looks.turns.add(2000, OTHER, looks.now_s)
-    looks.turns.add(9, UNIT, looks.now_s)
-    looks.run((TRIES + 1) * PAUSE_S)
-    assert set(looks.looked[:3]) <= set(range(1000, 1020)) and looks.looked[3:] == [9] * 8 + [2000]
