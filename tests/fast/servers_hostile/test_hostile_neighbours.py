@@ -77,21 +77,21 @@ def asked_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_owners_fakes_leave_room_for_all_others() -> None:
-    real = {pid: (110 + pid, f"mysql@{pid}") for pid in range(900, 910)}
-    crowd = Crowd(FAKES | WEB | real | {990: (0, ""), 992: (1002, ""), 993: (999, "")})
+    real = {pid: (110 + pid, f"mysql@{pid}") for pid in range(3000, 3010)}
+    crowd = Crowd(FAKES | WEB | real | {3990: (0, ""), 3992: (1002, ""), 3993: (999, "")})
     discovery = discover(host=crowd)
     every = [server.tgids[0] for server in discovery.servers]
     traced = [planned.server.tgids[0] for planned in build_plan(discovery.servers, KERNEL).traced]
-    assert traced[0] == 990, "root's first"
+    assert traced[0] == 3990, "root's first"
     assert set(traced[1:12]) == {*real, 2000}, "one of each service"
     assert len(traced) == SERVERS_MAX
-    strangers = [pid for pid in every if pid in FAKES or 990 < pid < 1000]
-    assert strangers[:4] == [993, 992, 1000, 1001], "a service's account first, one of each"
+    strangers = [pid for pid in every if pid in FAKES or pid > 3990]
+    assert strangers[:4] == [3993, 1000, 3992, 1001], "a service's account first, one of each"
     assert len(crowd.examined) == 2 * EXAMINED_MAX + 13
     more = f"runs 48 programs with names of servers: {48 - EXAMINED_MAX} are not looked at"
     assert discovery.unreadable == (f"apache2.service {more}", f"user 1001 {more}")
     generic = [server.tgids[0] for server in find_generic([], itself=1, host=crowd)]
-    assert generic[0] == 990 and set(generic[1:12]) == {*real, 2000}
+    assert generic[0] == 3990 and set(generic[1:12]) == {*real, 2000}
 
 
 ID = "3f2a9c1b7d20" + "0" * 52
