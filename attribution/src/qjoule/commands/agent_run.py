@@ -68,7 +68,8 @@ def run(
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
-    service.owner = owner_of_process
+    if not pids:  # another start would trace the same processes
+        service.owner = owner_of_process
     service.pushed = listeners.pushed
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
