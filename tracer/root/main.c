@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
@@ -230,12 +231,13 @@ static int serve_until_it_ends(int signal_fd)
 
 static void run_command(int socket_fd, pid_t parent)
 {
-	char number[16];
+	char number[16], reached[PATH_MAX], *file;
 
 	snprintf(number, sizeof(number), "%d", socket_fd);
-	sigprocmask(SIG_SETMASK, &root.signals, NULL);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); /* also what root's shell had opened */
-	if (fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
+	/* SIGINT stays blocked until the command can end by it (interrupts.py). */
+	if (sigaddset(&root.signals, SIGINT) || sigprocmask(SIG_SETMASK, &root.signals, NULL) ||
+	    fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
 	    rights_give_up(root.uid, root.gid)) {
 		perror("qjoule-root: cannot give up root");
 		_exit(1);
@@ -245,12 +247,14 @@ static void run_command(int socket_fd, pid_t parent)
 	prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 	if (getppid() != parent)
 		_exit(1);
-	if (!access(root.command[RP_FILE_WORD], R_OK))
+	file = root.command[access(root.command[0], X_OK) ? 0 : RP_FILE_WORD];
+	if (!access(file, R_OK))
 		execv(root.command[0], root.command);
+	/* Where realpath(3) fails, `reached` ends with what cannot be reached, behind any links. */
 	fprintf(stderr,
-		"qjoule: user %d cannot run %s (%s): install qjoule where every user can read it, "
-		"or call it by sudo as a user who can\n",
-		root.uid, root.command[RP_FILE_WORD], strerror(errno));
+		"qjoule: user %d cannot run %s (%s: %s): install it where every user can read it, "
+		"or call qjoule by sudo as a user who can\n",
+		root.uid, file, realpath(file, reached) ? file : reached, strerror(errno));
 	_exit(1);
 }
 

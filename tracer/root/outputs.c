@@ -125,12 +125,14 @@ static int make_directory(const struct place *place)
 
 int answer_directory(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	bool is_default = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
-			  !strchr(request->text, '/');
+	bool is_trace = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
+			!strchr(request->text, '/');
+	bool is_store = !strcmp(root.command[RP_COMMAND_WORD], "agent") &&
+			!strcmp(request->text, "/var/lib/qjoule/agent");
 	struct stat status;
 	int err;
 
-	if (!is_default && !is_output(request->text))
+	if (!is_trace && !is_store && !is_output(request->text))
 		return -EPERM;
 	if (trace.directory >= 0)
 		return -EBUSY;

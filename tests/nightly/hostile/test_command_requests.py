@@ -10,12 +10,14 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from temporary import umask
-from tracing.asking import asked
+from tracing.asking import ROOT_PART, asked
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 NOBODY = 65534
@@ -67,6 +69,31 @@ def test_no_group_but_the_one_that_was_named_may_read(place: Path) -> None:
     other = ASK_DIRECTORY.replace("text=", "flags=1, number=0, text=")
     assert asked(other, "record", "-o", str(place / "t"), "--group", "adm").stdout == "EPERM\n"
     assert names(place) == []
+
+
+def test_the_agents_own_store_is_made_for_the_agent_alone() -> None:
+    parent = Path("/var/lib/qjoule")
+    was_there = parent.exists()
+    for word, name, answer in (
+        ("record", "agent", {"EPERM"}),
+        ("agent", "other", {"EPERM"}),
+        ("agent", "agent", {"EEXIST", "granted"}),
+    ):
+        code = f"print(refused(Kind.DIRECTORY, text=b'{parent / name}'))"
+        assert asked(code, word).stdout.strip() in answer
+    if not was_there:
+        parent.rmdir()
+
+
+def test_a_python_that_the_user_cannot_run_is_named(place: Path) -> None:
+    (place / "locked").mkdir(mode=0o700)
+    (place / "locked" / "python").symlink_to(sys.executable)
+    (place / "python").symlink_to(place / "locked" / "python")
+    words = [str(ROOT_PART), f"{place}/python", "-I", __file__, "record"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    named = f"cannot run {place}/python ({place}/locked/python: Permission denied)"
+    assert named in done.stderr
 
 
 # ---- the socket of the applications --------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) 
     finally:
         package.chmod(0o755)
     assert done.returncode == 1
-    assert "install qjoule where every user can read it" in done.stderr
+    assert "install it where every user can read it" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from qjoule.agent.config_values import address, share, tag_keys
 from qjoule.errors import UsageError
+from qjoule.fleet.layout import OWN_STORE
 
 MAX_BYTES = 1 << 20
 _FILES = ("file", "ca")
@@ -98,7 +99,7 @@ KEYS: Mapping[str, Key] = {
     "push.ca": Key("", "certificates that sign the receiver's; empty: the system's"),
     "push.every_s": Key(15.0, "seconds between two pages that are sent", 1.0, 3600.0),
     "store.enabled": Key(True, "keep rollups per minute"),
-    "store.path": Key("/var/lib/qjoule", "directory of the rollups; our user must own it"),
+    "store.path": Key(OWN_STORE, "directory of the rollups; our user must own it"),
     "store.days": Key(35, "days that are kept", 1, 3660, live=True),
     "store.megabytes": Key(
         500, "megabytes that are kept; the oldest hours go first", 1, 1_000_000, live=True

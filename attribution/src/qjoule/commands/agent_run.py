@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -27,6 +27,7 @@ from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.engine.live_groups import PER_SERVER, TAG, per_tag
 from qjoule.errors import QjouleError
+from qjoule.fleet.layout import OWN_STORE
 from qjoule.live.source import StreamSource
 from qjoule.machine.in_force import for_machine
 from qjoule.metrics.tagged import TagCounters
@@ -62,6 +63,8 @@ def run(
     """Runs until it is asked to end. `recordings`: the flight recorder's directory."""
     leave_pandas_out()
     path = store_path(config)
+    if path is not None and str(path) == OWN_STORE:
+        _make_own_store(path)
     store = None if path is None else Store(path, os.uname().nodename, kept(config))
     rollups = None if store is None or path is None else Rollups(path, store, say)
     handed = handover.take(path, limits(config), time.time(), say)
@@ -80,6 +83,15 @@ def run(
         manager.stopping()
         service.close(orderly=True)
     return START_AGAIN if service.starts_again else 0
+
+
+def _make_own_store(path: Path) -> None:
+    """On a fresh machine only root may make it: the root part does, for our user."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        with suppress(QjouleError):  # the store says what is wrong
+            os.close(root_part().directory(path))
 
 
 def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:

@@ -19,9 +19,9 @@ KEYS = ("user", "database", "application", "client", "server", "shape", "outcome
     short_help="Joules by user or client, from queries drawn at random.",
     epilog="""\b
 Examples:
-  qjoule samples /var/lib/qjoule
-  qjoule samples /var/lib/qjoule --by user,client --last 2h
-  qjoule samples /var/lib/qjoule --by shape --json
+  qjoule samples /var/lib/qjoule/agent
+  qjoule samples /var/lib/qjoule/agent --by user,client --last 2h
+  qjoule samples /var/lib/qjoule/agent --by shape --json
 
 \b
 The agent draws `store.samples` queries of each statement in five minutes

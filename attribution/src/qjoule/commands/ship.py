@@ -15,13 +15,13 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
+from qjoule.fleet.layout import OWN_STORE
 from qjoule.fleet.ship.destination import Destination, destination
 from qjoule.fleet.ship.patience import Patience
 from qjoule.fleet.ship.shipper import Report, Shipper, Trouble
 from qjoule.fleet.ship.traces import ship_traces
 
 SCHEMA = "qjoule.ship/1"
-STORE = Path("/var/lib/qjoule")
 #: Troubles that are named one by one.
 NAMED = 20
 #: After passes that failed, the next one waits longer, up to this.
@@ -46,7 +46,7 @@ Examples:
 @click.option(
     "--store",
     type=click.Path(path_type=Path, file_okay=False),
-    default=STORE,
+    default=OWN_STORE,
     show_default=True,
     metavar="DIR",
     help="The agent's store.",

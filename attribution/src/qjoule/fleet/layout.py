@@ -26,6 +26,8 @@ from qjoule import __version__
 SCHEMA_VERSION = "2"
 #: Major versions that can be read. A part of version 1 has no host id: it is `""`.
 READABLE = (1, 2)
+#: The dataset of this machine's agent, unless it is configured otherwise.
+OWN_STORE = "/var/lib/qjoule/agent"
 #: A part for each hour: rows by minute; sums of the hour; sums of the hour by tag.
 ROLLUPS, HOURS, TAGS = "rollups", "hours", "tags"
 HOURLY = (ROLLUPS, HOURS, TAGS)
