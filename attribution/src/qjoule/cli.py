@@ -16,30 +16,31 @@ import click
 # until we trace (`own_rights`), which each thread has to drop for itself.
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
+from qjoule import interrupts
 from qjoule.commands.lazy_group import LazyGroup
 from qjoule.commands.without_root import give_up
 from qjoule.errors import QjouleError, UsageError
 
-#: Command name to the module in ``qjoule.commands`` that holds its ``command``.
+#: By name: the module in ``qjoule.commands`` that holds the ``command``, and its short help.
 COMMANDS = {
-    "doctor": "doctor",
-    "record": "record",
-    "dump": "dump",
-    "convert": "convert",
-    "attribute": "attribute",
-    "compare": "compare",
-    "characterise": "characterise",
-    "report": "report",
-    "top": "top",
-    "agent": "agent",
-    "samples": "samples",
-    "ship": "ship",
-    "fleet": "fleet",
-    "calibrate": "calibrate",
-    "learn": "learn",
-    "run": "run",
-    "bench": "bench",
-    "import": "import_",
+    "doctor": ("doctor", "What can be traced here, and how to mend the rest."),
+    "record": ("record", "Record a trace of what the servers do."),
+    "dump": ("dump", "Save what a flight recorder holds."),
+    "convert": ("convert", "Make the tables of what `record` captured."),
+    "attribute": ("attribute", "Joules per query from recorded traces."),
+    "compare": ("compare", "What recordings of one side save over another's."),
+    "characterise": ("characterise", "Hardware counters per shape: IPC, cache misses, PCA."),
+    "report": ("report", "A page of figures that opens offline."),
+    "top": ("top", "Which queries draw how much power now."),
+    "agent": ("agent", "Watch always: metrics for Prometheus, rollups per minute."),
+    "samples": ("samples", "Joules by user or client, from queries drawn at random."),
+    "ship": ("ship", "Copy closed rollups to where a fleet's rollups are."),
+    "fleet": ("fleet", "Joules of many hosts, from their rollups."),
+    "calibrate": ("calibrate", "Measure what this machine draws, for exact shares."),
+    "learn": ("learn", "Repeat a trace's statements to learn what each draws."),
+    "run": ("run", "Run an application that tags its queries."),
+    "bench": ("bench", "Designed experiments on a server."),
+    "import": ("import_", "Make a trace of what another tool recorded."),
 }
 
 #: These trace, run what the user names, or (`dump`) choose a user themselves. `bench` has commands
@@ -55,7 +56,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Commands(LazyGroup):
     """All commands."""
 
-    modules = COMMANDS
+    commands_of = COMMANDS
     need_root = NEED_ROOT
 
 
@@ -86,6 +87,7 @@ def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> No
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Joules per query, on a production database server."""
+    interrupts.raise_interrupts()  # the command's module has been imported
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
@@ -105,7 +107,7 @@ def main() -> None:
 
             root_part()
         code = cli.main(prog_name="qjoule", standalone_mode=False, obj=give_up)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.UsageError as error:
         where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
@@ -131,6 +133,12 @@ def main() -> None:
         _write_no_more()
         _say(f"cannot write: {error.strerror}")
         sys.exit(1)
+    except Exception:
+        if not interrupts.interrupted():
+            raise
+        sys.exit(130)  # a library has made something else of it
+    finally:
+        interrupts.end_at_once()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -141,7 +149,7 @@ def _obey_interrupts() -> None:
     keep Ctrl-C from them. Python then leaves it ignored.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _lack_no_character() -> None:

@@ -37,7 +37,7 @@ def main() -> None:
     if named in _ONE_THREAD:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
-    from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)
+    from qjoule.command_line import main as run  # noqa: PLC0415 (not to run as root)
 
     run()
 

@@ -9,11 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from qjoule.cli import COMMANDS, cli
 from qjoule.commands.ending import terminable
+from qjoule.commands.fleet import command as fleet
+from qjoule.commands.lazy_group import LazyGroup
 from qjoule.exit_codes import exit_code
 
 
@@ -66,6 +69,56 @@ def test_help_fits_a_terminal_of_80_columns(command: str) -> None:
     assert shown.exit_code == 0
     assert [line for line in shown.output.splitlines() if len(line) > 80] == []
     assert " RANGE" not in shown.output, "a name says more than a type"
+
+
+def modules_of(*words: str, **environment: str) -> list[str]:
+    """What `qjoule WORDS` has imported when it ends."""
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+    code += "from qjoule.start import main; sys.argv[0] = 'qjoule'; main()"
+    command = [sys.executable, "-c", code, *words]
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "convert" in done.stdout
+    return done.stderr.split()
+
+
+def test_help_and_completion_of_all_commands_import_none() -> None:
+    completion = {"_QJOULE_COMPLETE": "bash_complete", "COMP_WORDS": "qjoule ", "COMP_CWORD": "1"}
+    for found in (modules_of("--help"), modules_of(**completion)):
+        ours = {name for name in found if name.startswith("qjoule.commands.")}
+        assert ours == {"qjoule.commands.lazy_group"}
+        assert not {"numpy", "pyarrow", "rich", "textual"}.intersection(found)
+
+
+@pytest.mark.parametrize("group", [cli, fleet])
+def test_the_list_says_of_each_command_what_it_says_itself(group: LazyGroup) -> None:
+    context = click.Context(group)
+    for name, (_, short) in group.commands_of.items():
+        command = group.get_command(context, name)
+        assert command is not None and command.short_help == short
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("line", "code"), [("attribute", 2), ("agent --check", 0)])
+def test_streams_may_be_closed(line: str, code: int, closed: str) -> None:
+    shell = f'exec "$0" -m qjoule {line} {closed}'
+    done = subprocess.run(["sh", "-c", shell, sys.executable], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert done.stderr.count(b"\n") == ("2>" not in closed)
+
+
+@pytest.mark.parametrize("imported", ["click", "numpy", "qjoule_drivers"])
+def test_an_interrupt_is_no_traceback(imported: str, tmp_path: Path) -> None:
+    """While click is imported, a command's module, and what the command itself imports."""
+    told = "import os, signal\nfor _ in range(3): os.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / f"{imported}.py").write_text(told)
+    words = ["run", "true"] if imported == "qjoule_drivers" else ["report", "nothing"]
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+    code += "from qjoule.start import main; main()"
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert done.stderr.strip() == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

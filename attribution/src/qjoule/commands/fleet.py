@@ -7,19 +7,19 @@ import click
 
 from qjoule.commands.lazy_group import LazyGroup
 
-#: Command name to the module in `qjoule.commands` that holds its `command`.
+#: By name: the module in `qjoule.commands` that holds the `command`, and its short help.
 COMMANDS = {
-    "top": "fleet_top",
-    "query": "fleet_query",
-    "compare": "fleet_compare",
-    "requests": "fleet_requests",
+    "top": ("fleet_top", "What draws most, over many hosts."),
+    "query": ("fleet_query", "SQL over the rollups of many hosts."),
+    "compare": ("fleet_compare", "What a deploy changed; which hosts differ."),
+    "requests": ("fleet_requests", "Joules of requests over the servers of several hosts."),
 }
 
 
 class FleetGroup(LazyGroup):
     """The commands of `qjoule fleet`."""
 
-    modules = COMMANDS
+    commands_of = COMMANDS
 
 
 @click.group(

@@ -8,26 +8,43 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from qjoule import interrupts
 
 from qjoule.commands.without_root import without_root
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when it is used: `--help` stays fast."""
+    """Imports a command's module only when the command is used: to list all takes no import."""
 
-    modules: ClassVar[Mapping[str, str]] = {}  #: in `qjoule.commands`, by the command's name
+    #: By the command's name: its module in `qjoule.commands`, and its short help.
+    commands_of: ClassVar[Mapping[str, tuple[str, str]]] = {}
     need_root: ClassVar[tuple[str, ...]] = ()  #: all others give up root
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's interface)
-        return list(self.modules)
+        return list(self.commands_of)
 
     def get_command(
         self,
         ctx: click.Context,  # noqa: ARG002
         cmd_name: str,
     ) -> click.Command | None:
-        if cmd_name not in self.modules:
+        if cmd_name not in self.commands_of:
             return None
-        module = importlib.import_module(f"qjoule.commands.{self.modules[cmd_name]}")
+        with interrupts.imports():
+            module = importlib.import_module(f"qjoule.commands.{self.commands_of[cmd_name][0]}")
         command: click.Command = module.command
         return command if cmd_name in self.need_root else without_root(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in self.commands_of.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=short)
+            for name, (_, short) in self.commands_of.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
