@@ -342,6 +342,10 @@ bench-quick: $(VENV)/installed-test ## What a quick calibration is worth, simula
 bench-fleet: $(VENV)/installed-test ## What questions about a fleet cost, and 1,000 kills (BENCH_ARGS=--save for the docs)
 	$(VENV)/bin/python bench/bench_fleet.py $(BENCH_ARGS)
 
+.PHONY: bench-help
+bench-help: $(VENV)/installed-test ## What `--help` and shell completion take
+	$(VENV)/bin/python bench/bench_help.py $(BENCH_ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf $(BUILD) $(VENV) attribution/build attribution/src/qjoule/model/_sweep*.so attribution/src/qjoule/shapes/_shapes*.so

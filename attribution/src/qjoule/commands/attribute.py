@@ -5,36 +5,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from qjoule.commands import impact, options
-from qjoule.commands.conversion import readable
-from qjoule.commands.say import say
-from qjoule.engine.attribute import attribute
-from qjoule.engine.groups import check_keys
-from qjoule.engine.other_ids import recorded_ids, with_ids
-from qjoule.engine.selection import selection
+from qjoule.commands import impact_options, options
 from qjoule.errors import QjouleError, UsageError
-from qjoule.freed_memory import keep_freed_memory
-from qjoule.machine import memory_in_force
-from qjoule.machine.in_force import for_trace
-from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.fit.cells import Cell
-from qjoule.model.fold import bound_tags, fold_rows
-from qjoule.model.result import Attribution, TracePart
-from qjoule.model.together import together
-from qjoule.trace.reader import Trace
-from qjoule.trace.several import counted_twice, open_several
+from qjoule.model.idle_policies import IdlePolicy
+
+if TYPE_CHECKING:
+    from qjoule.model.result import Attribution
 
 TABLE_ROWS = 20  #: rows of queries in a table, unless --top says otherwise
-#: Numbers within one recording; another recording may use the same numbers for something else.
-OF_ONE_TRACE = ("session", "thread")
 FORMATS = ("table", "json", "csv", "parquet")
 
 
@@ -99,7 +82,7 @@ Examples:
     help="In the table, also list the ids that other tools have for each statement, of a trace "
     "recorded with --ids. Other formats always have them.",
 )
-@impact.options
+@impact_options.options
 def command(
     traces: tuple[Path, ...],
     *,
@@ -125,64 +108,20 @@ def command(
     """
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
-    keep_freed_memory()
-    opened = open_several(readable(traces))
-    keys = tuple(key.strip() for key in by.split(","))
-    selected = selection(where)
-    used = {*keys, *(key for key, _ in selected.wanted)}
-    if len(opened) > 1 and (local := [key for key in OF_ONE_TRACE if key in used]):
-        raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
-    recorded = recorded_ids(opened.values())
-    if ids and "fingerprint" not in keys:
-        raise UsageError("--ids are of statements: group by fingerprint, with --by")
-    if ids and not recorded:
-        raise QjouleError("the trace has no ids of other tools: record it with --ids")
-    checked = check_keys(keys)
+    from qjoule.commands.attribute_run import run  # noqa: PLC0415 (`--help` stays fast)
 
-    with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
-        found = [
-            TracePart(
-                name,
-                attribute(
-                    trace,
-                    checked,
-                    cast(IdlePolicy, idle),
-                    progress=step,
-                    calibrated=for_trace(trace, calibration, memory),
-                    where=selected,
-                    learned=_remembering(trace, memory),
-                ),
-            )
-            for name, trace in opened.items()
-        ]
-    whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
-    costs = impact.Asked(price, carbon, pue, embodied)
-    whole = replace(whole, impact=impact.factors(costs, opened, whole))
-    write(bound_tags(with_ids(whole, recorded), max_values), form, output, top, ids=ids)
-
-
-def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
-    """Adds the evidence of a trace to the machine's memory, or says why that fails."""
-    path = memory_in_force.where_to_extend(trace, choice)
-
-    def remember(cells: tuple[Cell, ...]) -> None:
-        if path is not None:
-            try:
-                memory_in_force.add(path, cells, memory_in_force.identity_of(trace))
-            except QjouleError as error:
-                say(f"the memory is not extended: {error}")
-
-    return remember
-
-
-@contextmanager
-def progress(segments: int) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=segments, label="attributing", file=sys.stderr) as bar:
-        yield bar.update
+    result = run(
+        traces,
+        tuple(key.strip() for key in by.split(",")),
+        where,
+        cast(IdlePolicy, idle),
+        calibration=calibration,
+        memory=memory,
+        max_values=max_values,
+        ids=ids,
+        costs=impact_options.Asked(price, carbon, pue, embodied),
+    )
+    write(result, form, output, top, ids=ids)
 
 
 def write(
@@ -199,6 +138,8 @@ def write(
     statements in a table.
     """
     if top and form != "table":
+        from qjoule.model.fold import fold_rows  # noqa: PLC0415
+
         result = fold_rows(result, top)
     if form == "parquet" and output is not None:
         from qjoule.reporters.parquet_report import write_parquet  # noqa: PLC0415

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from qjoule.commands.attribute import progress
+from qjoule.commands.attribute_run import progress
 from qjoule.commands.conversion import readable
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError

@@ -9,15 +9,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pyarrow as pa
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
-from qjoule.spool.convert import Converted, Progress, convert
 from qjoule.spool.files import is_captured
 from qjoule.spool.ring_files import RingFiles
+
+if TYPE_CHECKING:
+    from qjoule.spool.convert import Converted, Progress
 
 #: The bar itself, at most, and what stands beside it: a word, the share done and the time left.
 _BAR_COLUMNS, _OTHER_COLUMNS = 36, 32
@@ -38,6 +40,10 @@ def converted(
     Raises:
         QjouleError: see there.
     """
+    import pyarrow as pa  # noqa: PLC0415 (with the next it takes 0.3 s, and 50 MB)
+
+    from qjoule.spool.convert import convert  # noqa: PLC0415
+
     # Arrow's own pool keeps what it frees: 20 MB more in each process.
     pa.set_memory_pool(pa.system_memory_pool())
     with _progress() as progress:

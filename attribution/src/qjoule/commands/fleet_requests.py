@@ -12,7 +12,7 @@ from typing import cast
 import click
 
 from qjoule.commands import options
-from qjoule.commands.attribute import progress
+from qjoule.commands.attribute_run import progress
 from qjoule.commands.conversion import readable
 from qjoule.engine.attribute import Asked
 from qjoule.errors import UsageError

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What joules cost and emit: the options for commands that show an attribution."""
+"""What joules cost and emit, as `impact_options` ask for it."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import click
 import numpy as np
 
+from qjoule.commands.impact_options import Asked
 from qjoule.engine import recorded
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.arrays import F64
@@ -26,54 +24,6 @@ _CURRENCY = re.compile(r"(.+):([A-Z]{3})")
 _EMBODIED = re.compile(r"([0-9]+(?:\.[0-9]+)?)(/h)?")
 _NUMERIC = re.compile(r"[-+.0-9]")
 _LARGEST_EMBODIED = 1e9  #: g: a thousand tonnes
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The options as they were given; None: not given."""
-
-    price: str | None = None
-    carbon: str | None = None
-    pue: float | None = None
-    embodied: str | None = None
-
-    @property
-    def anything(self) -> bool:
-        return any(one is not None for one in (self.price, self.carbon, self.pue, self.embodied))
-
-
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --price, --carbon, --pue and --embodied to a command."""
-    for option in reversed(
-        (
-            click.option(
-                "--price",
-                metavar="N/kWh[:EUR]|CSV[:EUR]",
-                help="Also show kWh and money: a price for all, or a file with lines "
-                "time,price_per_kwh (ISO 8601 with zone).",
-            ),
-            click.option(
-                "--carbon",
-                metavar="G|CSV",
-                help="Also show kWh and carbon: grams of CO2e per kWh, or a file with lines "
-                "time,gco2e_per_kwh.",
-            ),
-            click.option(
-                "--pue",
-                type=click.FloatRange(1.0, 10.0),
-                metavar="N",
-                help="Energy of the site per energy of its machines; it multiplies all of these.",
-            ),
-            click.option(
-                "--embodied",
-                metavar="G|G/h",
-                help="Embodied carbon M of the machine in grams, for the whole trace or per hour; "
-                "shared by energy. Carbon per call is then the SCI of ISO/IEC 21031:2024.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 def factors(asked: Asked, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from qjoule.machine.perf_events import PerfEvent, parse_events
 from qjoule.machine.sources import tracer_sources
 from qjoule.model.idle_policies import IDLE_POLICIES
 from qjoule.servers.registry import servers
+
+if TYPE_CHECKING:
+    from qjoule.machine.perf_events import PerfEvent
 
 #: Servers that can have an agent, as text for people.
 _WITH_AGENT = " or ".join(
@@ -113,7 +115,11 @@ ids = click.option(
 def _events(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> tuple[PerfEvent, ...]:
-    return () if text is None else parse_events(text)
+    if text is None:
+        return ()
+    from qjoule.machine.perf_events import parse_events  # noqa: PLC0415 (numpy takes its time)
+
+    return parse_events(text)
 
 
 counters = click.option(

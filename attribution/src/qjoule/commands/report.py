@@ -10,7 +10,7 @@ from typing import cast
 import click
 
 from qjoule.commands import options
-from qjoule.commands.attribute import OF_ONE_TRACE, progress
+from qjoule.commands.attribute_run import OF_ONE_TRACE, progress
 from qjoule.commands.conversion import readable
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.in_force import for_trace

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule attribute`: what it does with the options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from qjoule.commands import impact
+from qjoule.commands.conversion import readable
+from qjoule.commands.impact_options import Asked
+from qjoule.commands.say import say
+from qjoule.engine.attribute import attribute
+from qjoule.engine.groups import check_keys
+from qjoule.engine.other_ids import recorded_ids, with_ids
+from qjoule.engine.selection import selection
+from qjoule.errors import QjouleError, UsageError
+from qjoule.freed_memory import keep_freed_memory
+from qjoule.machine import memory_in_force
+from qjoule.machine.in_force import for_trace
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.fit.cells import Cell
+from qjoule.model.fold import bound_tags
+from qjoule.model.result import Attribution, TracePart
+from qjoule.model.together import together
+from qjoule.trace.reader import Trace
+from qjoule.trace.several import counted_twice, open_several
+
+#: Numbers within one recording; another recording may use the same numbers for something else.
+OF_ONE_TRACE = ("session", "thread")
+
+
+def run(
+    traces: tuple[Path, ...],
+    keys: tuple[str, ...],
+    where: tuple[str, ...],
+    idle: IdlePolicy,
+    *,
+    calibration: str | None,
+    memory: str | None,
+    max_values: int,
+    ids: bool,
+    costs: Asked,
+) -> Attribution:
+    """The joules of these traces by `keys`; the options are those of the command.
+
+    Raises:
+        UsageError, QjouleError: as the command says them.
+    """
+    keep_freed_memory()
+    opened = open_several(readable(traces))
+    selected = selection(where)
+    used = {*keys, *(key for key, _ in selected.wanted)}
+    if len(opened) > 1 and (local := [key for key in OF_ONE_TRACE if key in used]):
+        raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
+    recorded = recorded_ids(opened.values())
+    if ids and "fingerprint" not in keys:
+        raise UsageError("--ids are of statements: group by fingerprint, with --by")
+    if ids and not recorded:
+        raise QjouleError("the trace has no ids of other tools: record it with --ids")
+    checked = check_keys(keys)
+
+    with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
+        found = [
+            TracePart(
+                name,
+                attribute(
+                    trace,
+                    checked,
+                    idle,
+                    progress=step,
+                    calibrated=for_trace(trace, calibration, memory),
+                    where=selected,
+                    learned=_remembering(trace, memory),
+                ),
+            )
+            for name, trace in opened.items()
+        ]
+    whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+    whole = replace(whole, impact=impact.factors(costs, opened, whole))
+    return bound_tags(with_ids(whole, recorded), max_values)
+
+
+def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
+    """Adds the evidence of a trace to the machine's memory, or says why that fails."""
+    path = memory_in_force.where_to_extend(trace, choice)
+
+    def remember(cells: tuple[Cell, ...]) -> None:
+        if path is not None:
+            try:
+                memory_in_force.add(path, cells, memory_in_force.identity_of(trace))
+            except QjouleError as error:
+                say(f"the memory is not extended: {error}")
+
+    return remember
+
+
+@contextmanager
+def progress(segments: int) -> Iterator[Callable[[int], None] | None]:
+    """A progress bar on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=segments, label="attributing", file=sys.stderr) as bar:
+        yield bar.update
