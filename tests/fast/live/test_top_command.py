@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,31 @@ def top(
         timeout=60,
         user=user,
     )
+
+
+@pytest.mark.parametrize("how", ["closed", "stopped"])
+def test_the_view_ends_without_its_terminal(trace: Path, how: str) -> None:
+    """A closed terminal, whose hangup does not reach it; SIGTERM where nothing takes the output."""
+    ours, terminal = os.openpty()
+    words = ["top", "--replay", str(trace), "--speed", "0.1", "-d", "0.1"]
+    command = [sys.executable, "-m", "qjoule", *words]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+    with subprocess.Popen(command, start_new_session=True, **streams) as view:  # type: ignore[call-overload]
+        try:
+            shown = b""
+            while b"TOTAL" not in shown:
+                shown += os.read(ours, 4096)
+            if how == "stopped":
+                termios.tcflow(terminal, termios.TCOOFF)
+                view.terminate()
+            os.close(terminal)
+            if how == "closed":
+                os.close(ours)
+            assert view.wait(10) == 0
+        finally:
+            view.kill()
+    if how == "stopped":
+        os.close(ours)
 
 
 def test_json_is_a_document_per_line(trace: Path) -> None:

@@ -29,9 +29,12 @@ from qjoule.errors import QjouleError
 from qjoule.reporters.live_frame import Line
 from qjoule.reporters.live_screen import HEADER_LINES, compose, visible_rows
 from qjoule.reporters.live_state import Effect, ViewState, row_key
+from qjoule.reporters.live_terminal import Terminal
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 REDRAWS_PER_S = 4.0
+#: How long a terminal that takes nothing is waited for once the view is to end.
+TERMINAL_S = 0.5
 
 #: The terminal's own sixteen colours, so that the view fits the user's theme.
 STYLES = {
@@ -142,7 +145,7 @@ class LiveView(App[int]):
         *,
         color: bool = True,
     ) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(driver_class=Terminal, ansi_color=True)
         self.state = ViewState(
             title=source.name,
             groups=source.groups,
@@ -164,13 +167,28 @@ class LiveView(App[int]):
         yield self._canvas
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # Not available outside the main thread, where tests may run the view.
-            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.add_signal_handler(number, self._leave)
+        self._end_with_signals(asyncio.get_running_loop())
         self.set_interval(1.0 / REDRAWS_PER_S, self._draw_if_stale)
         self._thread.start()
+
+    def _end_with_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Signals and the end of the terminal end the view, even if the loop waits for it."""
+        terminal = self._driver if isinstance(self._driver, Terminal) else None
+
+        def leave(*_signal: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._leave)
+            if terminal is not None:
+                late = threading.Timer(TERMINAL_S, terminal.screen.give_up)
+                late.daemon = True
+                late.start()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Not available outside the main thread, where tests may run the view.
+            with contextlib.suppress(ValueError):
+                signal.signal(number, leave)
+        if terminal is not None:
+            terminal.when_gone(leave)
 
     def on_unmount(self) -> None:
         self._controls.stop()
