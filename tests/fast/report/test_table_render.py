@@ -29,9 +29,12 @@ from qjoule.reporters import missing
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.live_header import _calibration
+from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.parquet_report import to_table
 from qjoule.reporters.provenance import footing
 from qjoule.reporters.table import render
+from qjoule.snapshots import Snapshot
 from qjoule.trace.schema import CAUSES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -47,6 +50,27 @@ def test_golden(width: int) -> None:
     if os.environ.get("QJOULE_UPDATE_GOLDEN"):
         path.write_text(text, "utf-8")
     assert text == path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_column_per_key_tells_rows_apart(width: int) -> None:
+    names = [("shop_frontend", "orders"), ("shop_frontend", "stock"), ("postgres", "orders")]
+    shapes = ("SELECT balance FROM accounts WHERE id = ?", "SELECT count(*) FROM orders")
+    rows = [
+        query_row(J, shape, keys={"fingerprint": "af" * 8, "user": user, "database": database})
+        for user, database in names
+        for shape in shapes
+    ]
+    found = attribution(tuple(rows), {"queries": 6 * J})
+    state = ViewState(group="fingerprint,user,database")
+    state.accept(Snapshot(found, found, 1.0))
+    screen = [line.plain() for line in compose(state, width, 24)]
+    for lines in (render(found, width=width).splitlines(), screen):
+        shown = [line for line in lines if "SELECT " in line]
+        for line, (user, database, shape) in zip(
+            shown, [(*name, shape) for name in names for shape in shapes], strict=True
+        ):
+            assert user[:8] in line and database in line and shape[:16] in line
 
 
 def test_without_an_energy_source_energies_are_unknown_and_not_zero() -> None:

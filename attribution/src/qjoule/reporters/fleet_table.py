@@ -70,17 +70,20 @@ def _heading(found: Top) -> list[tuple[str, str]]:
 
 def _rows(found: Top, width: int) -> Table:
     classes = {(one.grade, one.policy) for one in found.totals}
-    cells = [_cells(row, found) for row in found.rows]
+    keys = _key_columns(found)
+    cells = [_cells(row, found) | _key_cells(row, keys) for row in found.rows]
+    most = max(6, (width - _LABEL_WIDTH) // (2 * max(1, len(keys))))
     columns = []
-    for key, (title, rank) in _COLUMNS.items():
+    named = {key: (fmt.one_line(name), 0) for key, name in keys.items()}
+    for key, (title, rank) in {"label": _COLUMNS["label"], **named, **_COLUMNS}.items():
         shown = title or (_title(found) if key == "label" else "")
         contents = [line[key] for line in cells]
         if not any(contents) or (key == "policy" and len({one[1] for one in classes}) < 2):
             continue
         needed = max(cell_len(shown), *map(cell_len, contents))
         label = key == "label"
-        align = "left" if key in ("label", "grade", "policy", "flags") else "right"
-        least = min(_LABEL_WIDTH, needed) if label else min(needed, 28)
+        align = "left" if key in ("label", "grade", "policy", "flags", *keys) else "right"
+        least = min(_LABEL_WIDTH, needed) if label else min(needed, 28, most if key in keys else 28)
         columns.append(
             Column(key, shown, least, rank, "left" if align == "left" else "right", label, needed)
         )
@@ -115,25 +118,34 @@ def _cells(row: Row, found: Top) -> dict[str, str]:
     }
 
 
+def _key_columns(found: Top) -> dict[str, str]:
+    """Keys beside the statement by their columns: without them, two rows could not be told
+    apart."""
+    if "fingerprint" not in found.by.keys:
+        return {}
+    own = ("fingerprint", "grade", "policy")
+    return {f"key:{key}": key for key in found.by.keys if key not in own}
+
+
+def _key_cells(row: Row, keys: dict[str, str]) -> dict[str, str]:
+    return {column: fmt.one_line(row.keys.get(key, "")) or _NONE for column, key in keys.items()}
+
+
 def _title(found: Top) -> str:
+    if "fingerprint" in found.by.keys:
+        return "shape"
     keys = [key for key in found.by.keys if key not in ("grade", "policy")]
-    return " ".join("shape" if key == "fingerprint" else fmt.one_line(key) for key in keys)
+    return " ".join(fmt.one_line(key) for key in keys)
 
 
 def label(row: Row) -> str:
-    """The group on one line: other keys, then the shape's text."""
-    others = {
-        key: value
-        for key, value in row.keys.items()
-        if key not in ("fingerprint", "grade", "policy")
-    }
-    shape = fmt.one_line(row.text) or f"{row.keys.get('fingerprint', '')} {NO_TEXT}"
-    if "fingerprint" not in row.keys:
-        if len(others) == 1:
-            return fmt.one_line(next(iter(others.values()))) or _NONE
-        return fmt.one_line("  ".join(f"{key}={value or _NONE}" for key, value in others.items()))
-    prefix = "".join(f"{key}={value or _NONE}  " for key, value in others.items())
-    return fmt.one_line(prefix + shape)
+    """The shape's text on one line; of a group that has none, its keys."""
+    if "fingerprint" in row.keys:
+        return fmt.one_line(row.text) or fmt.one_line(f"{row.keys['fingerprint']} {NO_TEXT}")
+    keys = {key: value for key, value in row.keys.items() if key not in ("grade", "policy")}
+    if len(keys) == 1:
+        return fmt.one_line(next(iter(keys.values()))) or _NONE
+    return fmt.one_line("  ".join(f"{key}={value or _NONE}" for key, value in keys.items()))
 
 
 def _totals(found: Top) -> Table:

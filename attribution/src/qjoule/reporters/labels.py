@@ -28,18 +28,37 @@ def query_label(row: Row) -> str:
         return fmt.one_line(f"(other queries of {row.server})")
     if row.by_thread:
         return fmt.one_line(f"{row.server}  {row.shape}")
-    others = {name: value for name, value in row.keys.items() if name != "fingerprint"}
-    # Calls without a statement are named by their tags.
-    if "fingerprint" not in row.keys and (not row.shape or row.rung == BY_CALLS):
+    if not _has_statement(row):
+        others = {name: value for name, value in row.keys.items() if name != "fingerprint"}
         if len(others) == 1:
             return fmt.one_line(next(iter(others.values()))) or "(none)"
         return fmt.one_line(
             "  ".join(f"{name}={value or '(none)'}" for name, value in others.items())
         )
-    prefix = "".join(
-        f"{name}={value or '(none)'}  " for name, value in others.items() if name != "server"
-    )
-    return fmt.one_line(prefix + (row.shape or NO_TEXT))
+    prefix = "".join(f"{name}={value}  " for name, value in key_cells(row).items())
+    return prefix + fmt.one_line(row.shape or NO_TEXT)
+
+
+def key_cells(row: Row) -> dict[str, str]:
+    """Keys beside the statement of a group of queries, each for a column of its own; the server has
+    one anyway. Empty if the row has no statement to stand beside."""
+    if row.not_selected or row.by_thread or not _has_statement(row):
+        return {}
+    return {
+        name: fmt.one_line(value) or "(none)"
+        for name, value in row.keys.items()
+        if name not in ("fingerprint", "server")
+    }
+
+
+def statement_label(row: Row) -> str:
+    """A row's name where its other keys have columns of their own (`key_cells`)."""
+    return fmt.one_line(row.shape or NO_TEXT) if key_cells(row) else query_label(row)
+
+
+def _has_statement(row: Row) -> bool:
+    """Calls that have none are named by their tags."""
+    return "fingerprint" in row.keys or (bool(row.shape) and row.rung != BY_CALLS)
 
 
 def fixed_label(row: Row) -> str:

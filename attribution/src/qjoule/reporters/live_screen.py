@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rich.cells import cell_len
+
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.columns import GAP, Column, fit
-from qjoule.reporters.labels import FIXED_NAMES, fingerprint, query_label
+from qjoule.reporters.labels import FIXED_NAMES, fingerprint, key_cells, statement_label
 from qjoule.reporters.live_detail import detail
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, place
 from qjoule.reporters.live_header import header
@@ -18,6 +20,7 @@ from qjoule.reporters.live_help import help_lines
 from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy
 
+_QUERY_WIDTH = 22  #: columns are dropped before the query gets narrower than this
 COLUMNS = (
     Column("rank", "#", 3, 2),
     Column("fingerprint", "FINGERPRINT", 16, 9, "left"),
@@ -32,7 +35,7 @@ COLUMNS = (
     Column("mean", "LAT avg", 8, 5),
     Column("p95", "LAT p95", 8, 7),
     Column("trend", "W TREND", 12, 12, "left"),
-    Column("query", "QUERY", 22, 0, "left", stretch=True),
+    Column("query", "QUERY", _QUERY_WIDTH, 0, "left", stretch=True),
 )
 _SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "mean", "n": "rate"}
 HEADER_LINES = 4
@@ -80,7 +83,7 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
     rows = visible_rows(state, height)
     first = state.rows().index(rows[0]) if rows else 0
     figures, total, unit = _power(attribution, rows)
-    layout = fit(_available(rows, unit, state.group), width - 2, GAP)
+    layout = fit(_available(rows, unit, state.group, width), width - 2, GAP)
     selected = state.selected_row()
     lines = [_heading(layout, state.sort)]
     for index, row in enumerate(rows):
@@ -144,8 +147,9 @@ def _fixed(
     return [*cells, {"query": f"TOTAL {grade}", "power": total, "share": share}]
 
 
-def _available(rows: Sequence[Row], unit: str, group: str) -> list[Column]:
-    """The columns that have content for this source, with titles."""
+def _available(rows: Sequence[Row], unit: str, group: str, width: int) -> list[Column]:
+    """The columns that have content for this source, with titles. Those of the keys that the rows
+    are grouped by are never dropped: without them, two rows could not be told apart."""
     known = {
         "fingerprint": any("fingerprint" in row.keys for row in rows),
         "database": any("database" in row.keys for row in rows),
@@ -155,11 +159,26 @@ def _available(rows: Sequence[Row], unit: str, group: str) -> list[Column]:
     titles = {"power": unit}
     if "fingerprint" not in group.split(","):
         titles["query"] = fmt.one_line(group).upper()
-    return [
+    cells = [_keys(row) for row in rows]
+    keys = [key for key in group.split(",") if any(key in each for each in cells)]
+    most = max(6, (width - _QUERY_WIDTH) // (2 * max(1, len(keys))))
+    columns = [
         replace(column, title=titles.get(column.key, column.title))
         for column in COLUMNS
-        if known.get(column.key, True)
+        if known.get(column.key, True) and column.key not in keys
     ]
+    for key in keys:
+        title = fmt.one_line(key).upper()
+        needed = max(cell_len(text) for text in (title, *(each.get(key, "") for each in cells)))
+        columns.insert(-1, Column(key, title, min(needed, most, 28), 0, "left"))
+    return columns
+
+
+def _keys(row: Row) -> dict[str, str]:
+    """Keys beside the statement; the server is one if rows are grouped by it, too."""
+    if "server" in row.keys and "fingerprint" in row.keys and not row.not_selected:
+        return {"server": fmt.one_line(row.server), **key_cells(row)}
+    return key_cells(row)
 
 
 def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, str]:
@@ -181,7 +200,8 @@ def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, st
         "mean": fmt.duration(row.latency_ns_mean),
         "p95": fmt.duration(row.latency_ns_p95),
         "trend": fmt.sparkline(history, 12),
-        "query": query_label(row),
+        "query": statement_label(row),
+        **_keys(row),
     }
 
 

@@ -14,7 +14,13 @@ from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, other_ids, power
 from qjoule.reporters.columns import Column, fit
-from qjoule.reporters.labels import FIXED_NAMES, fingerprint, fixed_label, query_label
+from qjoule.reporters.labels import (
+    FIXED_NAMES,
+    fingerprint,
+    fixed_label,
+    key_cells,
+    statement_label,
+)
 from qjoule.reporters.plain import Page, page_width, ruled_table
 from qjoule.reporters.provenance import flag_letters, footing, has_energy, heading
 
@@ -65,6 +71,8 @@ _RANKS = {
     "mean": 8,
     "fingerprint": 9,
 }
+_LEFT = ("label", "server", "fingerprint", "flags")
+_KEY = "key:"  #: before the name of a key, in the name of its column
 _SHAPE_WIDTH = 24  #: columns are dropped before the shape gets narrower than this
 
 
@@ -136,7 +144,8 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
 
 
 def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
-    line = _line("query", query_label(row), row.energy_nj, attribution, row.share)
+    line = _line("query", statement_label(row), row.energy_nj, attribution, row.share)
+    line.cells.update({_KEY + name: value for name, value in key_cells(row).items()})
     calls = row.calls
     line.cells.update(
         server=fmt.one_line(row.server),
@@ -237,7 +246,7 @@ def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[st
 
 
 def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
-    layout = fit(_columns(table_lines, units), width)
+    layout = fit(_columns(table_lines, units, width), width)
     table = ruled_table(total=True)
     for column, cells in layout:
         table.add_column(
@@ -258,11 +267,19 @@ def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
     return table
 
 
-def _columns(table_lines: list[Line], units: dict[str, str]) -> list[Column]:
-    """Columns that have content, as wide as it needs."""
+def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list[Column]:
+    """Columns that have content, as wide as it needs. Those of keys have at most half of what the
+    statement leaves: without them, two rows could not be told apart."""
     columns = []
     servers = {line.cells.get("server") for line in table_lines} - {None, ""}
-    for key, title in _TITLES.items():
+    keys = {
+        key: key.removeprefix(_KEY)
+        for line in table_lines
+        for key in line.cells
+        if key.startswith(_KEY)
+    }
+    most = {key: _key_width(width, len(keys)) for key in keys}
+    for key, title in {"label": _TITLES["label"], **keys, **_TITLES}.items():
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):
             continue
@@ -273,14 +290,18 @@ def _columns(table_lines: list[Line], units: dict[str, str]) -> list[Column]:
             Column(
                 key,
                 shown,
-                min(_SHAPE_WIDTH, needed) if stretch else min(needed, 28),
-                _RANKS[key],
-                "left" if key in ("label", "server", "fingerprint", "flags") else "right",
+                min(_SHAPE_WIDTH, needed) if stretch else min(needed, most.get(key, 28)),
+                _RANKS.get(key, 0),
+                "left" if key in _LEFT or key in keys else "right",
                 stretch,
                 needed,
             )
         )
     return columns
+
+
+def _key_width(width: int, keys: int) -> int:
+    return min(28, max(6, (width - _SHAPE_WIDTH) // (2 * keys)))
 
 
 def _notes(notes: list[tuple[str, str]]) -> Table:
