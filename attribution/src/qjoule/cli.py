@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from types import TracebackType
+from typing import Any
 
 import click
 
@@ -18,7 +19,6 @@ os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 from qjoule import interrupts
 from qjoule.commands.lazy_group import LazyGroup
-from qjoule.commands.without_root import give_up
 from qjoule.errors import QjouleError, UsageError
 
 #: By name: the module in ``qjoule.commands`` that holds the ``command``, and its short help.
@@ -106,7 +106,7 @@ def main() -> None:
             from qjoule.root_part.client import root_part  # noqa: PLC0415 (only where it is)
 
             root_part()
-        code = cli.main(prog_name="qjoule", standalone_mode=False, obj=give_up)
+        code = cli.main(prog_name="qjoule", standalone_mode=False, obj=_give_up)
     except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.UsageError as error:
@@ -123,15 +123,8 @@ def main() -> None:
         # The reader of our output exited (`qjoule attribute | head`): not an error.
         _write_no_more()
         sys.exit(1)
-    except PermissionError as error:
-        # Commands that only read are an ordinary user's, also if root calls them.
-        _say(f"{error.filename}: {error.strerror}")
-        sys.exit(1)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        _write_no_more()
-        _say(f"cannot write: {error.strerror}")
+        _say_failed(error)
         sys.exit(1)
     except Exception:
         if not interrupts.interrupted():
@@ -140,6 +133,24 @@ def main() -> None:
     finally:
         interrupts.end_at_once()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _give_up(command: str, given: dict[str, Any]) -> dict[str, Any]:
+    from qjoule.commands.without_root import give_up  # noqa: PLC0415 (`--help` needs none of it)
+
+    return give_up(command, given)
+
+
+def _say_failed(error: OSError) -> None:
+    """Raises it again if it is none that a user can mend."""
+    if isinstance(error, PermissionError):
+        # Commands that only read are an ordinary user's, also if root calls them.
+        _say(f"{error.filename}: {error.strerror}")
+    elif error.errno in _NO_ROOM:
+        _write_no_more()
+        _say(f"cannot write: {error.strerror}")
+    else:
+        raise error
 
 
 def _obey_interrupts() -> None:

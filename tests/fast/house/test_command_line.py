@@ -75,7 +75,7 @@ def modules_of(*words: str, **environment: str) -> list[str]:
     """What `qjoule WORDS` has imported when it ends."""
     code = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
     code += "from qjoule.start import main; sys.argv[0] = 'qjoule'; main()"
-    command = [sys.executable, "-c", code, *words]
+    command = [sys.executable, "-I", "-c", code, *words]
     environment = {**os.environ, **environment}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert "convert" in done.stdout
@@ -115,7 +115,7 @@ def test_an_interrupt_is_no_traceback(imported: str, tmp_path: Path) -> None:
     words = ["run", "true"] if imported == "qjoule_drivers" else ["report", "nothing"]
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
     code += "from qjoule.start import main; main()"
-    command = [sys.executable, "-c", code, *words]
+    command = [sys.executable, "-I", "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (-signal.SIGINT, 130)
     assert done.stderr.strip() == ""

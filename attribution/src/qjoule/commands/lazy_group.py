@@ -12,8 +12,6 @@ from click.shell_completion import CompletionItem
 
 from qjoule import interrupts
 
-from qjoule.commands.without_root import without_root
-
 
 class LazyGroup(click.Group):
     """Imports a command's module only when the command is used: to list all takes no import."""
@@ -35,7 +33,11 @@ class LazyGroup(click.Group):
         with interrupts.imports():
             module = importlib.import_module(f"qjoule.commands.{self.commands_of[cmd_name][0]}")
         command: click.Command = module.command
-        return command if cmd_name in self.need_root else without_root(command)
+        if cmd_name in self.need_root:
+            return command
+        from qjoule.commands.without_root import without_root  # noqa: PLC0415 (see above)
+
+        return without_root(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
