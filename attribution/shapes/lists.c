@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Lists of values as one value: IN (?, ?), ARRAY[?, ?], VALUES (?), (?).
+ * Lists of values as one value: IN (?, ?), ARRAY[?, ?], VALUES (?), (?), and CQL's lists [?, ?],
+ * sets {?, ?} and maps {? : ?, ? : ?}.
  *
  * An element is plain if it is a value, with or without a type, or a list of such. A list of plain
  * elements becomes `(?+)`. Of other elements, those that are all alike become one. Of the rows
@@ -21,12 +22,20 @@ static struct group *innermost(struct lists *l)
 	return &l->groups[l->depth - 1];
 }
 
+/* Whether a square bracket at this place of the output is no subscript. */
+static bool begins_operand(const struct lists *l, size_t at)
+{
+	return at && l->out[at - 1].kind == SIGN && !has_class(l->texts, l->out[at - 1], CLOSER);
+}
+
 /* Decides what the bracket at the end of the output opens. */
-static struct group opened(struct lists *l, struct group *around, bool square)
+static struct group opened(struct lists *l, struct group *around, uint32_t sign)
 {
 	size_t at = l->n - 1;
 	struct group group = {.use = OTHER,
-			      .close = square ? CLOSE_SQUARE : CLOSE,
+			      .close = sign == OPEN	     ? CLOSE
+				       : sign == OPEN_SQUARE ? CLOSE_SQUARE
+							     : CLOSE_BRACE,
 			      .opened = at,
 			      .row = at,
 			      .element = at + 1,
@@ -36,8 +45,10 @@ static struct group opened(struct lists *l, struct group *around, bool square)
 	bool begins = at == around->element && around->use != OTHER;
 	uint32_t before = word_at(l, (ptrdiff_t)at - 1);
 
-	if (square) {
-		group.use = before == ARRAY || begins ? LIST : OTHER;
+	if (sign != OPEN) {
+		group.use = sign == OPEN_BRACE || before == ARRAY || begins || begins_operand(l, at)
+				? LIST
+				: OTHER;
 		return group;
 	}
 	if (before == ROW) {
@@ -126,6 +137,26 @@ static bool row_ends(struct lists *l, const struct group *group, struct group *a
 	return true;
 }
 
+/* Collapses a list that the cut leaves open by its complete elements; the cut may have shortened
+ * the last one, and must not give a shape of its own. False: they do not say what it consists of.
+ */
+static bool cut_list(struct lists *l, const struct group *group)
+{
+	size_t inside = group->opened + 1;
+
+	if (group->elements < LONG_LIST)
+		return false;
+	if (group->plain) {
+		l->out[inside] = (struct token){MANY, VALUE, false};
+		l->n = inside + 1;
+		return true;
+	}
+	if (!group->alike || !has_value(l->out + inside, group->first))
+		return false;
+	l->n = inside + group->first;
+	return true;
+}
+
 /* The end of a truncated statement: closes what is open, without the brackets. */
 static void cut(struct lists *l)
 {
@@ -138,7 +169,7 @@ static void cut(struct lists *l)
 		if (group->use == ROW_OF_VALUES && group[-1].rows) {
 			l->n = group->row - 1;
 			group[-1].rows_until = NOWHERE;
-		} else if (group->use != OTHER) {
+		} else if (group->use != OTHER && !cut_list(l, group)) {
 			close_list(l, group);
 		}
 	}
@@ -158,11 +189,11 @@ static bool close_group(struct lists *l)
 	return group->use != ROW_OF_VALUES || row_ends(l, group, group - 1);
 }
 
-static bool open_group(struct lists *l, bool square)
+static bool open_group(struct lists *l, uint32_t sign)
 {
 	if (!grown((void **)&l->groups, &l->room, l->depth + 1, sizeof(*l->groups)))
 		return false;
-	l->groups[l->depth] = opened(l, innermost(l), square);
+	l->groups[l->depth] = opened(l, innermost(l), sign);
 	l->depth++;
 	return true;
 }
@@ -171,8 +202,8 @@ static bool sign_read(struct lists *l, uint32_t sign)
 {
 	struct group *group = innermost(l);
 
-	if (sign == OPEN || sign == OPEN_SQUARE)
-		return open_group(l, sign == OPEN_SQUARE);
+	if (sign == OPEN || sign == OPEN_SQUARE || (sign == OPEN_BRACE && l->braces))
+		return open_group(l, sign);
 	if (sign == COMMA && group->use != OTHER) {
 		element_ends(l, group, l->n - 1);
 		group->element = l->n;
@@ -186,7 +217,7 @@ static bool sign_read(struct lists *l, uint32_t sign)
 
 bool collapse_lists(struct statement *s, bool truncated)
 {
-	struct lists l = {.texts = &s->texts, .out = s->tokens};
+	struct lists l = {.texts = &s->texts, .out = s->tokens, .braces = !s->lexer->backtick};
 	bool ok = grown((void **)&l.groups, &l.room, 1, sizeof(*l.groups));
 
 	if (ok)

@@ -7,6 +7,7 @@
 enum {
 	ELEMENT_MAX = 16, /* tokens of a plain element */
 	ALIKE_MAX = 64,	  /* tokens of an element or row that is compared with others */
+	LONG_LIST = 4,	  /* complete elements that say what a cut list consists of */
 };
 
 #define NOWHERE SIZE_MAX
@@ -52,6 +53,7 @@ struct lists {
 	size_t n;
 	struct group *groups;
 	size_t depth, room;
+	bool braces; /* enclose lists too */
 	struct kept_rows kept;
 	uint64_t owners;
 };

@@ -3,14 +3,30 @@
  * Names that programs make up for one use: savepoints, temporary tables, cursors, prepared
  * statements, variables. Each new name must not make a new shape.
  *
- * A name counts as made up if it has a digit. In a shape it is `?`; of a temporary table's name,
- * which other statements use too, the parts with digits become `n`.
+ * A name counts as made up if it has a digit, or if it is asyncpg's, whose numbers are hexadecimal
+ * (`__asyncpg_portal_d__`: asyncpg/connection.py). In a shape it is `?`; of a temporary table's
+ * name, which other statements use too, the parts with digits become `n`.
  */
 #include "statement.h"
 
 static bool is_generated(const struct statement *s, struct token token)
 {
 	return (token.kind == WORD || token.kind == NAME) && has_class(&s->texts, token, HAS_DIGIT);
+}
+
+static bool is_asyncpgs(const struct statement *s, struct token token)
+{
+	static const char begins[] = "__asyncpg_";
+	size_t n = text_by(&s->texts, token.text)->length;
+
+	return n >= sizeof(begins) - 1 &&
+	       !memcmp(letters_of(&s->texts, token.text), begins, sizeof(begins) - 1);
+}
+
+static bool is_made_up(const struct statement *s, struct token token)
+{
+	return is_generated(s, token) ||
+	       ((token.kind == WORD || token.kind == NAME) && is_asyncpgs(s, token));
 }
 
 static uint32_t fillers_after(uint32_t first)
@@ -57,7 +73,7 @@ static void mask_statement(struct statement *s, size_t start, size_t end)
 		return;
 	place = name_place(s, start, end);
 	variables = tokens[start].text == SET || tokens[start].text == EXECUTE;
-	if (place < end && is_generated(s, tokens[place]))
+	if (place < end && is_made_up(s, tokens[place]))
 		tokens[place] = (struct token){QUESTION, VALUE, tokens[place].spaced};
 	/* User variables; system variables have two signs. */
 	for (size_t at = start + 2; variables && at < end; at++)

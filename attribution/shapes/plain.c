@@ -23,8 +23,12 @@ static bool is_list(const struct token *element, size_t n)
 	static const enum known round[] = {ROW, OPEN, QUESTION, CLOSE};
 	static const enum known square[] = {ARRAY, OPEN_SQUARE, QUESTION, CLOSE_SQUARE};
 
+	static const enum known empty[] = {OPEN_SQUARE, CLOSE_SQUARE};
+	static const enum known brace[] = {OPEN_BRACE, QUESTION, CLOSE_BRACE};
+
 	return reads(element, n, round, 4) || reads(element, n, round + 1, 3) ||
-	       reads(element, n, square, 4) || reads(element, n, square + 1, 3);
+	       reads(element, n, square, 4) || reads(element, n, square + 1, 3) ||
+	       reads(element, n, brace, 3) || reads(element, n, empty, 2);
 }
 
 /* Whether these are the names, lengths and brackets of types. */
@@ -79,6 +83,10 @@ bool is_plain(const struct texts *texts, const struct token *element, size_t n, 
 		if (is_sign(element[at], CAST_SIGN))
 			return is_type(texts, element + at + 1, n - at - 1) &&
 			       is_plain(texts, element, at, in_row);
+	for (size_t at = 1; !in_row && at + 1 < n; at++) /* of a map */
+		if (is_sign(element[at], COLON))
+			return is_plain(texts, element, at, true) &&
+			       is_plain(texts, element + at + 1, n - at - 1, true);
 	if (n == 1 && text_in(element, 0) == QUESTION)
 		return true;
 	if (n == 1 && text_in(element, 0) == DEFAULT)

@@ -111,6 +111,8 @@ static bool blank_before(const struct statement *s, size_t at)
 	struct token last = s->tokens[at - 1], token = s->tokens[at];
 	bool sign = token.kind == SIGN, last_sign = last.kind == SIGN;
 
+	if (!s->lexer->backtick && (is_sign(last, OPEN_BRACE) || is_sign(token, CLOSE_BRACE)))
+		return false;
 	if (is_sign(last, DOT) || (last_sign && has_class(&s->texts, last, TIGHT_AFTER)) ||
 	    (sign && has_class(&s->texts, token, TIGHT_BEFORE)))
 		return is_sign(token, CAST_SIGN) &&
