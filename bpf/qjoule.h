@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 16
+#define QJ_CONTRACT_VERSION 17
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */

@@ -10,7 +10,7 @@
 
 enum {
 	STATES = 128,
-	STATE_SHIFT = 5,
+	STATE_SHIFT = 6,
 	EMISSIONS = 128,
 	EMISSION_MAX = 8,
 	REDUCED_MAX = 32768, /* characters kept of a reduced statement */
@@ -54,7 +54,7 @@ enum resumed {
 struct lexer {
 	bool backtick; /* the family; else STANDARD */
 	uint16_t moves[STATES << STATE_SHIFT];
-	uint8_t column[256]; /* below 32 */
+	uint8_t column[256]; /* below 64 */
 	uint8_t finals[STATES];
 	uint8_t modes[STATES];
 	uint8_t resumed[RESUMED];

@@ -21,6 +21,7 @@ struct reduction {
 	struct reduced *out; /* has room for STEP_MAX */
 	uint32_t state;
 	bool in_version_comment;
+	bool nested; /* one version comment within another: either may be skipped */
 };
 
 static void put(struct reduced *out, uint16_t c)
@@ -99,6 +100,10 @@ static size_t resolved(struct reduction *r, uint32_t number, size_t at)
 		return dollar_quoted(r, at);
 	if (last == RAW_COMMENT)
 		return deep_comment(r, at);
+	if (r->nested) {
+		put(r->out, UNSURE);
+		return r->length;
+	}
 	if (r->in_version_comment) { /* its end came before, and this `*` is an operator */
 		r->in_version_comment = false;
 		put(r->out, '/');
@@ -120,7 +125,7 @@ static void put_final(struct reduction *r)
 
 bool reduce(const struct lexer *lexer, const uint8_t *text, size_t length, struct reduced *out)
 {
-	struct reduction r = {lexer, text, length, out, 0, false};
+	struct reduction r = {lexer, text, length, out, 0, false, false};
 
 	for (size_t at = 0;;) {
 		uint32_t move, following, number;
@@ -133,15 +138,17 @@ bool reduce(const struct lexer *lexer, const uint8_t *text, size_t length, struc
 			break;
 		move = lexer->moves[r.state << STATE_SHIFT | lexer->column[text[at]]];
 		following = move >> STATE_SHIFT & (STATES - 1);
-		number = (move & 31) | (move >> 12 & 3) << 5;
+		number = (move & 63) | (move >> 13 & 1) << 6;
 		if (lexer->modes[following] == MODE_RAW) {
 			at = resolved(&r, number, at);
 			continue;
 		}
-		if (lexer->modes[following] == MODE_VERSION)
+		if (lexer->modes[following] == MODE_VERSION) {
+			r.nested |= r.in_version_comment && lexer->modes[r.state] != MODE_VERSION;
 			r.in_version_comment = true;
-		else if (lexer->modes[r.state] == MODE_STAR_SLASH)
+		} else if (lexer->modes[r.state] == MODE_STAR_SLASH) {
 			r.in_version_comment = false;
+		}
 		if (number)
 			put_emission(&r, number, at);
 		if (move & EMITS_BYTE)

@@ -9,6 +9,11 @@ static const bool word_byte[256] = {
     ['a' ... 'z'] = true, [0x7f] = true,	  [0x80 ... 0xff] = true,
 };
 
+enum {
+	VERSION_MIN = 5,
+	VERSION_MAX = 6
+};
+
 struct scan {
 	const uint16_t *c;
 	size_t n;
@@ -58,7 +63,7 @@ static size_t value_end(const struct scan *scan, size_t at)
 	if (c >= NUMBER && c <= PARAMETER)
 		return at + 1;
 	if (c == '?') {
-		bool many = next == '+' && (at + 2 == scan->n || is_one_of(scan->c[at + 2], ")]"));
+		bool many = next == '+' && (at + 2 == scan->n || is_one_of(scan->c[at + 2], ")]}"));
 		return at + 1 + many;
 	}
 	if (next == STRING && is_one_of(c, scan->backtick ? "nNxXbB" : "eEbBxXnN"))
@@ -104,12 +109,24 @@ static size_t hint_end(const struct scan *scan, size_t at, bool *closed)
 	return scan->n;
 }
 
+static size_t digits_end(const struct scan *scan, size_t at)
+{
+	while (at < scan->n && scan->c[at] >= '0' && scan->c[at] <= '9')
+		at++;
+	return at;
+}
+
+/* The end of what begins a version comment: five digits or six. Others are no part of it, but the
+ * beginning of its code. */
 static size_t version_end(const struct scan *scan, size_t at)
 {
-	for (at = scan->c[at + 2] == 'M' ? at + 4 : at + 3; at < scan->n; at++)
-		if (scan->c[at] < '0' || scan->c[at] > '9')
-			break;
-	return at;
+	size_t end;
+
+	at += scan->c[at + 2] == 'M' ? 4 : 3;
+	end = digits_end(scan, at);
+	if (end < at + VERSION_MIN)
+		return at;
+	return end < at + VERSION_MAX ? end : at + VERSION_MAX;
 }
 
 static size_t sign_end(const struct scan *scan, size_t at)
@@ -247,6 +264,10 @@ static size_t split_other(struct splitting *p, size_t at)
 		end = version_end(&p->scan, at);
 		p->version_open |= !skipped;
 		ok = skipped || push_as_is(p->s, SIGN, c, end - at, p->spaced);
+		if (digits_end(&p->scan, end) > end) {
+			end = digits_end(&p->scan, end);
+			ok = ok && (skipped || push(p->s, VALUE, QUESTION, true));
+		}
 	} else if ((end = word_end(&p->scan, at)) > at) {
 		ok = skipped || push_word(p->s, c, end - at, p->spaced);
 	} else if (p->version_open && !skipped && *c == '*' && next == '/') {

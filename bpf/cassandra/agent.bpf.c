@@ -103,7 +103,7 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 		if (thread->command != QJ_COMMAND_OTHER)
 			thread->flags |= QJ_QUERY_NO_TEXT;
 	} else if (!statement || !recall(thread, statement)) {
-		statement_begin(thread, QJ_DIALECT_CQL, QJ_SHAPE_STANDARD, text, bytes);
+		statement_begin(thread, QJ_DIALECT_CQL, QJ_SHAPE_SLASHED, text, bytes);
 		statement_feed(cpu, thread, text, bytes);
 		if (statement)
 			learn(thread, statement);

@@ -22,7 +22,7 @@ static __always_inline void cql_begin_text(struct cql_walk *walk)
 		cql_rest(c);
 		return;
 	}
-	qj_shape_begin(&c->text, walk->seed, QJ_DIALECT_CQL, QJ_SHAPE_STANDARD);
+	qj_shape_begin(&c->text, walk->seed, QJ_DIALECT_CQL, QJ_SHAPE_SLASHED);
 	c->text_bytes = bytes;
 	c->text_left = bytes;
 	c->text.truncated = bytes > QJ_TEXT_BYTES;

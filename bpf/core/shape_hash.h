@@ -32,14 +32,15 @@
 #include "shape_tables.h"
 
 #define QJ_SHAPE_CHUNK	 64
-#define QJ_SHAPE_STATE	 0x0fe0 /* bits of an entry: the next state */
-#define QJ_SHAPE_SYMBOL	 0xf01f /* the other bits: what is emitted */
-#define QJ_SHAPE_DIALECT 0x1000 /* the second half of the table */
+#define QJ_SHAPE_STATE	 0x1fc0 /* bits of an entry: the next state */
+#define QJ_SHAPE_SYMBOL	 0xe03f /* the other bits: what is emitted */
+#define QJ_SHAPE_DIALECT 0x2000 /* the second half of the table */
 #define QJ_SHAPE_STATES	 128
 /* The dialect of the table's first half; the second half serves all other dialects. */
-#define QJ_SHAPE_FIRST	    1
-#define QJ_SHAPE_BYTE_SHIFT 14
-#define QJ_SHAPE_EMIT_SHIFT 15
+#define QJ_SHAPE_FIRST	     1
+#define QJ_SHAPE_STATE_SHIFT 6
+#define QJ_SHAPE_BYTE_SHIFT  14
+#define QJ_SHAPE_EMIT_SHIFT  15
 
 /*
  * Added to the number of the rules: the session is known to have no other setting that changes how
@@ -156,7 +157,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
 	const __u8 *finals = qj_shape_finals + (s->dialect == QJ_SHAPE_FIRST ? 0 : QJ_SHAPE_STATES);
-	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5;
+	__u64 state = (s->entry & QJ_SHAPE_STATE) >> QJ_SHAPE_STATE_SHIFT;
 	__u64 last = finals[state] | (s->truncated ? 0x100 : 0);
 	__u64 hash = qj_shape_mix(qj_shape_step(s->hash, last, s->key));
 

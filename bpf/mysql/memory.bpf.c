@@ -38,16 +38,35 @@ static __always_inline __u64 current_thd(const struct thread_state *thread)
 
 /*
  * By the name of the character set, which every version of the struct has behind four numbers
- * (CHARSET_INFO, include/m_ctype.h). Others that have characters of several bytes have no byte
- * below 0x80 in them.
+ * (CHARSET_INFO, include/m_ctype.h). The safe ones have a byte per character and no letter, blank
+ * or control character from 0x80 on, or no byte below 0x80 in a character of several.
  */
 static __always_inline __u8 charset_of(__u64 charset)
 {
 	__u64 name = pointer_at(charset + CHARSET_NAME_AT);
-	__u32 begins = 0;
+	__u64 eight = 0;
+	__u32 begins;
 
-	bpf_probe_read_user(&begins, sizeof(begins), (const void *)name);
+	if (bpf_probe_read_user(&eight, 7, (const void *)name)) /* "latin1" and its NUL */
+		return QJ_SHAPE_CHARSET_UNKNOWN;
+	begins = eight;
 	switch (begins) {
+	case FOUR('u', 't', 'f', '8'):
+	case FOUR('a', 's', 'c', 'i'):
+	case FOUR('b', 'i', 'n', 'a'): /* binary */
+	case FOUR('u', 'j', 'i', 's'):
+	case FOUR('e', 'u', 'c', 'j'): /* eucjpms */
+	case FOUR('e', 'u', 'c', 'k'): /* euckr */
+	case FOUR('g', 'b', '2', '3'): /* gb2312 */
+		return QJ_SHAPE_CHARSET_SAFE;
+	case FOUR('l', 'a', 't', 'i'):
+		return (eight >> 32 & 0xffffff) == ('n' | '1' << 8) ? QJ_SHAPE_CHARSET_LATIN1
+								    : QJ_SHAPE_CHARSET_EIGHT_BITS;
+	case FOUR('k', 'o', 'i', '8'):
+		return QJ_SHAPE_CHARSET_CYRILLIC;
+	case FOUR('c', 'p', '1', '2'):
+		return (eight >> 32 & 0xffff) == ('5' | '1' << 8) ? QJ_SHAPE_CHARSET_CYRILLIC
+								  : QJ_SHAPE_CHARSET_EIGHT_BITS;
 	case FOUR('s', 'j', 'i', 's'):
 	case FOUR('c', 'p', '9', '3'): /* cp932 */
 		return QJ_SHAPE_CHARSET_SJIS;
@@ -58,7 +77,8 @@ static __always_inline __u8 charset_of(__u64 charset)
 		return QJ_SHAPE_CHARSET_BIG5;
 	}
 	begins &= 0xff;
-	return begins >= 'a' && begins <= 'z' ? QJ_SHAPE_CHARSET_SAFE : QJ_SHAPE_CHARSET_UNKNOWN;
+	return begins >= 'a' && begins <= 'z' ? QJ_SHAPE_CHARSET_EIGHT_BITS
+					      : QJ_SHAPE_CHARSET_UNKNOWN;
 }
 
 int mysql_find_rules(struct thread_state *thread, __u64 thd)

@@ -127,6 +127,9 @@ DEFAULT, ANSI, PLAIN = (
     for quoting in (Quoting.STRINGS, Quoting.NAMES, Quoting.PLAIN)
 )
 SJIS, GBK = (backtick_rules(Quoting.STRINGS, charset) for charset in (Charset.SJIS, Charset.GBK))
+LATIN1, EIGHT_BITS = (
+    backtick_rules(Quoting.STRINGS, charset) for charset in (Charset.LATIN1, Charset.EIGHT_BITS)
+)
 ESCAPES, NO_ESCAPES = (
     standard_rules(backslash, safe=True) for backslash in (Backslash.ESCAPES, Backslash.PLAIN)
 )
@@ -149,6 +152,33 @@ ESCAPES, NO_ESCAPES = (
          "select ?; /*!40101 set names gbk */…"),
         ("mysql", DEFAULT, b"do 1; execute s; select 'a\\', secret", "do ?; execute s…"),
         ("mysql", DEFAULT, b"select `;set names`; select b;", "select `;set names`; select b"),
+        ("mysql", DEFAULT, b"select 2 /*!99999 don't */, 'secret'", "select ? /*!99999 don…"),
+        ("mysql", DEFAULT, b"select 3 /*M!100101 a */, 'b'", "select ? /*M!100101 a */, ?"),
+        ("mysql", DEFAULT, b"select /*!50699 'a' */ /*!50700 b*/ 1, /*!12 c*/ d",
+         "select /*!50699 ? */ /*!50700 b */ ?, /*! ? c */ d"),
+        ("mysql", DEFAULT, b"/*!1 /*!99999 a */ b */* ' */ secret '", "/*! ? /*!99999 a */ b *…"),
+        ("mysql", DEFAULT, b"select /*+ f(`*/`) */ 'secret'", "select /*+ f(`*…"),
+        ("mysql", DEFAULT, b"select x'4\\', 'secret'", "select ?…"),
+        ("mysql", DEFAULT, b"select `t`.5, t.5, \x015", "select t ?, t.5, \ufffd ?"),
+        ("mysql", LATIN1, b"select\xa02 --\xa0it's\n, 3 as\xa0x, \xa75, caf\xe91",
+         "select ?, ? as x, § ?, café1"),
+        ("mysql", EIGHT_BITS, b"select 2 --\xa0it's\n, 'secret'", "select ?…"),
+        ("mysql", UNKNOWN, b"select a, caf\xe91, 'secret'", "select a, café…"),
+        ("postgres", None, b"select E'a' 'b\\', 'secret'", "select ? ?, ?"),
+        ("postgres", ESCAPES, b"select b'0\\', 'secret'", "select ?…"),
+        ("postgres", None, b"select a.5, $E'a\\'secret'", "select a ?, $e…"),
+        ("postgres", None, b"fetch 5 from __asyncpg_portal_d__", "fetch ? from ?"),
+        ("cql", None, b"select a, // it's\n b -- it's\n from t /* /* ' */ where c = 'x' // don't",
+         "select a, b from t where c = ?"),
+        ("cql", None, b"select E'\\', 'x' from t where $a$'y'$a$ like$$it's$$ and c = 'z'",
+         "select ?, ? from t where $a$ ? $a$ like ? and c = ?"),
+        ("cql", None, b"update t set l = [1, 2] + l, s = {'a'}, m = {'a': [1], 'b': []}, l[1] = 2",
+         "update t set l = [?+] + l, s = {?+}, m = {?+}, l[?] = ?"),
+        ("cql", None, b"insert into t (a) values ({street: 'x', zip: 1})",
+         "insert into t(a) values ({street : ?, zip : ?})"),
+        ("cql", None, b'select P1Y2M3DT4H, 1mo2d, -NaN, "P1Y", P0001-02-03T04:05:06',
+         'select ?, ?, ?, "P1Y", ?'),
+        ("cql", None, b"select abcdefab-abcd-abcd-abcd-abcdefabcdef", "select ?"),
         ("postgres", None, b"select E'a'\n-- c\n'b\\' secret', x", "select ? ?, x"),
         ("postgres", None, b"select 0x_dead_beef, 0b_10_0101, 0o_17, x", "select ?, ?, ?, x"),
         ("postgres", None, b"select 'a'\n'b\\', x", "select ? ?, x"),

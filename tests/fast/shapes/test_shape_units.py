@@ -28,6 +28,16 @@ def test_every_cut_of_a_long_insert_has_one_shape() -> None:
     assert shapes == {"insert into t(a, b) values (?+…"}
 
 
+@pytest.mark.parametrize("dialect", SQL_DIALECTS)
+@pytest.mark.parametrize("element", [b"-12", b"(1, -2)", b"f(-3)", b"cast(4 as int)"])
+@pytest.mark.parametrize("start", [b"select a from t where b in (", b"insert into t values ("])
+def test_every_cut_of_a_long_list_has_one_shape(dialect: int, element: bytes, start: bytes) -> None:
+    statement = start + b", ".join([element] * 100)
+    begin = len(start) + 4 * len(element + b", ")
+    cuts = range(begin, len(statement))
+    assert len({fingerprint(statement[:cut], dialect, True).text for cut in cuts}) == 1
+
+
 @pytest.mark.parametrize(
     ("statement", "shape"),
     [

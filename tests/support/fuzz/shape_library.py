@@ -9,7 +9,7 @@ from functools import cache
 from host_library import compiled
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
-from qjoule.shapes.c_tables import BYTE, EMIT, entry
+from qjoule.shapes.c_tables import entry
 from qjoule.shapes.reduction import symbols
 from qjoule.shapes.rules import COUNTS
 
@@ -73,7 +73,7 @@ def python_hash(
         if emission < 0:  # digits of a name
             value = _step(value, byte or 0, key)
             continue
-        number = entry(emission, byte is not None, 0) & (0xF01F | BYTE | EMIT)
+        number = entry(emission, byte is not None, 0) & 0xE03F
         value = _step(value, number << 8 | (byte or 0), key)
     value = _mix(_step(value, last | (0x100 if truncated else 0), key))
     return 1 if value in (0, _WORD) else value

@@ -47,6 +47,7 @@ class C(IntEnum):
     HASH = auto()
     DOLLAR = auto()
     AT = auto()
+    AND = auto()
     BANG = auto()
     STAR = auto()
     SLASH = auto()
@@ -54,13 +55,17 @@ class C(IntEnum):
     MINUS = auto()
     DOT = auto()
     ZERO = auto()
-    DIGIT = auto()
+    LOW = auto()  #: 1 to 4
+    FIVE = auto()
+    SIX = auto()
+    DIGIT = auto()  #: 7 to 9
     E = auto()
     X = auto()
     B = auto()
     O = auto()  # noqa: E741
     HEX = auto()
     M = auto()
+    U = auto()
     UNDERSCORE = auto()
     LETTER = auto()
     TRAIL = auto()  #: like OTHER, but may also be the second byte of a character
@@ -70,7 +75,12 @@ class C(IntEnum):
     DOUBLE_NAME = auto()  #: BACKTICK: a double quote around names
     DOUBLE_MAYBE = auto()  #: BACKTICK: a double quote around names or strings
     LEAD = auto()  #: first byte of a character of two
-    LEAD_MAYBE = auto()  #: a letter, or the first byte of a character of two
+    LEAD_MAYBE = auto()  #: like HIGH_MAYBE, or the first byte of a character of two
+    HIGH_MAYBE = auto()  #: BACKTICK: a letter, a blank, a control character or a sign
+    # CQL: qjoule.servers.cassandra.dialect.
+    SLASHES = auto()  #: two of them begin a comment; comments do not nest
+    DOLLARS = auto()  #: two of them quote, one is a sign
+    E_ALONE = auto()  #: introduces no escape string
 
 
 _LISTED = {
@@ -85,6 +95,7 @@ _LISTED = {
     C.HASH: "#",
     C.DOLLAR: "$",
     C.AT: "@",
+    C.AND: "&",
     C.BANG: "!",
     C.STAR: "*",
     C.SLASH: "/",
@@ -92,24 +103,28 @@ _LISTED = {
     C.MINUS: "-",
     C.DOT: ".",
     C.ZERO: "0",
-    C.DIGIT: "123456789",
+    C.LOW: "1234",
+    C.FIVE: "5",
+    C.SIX: "6",
+    C.DIGIT: "789",
     C.E: "eE",
     C.X: "xX",
     C.B: "bB",
     C.O: "oO",
     C.HEX: "acdfACDF",
     C.M: "M",
+    C.U: "uU",
     C.TRAIL: "[]^{|}~",
     C.UNDERSCORE: "_",
 }
 _CLASS_OF_CHARACTER = {c: cls for cls, characters in _LISTED.items() for c in characters}
 
 SPACES = {C.BLANK, C.CR, C.LF}
-DIGITS = {C.ZERO, C.DIGIT}
-HEX_DIGITS = DIGITS | {C.E, C.B, C.HEX}
-#: Control bytes are not valid in SQL outside quotes; as word characters they stay harmless.
-WORD_START = {C.NUL, C.CONTROL, C.E, C.X, C.B, C.O, C.HEX, C.M, C.UNDERSCORE, C.LETTER}
-WORD_START |= {C.LEAD, C.LEAD_MAYBE}
+DIGITS = {C.ZERO, C.LOW, C.FIVE, C.SIX, C.DIGIT}
+EXPONENT_MARKS = {C.E, C.E_ALONE}
+HEX_DIGITS = DIGITS | EXPONENT_MARKS | {C.B, C.HEX}
+WORD_START = EXPONENT_MARKS | {C.X, C.B, C.O, C.HEX, C.M, C.U, C.UNDERSCORE, C.LETTER}
+WORD_START |= {C.LEAD, C.LEAD_MAYBE, C.HIGH_MAYBE}
 WORD = WORD_START | DIGITS | {C.DOLLAR}
 
 
@@ -128,7 +143,10 @@ class Mode(Enum):
     HELD = auto()  #: the start of what may be a comment, a number, a dollar quote
     WORD = auto()
     WORD_E = auto()  #: STANDARD: the word so far is E, which may introduce an escape string
-    WORD_DOT = auto()  #: after `word.`: digits belong to a name
+    WORD_BITS = auto()  #: the word so far is B or X, which may introduce a string without escapes
+    WORD_U = auto()  #: STANDARD: the word so far is U, or U&, which may introduce one too
+    WORD_U_AND = auto()
+    WORD_DOT = auto()  #: BACKTICK: after `word.`: digits belong to a name
     AT = auto()  #: BACKTICK: after @, digits belong to a name
     ZERO = auto()
     NUMBER = auto()
@@ -148,9 +166,13 @@ class Mode(Enum):
     EITHER_END = auto()
     ESCAPE = auto()  #: E'...'
     ESCAPE_END = auto()
-    ESCAPE_SPACE = auto()  #: E'...' continues in a following '...'
-    ESCAPE_DASH = auto()  #: ... also after a comment
-    ESCAPE_LINE = auto()
+    BITS = auto()  #: a string without escapes, whatever the session's settings
+    BITS_END = auto()
+    # STANDARD: after one of the two, by `State.goes_on`.
+    AFTER = auto()
+    AFTER_LINE = auto()  #: ... and a line break: it goes on in a quote that follows
+    AFTER_DASH = auto()
+    AFTER_COMMENT = auto()  #: to the end of the line
     DOLLAR = auto()  #: $$...$$
     DOLLAR_DOLLAR = auto()
     TAG = auto()  #: $tag
@@ -164,7 +186,7 @@ class Mode(Enum):
     BLOCK = auto()
     BLOCK_STAR = auto()
     BLOCK_SLASH = auto()
-    VERSION = auto()  #: BACKTICK: the digits after /*!
+    VERSION = auto()  #: BACKTICK: the digits after /*!; `State.depth` is a `Version`
     HINT = auto()
     HINT_STAR = auto()
     STAR = auto()  #: BACKTICK: a * that may close /*! ... */
@@ -173,8 +195,22 @@ class Mode(Enum):
     SWALLOW = auto()  #: nothing is emitted any more
 
 
+class Version(IntEnum):
+    """What the digits so far say of a version comment: up to 50699 it is code for every server."""
+
+    NONE = 0
+    ONE = 1  #: as many digits of a number up to 50699
+    TWO = 2
+    THREE = 3
+    FOUR = 4
+    ALL = 5
+    AFTER_5 = 6
+    AFTER_50 = 7
+    MAYBE = 8  #: the server may skip what follows
+
+
 class Inside(Enum):
-    """Where in a quoted text or a word the last byte leaves off, by all readings of the text."""
+    """Where in a quoted text, a word or a hint the last byte leaves off, by all readings of it."""
 
     PLAIN = auto()
     ESCAPED = auto()  #: after a backslash that escapes
@@ -182,6 +218,10 @@ class Inside(Enum):
     LEAD_OR_PLAIN = auto()
     ESCAPED_OR_PLAIN = auto()  #: after a backslash that escapes or does not
     EITHER = auto()  #: likewise; and one more backslash leaves it undecided
+    MAYBE = auto()  #: after a byte that is a letter or none
+    IN_SINGLE = auto()  #: of a hint: between these quotes
+    IN_DOUBLE = auto()
+    IN_BACKTICK = auto()
 
 
 class State(NamedTuple):
@@ -189,6 +229,8 @@ class State(NamedTuple):
     held: str = ""
     depth: int = 0  #: of nested comments
     inside: Inside = Inside.PLAIN
+    skipped: bool = False  #: BACKTICK: within a version comment that the server may skip
+    goes_on: Mode = Mode.ESCAPE  #: STANDARD: the string that may go on after a line break
 
 
 class Move(NamedTuple):

@@ -17,12 +17,16 @@ STRINGS = {
     Mode.DOUBLE: Mode.DOUBLE_END,
     Mode.EITHER: Mode.EITHER_END,
     Mode.ESCAPE: Mode.ESCAPE_END,
+    Mode.BITS: Mode.BITS_END,
 }
 NAMES = {Mode.NAME: Mode.NAME_END, Mode.DOUBLE_NAME: Mode.DOUBLE_NAME_END}
 LEADS = {C.LEAD: Inside.LEAD, C.LEAD_MAYBE: Inside.LEAD_OR_PLAIN}
+#: In words.
+AFTER_LETTER = {**LEADS, C.HIGH_MAYBE: Inside.MAYBE}
 _QUOTES = {
     Mode.SINGLE: {C.SINGLE},
     Mode.ESCAPE: {C.SINGLE},
+    Mode.BITS: {C.SINGLE},
     Mode.DOUBLE: {C.DOUBLE},
     Mode.EITHER: {C.DOUBLE_MAYBE},
     Mode.DOUBLE_NAME: {C.DOUBLE_NAME},
@@ -31,7 +35,7 @@ _BACKSLASHES = {C.BACKSLASH, C.BACKSLASH_ALWAYS, C.BACKSLASH_MAYBE}
 #: What the second byte of a character may be.
 TRAILS = {
     *(C.TRAIL, C.AT, C.BACKTICK, *_BACKSLASHES),
-    *(WORD - DIGITS - {C.NUL, C.CONTROL, C.DOLLAR}),
+    *(WORD - DIGITS - {C.DOLLAR}),
 }
 
 
@@ -46,6 +50,8 @@ def quoted(lexis: Lexis, state: State, c: C) -> Move:
     """What a byte does within a quoted text: strings are swallowed, names are emitted."""
     mode, inside = state.mode, state.inside
     emitted = mode in NAMES
+    if mode is Mode.BITS:
+        return _bits(lexis, c)
     if c in quotes_of(lexis, mode):
         if c is C.BACKTICK and inside is not Inside.PLAIN:
             # A backtick may be the second byte of a character, other quotes may not. It is doubled,
@@ -58,6 +64,16 @@ def quoted(lexis: Lexis, state: State, c: C) -> Move:
             return Move(UNSURE, False, SWALLOW)
         return Move("", emitted, State({**STRINGS, **NAMES}[mode]))
     return Move("", emitted, State(mode, inside=_inside(lexis, mode, inside, c)))
+
+
+def _bits(lexis: Lexis, c: C) -> Move:
+    """A string that has no escapes. Where others have them, a backslash in it is a mistake, and
+    what the client meant by it is not known.
+    """
+    if c is C.SINGLE:
+        return Move("", False, State(Mode.BITS_END))
+    escapes = c in _BACKSLASHES and not (lexis is Lexis.STANDARD and c is C.BACKSLASH)
+    return Move(UNSURE, False, SWALLOW) if escapes else Move("", False, State(Mode.BITS))
 
 
 def _escapes(lexis: Lexis, mode: Mode, c: C) -> Inside:

@@ -30,13 +30,18 @@ class Quoting(IntEnum):
 
 
 class Charset(IntEnum):
-    """BACKTICK: which bytes begin a character whose second byte may be a quote or a backslash."""
+    """BACKTICK: which bytes begin a character whose second byte may be a quote or a backslash, and
+    which are no letters.
+    """
 
     UNKNOWN = 0
-    SAFE = 1  #: none
+    SAFE = 1  #: none begins such a character, and all from 0x80 on belong to letters
     SJIS = 2
     GBK = 3
     BIG5 = 4
+    LATIN1 = 5
+    CYRILLIC = 6  #: cp1251, koi8r, koi8u
+    EIGHT_BITS = 7  #: one of the others with a byte per character
 
 
 class Backslash(IntEnum):
@@ -45,6 +50,10 @@ class Backslash(IntEnum):
     UNKNOWN = 0
     ESCAPES = 1
     PLAIN = 2  #: the default
+
+
+#: STANDARD: the number of the rules of CQL, which no setting changes.
+SLASHED_RULES = 2 * len(Backslash)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ COUNTS = {
     Lexis.BACKTICK: Count(
         len(Quoting) * len(Charset), backtick_rules(Quoting.STRINGS, Charset.SAFE)
     ),
-    Lexis.STANDARD: Count(len(Backslash) * 2, standard_rules(Backslash.PLAIN, safe=True)),
+    Lexis.STANDARD: Count(SLASHED_RULES + 1, standard_rules(Backslash.PLAIN, safe=True)),
 }
 
 
@@ -97,6 +106,12 @@ _LEADS = {
     Charset.GBK: set(range(0x81, 0xFF)),
     Charset.BIG5: set(range(0xA1, 0xFA)),
 }
+#: Of MySQL's strings/ctype-latin1.c: what is no letter and no blank.
+_LATIN1_SIGNS = {*range(0x80, 0x9E), *range(0xA1, 0xC0), 0xD7, 0xF7} - {0x83, 0x8A, 0x8C, 0x8E}
+_LATIN1_SIGNS -= {0x9A, 0x9C}
+_NO_BREAK_SPACE = 0xA0
+_DELETE = 0x7F  #: not everywhere a control character
+_SLASHED = {C.SLASH: C.SLASHES, C.DOLLAR: C.DOLLARS, C.E: C.E_ALONE}
 #: TRAIL: a sign like any other.
 _BACKSLASH = {
     Quoting.UNKNOWN: C.BACKSLASH_MAYBE,
@@ -115,6 +130,8 @@ def class_by_rules(lexis: Lexis, rules: int, byte: int) -> C:  # noqa: PLR0911
     """The class of a byte under the rules with this number."""
     cls = class_of(byte)
     if lexis is Lexis.STANDARD:
+        if rules == SLASHED_RULES:
+            return C.OTHER if byte in _HIGH else _SLASHED.get(cls, cls)
         backslash, safe = Backslash(rules // 2), rules % 2
         if cls is C.BACKSLASH:
             always, maybe = C.BACKSLASH_ALWAYS, C.BACKSLASH_MAYBE
@@ -125,10 +142,26 @@ def class_by_rules(lexis: Lexis, rules: int, byte: int) -> C:  # noqa: PLR0911
         return _BACKSLASH.get(quoting, cls)
     if cls is C.DOUBLE:
         return _DOUBLE.get(quoting, cls)
-    if byte not in _HIGH or charset is Charset.SAFE:
-        return cls
+    if byte in _HIGH:
+        return _high(charset, byte)
+    several = (Charset.UNKNOWN, Charset.CYRILLIC, Charset.EIGHT_BITS)
+    return C.HIGH_MAYBE if byte == _DELETE and charset in several else cls
+
+
+def _high(charset: Charset, byte: int) -> C:  # noqa: PLR0911
+    """The class of a byte from 0x80 on. As MariaDB 10.11 takes it, by SET NAMES."""
+    if charset is Charset.SAFE:
+        return C.LETTER
     if charset is Charset.UNKNOWN:
         return C.LEAD_MAYBE
+    if charset is Charset.LATIN1:
+        if byte == _NO_BREAK_SPACE:
+            return C.BLANK
+        return C.OTHER if byte in _LATIN1_SIGNS else C.LETTER
+    if charset is Charset.CYRILLIC:
+        return C.LETTER if byte >= 0xC0 else C.HIGH_MAYBE
+    if charset is Charset.EIGHT_BITS:
+        return C.HIGH_MAYBE
     if byte in _LEADS[charset]:
         return C.LEAD
-    return C.LEAD_MAYBE if charset is Charset.BIG5 else cls
+    return C.LEAD_MAYBE if charset is Charset.BIG5 else C.LETTER

@@ -7,6 +7,7 @@ from qjoule.shapes.automaton import (
     COMMENT_DEPTH_MAX,
     DIGITS,
     DIGITS_OF_NAME,
+    EXPONENT_MARKS,
     HEX_DIGITS,
     NUMBER,
     PARAMETER,
@@ -27,32 +28,44 @@ from qjoule.shapes.automaton import (
     Mode,
     Move,
     State,
+    Version,
     emit,
     skip,
 )
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.quoting import LEADS, NAMES, STRINGS, TRAILS, quoted, quotes_of
+from qjoule.shapes.quoting import AFTER_LETTER, NAMES, STRINGS, TRAILS, quoted, quotes_of
 
 BACKTICK, STANDARD = Lexis.BACKTICK, Lexis.STANDARD
 
 _BLANK_OR_CONTROL = SPACES | {C.CONTROL, C.NUL}
-_HELD_START = {C.MINUS: "-", C.SLASH: "/", C.DOT: "."}
+_HELD_START = {C.MINUS: "-", C.SLASH: "/", C.SLASHES: "/", C.DOT: "."}
 _SIGN = {C.PLUS: "+", C.MINUS: "-"}
 _NUMBER_MODES = {Mode.ZERO, Mode.NUMBER, Mode.FRACTION, Mode.EXPONENT, Mode.HEX, Mode.DIGITS}
 _MARK_MODES = {Mode.EXPONENT_MARK, Mode.EXPONENT_SIGN, Mode.RADIX_MARK}
 _COMMENT_MODES = {Mode.BLOCK, Mode.BLOCK_STAR, Mode.BLOCK_SLASH}
 #: No statement has these bytes between quotes; text in UTF-16 does, and is not read further.
 _NEVER = {BACKTICK: {C.NUL}, STANDARD: set[C]()}
-_BETWEEN = {Mode.START, Mode.SPACE, Mode.WORD, Mode.WORD_DOT, Mode.AT}
+_BETWEEN = {Mode.START, Mode.SPACE, Mode.WORD, Mode.WORD_BITS, Mode.WORD_DOT, Mode.AT}
+_DOLLARS = {C.DOLLAR, C.DOLLARS}
+#: Bytes that may be blanks or control characters.
+_MAYBE_BLANK = {C.LEAD_MAYBE, C.HIGH_MAYBE}
+#: What means the same within a version comment whether or not the server skips it.
+_EITHER_WAY = _BETWEEN | _NUMBER_MODES | _MARK_MODES | {Mode.HELD, Mode.STAR, Mode.SWALLOW}
+_LEAVES_NOTHING = {Mode.SPACE, Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M}
+_LEAVES_NOTHING |= {Mode.AFTER, Mode.AFTER_LINE, Mode.AFTER_COMMENT}
+_QUOTES_ALONE = 1  #: depth of a held dollar that begins no tag and no parameter
+_LEAVE = Move(UNSURE, False, SWALLOW)
 
 
 def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """What a byte of class `c` does in `state`."""
     mode = state.mode
+    if state.skipped:
+        return _either_way(lexis, state, c)
     if mode is Mode.SWALLOW:
         return skip(Mode.SWALLOW)
     if c in _NEVER[lexis] and mode in _BETWEEN:
-        return Move(UNSURE, False, SWALLOW)
+        return _LEAVE
     if mode in _NUMBER_MODES or mode in _MARK_MODES or mode is Mode.PARAMETER:
         return _number(lexis, state, c)
     if mode in STRINGS or mode in NAMES:
@@ -66,11 +79,24 @@ def step(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     return _word_or_sign(lexis, state, c)
 
 
+def _either_way(lexis: Lexis, state: State, c: C) -> Move:
+    """Within a version comment that the server may skip: it ends at `*/` by both readings, as long
+    as nothing in it quotes or is a comment. Then the statement is read no further.
+    """
+    if state.mode is Mode.STAR and c is C.SLASH:
+        return skip(Mode.STAR_SLASH, "/")
+    move = step(lexis, state._replace(skipped=False), c)
+    following = move.state
+    if following.mode not in _EITHER_WAY or following.held.strip() == "--":
+        return _LEAVE
+    return move._replace(state=following._replace(skipped=following != SWALLOW))
+
+
 def final_text(state: State) -> str:
     """What the end of the statement emits: held text that turned out to be just itself."""
-    if state.mode in (Mode.SPACE, Mode.ESCAPE_SPACE, Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M):
+    if state.mode in _LEAVES_NOTHING:
         return ""
-    if state.mode is Mode.ESCAPE_DASH:
+    if state.mode is Mode.AFTER_DASH:
         return state.held + "-"
     return "" if state.held.strip() == "--" else state.held
 
@@ -95,19 +121,23 @@ def _begin(lexis: Lexis, c: C) -> Move:
             C.DOLLAR: emit(Mode.WORD),
             C.STAR: emit(Mode.STAR),
             C.AT: emit(Mode.AT),
+            **dict.fromkeys((C.B, C.X), emit(Mode.WORD_BITS)),
         }
     else:
         special = {
             C.DOUBLE: emit(Mode.NAME),
             C.DOLLAR: skip(Mode.HELD, "$"),
+            C.DOLLARS: skip(Mode.HELD, "$", depth=_QUOTES_ALONE),
+            **dict.fromkeys((C.B, C.X), emit(Mode.WORD_BITS)),
             C.E: emit(Mode.WORD_E),
+            C.U: emit(Mode.WORD_U),
         }
     return special.get(c) or (_word(c) if c in WORD_START else emit(Mode.START))
 
 
 def _word(c: C) -> Move:
     """A byte of a word."""
-    return Move("", True, State(Mode.WORD, inside=LEADS.get(c, Inside.PLAIN)))
+    return Move("", True, State(Mode.WORD, inside=AFTER_LETTER.get(c, Inside.PLAIN)))
 
 
 def _after(before: str, move: Move) -> Move:
@@ -119,29 +149,81 @@ def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, P
     if mode is Mode.RAW:
         return Move("", True, RAW)
     if mode in (Mode.HINT, Mode.HINT_STAR):
-        if mode is Mode.HINT_STAR and c is C.SLASH:
-            return emit(Mode.START)
-        return emit(Mode.HINT_STAR if c is C.STAR else Mode.HINT)
-    if mode is Mode.VERSION and c in DIGITS:
-        return emit(Mode.VERSION)
+        return _hint(state, c)
+    if mode is Mode.VERSION:
+        return _version(lexis, state, c)
     if mode is Mode.STAR and c is C.SLASH:
         return skip(Mode.STAR_SLASH, "/")
     if mode in (Mode.WORD_DOT, Mode.AT) and c in DIGITS:
         return emit(Mode.WORD)
     if mode is Mode.WORD_E and c is C.SINGLE:
         return skip(Mode.ESCAPE, text=STRING)
+    if mode in (Mode.WORD_BITS, Mode.WORD_U_AND) and c is C.SINGLE:
+        return skip(Mode.BITS, text=STRING)
+    if mode is Mode.WORD_U and c is C.AND:
+        return emit(Mode.WORD_U_AND)
     if mode is Mode.TAG and c is C.DOLLAR:
         return Move(RAW_TAG, True, RAW)
-    if mode in (Mode.WORD, Mode.WORD_E, Mode.TAG):
+    if mode is Mode.TAG and c in (C.SINGLE, C.AND):
+        return _LEAVE  # `$` alone, before what introduces a string
+    if mode in _WORDS:
         if state.inside is Inside.LEAD and c in TRAILS:
             return emit(Mode.WORD, "" if c in WORD else SECOND)
+        if state.inside in (Inside.LEAD, Inside.LEAD_OR_PLAIN, Inside.MAYBE) and c in DIGITS:
+            return _LEAVE  # of a name if the byte before is a letter, else a number
         if state.inside is Inside.LEAD_OR_PLAIN and c is C.BACKTICK and lexis is BACKTICK:
-            return Move(UNSURE, False, SWALLOW)
+            return _LEAVE
         if c in WORD:
             return emit(Mode.TAG) if mode is Mode.TAG else _word(c)
-        if c is C.DOT:
+        if c is C.DOT and lexis is BACKTICK:
             return emit(Mode.WORD_DOT)
     return _begin(lexis, c)
+
+
+_WORDS = {Mode.WORD, Mode.WORD_E, Mode.WORD_BITS, Mode.WORD_U, Mode.TAG}
+_HINT_QUOTES = {
+    C.SINGLE: Inside.IN_SINGLE,
+    C.BACKTICK: Inside.IN_BACKTICK,
+    **dict.fromkeys((C.DOUBLE, C.DOUBLE_NAME, C.DOUBLE_MAYBE), Inside.IN_DOUBLE),
+}
+
+
+def _hint(state: State, c: C) -> Move:
+    """Hints are emitted, and end at the first `*/` unless that is between quotes: where a server
+    takes the hint for a comment, these mean nothing.
+    """
+    if state.mode is Mode.HINT_STAR and c is C.SLASH:
+        return emit(Mode.START) if state.inside is Inside.PLAIN else _LEAVE
+    quote, inside = _HINT_QUOTES.get(c), state.inside
+    if quote and inside in (quote, Inside.PLAIN):
+        inside = Inside.PLAIN if inside is quote else quote
+    mode = Mode.HINT_STAR if c is C.STAR else Mode.HINT
+    return Move("", True, State(mode, inside=inside))
+
+
+def _version(lexis: Lexis, state: State, c: C) -> Move:
+    """The number after `/*!`, of five digits or six (MySQL and MariaDB sql/sql_lex.cc): MariaDB
+    skips 50700 to 99999, each server skips what is newer than itself.
+    """
+    seen = Version(state.depth)
+    if c in DIGITS:
+        return Move("", True, State(Mode.VERSION, depth=_seen(seen, c)))
+    return step(lexis, State(Mode.START, skipped=seen is Version.MAYBE), c)
+
+
+def _seen(seen: Version, c: C) -> Version:
+    match seen:
+        case Version.NONE if c is C.FIVE:
+            return Version.AFTER_5
+        case Version.NONE if c in (C.ZERO, C.LOW):
+            return Version.ONE
+        case Version.ONE | Version.TWO | Version.THREE | Version.FOUR:
+            return Version(seen + 1)
+        case Version.AFTER_5 if c is C.ZERO:
+            return Version.AFTER_50
+        case Version.AFTER_50 if c is not C.DIGIT:
+            return Version.THREE
+    return Version.MAYBE
 
 
 def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
@@ -159,17 +241,18 @@ def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
             return skip(Mode.RADIX_MARK, "b" if c is C.B else "o")
     if mode in (Mode.ZERO, Mode.NUMBER) and c is C.DOT:
         return skip(Mode.FRACTION)
-    if mode in (Mode.ZERO, Mode.NUMBER, Mode.FRACTION) and c is C.E:
+    if mode in (Mode.ZERO, Mode.NUMBER, Mode.FRACTION) and c in EXPONENT_MARKS:
         return skip(Mode.EXPONENT_MARK, "e")
     if lexis is BACKTICK and c is C.UNDERSCORE and mode in (Mode.ZERO, Mode.NUMBER):
         return emit(Mode.WORD, DIGITS_OF_NAME)
-    names = WORD if lexis is BACKTICK else WORD_START  # 1$$a$$ quotes after a number
-    return _word(c) if c in names else _begin(lexis, c)
+    return _word(c) if c in WORD and lexis is BACKTICK else _begin(lexis, c)
 
 
 def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """After `1e`, `1e-`, `0x`, `0b`: a digit completes the number, else the letter was a name."""
     mode, held = state.mode, state.held
+    if c is C.SINGLE and lexis is STANDARD and mode is not Mode.EXPONENT_SIGN:
+        return _LEAVE  # before PostgreSQL 15, the letter introduces a string
     if mode is Mode.RADIX_MARK:
         if c in (HEX_DIGITS if held == "x" else DIGITS) or (
             c is C.UNDERSCORE and lexis is STANDARD
@@ -183,12 +266,14 @@ def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
         return _after(held, _begin(lexis, c))
     if mode is Mode.EXPONENT_MARK and c in _SIGN:
         return skip(Mode.EXPONENT_SIGN, held + _SIGN[c])
-    if c in WORD or c is C.DOT:
-        return _after(held, _word(c)) if c in WORD else emit(Mode.WORD_DOT, held)
+    if c is C.DOT and lexis is BACKTICK:
+        return emit(Mode.WORD_DOT, held)
+    if c in WORD:
+        return _after(held, _word(c))
     return _after(held, _begin(lexis, c))
 
 
-def _held(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+def _held(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911, PLR0912
     held = state.held
     if state.mode is Mode.STAR_SLASH and c is C.STAR:
         return Move(held + RAW_STAR, True, RAW)
@@ -200,19 +285,23 @@ def _held(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
             return skip(Mode.HELD, held + "-") if lexis is BACKTICK else skip(Mode.LINE)
         case "--" if c in _BLANK_OR_CONTROL:
             return Move("", False, SPACE) if c in (C.LF, C.NUL) else skip(Mode.LINE)
+        case "--" if c in _MAYBE_BLANK:
+            return _LEAVE
         case "--" if c is C.MINUS:
             return skip(Mode.HELD, "--", blank + "-")
         case "/" if c is C.STAR and state.mode is Mode.HELD:
             if lexis is BACKTICK:
                 return skip(Mode.BLOCK_OPEN, held + "*")
             return skip(Mode.BLOCK, depth=1)
+        case "/" if c is C.SLASHES:
+            return skip(Mode.LINE)
         case "." if c in DIGITS:
             return skip(Mode.FRACTION, text=blank + NUMBER)
-        case "$" if c in DIGITS:
+        case "$" if c in DIGITS and not state.depth:
             return skip(Mode.PARAMETER, text=blank + PARAMETER)
-        case "$" if c is C.DOLLAR:
+        case "$" if c in _DOLLARS:
             return skip(Mode.DOLLAR, text=blank + STRING)
-        case "$" if c in WORD_START:
+        case "$" if c in WORD_START and not state.depth:
             return emit(Mode.TAG, held)
     return _after(held, _begin(lexis, c))
 
@@ -222,7 +311,7 @@ def _space(lexis: Lexis, state: State, c: C) -> Move:
     if c in SPACES:
         return Move("", False, state)
     if move.state.mode is Mode.HELD:
-        return skip(Mode.HELD, state.held + move.state.held)
+        return Move("", False, move.state._replace(held=state.held + move.state.held))
     return move if move.state.mode is Mode.LINE else _after(state.held, move)
 
 
@@ -231,48 +320,53 @@ _REOPENS = {
     Mode.DOUBLE_END: Mode.DOUBLE,
     Mode.EITHER_END: Mode.EITHER,
     Mode.ESCAPE_END: Mode.ESCAPE,
+    Mode.BITS_END: Mode.BITS,
     Mode.NAME_END: Mode.NAME,
     Mode.DOUBLE_NAME_END: Mode.DOUBLE_NAME,
 }
-_CONTINUED = {Mode.ESCAPE_SPACE, Mode.ESCAPE_DASH, Mode.ESCAPE_LINE}
+_CONTINUED = {Mode.AFTER, Mode.AFTER_LINE, Mode.AFTER_DASH, Mode.AFTER_COMMENT}
+_LINE_ENDS = {C.LF, C.CR}
 _ENDS = {*_REOPENS, *_CONTINUED, Mode.DOLLAR, Mode.DOLLAR_DOLLAR}
 
 
-def _after_quotes(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+def _after_quotes(lexis: Lexis, state: State, c: C) -> Move:
     """After a closing quote, which may be doubled; and text between dollars."""
     mode = state.mode
     if mode is Mode.DOLLAR:
-        return skip(Mode.DOLLAR_DOLLAR if c is C.DOLLAR else Mode.DOLLAR)
+        return skip(Mode.DOLLAR_DOLLAR if c in _DOLLARS else Mode.DOLLAR)
     if mode is Mode.DOLLAR_DOLLAR:
-        return skip(Mode.START if c is C.DOLLAR else Mode.DOLLAR)
+        return skip(Mode.START if c in _DOLLARS else Mode.DOLLAR)
     if mode in _CONTINUED:
         return _continued(lexis, state, c)
     again = _REOPENS[mode]
     if c in quotes_of(lexis, again):
         return Move("", again in NAMES, State(again))
-    if again in NAMES and c is C.DOT:
-        return emit(Mode.WORD_DOT)
-    if mode is Mode.ESCAPE_END and c in SPACES:
-        return skip(Mode.ESCAPE_SPACE, " ")
+    if again in (Mode.ESCAPE, Mode.BITS) and lexis is STANDARD:
+        return _continued(lexis, State(Mode.AFTER, goes_on=again), c)
     return _begin(lexis, c)
 
 
 def _continued(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
-    """Blanks and comments after E'...': the string goes on in a quote that follows."""
+    """Blanks and comments after a string: after a line break it goes on in a quote that follows
+    (PostgreSQL scan.l, `quotecontinue`).
+    """
     mode, held = state.mode, state.held
-    if mode is Mode.ESCAPE_LINE:
-        return skip(Mode.ESCAPE_SPACE if c in (C.LF, C.CR) else mode, held)
-    if mode is Mode.ESCAPE_DASH:
+    if mode is Mode.AFTER_COMMENT:
+        ended = c in _LINE_ENDS
+        return Move("", False, state._replace(mode=Mode.AFTER_LINE) if ended else state)
+    if mode is Mode.AFTER_DASH:
         if c is C.MINUS:
-            return skip(Mode.ESCAPE_LINE, held)
+            return Move("", False, state._replace(mode=Mode.AFTER_COMMENT, held=" "))
         return _held(lexis, State(Mode.HELD, held + "-"), c)
     if c in SPACES:
-        return Move("", False, state)
+        line = mode is Mode.AFTER_LINE or c in _LINE_ENDS
+        mode = Mode.AFTER_LINE if line else Mode.AFTER
+        return Move("", False, state._replace(mode=mode, held=" "))
     if c is C.MINUS:
-        return skip(Mode.ESCAPE_DASH, held)
-    if c is C.SINGLE:
-        return skip(Mode.ESCAPE, text=held + STRING)
-    return _space(lexis, SPACE, c)
+        return Move("", False, state._replace(mode=Mode.AFTER_DASH))
+    if c is C.SINGLE and mode is Mode.AFTER_LINE:
+        return skip(state.goes_on, text=held + STRING)
+    return _space(lexis, State(Mode.SPACE, held), c)
 
 
 def _comment(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
@@ -283,12 +377,13 @@ def _comment(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
         return Move("", False, SPACE) if c in ends else skip(Mode.LINE)
     if mode in (Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M):
         if c is C.BANG:
-            return emit(Mode.VERSION, state.held)
+            version = Version.NONE if mode is Mode.BLOCK_OPEN else Version.MAYBE
+            return Move(state.held, True, State(Mode.VERSION, depth=version))
         if mode is Mode.BLOCK_OPEN and c is C.PLUS:
             return emit(Mode.HINT, state.held)
         if mode is Mode.BLOCK_OPEN and c is C.M:
             return skip(Mode.BLOCK_OPEN_M, state.held + "M")
-    if mode is Mode.BLOCK_STAR and c is C.SLASH:
+    if mode is Mode.BLOCK_STAR and c in (C.SLASH, C.SLASHES):
         return skip(Mode.BLOCK, depth=depth - 1) if depth > 1 else Move("", False, SPACE)
     if mode is Mode.BLOCK_SLASH and c is C.STAR:
         if depth == COMMENT_DEPTH_MAX:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of CQL: the rules of `Lexis.STANDARD`, plus what CQL's wire protocol adds.
 
-The kernel side hashes CQL by the table of those rules: strings without escapes, `$$` quotes, names
-in double quotes. CQL's additional constants are folded here: UUIDs (`123e4567-e89b-…`), durations
-(`2h30m`) and others that begin with a digit. So several hashes may share a shape, never the
+The kernel side hashes CQL by the table of `SLASHED_RULES`: strings without escapes, `$$`
+quotes, names in double quotes, comments that begin with `//` too and do not nest. CQL's additional
+constants are folded here: UUIDs (`123e4567-e89b-…`), durations (`2h30m`, `P1DT2H`), `NaN`,
+`Infinity` and others that begin with a digit. So several hashes may share a shape, never the
 reverse. Source: cassandra src/antlr/Lexer.g.
 
 A text of the dialect `cql-id` is the 16-byte id of a statement that was prepared before tracing
@@ -22,6 +23,7 @@ from qjoule.servers.decoding_types import Language
 from qjoule.servers.registry import dialect as number_of
 from qjoule.shapes.automaton import NUMBER, STRING
 from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import SLASHED_RULES
 from qjoule.shapes.safe_text import sanitise
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
@@ -32,18 +34,34 @@ COMPRESSED = "(compressed request)"
 _PREPARED = "(prepared before tracing began)"
 _UNKNOWN = "(statement not seen)"
 _DIGITS = rf"[0-9a-fA-F{NUMBER}]"
+_NAME = r'"[^"]*+(?:""[^"]*+)*+"?'  #: in quotes
+_BEFORE, _AFTER = rf"(?<![\w{NUMBER}-])", rf"(?![\w{NUMBER}-])"
+#: Of eight, three times four, and twelve digits; a number's are one mark.
 _UUID = re.compile(
-    rf"(?<![\w$\"{NUMBER}-])(?=[^ ]*{NUMBER}){_DIGITS}{{1,8}}"
-    rf"(?:-{_DIGITS}{{1,4}}){{2,3}}-{_DIGITS}{{1,12}}(?![\w$\"{NUMBER}-])"
+    rf"{_NAME}|{_BEFORE}((?=[^ ]*{NUMBER}){_DIGITS}{{1,8}}"
+    rf"(?:-{_DIGITS}{{1,4}}){{2,3}}-{_DIGITS}{{1,12}}"
+    rf"|[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}){_AFTER}"
 )
-_WITH_UNITS = re.compile(rf"{NUMBER}[{NUMBER}0-9A-Za-z_\xb5\xc2]+")
+_WITH_UNITS = re.compile(rf"{_NAME}|({NUMBER}[{NUMBER}0-9A-Za-z_\xb5\xc2]+)")
+#: Durations as in ISO 8601, of which `P0001-02-03T04:05:06` is one, and numbers with a name.
+_WORDS = re.compile(
+    rf"{_NAME}|(?<![\w{NUMBER}])(P[0-9]+-{NUMBER}-{NUMBER}(?::{NUMBER}){{2}}"
+    rf"|P(?=T?[0-9])(?:[0-9]+[YMWD])*(?:T(?:[0-9]+[HMS])+)?|(?i:nan|infinity))(?![\w{NUMBER}])"
+)
 
 
 def constants_folded(reduced: str) -> str:
     """A reduced statement (`reduction.reduce_statement`) with CQL's own constants replaced by
     values.
     """
-    return _WITH_UNITS.sub(NUMBER, _UUID.sub(STRING, reduced))
+    for constant, mark in ((_UUID, STRING), (_WITH_UNITS, NUMBER), (_WORDS, NUMBER)):
+        reduced = constant.sub(partial(_marked, mark), reduced)
+    return reduced
+
+
+def _marked(mark: str, found: re.Match[str]) -> str:
+    """A constant's mark; a name in quotes stays."""
+    return mark if found[1] else found[0]
 
 
 def id_shape(text: bytes) -> str:
@@ -58,7 +76,7 @@ def _prepared(text: bytes, truncated: bool) -> tuple[str, bool]:
 
 
 LANGUAGE = Language(
-    shape=partial(sql_shape, lexis=Lexis.STANDARD, fold=constants_folded),
+    shape=partial(sql_shape, lexis=Lexis.STANDARD, fold=constants_folded, rules=SLASHED_RULES),
     summary=partial(sql_summary, lexis=Lexis.STANDARD),
     lexis=Lexis.STANDARD,
 )

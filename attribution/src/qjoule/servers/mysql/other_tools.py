@@ -33,6 +33,7 @@ _READINGS = {
     Quoting.ESCAPES: (Quoting.STRINGS, Quoting.NAMES),
     Quoting.PLAIN: (Quoting.PLAIN_NAMES,),
 }
+_TWO_BYTES = (Charset.UNKNOWN, Charset.SJIS, Charset.GBK, Charset.BIG5)
 _NOT_ASCII = re.compile(rf"[\x80-\xff{SECOND}]")
 
 
@@ -53,7 +54,7 @@ def _why_unsure(text: bytes, reduced: str, rules: int) -> str:
     readings = (backtick_rules(one, charset) for one in _READINGS.get(quoting, ()))
     if any(reduce_statement(text, Lexis.BACKTICK, one)[0] != reduced for one in readings):
         return _UNSURE
-    if charset is not Charset.SAFE and _NOT_ASCII.search(reduced):
+    if charset in _TWO_BYTES and _NOT_ASCII.search(reduced):
         return "it has names in a character set of which a character may have two bytes"
     return ""
 
