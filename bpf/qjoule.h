@@ -87,6 +87,15 @@ enum qj_query_flag {
 	QJ_QUERY_CUT = 1 << 11,		   /* a reader's: it began before the part that was saved */
 };
 
+/* Why a statement has no text, in a query's flags from this bit on; 0: not known. */
+#define QJ_NO_TEXT_SHIFT 16
+enum qj_no_text {
+	QJ_NO_TEXT_SEVERAL = 1, /* different statements in one request */
+	QJ_NO_TEXT_MESSAGE = 2, /* its message could not be read */
+	QJ_NO_TEXT_NONE = 3,	/* the server has no such statement or portal */
+	QJ_NO_TEXT_EARLIER = 4, /* its portal was opened before tracing began */
+};
+
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
 enum qj_loss {
 	QJ_LOSS_SEGMENT = 0, /* ring full: a segment; `lost_ns` has its CPU time */
@@ -230,7 +239,7 @@ struct qj_text {
 
 /* The text of a QJ_DIALECT_UNSEEN. */
 struct qj_unseen {
-	__u64 session;
+	__u64 session;	 /* 0: `statement` is an enum qj_no_text, whatever the session */
 	__u64 statement; /* the server's number for it, or a hash of its name; ~0: it has no name */
 };
 

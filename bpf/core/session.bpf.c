@@ -70,7 +70,7 @@ int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 ev
 	r = reserve_session(cpu, thread, event);
 	if (!r)
 		return 0;
-	if (bytes && !bpf_probe_read_user(r->bytes, bytes, (const void *)addr))
+	if (bytes && !read_text(thread, r->bytes, bytes, addr))
 		r->head.text_bytes = r->session.text_bytes = bytes;
 	name_connection(thread, &r->session);
 	if (sums_by_tags())

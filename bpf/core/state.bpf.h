@@ -54,11 +54,15 @@ struct shape_chunk {
 /* The unnamed statement; a session has one at a time. No other number or hash has this value. */
 #define UNNAMED_STATEMENT (~0ULL)
 
+/* Flags of a query that come from its statement. */
+#define QJ_LOST_CAUSES	   (7u << QJ_NO_TEXT_SHIFT)
+#define QJ_STATEMENT_FLAGS (QJ_QUERY_TRUNCATED | QJ_QUERY_NO_TEXT | QJ_LOST_CAUSES)
+
 struct prepared_statement {
 	__u64 shape;
 	__u64 tags;
 	__u32 statement_bytes;
-	__u32 flags;
+	__u32 flags; /* QJ_STATEMENT_FLAGS */
 };
 
 struct recent_statement {
@@ -126,8 +130,9 @@ struct thread_state {
 	__u8 head_bytes; /* bytes seen of a message header that came in pieces */
 	__u8 head[8];
 	__u8 sqlstate[5];
-	__u8 borrowed; /* serves another thread's query (parallel worker) */
-	union {	       /* state that only one kind of server needs */
+	__u8 borrowed;	/* serves another thread's query (parallel worker) */
+	__u8 collected; /* its statement is in memory of the programs: read_text() */
+	union {		/* state that only one kind of server needs */
 		struct of_query cleared;
 #define X(name, NAME) struct name##_thread name;
 		QJ_THREADS(X)
@@ -236,6 +241,28 @@ static __always_inline __u64 at_most(__u64 n, __u64 max)
 	n = n <= max ? n : max;
 #endif
 	return n;
+}
+
+/*
+ * Reads a part of the thread's statement: from the server's memory, or from the programs' own,
+ * where a message was collected. Only they set `collected`, and only while they handle that
+ * message: no address that a server names is read as one of the kernel's.
+ */
+static __always_inline long read_text(const struct thread_state *thread, void *to, __u32 bytes,
+				      __u64 addr)
+{
+	if (!IS_EARLY && thread->collected)
+		return bpf_probe_read_kernel(to, bytes, (const void *)addr);
+	return bpf_probe_read_user(to, bytes, (const void *)addr);
+}
+
+/* Likewise up to a NUL byte. */
+static __always_inline long read_text_str(const struct thread_state *thread, void *to, __u32 bytes,
+					  __u64 addr)
+{
+	if (!IS_EARLY && thread->collected)
+		return bpf_probe_read_kernel_str(to, bytes, (const void *)addr);
+	return bpf_probe_read_user_str(to, bytes, (const void *)addr);
 }
 
 #ifdef QJ_EARLY

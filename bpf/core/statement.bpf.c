@@ -45,7 +45,7 @@ int prepared_learn(struct thread_state *thread, __u64 statement)
 	value.shape = thread->shape;
 	value.tags = thread->tags;
 	value.statement_bytes = thread->statement_bytes;
-	value.flags = thread->flags & QJ_QUERY_TRUNCATED;
+	value.flags = thread->flags & QJ_STATEMENT_FLAGS;
 	recent->statement = statement;
 	recent->prepared = value;
 	/* The unnamed statement lives until the next one, and only in its cache entry. */
@@ -81,15 +81,15 @@ int prepared_recall(struct thread_state *thread, __u64 statement)
 	return 0;
 }
 
-int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 statement)
+int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 session,
+		     __u64 statement)
 {
-	struct qj_unseen unseen = {.statement = statement};
+	struct qj_unseen unseen = {.session = session, .statement = statement};
 	struct qj_ring_text *r;
 
-	if (!cpu || !thread || !thread->executions)
+	if (!cpu || !thread)
 		return 0;
-	unseen.session = thread->session;
-	thread->shape = session_of(session_of(statement) ^ thread->session) ?: 1;
+	thread->shape = unseen_shape(session, statement);
 	if (was_seen(thread->shape))
 		return 0;
 	r = reserve_text(sizeof(unseen));
@@ -118,7 +118,7 @@ int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *
 	if (!thread || !hash)
 		return 0;
 	*hash = 0;
-	got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
+	got = read_text_str(thread, thread->chunk.bytes, room, addr);
 	if (got <= 0 || got >= limit) /* a name is never the last thing in a message */
 		return 0;
 	if (got == 1) {

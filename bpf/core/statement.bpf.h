@@ -59,7 +59,7 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 		return false;
 	}
 	bytes = at_most(bytes, QJ_TEXT_BYTES);
-	if (bpf_probe_read_user(r->bytes, bytes, (const void *)thread->text_addr)) {
+	if (read_text(thread, r->bytes, bytes, thread->text_addr)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return false;
@@ -80,10 +80,20 @@ extern QJ_VISIBLE int current_piece(__u64 addr, __u32 left, __u32 string);
 #endif
 extern int prepared_learn(struct thread_state *thread, __u64 statement);
 extern int prepared_recall(struct thread_state *thread, __u64 statement);
-/* An execution whose text stays unknown gets a shape of its own: one per session and statement. */
-extern int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 statement);
+/*
+ * An execution whose text stays unknown gets a shape of its own: one per session and statement, or
+ * per reason; see struct qj_unseen.
+ */
+extern int statement_unseen(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 session,
+			    __u64 statement);
 /* ... and this returns a number of bytes. */
 extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
+
+/* The shape of a statement whose text is unknown. */
+static __always_inline __u64 unseen_shape(__u64 session, __u64 statement)
+{
+	return session_of(session_of(statement) ^ session) ?: 1;
+}
 
 struct statement_walk {
 	struct thread_state *thread;
@@ -108,7 +118,7 @@ static __always_inline long statement_piece(struct thread_state *thread, __u64 a
 	if (string) {
 		/* The helper counts the NUL that it appends. */
 		__u64 room = at_most((__u64)left + 1, QJ_SHAPE_CHUNK);
-		long got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
+		long got = read_text_str(thread, thread->chunk.bytes, room, addr);
 
 		if (got <= 0)
 			return -1;
@@ -116,7 +126,7 @@ static __always_inline long statement_piece(struct thread_state *thread, __u64 a
 		bytes = at_most(got - 1, QJ_SHAPE_CHUNK - 1);
 	} else {
 		bytes = at_most(left, QJ_SHAPE_CHUNK);
-		if (bpf_probe_read_user(thread->chunk.bytes, bytes, (const void *)addr))
+		if (read_text(thread, thread->chunk.bytes, bytes, addr))
 			return -1;
 	}
 	if (bytes)

@@ -101,7 +101,7 @@ int tags_emit(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 		return 0;
 	}
 	__builtin_memset(room, 0, TAGS_ROOM);
-	if (bpf_probe_read_user(room->bytes, bytes, (const void *)addr)) {
+	if (read_text(thread, room->bytes, bytes, addr)) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
@@ -187,13 +187,13 @@ static __always_inline __u32 comment_sign(struct comment_search *search)
 }
 
 /* Bytes from the statement's start to the end of a comment at its end; 0 if there is none. */
-static __always_inline __u32 last_comment_end(__u64 addr, __u32 bytes)
+static __always_inline __u32 last_comment_end(const struct thread_state *thread, __u32 bytes)
 {
 	__u8 tail[COMMENT_TAIL] = {};
 	__u32 at = 0;
 
 	if (bytes < COMMENT_TAIL ||
-	    bpf_probe_read_user(tail, sizeof(tail), (const void *)(addr + bytes - COMMENT_TAIL)))
+	    read_text(thread, tail, sizeof(tail), thread->text_addr + bytes - COMMENT_TAIL))
 		return 0;
 	for (__u32 i = 2; i < COMMENT_TAIL; i++) {
 		__u8 last = tail[i];
@@ -214,7 +214,7 @@ static __always_inline void comment_at_end(struct qj_cpu_state *cpu, struct thre
 	struct comment_search search = {.room = room, .backwards = 1};
 	__u32 sign;
 
-	if (bytes < COMMENT_SIGN || bpf_probe_read_user(room->bytes, bytes, (const void *)addr))
+	if (bytes < COMMENT_SIGN || read_text(thread, room->bytes, bytes, addr))
 		return;
 	search.from = bytes - COMMENT_SIGN;
 	search.steps = bytes - COMMENT_SIGN + 1;
@@ -232,9 +232,9 @@ static __always_inline void comment_at_start(struct qj_cpu_state *cpu, struct th
 	__u32 sign;
 
 	if (here < 2 * COMMENT_SIGN ||
-	    bpf_probe_read_user(room->bytes, COMMENT_SIGN, (const void *)thread->text_addr) ||
+	    read_text(thread, room->bytes, COMMENT_SIGN, thread->text_addr) ||
 	    room->bytes[0] != '/' || room->bytes[1] != '*' ||
-	    bpf_probe_read_user(room->bytes, here, (const void *)thread->text_addr))
+	    read_text(thread, room->bytes, here, thread->text_addr))
 		return;
 	search.steps = here - 2 * COMMENT_SIGN + 1;
 	sign = comment_sign(&search);
@@ -252,12 +252,12 @@ int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32
 
 	if (!cpu || !thread || !room)
 		return 0;
-	end = thread->flags & QJ_QUERY_TRUNCATED ? 0 : last_comment_end(thread->text_addr, bytes);
+	end = thread->flags & QJ_QUERY_TRUNCATED ? 0 : last_comment_end(thread, bytes);
 	if (end)
 		comment_at_end(cpu, thread, room, end);
 	else
 		comment_at_start(cpu, thread, room, bytes);
-	if (thread->tags && are_of_several(room, thread->text_addr, bytes, end ?: bytes - 1))
+	if (thread->tags && are_of_several(thread, room, bytes, end ?: bytes - 1))
 		set_tags(cpu, thread, TAGS_DIFFER);
 	return 0;
 }

@@ -9,8 +9,8 @@
 #define EACH(byte)  ((byte)*0x0101010101010101ULL)
 
 struct statements_search {
+	const struct thread_state *thread;
 	struct tags_room *room;
-	__u64 addr;
 	__u32 bytes;	/* length of the statement */
 	__u32 end;	/* a semicolon before this offset is not the last one */
 	__u32 comments; /* number of comments that end as tags do */
@@ -35,8 +35,8 @@ static long statements_step(__u32 i, struct statements_search *search)
 	left = search->bytes - at;
 	if (!(i & (CHUNK_WORDS - 1))) {
 		__builtin_memset(room, 0, TAGS_ROOM);
-		if (bpf_probe_read_user(room->bytes, at_most(left, TAGS_ROOM),
-					(const void *)(search->addr + at)))
+		if (read_text(search->thread, room->bytes, at_most(left, TAGS_ROOM),
+			      search->thread->text_addr + at))
 			return 1;
 	}
 	word = room->words[i & (CHUNK_WORDS - 1)];
@@ -59,10 +59,11 @@ static long statements_step(__u32 i, struct statements_search *search)
  * query then belongs to all of them, so no tags apply. Comment signs within literals may cause this
  * too.
  */
-static __always_inline bool are_of_several(struct tags_room *room, __u64 addr, __u32 bytes,
-					   __u32 end)
+static __always_inline bool are_of_several(const struct thread_state *thread,
+					   struct tags_room *room, __u32 bytes, __u32 end)
 {
-	struct statements_search search = {.room = room, .addr = addr, .bytes = bytes, .end = end};
+	struct statements_search search = {
+	    .thread = thread, .room = room, .bytes = bytes, .end = end};
 
 	bpf_loop(QJ_TEXT_BYTES / 8, statements_step, &search, 0);
 	return search.goes_on && search.comments > 1;

@@ -40,8 +40,8 @@ static __always_inline void mysql_executed(struct qj_cpu_state *cpu, struct thre
 	if (!thread->mysql.unknown || thread->shape)
 		return;
 	mysql_find_text(cpu, thread);
-	if (!thread->shape)
-		statement_unseen(cpu, thread, thread->mysql.unknown);
+	if (!thread->shape && thread->executions)
+		statement_unseen(cpu, thread, thread->session, thread->mysql.unknown);
 	label_query(cpu, thread);
 }
 

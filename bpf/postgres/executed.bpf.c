@@ -29,7 +29,7 @@ static __always_inline void begins(struct qj_cpu_state *cpu, struct thread_state
 	if (!thread->begin_ns)
 		query_begin(cpu, thread, bpf_ktime_get_ns());
 	thread->command = QJ_COMMAND_QUERY;
-	postgres_text(cpu, thread, text, QJ_TEXT_BYTES, postgres_rules(thread));
+	postgres_text(cpu, thread, text, QJ_TEXT_BYTES, 0, postgres_rules(thread));
 	label_begun(cpu, thread);
 }
 

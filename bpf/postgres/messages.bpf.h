@@ -11,6 +11,10 @@
 
 #define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */
 
+/* Flags of a portal, beside those of its statement. */
+#define PORTAL_OPEN (1u << 30)
+#define PORTAL_RAN  (1u << 31) /* to execute it again fetches more rows: no execution */
+
 /* A message of a thread's client, whose body is at `addr`. */
 struct postgres_body {
 	struct qj_cpu_state *cpu;
@@ -18,38 +22,65 @@ struct postgres_body {
 	__u64 addr;
 };
 
-/* A request's shape, tags and flags before its latest statement. */
-struct postgres_before {
-	__u64 shape;
-	__u64 tags;
-	__u32 flags;
-};
-
-static __always_inline struct postgres_before postgres_so_far(const struct thread_state *thread)
+/* The statement that the thread's request shows at the moment. */
+static __always_inline void postgres_shown(const struct thread_state *thread,
+					   struct postgres_statement *to)
 {
-	return (struct postgres_before){
-	    .shape = thread->shape, .tags = thread->tags, .flags = thread->flags};
+	to->shape = thread->shape;
+	to->tags = thread->tags;
+	to->unknown = thread->postgres.unknown;
+	to->bytes = thread->statement_bytes;
+	to->flags = thread->flags & QJ_STATEMENT_FLAGS;
+}
+
+static __always_inline void postgres_show(struct thread_state *thread,
+					  const struct postgres_statement *statement)
+{
+	thread->shape = statement->shape;
+	thread->tags = statement->tags;
+	thread->postgres.unknown = statement->unknown;
+	thread->statement_bytes = statement->bytes;
+	thread->flags &= ~QJ_STATEMENT_FLAGS;
+	thread->flags |= statement->flags & QJ_STATEMENT_FLAGS;
+}
+
+/* A message that may bring another statement; those executed before keep the request's shape. */
+static __always_inline void postgres_next_statement(struct thread_state *thread)
+{
+	postgres_shown(thread, &thread->postgres.before);
+	thread->postgres.unknown = thread->tags = 0;
+	thread->flags &= ~QJ_STATEMENT_FLAGS;
+}
+
+static __always_inline void postgres_keep_executed(struct thread_state *thread)
+{
+	if (thread->executions)
+		postgres_show(thread, &thread->postgres.before);
 }
 
 /*
- * The statements of one request share its time in unknown proportions. So the request has a shape
- * only if all executed statements have the same one, and the same holds for tags. `before`: the
- * state before the latest statement.
+ * Counts an execution. The statements of one request share its time in unknown proportions. So the
+ * request has a shape only if all executed statements have the same one, and the same holds for
+ * tags.
  */
-static __always_inline void postgres_settle(struct thread_state *thread,
-					    const struct postgres_before *before)
+static __always_inline void postgres_add(struct thread_state *thread,
+					 const struct postgres_statement *statement)
 {
-	if (!thread->executions)
-		return;
-	if (thread->tags != before->tags)
-		thread->tags = TAGS_DIFFER;
-	if (thread->shape && thread->shape == before->shape &&
-	    !(before->flags & QJ_QUERY_NO_TEXT)) {
-		thread->flags = before->flags;
+	struct postgres_thread *own = &thread->postgres;
+
+	if (!thread->executions++) {
+		postgres_show(thread, statement);
+		postgres_shown(thread, &own->first);
+		own->same = 1;
 		return;
 	}
-	thread->shape = 0;
-	thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
+	thread->flags |= QJ_QUERY_PIPELINED;
+	if (thread->tags != statement->tags)
+		thread->tags = TAGS_DIFFER;
+	if (thread->shape != statement->shape)
+		postgres_no_text(thread, QJ_NO_TEXT_SEVERAL);
+	else if (own->same == thread->executions - 1)
+		own->same++;
 }
 
 /* `addr`: the statement's text, if all of it has arrived. */
@@ -57,7 +88,7 @@ static __always_inline void postgres_sets(const struct postgres_body *body, __u6
 {
 	struct thread_state *thread = body->thread;
 
-	if (!thread->postgres.sets || !thread->shape)
+	if (!thread->postgres.sets || thread->flags & QJ_QUERY_NO_TEXT)
 		return;
 	thread->postgres.changes = 1;
 	emit_session(body->cpu, thread, QJ_SESSION_SETS, addr, thread->statement_bytes);
@@ -66,36 +97,62 @@ static __always_inline void postgres_sets(const struct postgres_body *body, __u6
 static __always_inline void postgres_parse(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
-	const struct postgres_before before = postgres_so_far(thread);
 	__u64 addr = body->addr, name = 0;
 	__u32 length = statement_name(thread, addr, here, &name);
 
-	thread->postgres.unknown = 0;
+	postgres_next_statement(thread);
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
 	/* With a cut-off name there is no statement: an older text could pass for this one. */
+	/* Its header tells the length of the text with the types of its parameters. */
 	postgres_text(body->cpu, thread, addr + length, length ? here - length : 0,
-		      postgres_rules(thread));
-	prepared_learn(thread, name);
+		      thread->postgres.body_bytes - length, postgres_rules(thread));
+	if (length)
+		prepared_learn(thread, name);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */
 		postgres_sets(body, addr + length);
-	if (thread->executions) { /* statements executed before keep the request's shape */
-		thread->shape = before.shape;
-		thread->tags = before.tags;
-		thread->flags = before.flags;
-	}
+	postgres_keep_executed(thread);
 }
 
-/* Later requests may fetch more rows from a portal: stores its shape and tags under its name. */
-static __always_inline void postgres_open_portal(struct thread_state *thread, __u32 name_bytes,
-						 __u64 name)
+/* The portal of this name is open from here on, for the statement that the request shows. */
+static __always_inline void postgres_open_portal(struct thread_state *thread, __u64 name)
 {
-	if (name_bytes == 1) {
-		thread->postgres.portal_shape = thread->shape;
-		thread->postgres.portal_tags = thread->tags;
-	} else {
-		prepared_learn(thread, POSTGRES_PORTAL ^ name);
+	struct postgres_statement *portal = &thread->postgres.portal;
+	struct prepared_key key = {.session = thread->session, .statement = POSTGRES_PORTAL ^ name};
+	struct prepared_statement value = {};
+
+	if (name == UNNAMED_STATEMENT) {
+		postgres_shown(thread, portal);
+		portal->flags |= PORTAL_OPEN;
+		return;
 	}
+	value.shape = thread->shape;
+	value.tags = thread->postgres.unknown ?: thread->tags; /* what is unknown has no tags */
+	value.statement_bytes = thread->statement_bytes;
+	value.flags = thread->flags & QJ_STATEMENT_FLAGS;
+	if (!thread->postgres.unknown)
+		value.flags |= PORTAL_OPEN;
+	bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
+}
+
+/* Takes the statement of a named portal to `before`. Returns the portal's flags. */
+static __always_inline __u32 postgres_named_portal(struct thread_state *thread, __u64 name)
+{
+	struct postgres_statement *to = &thread->postgres.before;
+	struct prepared_key key = {.session = thread->session, .statement = POSTGRES_PORTAL ^ name};
+	struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
+	__u32 flags;
+
+	if (!known)
+		return 0;
+	flags = known->flags;
+	known->flags = flags | PORTAL_RAN;
+	to->shape = known->shape;
+	to->tags = flags & PORTAL_OPEN ? known->tags : 0;
+	to->unknown = flags & PORTAL_OPEN ? 0 : known->tags;
+	to->bytes = known->statement_bytes;
+	to->flags = flags;
+	return flags | PORTAL_OPEN;
 }
 
 /* `name`: the hash of the statement's name, which is at `addr`. */
@@ -112,80 +169,83 @@ static __always_inline void postgres_learn(const struct postgres_body *body, __u
 static __always_inline void postgres_bind(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
-	const struct postgres_before before = postgres_so_far(thread);
 	__u64 addr = body->addr, name = 0, portal_name = 0;
 	__u32 portal = statement_name(thread, addr, here, &portal_name);
 
+	postgres_next_statement(thread);
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
 		prepared_recall(thread, name);
 		if (!thread->shape)
 			postgres_learn(body, addr + portal, name);
-		thread->postgres.unknown = thread->shape ? 0 : name;
-		postgres_open_portal(thread, portal, portal_name);
+		if (!thread->shape) {
+			thread->postgres.unknown = name;
+			thread->shape = unseen_shape(thread->session, name);
+		}
 	} else {
-		thread->postgres.unknown = 0;
 		count_loss(body->cpu, QJ_LOSS_TEXT);
-		thread->shape = thread->tags = 0;
-		thread->flags |= QJ_QUERY_NO_TEXT;
+		postgres_no_text(thread, QJ_NO_TEXT_MESSAGE);
 	}
-	thread->postgres.bound = 1;
+	postgres_open_portal(thread, portal ? portal_name : UNNAMED_STATEMENT);
 	if (thread->command != QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_EXECUTE;
-	postgres_settle(thread, &before);
+	postgres_keep_executed(thread);
 }
 
 static __always_inline void postgres_query(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
-	const struct postgres_before before = postgres_so_far(thread);
+	struct postgres_statement *portal = &thread->postgres.portal;
 
-	thread->postgres.portal_shape = thread->postgres.portal_tags = 0;
-	thread->postgres.unknown = 0;
+	postgres_next_statement(thread);
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
-	postgres_text(body->cpu, thread, body->addr, here, postgres_rules(thread));
+	postgres_text(body->cpu, thread, body->addr, here, thread->postgres.body_bytes - 1,
+		      postgres_rules(thread));
 	postgres_sets(body, body->addr);
-	postgres_settle(thread, &before);
-	thread->executions++;
-	if (thread->executions > 1)
-		thread->flags |= QJ_QUERY_PIPELINED;
+	/* The server runs it in the unnamed portal, too. */
+	postgres_shown(thread, portal);
+	portal->flags |= PORTAL_OPEN | PORTAL_RAN;
+	postgres_keep_executed(thread);
+	postgres_add(thread, portal);
 }
 
 /* Fetches more rows from a portal of an earlier request: its work, but no new execution. */
-static __always_inline void postgres_fetch(const struct postgres_body *body, __u32 here)
+static __always_inline void postgres_fetch(struct thread_state *thread,
+					   const struct postgres_statement *portal, bool is_open)
 {
-	struct thread_state *thread = body->thread;
-	__u64 name = 0;
-	__u32 bytes;
-
 	if (thread->command != QJ_COMMAND_OTHER)
 		return; /* the request began with something else */
 	thread->command = QJ_COMMAND_EXECUTE;
-	bytes = statement_name(thread, body->addr, here, &name);
-	if (bytes > 1) {
-		prepared_recall(thread, POSTGRES_PORTAL ^ name);
-		return;
-	}
-	thread->shape = bytes ? thread->postgres.portal_shape : 0;
-	thread->tags = bytes ? thread->postgres.portal_tags : 0;
-	if (!thread->shape)
-		thread->flags |= QJ_QUERY_NO_TEXT;
+	if (is_open)
+		postgres_show(thread, portal);
+	else
+		postgres_no_text(thread, QJ_NO_TEXT_EARLIER);
 }
 
+/* Only a portal's first run is an execution, in whatever request after its Bind. */
 static __always_inline void postgres_execute(const struct postgres_body *body, __u32 here)
 {
 	struct thread_state *thread = body->thread;
+	struct postgres_statement *portal = &thread->postgres.portal;
+	__u64 name = 0;
+	__u32 flags;
 
-	if (!thread->postgres.bound) {
-		postgres_fetch(body, here);
+	if (statement_name(thread, body->addr, here, &name) > 1) {
+		portal = &thread->postgres.before;
+		flags = postgres_named_portal(thread, name);
+	} else {
+		flags = portal->flags;
+		portal->flags |= PORTAL_RAN;
+	}
+	if (!(flags & PORTAL_OPEN) || flags & PORTAL_RAN) {
+		postgres_fetch(thread, portal, flags & PORTAL_OPEN);
 		return;
 	}
-	thread->postgres.bound = 0;
-	thread->executions++;
-	if (thread->executions > 1)
-		thread->flags |= QJ_QUERY_PIPELINED;
+	postgres_add(thread, portal);
 	if (thread->command == QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_QUERY; /* text and execution in one request */
+	else if (thread->command == QJ_COMMAND_OTHER)
+		thread->command = QJ_COMMAND_EXECUTE;
 }
 
 #endif

@@ -109,7 +109,7 @@ static __always_inline __u32 take_name(struct thread_state *thread, __u32 at, __
 	long bytes;
 
 	__builtin_memset(thread->scratch + at, 0, NAME_ROOM);
-	bytes = bpf_probe_read_user_str(thread->scratch + at, NAME_BYTES, (const void *)addr);
+	bytes = read_text_str(thread, thread->scratch + at, NAME_BYTES, addr);
 	return bytes > 0 ? bytes - 1 : 0;
 }
 
@@ -178,6 +178,7 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
 	facts = facts_of(thread);
 	search.hash = hash_of((const __u32 *)(thread->scratch + WANTED_AT),
 			      take_name(thread, WANTED_AT, addr));
+	thread->collected = 0; /* from here on all is in the server's memory */
 	search.addr = bucket_of(thread, search.hash);
 	bpf_loop(CHAIN_MAX, search_step, &search, 0);
 	if (!search.found)
@@ -187,8 +188,9 @@ int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread
 	text = pointer_at(plan + facts[QJ_POSTGRES_PLAN_TEXT]);
 	if (mark != PLAN_MARK || !text)
 		return 0;
-	thread->flags &= ~QJ_QUERY_NO_TEXT;
 	/* The session may have had other settings when it prepared this. */
-	return postgres_shape(cpu, thread, text, QJ_TEXT_BYTES,
-			      QJ_SHAPE_BACKSLASH_UNKNOWN + QJ_SHAPE_BACKSLASH_SAFE);
+	if (!postgres_shape(cpu, thread, text, QJ_TEXT_BYTES, 0,
+			    QJ_SHAPE_BACKSLASH_UNKNOWN + QJ_SHAPE_BACKSLASH_SAFE))
+		return 0;
+	return at_most(thread->statement_bytes, QJ_TEXT_BYTES) ?: 1;
 }

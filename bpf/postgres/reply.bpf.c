@@ -10,6 +10,7 @@
  * client's data can fake where the first of them begins, but only for its own rows. PostgreSQL
  * documentation, "Message Formats", "Error and Notice Message Fields".
  */
+#include "core/query.bpf.h"
 #include "frame.bpf.h"
 #include "reply.bpf.h"
 
@@ -17,6 +18,7 @@
 #define POSTGRES_SEND_BUFFER 8192	   /* PQ_SEND_BUFFER_SIZE */
 #define POSTGRES_TAG	     64		   /* COMPLETION_TAG_BUFSIZE, tcop/cmdtag.h */
 #define POSTGRES_DIGITS	     20		   /* of 2^64 */
+#define POSTGRES_SEVERITY    64		   /* more than a translation of "ERROR" has */
 #define POSTGRES_LOOK	     (POSTGRES_HEADER + POSTGRES_TAG)
 /* How far to search for the first complete message in the end of a long reply: rows may be wide. */
 #define POSTGRES_SEARCH_MAX 1024
@@ -200,6 +202,21 @@ static __always_inline bool postgres_is_counted(const struct postgres_reply *rep
 	       (executions <= 1 || reply->completions == executions);
 }
 
+/*
+ * Whether the error whose code was found is the first message of its reply: then nothing but its
+ * severity lies between the bytes that were overwritten and the code.
+ */
+static __always_inline bool postgres_begins_with_error(const struct postgres_reply *reply)
+{
+	struct thread_state *thread = reply->thread;
+	__u32 begin = POSTGRES_HEADER + 1;
+
+	return begin +
+		   string_bytes(thread, thread->postgres.send_buffer + begin, POSTGRES_SEVERITY) +
+		   1 ==
+	       reply->at;
+}
+
 int postgres_answered(struct thread_state *thread)
 {
 	struct postgres_reply reply = {.thread = thread, .window = -POSTGRES_WINDOW};
@@ -228,5 +245,5 @@ int postgres_answered(struct thread_state *thread)
 		thread->flags |= QJ_QUERY_ROWS;
 		thread->rows = reply.rows;
 	}
-	return 0;
+	return alone && reply.failed && postgres_begins_with_error(&reply);
 }

@@ -7,7 +7,8 @@
 
 /*
  * Takes the outcome of the request that the backend has finished. If several requests came in one
- * read, only the last reply is there, so nothing is taken. Returns 0.
+ * read, only the last reply is there, so nothing is taken. Returns whether the reply begins with an
+ * error.
  *
  * In reply.bpf.c: the verifier checks it once. Inlined, it took the verifier seconds.
  */

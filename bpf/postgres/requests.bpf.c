@@ -9,14 +9,46 @@ static __always_inline bool postgres_is_data(__u8 type)
 	return type == 'd' || type == 'c' || type == 'f';
 }
 
+/* SQLSTATE 26000 or 34000: there is no such prepared statement, or no such portal. */
+static __always_inline bool postgres_names_nothing(const struct thread_state *thread)
+{
+	const __u8 *state = thread->sqlstate;
+
+	return (state[0] == '2' || state[0] == '3') && state[1] == (state[0] == '2' ? '6' : '4') &&
+	       state[2] == '0' && state[3] == '0' && state[4] == '0';
+}
+
+/* A name that the server does not know any more, as after DEALLOCATE, has no text. */
+static __always_inline void postgres_outcome(struct thread_state *thread)
+{
+	bool is_first = postgres_answered(thread);
+
+	if (is_first && thread->command == QJ_COMMAND_EXECUTE && thread->executions <= 1 &&
+	    postgres_names_nothing(thread)) {
+		thread->tags = 0;
+		postgres_no_text(thread, QJ_NO_TEXT_NONE);
+	}
+}
+
+/* Says why there is no text, or which statement it is that has none. */
+static __always_inline void postgres_tell_unseen(struct qj_cpu_state *cpu,
+						 struct thread_state *thread)
+{
+	__u32 why = (thread->flags & QJ_LOST_CAUSES) >> QJ_NO_TEXT_SHIFT;
+
+	if (why)
+		statement_unseen(cpu, thread, 0, why);
+	else if (thread->postgres.unknown)
+		statement_unseen(cpu, thread, thread->session, thread->postgres.unknown);
+}
+
 int postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {
 	if (!cpu || !thread)
 		return 0;
-	postgres_answered(thread);
-	if (thread->postgres.unknown && thread->executions == 1 && !thread->shape &&
-	    !(thread->flags & QJ_QUERY_ERROR)) /* there may be no such statement */
-		statement_unseen(cpu, thread, thread->postgres.unknown);
+	postgres_outcome(thread);
+	if (thread->flags & QJ_QUERY_NO_TEXT)
+		postgres_tell_unseen(cpu, thread);
 	thread->postgres.last_shape = thread->shape;
 	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
@@ -35,7 +67,7 @@ static __always_inline void postgres_go_on(struct qj_cpu_state *cpu, struct thre
 	thread->command = QJ_COMMAND_QUERY;
 	thread->shape = thread->postgres.last_shape;
 	if (!thread->shape)
-		thread->flags |= QJ_QUERY_NO_TEXT;
+		postgres_no_text(thread, QJ_NO_TEXT_EARLIER);
 	thread->postgres.synced = 1;
 	thread->postgres.requests = 1;
 	thread->postgres.may_continue = 1;

@@ -20,7 +20,7 @@ static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state 
 		thread->command = QJ_COMMAND_QUERY;
 	}
 	if (text)
-		postgres_text(cpu, thread, text, QJ_TEXT_BYTES, postgres_rules(thread));
+		postgres_text(cpu, thread, text, QJ_TEXT_BYTES, 0, postgres_rules(thread));
 	label_query(cpu, thread);
 }
 

@@ -6,6 +6,15 @@
 #include "core/statement.bpf.h"
 #include "data.bpf.h"
 
+/* The thread's statement has no text, for this reason, which on sockets stands for it. */
+static __always_inline void postgres_no_text(struct thread_state *thread, enum qj_no_text why)
+{
+	thread->postgres.unknown = 0;
+	thread->shape = thread->rung == QJ_RUNG_SOCKET ? unseen_shape(0, why) : 0;
+	thread->flags &= ~QJ_STATEMENT_FLAGS;
+	thread->flags |= QJ_QUERY_NO_TEXT | (__u32)why << QJ_NO_TEXT_SHIFT;
+}
+
 /*
  * After the first reply to a COPY the client sends data, and the query continues. SET, RESET and
  * DISCARD may change the application's name.
@@ -14,7 +23,7 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
 {
 	__u32 word = 0;
 
-	bpf_probe_read_user(&word, sizeof(word), (const void *)addr);
+	read_text(thread, &word, sizeof(word), addr);
 	word |= 0x20202020;
 	thread->postgres.may_continue = word == 0x79706f63;		  /* copy */
 	thread->postgres.sets = (word & 0xffffff) == 0x746573 ||	  /* set */
@@ -36,9 +45,18 @@ static __always_inline __u8 postgres_rules(const struct thread_state *thread)
 	return safe + (conforms ? QJ_SHAPE_BACKSLASH_PLAIN : QJ_SHAPE_BACKSLASH_ESCAPES);
 }
 
+/* Whether the text goes on after the bytes that were taken of it. */
+static __always_inline bool postgres_goes_on(const struct statement_walk *walk)
+{
+	__u8 next = 1;
+
+	read_text(walk->thread, &next, sizeof(next), walk->addr);
+	return next;
+}
+
 /* As postgres_text(), without the tags in comments. */
-static __always_inline __u32 postgres_shape(struct qj_cpu_state *cpu, struct thread_state *thread,
-					    __u64 addr, __u32 bytes, __u8 rules)
+static __always_inline bool postgres_shape(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes, __u32 whole, __u8 rules)
 {
 	struct statement_walk walk = {
 	    .thread = thread,
@@ -49,32 +67,40 @@ static __always_inline __u32 postgres_shape(struct qj_cpu_state *cpu, struct thr
 
 	thread->tags = 0;
 	statement_begin(thread, QJ_DIALECT_POSTGRES, rules, addr, 0);
+	thread->flags &= ~QJ_STATEMENT_FLAGS;
 	postgres_first_word(thread, addr);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
+	thread->statement_bytes = walk.taken;
 	if (!walk.ended) {
 		/* Cut off: the part that is there could be mistaken for another statement. */
-		if (!walk.taken || bytes < QJ_TEXT_BYTES) {
+		if (walk.taken < QJ_TEXT_BYTES) {
 			count_loss(cpu, QJ_LOSS_TEXT);
-			thread->shape = 0;
-			thread->flags |= QJ_QUERY_NO_TEXT;
-			return 0;
+			postgres_no_text(thread, QJ_NO_TEXT_MESSAGE);
+			return false;
 		}
-		thread->flags |= QJ_QUERY_TRUNCATED;
+		if (postgres_goes_on(&walk)) {
+			thread->flags |= QJ_QUERY_TRUNCATED;
+			thread->statement_bytes = whole > walk.taken ? whole : walk.taken + 1;
+		}
 	}
-	thread->statement_bytes = walk.taken;
 	statement_shaped(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
-	return walk.taken;
+	return true;
 }
 
-/* Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived. */
-static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 addr, __u32 bytes, __u8 rules)
+/*
+ * Reads the statement at `addr`, of which at most `bytes` are there. `whole`: its length if it is
+ * longer than that; 0: not known. Returns whether all of it that is needed has arrived.
+ */
+static __always_inline bool postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 addr, __u32 bytes, __u32 whole, __u8 rules)
 {
-	__u32 taken = postgres_shape(cpu, thread, addr, bytes, rules);
+	__u32 read;
 
-	if (taken)
-		statement_tags(cpu, thread, taken);
-	return taken;
+	if (!postgres_shape(cpu, thread, addr, bytes, whole, rules))
+		return false;
+	read = thread->statement_bytes;
+	statement_tags(cpu, thread, read < QJ_TEXT_BYTES ? read : QJ_TEXT_BYTES);
+	return true;
 }
 
 #endif

@@ -5,33 +5,62 @@
 
 #include "core/thread.h"
 
+/* A statement of a request, or of a portal: what is known of it, as in struct thread_state. */
+struct postgres_statement {
+	__u64 shape;
+	__u64 tags;
+	__u64 unknown; /* hash of its name if its text is unknown, else 0 */
+	__u32 bytes;
+	__u32 flags; /* of the statement: QJ_STATEMENT_FLAGS; of a portal: messages.bpf.h */
+};
+
+/* After an error, the server skips messages up to a Sync: skipped.bpf.h. */
+enum postgres_skips {
+	POSTGRES_SKIPS = 1,
+	POSTGRES_SKIPS_LATER = 2, /* from the next Execute on, which is of what was refused */
+};
+
+/* What the backend's last read brought: skipped.bpf.h. */
+struct postgres_piece {
+	__u64 from; /* address of its first header; 0: not known */
+	__u64 to;
+	__u8 type; /* of the message that began in an earlier read; 0: none */
+};
+
 struct postgres_thread {
 	union {
 		struct of_query cleared;
 		struct {
 			__u32 requests; /* requests, each with a reply of its own */
 			__u8 synced;	/* the client has ended its request */
-			__u8 bound;	/* a Bind without its Execute */
 			__u8
 			    may_continue; /* COPY: the client may send data before the query ends */
 			__u8 changes;	  /* a parameter changes if the server accepts it */
-			__u64 unknown;	  /* the request's last statement, if its text is unknown */
+			__u8 reserved;
+			__u64 unknown; /* the request's last statement, if its text is unknown */
 		};
 	};
-	__u64 last_shape;   /* of the query that ended last */
-	__u64 portal_shape; /* of the unnamed portal ... */
-	__u64 portal_tags;  /* ... and its tags */
-	__u64 send_buffer;  /* address of PqSendBuffer's bytes; 0: not known */
-	__u64 statement;    /* rung symbol: address of its debug_query_string */
-	__u64 created;	    /* rung symbol: when the portal was made that was run last */
-	__u64 sleeps;	    /* of an io worker, when it took up its last request */
-	__u64 last_id;	    /* hash of the shape and id that were told last */
-	__u8 sets;	    /* the statement sets or resets a parameter */
-	__u8 ran;	    /* rung symbol: a portal was run since the query began ... */
-	__u8 reported;	    /* ... and a text was reported after that */
-	__u8 asks_gss;	    /* the client asks for GSSAPI encryption */
-	__u8 dumps;	    /* the backend sends the log to a replica */
-	__u8 io_worker;	    /* reads on behalf of backends: io.bpf.c */
+	__u64 last_shape;		  /* of the query that ended last */
+	struct postgres_statement portal; /* of the unnamed portal */
+	struct postgres_statement first;  /* the request's first executed statement ... */
+	struct postgres_statement before; /* see postgres_add() */
+	__u32 same;			  /* ... and how often it was executed before another one */
+	__u32 body_bytes;		  /* of the message that is being read */
+	__u32 collected; /* bytes of it in pieces.bpf.h, if it is collected there */
+	struct postgres_piece read;
+	__u64 send_buffer; /* address of PqSendBuffer's bytes; 0: not known */
+	__u64 statement;   /* rung symbol: address of its debug_query_string */
+	__u64 created;	   /* rung symbol: when the portal was made that was run last */
+	__u64 sleeps;	   /* of an io worker, when it took up its last request */
+	__u64 last_id;	   /* hash of the shape and id that were told last */
+	__u8 sets;	   /* the statement sets or resets a parameter */
+	__u8 ran;	   /* rung symbol: a portal was run since the query began ... */
+	__u8 reported;	   /* ... and a text was reported after that */
+	__u8 asks_gss;	   /* the client asks for GSSAPI encryption */
+	__u8 dumps;	   /* the backend sends the log to a replica */
+	__u8 io_worker;	   /* reads on behalf of backends: io.bpf.c */
+	__u8 collects;	   /* the message that is being read is collected in pieces.bpf.h */
+	__u8 skips;	   /* enum postgres_skips */
 };
 
 #endif

@@ -10,6 +10,7 @@
 #define QJOULE_POSTGRES_WIRE_BPF_H
 
 #include "join.bpf.h"
+#include "pieces.bpf.h"
 #include "requests.bpf.h"
 #include "stream.bpf.h"
 
@@ -22,6 +23,20 @@ struct postgres_walk {
 	__u8 fresh; /* no message of this read has begun a query yet */
 };
 
+/* Whether the server skips this message: after an error, up to a Sync. */
+static __always_inline bool postgres_skips_this(struct thread_state *thread, __u8 type)
+{
+	if (type == 'S') {
+		thread->postgres.skips = 0;
+		return false;
+	}
+	if (thread->postgres.skips == POSTGRES_SKIPS)
+		return true;
+	if (type == 'E')
+		thread->postgres.skips = POSTGRES_SKIPS;
+	return false;
+}
+
 /* Handles a message; this read contains `here` bytes of its body, from walk->addr on. */
 static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
 {
@@ -29,11 +44,18 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 
 	if (postgres_begin(walk->cpu, thread, walk->now, type, walk->fresh))
 		walk->fresh = 0;
+	if (thread->postgres.skips && postgres_skips_this(thread, type))
+		return;
 	/* A Query or a Sync may have come earlier in this read: this request has not ended. */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
 		thread->postgres.synced = 0;
 	if (type == 'Q' && here > 8 && postgres_streams(walk->addr)) {
 		postgres_stream_begin(walk->cpu, thread, walk->now);
+		return;
+	}
+	if (here < thread->need && here < postgres_wanted(type)) {
+		thread->postgres.collects = 1;
+		thread->postgres.collected = 0;
 		return;
 	}
 	postgres_content(walk->cpu, thread, walk->addr, type, here);
@@ -87,14 +109,20 @@ static long postgres_message(__u32 i, struct postgres_walk *walk)
 				walk->left = 0;
 				return 1;
 			}
-			thread->need = length - 4;
+			thread->need = thread->postgres.body_bytes = length - 4;
 			here = thread->need < walk->left ? thread->need : walk->left;
+			if (!whole) {
+				thread->postgres.read.from = walk->addr + thread->need;
+				thread->postgres.read.type = thread->head[0];
+			}
 			postgres_dispatch(walk, thread->head[0], here);
 		}
 	}
 	/* Now, or for a message that began in an earlier read. */
 	here = thread->need < walk->left ? thread->need : walk->left;
 	thread->need -= here;
+	if (thread->postgres.collects)
+		postgres_collect(walk->cpu, thread, walk->addr, here);
 	walk->addr += here;
 	walk->left -= here;
 	return 0;
@@ -115,6 +143,9 @@ static __always_inline void postgres_read(struct qj_cpu_state *cpu, struct threa
 	if ((thread->phase == PHASE_UNKNOWN || thread->phase == PHASE_LOST) &&
 	    !postgres_joins(cpu, thread, addr, bytes))
 		return;
+	thread->postgres.read.from = thread->head_bytes ? 0 : addr + thread->need;
+	thread->postgres.read.to = addr + bytes;
+	thread->postgres.read.type = thread->need ? thread->head[0] : 0;
 	bpf_loop(POSTGRES_MAX_WALK, postgres_message, &walk, 0);
 	if (walk.left)
 		postgres_lost(cpu, thread, now);

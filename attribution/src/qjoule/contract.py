@@ -75,6 +75,17 @@ class QueryFlag(IntFlag):
     CUT = 2048
 
 
+#: Why a statement has no text, in a query's flags from this bit on.
+NO_TEXT_SHIFT = 16
+
+
+class NoText(IntEnum):
+    SEVERAL = 1
+    MESSAGE = 2
+    NONE = 3
+    EARLIER = 4
+
+
 class Loss(IntEnum):
     SEGMENT = 0
     QUERY = 1

@@ -12,7 +12,7 @@ import pytest
 from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.postgres.memory import backend_memory, portal_start_offset
 from qjoule.servers.postgres.prepared import prepared_statements
-from qjoule.servers.postgres.replies import send_buffer
+from qjoule.servers.postgres.replies import read_bounds, send_buffer
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 
@@ -45,7 +45,7 @@ struct walk {{ struct table *table; uint32_t bucket; void **entry; }};
 void *MyProcPort, *TopMemoryContext;
 char *application_name;
 static void *buffer, *other;
-static int size, start;
+static int size, start, taken, received;
 static struct table *prepared_queries;
 struct table *volatile given;
 OUT int64_t now(void) {{ return (int64_t)(intptr_t)&MyProcPort; }}
@@ -68,6 +68,11 @@ OUT void {init}(void)
 	buffer = {allocate};
 	start = size - 1;
 	other_things();
+}}
+OUT int pq_peekbyte(void)
+{{
+	while (taken >= {end}) other_things();
+	return ((char *)buffer)[taken];
 }}
 OUT void *hash_search(struct table *table, const void *key, int action, bool *found)
 {{ return (char *)table + (*(char *)key ? 0 : action) + (found != 0); }}
@@ -105,15 +110,16 @@ int main(int count, char **arguments)
 	struct walk walk = {{given, 0, 0}};
 	void *values[3];
 	{init}();
+	received = (taken = count - 1) + 1;
 	prepared_queries = given;
 	pg_prepared_statement(&walk, values);
-	return {create}()->atEnd + (application_name != 0) + (buffer == other) +
+	return {create}()->atEnd + (application_name != 0) + pq_peekbyte() + (buffer == other) +
 		(FetchPreparedStatement(arguments[0], count > 1) != 0);
 }}
 """
 USUAL: dict[str, object] = {
     **{"portal": 132, "create": "CreatePortal", "visible": "true"},
-    **{"lists": 784, "plan": 12, "name": 64},
+    **{"end": "received", "lists": 784, "plan": 12, "name": 64},
     **{"table": "prepared_queries", "shown": "one->plan->text"},
     **{"init": "pq_init", "first": "", "allocate": "MemoryContextAlloc(TopMemoryContext, 8192)"},
 }
@@ -154,6 +160,7 @@ def test_everything_is_where_the_compiler_put_it(
     status = -(-int(str(layout["portal"])) // 4) * 4
     assert memory.portal_start == -(-(status + 4) // 8) * 8 + 16
     assert send_buffer(executable) == distance("buffer")
+    assert set(read_bounds(executable)) == {distance("taken"), distance("received")}
     if "-Os" not in flags:
         found = prepared_statements(executable)
         plan_text = 4 + int(str(layout["plan"]))
@@ -169,6 +176,7 @@ def test_everything_is_where_the_compiler_put_it(
         (send_buffer, {"init": "pq_begin"}, "0 functions are named pq_init"),
         (send_buffer, {"allocate": "MemoryContextAlloc(TopMemoryContext, 4096)"}, "as expected"),
         (send_buffer, {"allocate": "calloc(8192, 1)"}, "as expected"),
+        (read_bounds, {"end": "8192"}, "does not compare two variables"),
         (prepared_statements, {"table": "(struct table *)name"}, "Statement does not search"),
         (prepared_statements, {"shown": "(const char *)one->plan"}, "statement does not show"),
         (prepared_statements, {"lists": 16}, "hash_seq_search does not walk"),

@@ -37,6 +37,7 @@ ENUMS: Mapping[str, tuple[str, type[IntEnum | IntFlag], tuple[str, ...]]] = {
     "qj_rung": ("QJ_RUNG_", contract.Rung, ()),
     "qj_command": ("QJ_COMMAND_", contract.Command, ()),
     "qj_query_flag": ("QJ_QUERY_", contract.QueryFlag, ()),
+    "qj_no_text": ("QJ_NO_TEXT_", contract.NoText, ()),
     "qj_loss": ("QJ_LOSS_", contract.Loss, ("QJ_LOSS_MAX",)),
     "qj_task_event": ("QJ_TASK_", contract.TaskEvent, ()),
     "qj_session_event": ("QJ_SESSION_", contract.SessionEvent, ()),

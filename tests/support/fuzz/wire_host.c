@@ -17,8 +17,10 @@
 #include "core/key_request.bpf.c"
 #include "mysql/wire.bpf.h"
 #include "postgres/wire.bpf.h"
+#include "postgres/pieces.bpf.c"
 #include "postgres/reply.bpf.c"
 #include "postgres/requests.bpf.c"
+#include "postgres/skipped.bpf.c"
 #include "redis/sockets.bpf.c"
 #include "redis/lines.bpf.c"
 #include "redis/named.bpf.c"
@@ -64,6 +66,7 @@ struct sampled_map sampled;
 __u64 samples_used_ns;
 struct seen_map seen;
 struct prepared_map prepared;
+struct postgres_pieces_map postgres_pieces;
 struct seen_tags_map seen_tags;
 struct tags_room_map tags_room;
 struct redis_connections_map redis_connections;
@@ -90,6 +93,7 @@ int relabel(struct qj_cpu_state *cpu, __u64 now)
 /* ---- the server's memory ------------------------------------------------------------------ */
 
 static struct tags_room room;
+static struct postgres_pieces pieces;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's buffer stays in place while a packet comes in */
 static size_t buffer_bytes;
 static __u8 replies[POSTGRES_SEND_BUFFER];
@@ -129,6 +133,8 @@ static void *own_map(void *map)
 
 void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64 flags)
 {
+	if (map == &postgres_pieces)
+		return &pieces;
 	return map == &tags_room ? (void *)&room : &thread;
 }
 
@@ -235,8 +241,13 @@ long bpf_probe_read_user_str(void *to, __u32 bytes, const void *from)
 
 long bpf_probe_read_kernel_str(void *to, __u32 bytes, const void *from)
 {
-	strncpy(to, from, bytes - 1);
-	return 0;
+	const char *end = bytes ? memccpy(to, from, 0, bytes - 1) : to;
+
+	if (bytes && !end) {
+		((char *)to)[bytes - 1] = 0;
+		return bytes;
+	}
+	return end - (char *)to;
 }
 
 long bpf_loop(__u32 times, void *step, void *context, __u64 flags)
@@ -493,6 +504,12 @@ void wire_receive(const __u8 *bytes, size_t count, size_t place)
 		mysql_read(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
 	else
 		postgres_read(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
+}
+
+/* The backend has failed at the message after which `left` bytes of its last read remain. */
+void wire_failed(size_t left)
+{
+	postgres_skip(&cpus[0], &thread, left);
 }
 
 void wire_wait(void)

@@ -50,6 +50,7 @@ def library() -> ctypes.CDLL:
     loaded = compiled("tests/support/fuzz/wire_host.c", compiler="clang", flags=flags)
     loaded.wire_close.restype = loaded.redis_close.restype = ctypes.c_size_t
     loaded.wire_queries.restype = ctypes.POINTER(WireQuery)
+    loaded.wire_failed.argtypes = [ctypes.c_size_t]
     loaded.wire_receive.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
     for call in (loaded.wire_reply, loaded.redis_receive, loaded.redis_reply):
         call.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -67,6 +68,9 @@ class Connection:
 
     def receive(self, data: bytes, place: int = 0) -> None:
         self._host.wire_receive(data, len(data), place)
+
+    def failed(self, left: int) -> None:
+        self._host.wire_failed(left)
 
     def wait(self) -> None:
         self._host.wire_wait()

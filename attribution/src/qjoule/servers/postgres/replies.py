@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where a PostgreSQL backend keeps the reply that it is about to send.
+"""Finds where a PostgreSQL backend keeps the reply that it is about to send, and how far it is in
+what it has read.
 
 That is a static variable (`PqSendBuffer`, src/backend/libpq/pqcomm.c), so it has no symbol. Every
 version since 9.2 sets it in `pq_init()`, which is exported, to the result of `MemoryContextAlloc(
 TopMemoryContext, PQ_SEND_BUFFER_SIZE)`. Its address is taken from that code.
+
+Of what it has read, `PqRecvPointer` is where the next byte is taken from, and `PqRecvLength` where
+it ends, static too. `pq_peekbyte()`, which is exported, begins by comparing the two.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from qjoule.servers.code_steps import Place, as_64_bits, body_steps
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import code_of, instructions, the_function
 from qjoule.servers.signatures import CannotResolve
@@ -18,6 +23,7 @@ _INIT = "pq_init"
 _ALLOCATE = "MemoryContextAlloc"
 SEND_BUFFER_BYTES = 8192  #: PQ_SEND_BUFFER_SIZE
 _CODE_BYTES = 1024  #: the function has some 250
+_PEEK = "pq_peekbyte"
 
 
 def send_buffer(executable: Executable) -> int:
@@ -39,6 +45,32 @@ def send_buffer(executable: Executable) -> int:
     if not 0 < distance < executable.data_size:
         raise CannotResolve(f"{_INIT} keeps its buffer outside of the data")
     return distance
+
+
+def read_bounds(executable: Executable) -> tuple[int, int]:
+    """The two variables, in no particular order, likewise in bytes from the start of the data.
+
+    Raises:
+        CannotResolve: the code is not as expected.
+    """
+    function = the_function(executable, _PEEK)
+    _, code = code_of(executable, function, _CODE_BYTES)
+    loaded: dict[str, int] = {}
+
+    def variable(operand: str | Place | None) -> int:
+        if isinstance(operand, Place):
+            return operand.distance - executable.data_vaddr if operand.base == "rip" else 0
+        return loaded.get(as_64_bits(operand), 0) if operand else 0
+
+    for step in body_steps(code, function.vaddr):
+        if step.name in ("mov", "movsxd") and isinstance(step.to, str):
+            loaded[as_64_bits(step.to)] = variable(step.source)
+        elif step.name == "cmp":
+            pair = variable(step.to), variable(step.source)
+            if pair[0] != pair[1] and all(0 < at < executable.data_size for at in pair):
+                return pair
+            break
+    raise CannotResolve(f"{_PEEK} does not compare two variables as expected")
 
 
 def _kept_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:

@@ -19,6 +19,7 @@ class Role(StrEnum):
     REPLICATION = "postgres-replication"  # (const char *text), on a replica's connection
     REPORT = "postgres-report"  # (); called for errors, warnings and notices
     FAILED = "postgres-failed"  # (); called only when a client's statement has failed
+    SKIPS = "postgres-skips"  # as FAILED, on sockets
     LAUNCH_WORKERS = "postgres-launch-workers"  # (ParallelContext *), in the leader
     JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
     IO_SUBMIT = "postgres-io-submit"  # (PgAioHandle *), in the backend
@@ -49,6 +50,7 @@ IO = {
     Role.IO_SUBMIT: "pgaio_io_prepare_submit",
     Role.IO_BEGIN: "pgaio_io_reopen",
 }
+SKIPS = {Role.SKIPS: FUNCTIONS[Role.FAILED]}
 IDS = {Role.QUERY_ID: FUNCTIONS[Role.PORTAL_RUN]}
 MAJORS = range(13, 19)
 
@@ -107,6 +109,15 @@ def parallel_functions(executable: Executable) -> dict[str, Symbol]:
         CannotResolve: as `boundary_functions`.
     """
     return {role: the_one(executable, name) for role, name in PARALLEL.items()}
+
+
+def skip_functions(executable: Executable) -> dict[str, Symbol]:
+    """PostgreSQL's function after which it skips the rest of a pipeline, by role.
+
+    Raises:
+        CannotResolve: as `boundary_functions`.
+    """
+    return {role: the_one(executable, name) for role, name in SKIPS.items()}
 
 
 def id_functions(executable: Executable) -> dict[str, Symbol]:

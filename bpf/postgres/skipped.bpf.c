@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Implements skipped.bpf.h, on the rung `socket`. A backend calls PortalErrorCleanup() only where a
+ * client's statement has failed (src/backend/tcop/postgres.c), so others pass no probe. How far it
+ * has come in what it has read is in two static variables, PqRecvPointer and PqRecvLength
+ * (src/backend/libpq/pqcomm.c): the plan finds both, and their difference is what remains.
+ */
+#include "data.bpf.h"
+#include "frame.bpf.h"
+#include "messages.bpf.h"
+#include "skipped.bpf.h"
+
+struct skip_walk {
+	__u64 addr; /* of the next header */
+	__u64 end;
+	__u64 failed; /* where the message ends that has failed */
+	__u32 skipped;
+	__u32 after;  /* executions after the Sync */
+	__u8 failing; /* type of the message that has failed */
+	__u8 parsed;  /* ... and has an Execute of its own, which comes later */
+	__u8 synced;
+};
+
+static __always_inline bool is_extended(__u8 type)
+{
+	return type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C' ||
+	       type == 'H';
+}
+
+static __always_inline void skip_message(struct skip_walk *walk, __u8 type)
+{
+	if (walk->synced) {
+		walk->after += type == 'E' || type == 'Q';
+	} else if (type == 'S') {
+		walk->synced = 1;
+	} else if (type == 'E') {
+		/* A statement that is refused before it runs counts, as it does alone. */
+		if (!walk->parsed)
+			walk->skipped++;
+		walk->parsed = 0;
+	}
+}
+
+static long skip_step(__u32 i, struct skip_walk *walk)
+{
+	__u8 head[POSTGRES_HEADER] = {};
+	__u64 next;
+
+	if (walk->addr + POSTGRES_HEADER > walk->end)
+		return 1;
+	bpf_probe_read_user(head, sizeof(head), (const void *)walk->addr);
+	next = walk->addr + 1 + postgres_uint(&head[1]);
+	if (walk->addr >= walk->failed) {
+		if (!is_extended(walk->failing) || next > walk->end)
+			return 1;
+		skip_message(walk, head[0]);
+	} else if (head[0] != 'd' && head[0] != 'c' && head[0] != 'f') {
+		walk->failing = head[0];
+		walk->parsed = head[0] == 'P' || head[0] == 'B' || head[0] == 'D';
+	}
+	walk->addr = next;
+	return 0;
+}
+
+int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 left)
+{
+	struct skip_walk walk = {};
+
+	if (!cpu || !thread || !thread->postgres.read.from)
+		return 0;
+	walk.addr = thread->postgres.read.from;
+	walk.end = thread->postgres.read.to;
+	walk.failed = walk.end - left;
+	walk.failing = thread->postgres.read.type;
+	walk.parsed = walk.failing == 'P' || walk.failing == 'B' || walk.failing == 'D';
+	bpf_loop(POSTGRES_MAX_WALK, skip_step, &walk, 0);
+	if (!is_extended(walk.failing))
+		return 0;
+	if (walk.synced)
+		thread->postgres.skips = 0;
+	else
+		thread->postgres.skips = walk.parsed ? POSTGRES_SKIPS_LATER : POSTGRES_SKIPS;
+	if (!walk.skipped || !thread->begin_ns)
+		return 0;
+	thread->executions -= walk.skipped < thread->executions ? walk.skipped : thread->executions;
+	if (thread->executions == 1)
+		thread->flags &= ~QJ_QUERY_PIPELINED;
+	if (!walk.after && thread->executions && thread->executions <= thread->postgres.same)
+		postgres_show(thread, &thread->postgres.first);
+	if (cpu->query == thread->query)
+		label_query(cpu, thread);
+	return 0;
+}
+
+/* PortalErrorCleanup() */
+SEC("?uprobe")
+int BPF_KPROBE(postgres_skips)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	const volatile __u64 *facts;
+	__u32 at = 0, end = 0;
+
+	if (!thread || thread->rung != QJ_RUNG_SOCKET || thread->borrowed ||
+	    thread->phase != PHASE_READY)
+		return 0;
+	facts = facts_of(thread);
+	if (postgres_variable(&at, sizeof(at), facts[QJ_POSTGRES_READ_AT]) ||
+	    postgres_variable(&end, sizeof(end), facts[QJ_POSTGRES_READ_END]))
+		return 0;
+	/* Which is which need not be known. */
+	return postgres_skip(this_cpu(), thread, at < end ? end - at : at - end);
+}
