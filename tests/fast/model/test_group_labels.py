@@ -11,8 +11,8 @@ from qjoule.model.coverage import by_server
 from qjoule.model.labels import (
     KERNEL,
     OTHER_SHAPES,
-    PREPARED_BEFORE,
     SEVERAL,
+    TEXT_LOST,
     GroupLabel,
     background,
     process,
@@ -43,7 +43,7 @@ def test_a_shape_has_one_key_on_all_servers_of_a_kind_and_a_release_on_each() ->
     assert releases[0] == releases[2] != releases[1]
 
 
-@pytest.mark.parametrize("name", [PREPARED_BEFORE, OTHER_SHAPES, SEVERAL, ""])
+@pytest.mark.parametrize("name", [TEXT_LOST, OTHER_SHAPES, SEVERAL, ""])
 def test_what_stands_for_several_shapes_is_not_remembered(name: str) -> None:
     assert keys(statement(name))[0] == [0]
 

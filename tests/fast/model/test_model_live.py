@@ -54,7 +54,7 @@ def test_groups_have_the_labels_of_a_recorded_trace() -> None:
     labels = [groups.index.labels[number] for number in numbered[1:]]
     assert [(label.kind, dict(label.keys)) for label in labels[:4]] == [
         ("queries", {"fingerprint": "fp1"}),
-        ("queries", {"fingerprint": "(prepared before tracing began)"}),
+        ("queries", {"fingerprint": "(text lost)"}),
         ("queries", {"fingerprint": "other"}),
         ("background", {"server": "db2", "role": "role-?"}),
     ]

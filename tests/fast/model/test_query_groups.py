@@ -25,7 +25,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.model.charge import Ids
 from qjoule.model.id_runs import U64
-from qjoule.model.labels import PREPARED_BEFORE, SESSION_OVERHEAD, LabelIndex
+from qjoule.model.labels import SESSION_OVERHEAD, TEXT_LOST, LabelIndex
 from qjoule.model.latency import DIGITS, EXACT, QUANTILES, Latencies
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.reader import Trace
@@ -78,7 +78,7 @@ def key_of(record: Record, by: Sequence[str]) -> Key:
     server = server_name(record["server"])
     if record["command"] == "other":
         return "background", (("server", server), ("role", SESSION_OVERHEAD))
-    hashed = f"{record['shape']:016x}" if record["shape"] else PREPARED_BEFORE
+    hashed = f"{record['shape']:016x}" if record["shape"] else TEXT_LOST
     values = {
         "fingerprint": record["fingerprint"] or hashed,
         "server": server,

@@ -19,8 +19,8 @@ from qjoule.model.labels import (
     NONE_LABEL,
     NOT_SELECTED,
     OTHER_SHAPES,
-    PREPARED_BEFORE,
     SEVERAL,
+    TEXT_LOST,
     GroupLabel,
 )
 from qjoule.trace.meta import Server
@@ -28,7 +28,7 @@ from qjoule.trace.meta import Server
 #: Labels that do not stand for the same work in another trace.
 _NO_WORK = {
     *(FORGOTTEN_PROCESSES, FORGOTTEN_ROLES, FORGOTTEN_SHAPES, NO_TEXT, NONE_LABEL),
-    *(NOT_SELECTED, OTHER_SHAPES, PREPARED_BEFORE, SEVERAL),
+    *(NOT_SELECTED, OTHER_SHAPES, SEVERAL, TEXT_LOST),
 }
 
 

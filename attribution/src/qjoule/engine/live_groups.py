@@ -27,14 +27,14 @@ from qjoule.model.labels import (
     NOT_SELECTED,
     OTHER_SHAPES,
     OTHERS_OF,
-    PREPARED_BEFORE,
     SEVERAL,
+    TEXT_LOST,
     TRACER,
     GroupLabel,
     LabelIndex,
     background,
-    is_prepared_before,
     process,
+    stands_for_no_text,
 )
 from qjoule.model.renumbering import Renumbering
 from qjoule.servers.decoding import causes_of
@@ -59,7 +59,7 @@ MAX_KNOWN = 65_536
 _COMMON = frozenset(
     {
         *(FORGOTTEN_SHAPES, FORGOTTEN_VALUES, FORGOTTEN_PROCESSES, FORGOTTEN_ROLES),
-        *(OTHER_SHAPES, OTHER_VALUES, PREPARED_BEFORE, UNTOLD, NONE_LABEL, NOT_SELECTED),
+        *(OTHER_SHAPES, OTHER_VALUES, TEXT_LOST, UNTOLD, NONE_LABEL, NOT_SELECTED),
     }
 )
 
@@ -71,7 +71,7 @@ def per_tag(key: str) -> str:
 
 def _is_known(fingerprint: str, text: str) -> bool:
     """Whether it is a statement, not one that stands for others or was prepared before."""
-    return fingerprint != OTHER_SHAPES and not is_prepared_before(text)
+    return fingerprint != OTHER_SHAPES and not stands_for_no_text(text)
 
 
 @dataclass
@@ -263,7 +263,7 @@ class LiveGroups:
     def _statement(self, shape: int) -> tuple[str, str, bool]:
         """Fingerprint, text (empty: not seen yet), and whether the statement is known."""
         if shape == SHAPE_UNKNOWN:
-            return PREPARED_BEFORE, PREPARED_BEFORE, False
+            return TEXT_LOST, TEXT_LOST, False
         if (number := self._known.get(shape)) is not None:
             label = self.index.labels[number]
             return label.keys[-1][1], label.shape, True

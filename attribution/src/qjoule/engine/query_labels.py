@@ -27,14 +27,14 @@ from qjoule.model.labels import (
     NONE_LABEL,
     NOT_SELECTED,
     OTHERS_OF,
-    PREPARED_BEFORE,
     SESSION_OVERHEAD,
     SEVERAL,
     SHAPE_OF,
+    TEXT_LOST,
     GroupLabel,
     LabelIndex,
     background,
-    is_prepared_before,
+    stands_for_no_text,
 )
 from qjoule.trace.arrow import pc
 from qjoule.trace.views import text_scalar, view
@@ -134,7 +134,7 @@ class QueryLabels:
         values = {field: list(known) for field, known in self._known.items()}
         at = self._place("fingerprint")
         texts = [
-            isinstance(value, str) and not is_prepared_before(self._texts.get(value, ""))
+            isinstance(value, str) and not stands_for_no_text(self._texts.get(value, ""))
             for value in values["fingerprint"]
         ]
         self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
@@ -272,7 +272,7 @@ class QueryLabels:
         for variant in variants:
             flags |= variant[1]
         fingerprint, rung = shared["fingerprint"], shared["rung"]
-        text = self._texts.get(fingerprint, fingerprint if fingerprint == PREPARED_BEFORE else "")
+        text = self._texts.get(fingerprint, fingerprint if fingerprint == TEXT_LOST else "")
         return GroupLabel(
             "queries",
             tuple(named),
@@ -280,14 +280,14 @@ class QueryLabels:
             shared["server"],
             "" if rung == SEVERAL else rung,
             tuple(flag.name.lower() for flag in _SHOWN if flags & flag and flag.name),
-            not is_prepared_before(text),
+            not stands_for_no_text(text),
         )
 
     def _name(self, field: str, value: Value) -> str:
         if field == "server":
             return self._server_name(int(value) if value else None)
         if value is None:
-            return PREPARED_BEFORE
+            return TEXT_LOST
         return f"{value:016x}" if isinstance(value, int) else value
 
 

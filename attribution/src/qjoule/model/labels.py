@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 NONE_LABEL = "(none)"  #: a key that nobody set
 NO_TEXT = "(no text)"  #: a child whose statement could not be read
 PREPARED_BEFORE = "(prepared before tracing began)"
+TEXT_LOST = "(text lost)"  #: queries of unknown statements; with a cause where that is known
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
 BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads
 BY_CALLS = "tag"  #: rung of queries that only their clients report
@@ -27,11 +28,9 @@ FORGOTTEN_PROCESSES = "(forgotten processes)"
 FORGOTTEN_ROLES = "(forgotten threads)"
 
 
-def is_prepared_before(text: str) -> bool:
-    """Whether a text stands for statements that were prepared before tracing and have none: all of
-    them, or one.
-    """
-    return text.startswith(PREPARED_BEFORE[:-1])
+def stands_for_no_text(text: str) -> bool:
+    """Whether it takes the place of the text of statements whose text is not known."""
+    return text.startswith((PREPARED_BEFORE[:-1], TEXT_LOST[:-1]))
 
 
 @dataclass(frozen=True)

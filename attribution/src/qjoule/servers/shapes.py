@@ -11,6 +11,7 @@ from qjoule.shapes.shape import TEXT_LENGTH, Shape, shape_of
 
 __all__ = ["TEXT_LENGTH", "Shape", "fingerprint", "summary", "summary_of"]
 
+EMPTY = "(empty)"  #: no statement at all, or nothing but a comment
 _CACHED_BYTES = 16384  #: longer statements are not kept in the cache
 
 
@@ -37,6 +38,8 @@ def fingerprint(
 
 def summary(shape: Shape) -> str:
     """OpenTelemetry's `db.query.summary` of a shape, at most 255 characters."""
+    if shape.text == EMPTY:
+        return ""
     return LANGUAGES[shape.dialect].summary(shape.text)
 
 
@@ -55,7 +58,7 @@ def _shape(text: bytes, dialect: int, truncated: bool, length: int, rules: int |
         whole, truncated = language.shape(text, truncated, rules=rules)
     else:
         whole, truncated = language.shape(text, truncated)
-    return shape_of(whole, truncated, dialect, length)
+    return shape_of(whole or EMPTY, truncated, dialect, length)
 
 
 _cached_shape = lru_cache(maxsize=1024)(_shape)
