@@ -84,7 +84,8 @@ int BPF_KPROBE(postgres_query_id, __u64 portal, __u64 count, __u8 top_level)
 	const volatile __u64 *facts;
 	__u64 id;
 
-	if (!thread || !thread->begin_ns || thread->borrowed || !thread->shape || !top_level)
+	if (!thread || !thread->begin_ns || thread->borrowed || !thread->shape ||
+	    thread->flags & QJ_QUERY_NO_TEXT || !top_level)
 		return 0;
 	facts = facts_of(thread);
 	if (!facts[QJ_POSTGRES_PORTAL_PLANS] || !facts[QJ_POSTGRES_QUERY_ID] ||
