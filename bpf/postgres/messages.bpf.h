@@ -15,6 +15,8 @@
 #define PORTAL_OPEN (1u << 30)
 #define PORTAL_RAN  (1u << 31) /* to execute it again fetches more rows: no execution */
 
+#define POSTGRES_UNNAMED_EXECUTE 5 /* bytes: an empty name, and a number of rows */
+
 /* A message of a thread's client, whose body is at `addr`. */
 struct postgres_body {
 	struct qj_cpu_state *cpu;
@@ -47,7 +49,8 @@ static __always_inline void postgres_show(struct thread_state *thread,
 /* A message that may bring another statement; those executed before keep the request's shape. */
 static __always_inline void postgres_next_statement(struct thread_state *thread)
 {
-	postgres_shown(thread, &thread->postgres.before);
+	if (thread->executions)
+		postgres_shown(thread, &thread->postgres.before);
 	thread->postgres.unknown = thread->tags = 0;
 	thread->flags &= ~QJ_STATEMENT_FLAGS;
 }
@@ -230,7 +233,8 @@ static __always_inline void postgres_execute(const struct postgres_body *body, _
 	__u64 name = 0;
 	__u32 flags;
 
-	if (statement_name(thread, body->addr, here, &name) > 1) {
+	if (thread->postgres.body_bytes > POSTGRES_UNNAMED_EXECUTE &&
+	    statement_name(thread, body->addr, here, &name) > 1) {
 		portal = &thread->postgres.before;
 		flags = postgres_named_portal(thread, name);
 	} else {
