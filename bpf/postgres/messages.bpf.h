@@ -12,8 +12,9 @@
 #define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */
 
 /* Flags of a portal, beside those of its statement. */
-#define PORTAL_OPEN (1u << 30)
-#define PORTAL_RAN  (1u << 31) /* to execute it again fetches more rows: no execution */
+#define PORTAL_UNKNOWN (1u << 29) /* in the map: its tags are the hash of its statement's name */
+#define PORTAL_OPEN    (1u << 30)
+#define PORTAL_RAN     (1u << 31) /* to execute it again fetches more rows: no execution */
 
 #define POSTGRES_UNNAMED_EXECUTE 5 /* bytes: an empty name, and a number of rows */
 
@@ -107,9 +108,9 @@ static __always_inline void postgres_parse(const struct postgres_body *body, __u
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
 	/* With a cut-off name there is no statement: an older text could pass for this one. */
-	/* Its header tells the length of the text with the types of its parameters. */
+	/* The header tells the text's length, but for the types of parameters after it. */
 	postgres_text(body->cpu, thread, addr + length, length ? here - length : 0,
-		      thread->postgres.body_bytes - length, postgres_rules(thread));
+		      thread->postgres.body_bytes - length - 3, postgres_rules(thread));
 	if (length)
 		prepared_learn(thread, name);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */
@@ -130,11 +131,13 @@ static __always_inline void postgres_open_portal(struct thread_state *thread, __
 		return;
 	}
 	value.shape = thread->shape;
-	value.tags = thread->postgres.unknown ?: thread->tags; /* what is unknown has no tags */
+	value.tags = thread->tags;
 	value.statement_bytes = thread->statement_bytes;
-	value.flags = thread->flags & QJ_STATEMENT_FLAGS;
-	if (!thread->postgres.unknown)
-		value.flags |= PORTAL_OPEN;
+	value.flags = (thread->flags & QJ_STATEMENT_FLAGS) | PORTAL_OPEN;
+	if (thread->postgres.unknown) {
+		value.tags = thread->postgres.unknown;
+		value.flags |= PORTAL_UNKNOWN;
+	}
 	bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
 }
 
@@ -151,11 +154,11 @@ static __always_inline __u32 postgres_named_portal(struct thread_state *thread, 
 	flags = known->flags;
 	known->flags = flags | PORTAL_RAN;
 	to->shape = known->shape;
-	to->tags = flags & PORTAL_OPEN ? known->tags : 0;
-	to->unknown = flags & PORTAL_OPEN ? 0 : known->tags;
+	to->tags = flags & PORTAL_UNKNOWN ? 0 : known->tags;
+	to->unknown = flags & PORTAL_UNKNOWN ? known->tags : 0;
 	to->bytes = known->statement_bytes;
 	to->flags = flags;
-	return flags | PORTAL_OPEN;
+	return flags;
 }
 
 /* `name`: the hash of the statement's name, which is at `addr`. */

@@ -184,6 +184,8 @@ int postgres_lost(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 n
 	query_abandon(cpu, thread, now);
 	query_release(cpu, thread, now);
 	thread->phase = PHASE_LOST;
+	thread->postgres.collects = 0;
+	thread->postgres.skips = 0;
 	thread->need = 0;
 	thread->head_bytes = 0;
 	return 0;

@@ -65,7 +65,10 @@ class Resolution:
         """What is left for the socket rung where none can be attached."""
         notes = self.notes
         if self.parallel:
-            notes = (*notes, f"work of its parallel and I/O workers is background: {missing}")
+            lacks = (
+                "work of its parallel and I/O workers is background, and what it skips is counted"
+            )
+            notes = (*notes, f"{lacks}: {missing}")
         return replace(
             self,
             parallel=(),
