@@ -35,6 +35,8 @@ from tag_listener import Listener, listening, reporting_to, sending_to_servers
 from tracing import leftovers, tolerance
 
 TESTS = Path(__file__).parent
+# A thread of Arrow's would start in every process that a test forks: unshare(2) refuses those.
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 # A busy machine makes any example slow. `make test` has few examples and always the same: its
 # failure means that the change is at fault. `make test-all` draws many, and new ones each time.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from bench.bench_convert import make_capture
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from captured_trace import CANARY, META, captured_trace, eventful
@@ -177,6 +177,7 @@ def test_two_conversions_at_once_do_not_meet(captured: Path) -> None:
 
 
 @pytest.mark.usefixtures("always_parallel")
+@example(cut=0.25, flips=2, seed=0)
 @given(cut=st.floats(0.1, 1), flips=st.integers(0, 3), seed=st.integers(0, 1 << 30))
 def test_tables_do_not_depend_on_the_number_of_processes(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, cut: float, flips: int, seed: int

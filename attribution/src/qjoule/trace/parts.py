@@ -127,10 +127,16 @@ def stated_range(footer: Footer, group: int, column: str) -> tuple[int, int] | N
 
 
 def read_group(
-    footer: Footer, group: int, columns: list[str] | None = None, *, use_threads: bool = False
+    footer: Footer,
+    group: int,
+    columns: list[str] | None = None,
+    *,
+    use_threads: bool = False,
+    repeats: bool = False,
 ) -> pa.Table:
     """Reads row group `group`. Columns that the file lacks are left out. Raises PARQUET_ERRORS.
 
+    `repeats`: texts come as dictionaries, so that one that repeats takes its memory once.
     `use_threads`: decode columns in parallel; not while recording, beside the traced servers. The
     file is not memory-mapped: if it were cut short, SIGBUS would kill the process.
     """
@@ -138,7 +144,7 @@ def read_group(
     options = {
         "metadata": footer.metadata,
         "page_checksum_verification": True,
-        "read_dictionary": footer.texts,
+        "read_dictionary": footer.texts if repeats else None,
     }
     with pq.ParquetFile(footer.part.path, **options) as file:
         return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=use_threads))

@@ -188,7 +188,8 @@ class Trace:
         self, name: str, columns: list[str] | None, footer: Footer, group: int
     ) -> pa.Table | None:
         try:
-            read = read_group(footer, group, columns, use_threads=pa.cpu_count() > 1)
+            threads = pa.cpu_count() > 1
+            read = read_group(footer, group, columns, use_threads=threads, repeats=True)
             table = conform(name, read, columns)
             table.validate(full=True)
         except Mismatch as error:
