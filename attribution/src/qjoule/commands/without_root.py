@@ -47,9 +47,10 @@ def without_root(command: click.Command) -> click.Command:
 
     @functools.wraps(run)
     def callback(*others: Any, **given: Any) -> Any:
-        allowed: GiveUp | None = click.get_current_context().obj
+        context = click.get_current_context()
+        allowed: GiveUp | None = context.obj
         if allowed is not None:
-            given = allowed(command.name or "", given)
+            given = allowed(context.info_name or "", given)
         return run(*others, **given)
 
     made.callback = callback
@@ -58,7 +59,7 @@ def without_root(command: click.Command) -> click.Command:
 
 def give_up(command: str, given: Given) -> Given:
     """Becomes an ordinary user for good, if we are root. Returns the options for that user."""
-    if os.geteuid() != 0 or (command in _ONLY_WITH and given[_ONLY_WITH[command]] is None):
+    if os.geteuid() != 0 or (command in _ONLY_WITH and not given[_ONLY_WITH[command]]):
         return given
     user = reader(
         Path(text)
