@@ -25,14 +25,14 @@ from qjoule.named import by_descriptor
 _WRITTEN = ("output", "junit", "plots", "figures")
 #: Those that are directories, of commands and of their options.
 _DIRECTORIES = ("plots", "figures")
-_MAKES_DIRECTORY = ("convert", "perf")
+_MAKES_DIRECTORY = ("convert", "import perf")
 #: A destination. That of `ship` is a URL, or a directory whose owner need not be the store's.
 _DESTINATION = "url"
 #: Without this option the command is one that needs root.
 _ONLY_WITH = {"top": "replay"}
 
 Given = dict[str, Any]
-GiveUp = Callable[[str, Given], Given]
+GiveUp = Callable[[str, Given], Given]  #: by the words of the command, such as "fleet top"
 
 
 def without_root(command: click.Command) -> click.Command:
@@ -50,7 +50,7 @@ def without_root(command: click.Command) -> click.Command:
         context = click.get_current_context()
         allowed: GiveUp | None = context.obj
         if allowed is not None:
-            given = allowed(context.info_name or "", given)
+            given = allowed(context.command_path.partition(" ")[2], given)
         return run(*others, **given)
 
     made.callback = callback
