@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from qjoule.studies.servers.accounts import service_account
 from servers import process
 from servers.cassandra import cassandra_server
 from servers.fetched.mysql import wanted_mysql8033
@@ -183,7 +184,7 @@ mariadb_pool = _server(
 mysql80 = _server(mysql_server)  #: 8.0.15
 mysql8033 = _server(lambda: mysql_server(installation=wanted_mysql8033))  #: if requested
 postgres = _server(postgres_server)  #: with pg_stat_statements loaded
-redis = _server(redis_server)  #: one thread
+redis = _server(lambda: redis_server(account=service_account("redis")))  #: one thread
 cassandra = _server(cassandra_server)
 ferretdb = _server(ferretdb_server)  #: on SQLite; it speaks MongoDB's protocol
 voltdb = _server(lambda: voltdb_server("-Xmn16m"))  #: a small heap, collected often

@@ -9,18 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.studies.servers.accounts import service_account
-from servers.process import DatabaseServer
-from servers.redis import redis_server
 from servers.toy_elf import MYSQL_8, toy_server
 from tracing.root_part import RootPart, root_part
-
-
-@pytest.fixture(scope="session")
-def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    """Redis of a user of its own: root's memory is not read."""
-    with redis_server(account=service_account("redis")) as server:
-        yield server
 
 
 @pytest.fixture
