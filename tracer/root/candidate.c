@@ -183,10 +183,9 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 	int err = top < 0 ? -errno : owner(peer, &runs_as);
 	int fd;
 
-	if (!err && runs_as.st_uid)
-		err = rights_of_files(runs_as.st_uid, runs_as.st_gid);
-	else if (!err)
-		err = rights_of_files(root.uid, root.gid);
+	if (!err)
+		err = runs_as.st_uid ? rights_of_files(runs_as.st_uid, runs_as.st_gid)
+				     : rights_of_files(root.uid, root.gid);
 	if (err)
 		return err;
 	fd = (int)syscall(SYS_openat2, top, request->text, &how, sizeof(how));
