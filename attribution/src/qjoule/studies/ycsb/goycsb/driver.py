@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from qjoule.studies.workload import Target
 
@@ -27,3 +29,37 @@ class Driver:
     scans: bool = True  #: False: it answers "scan is not supported"
     databases: frozenset[str] = frozenset()  #: the only ones that it can use; empty: any
     other_database: str = ""  #: why it cannot use another one
+
+
+def sql_driver(
+    name: str,
+    connect: Callable[[Target, str], Any],
+    error: type[Exception],
+    analyze: str,
+) -> Driver:
+    """A driver of SQL, whose properties begin with its name.
+
+    `connect`: to the target, in the given database if it names none. `analyze`: the statement,
+    before the table, that lets the server plan for the records.
+    """
+
+    def properties(target: Target, _threads: int) -> Mapping[str, object]:
+        return {
+            f"{name}.host": target.host,
+            f"{name}.port": target.port,
+            f"{name}.user": target.user,
+            f"{name}.password": target.password,
+            f"{name}.db": target.database or DATABASE,
+        }
+
+    def execute(target: Target, statement: str) -> None:
+        with closing(connect(target, DATABASE)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    return Driver(
+        name,
+        properties,
+        lambda target: execute(target, f"DROP TABLE IF EXISTS {TABLE}"),
+        (error,),
+        loaded=lambda target: execute(target, f"{analyze} {TABLE}"),
+    )
