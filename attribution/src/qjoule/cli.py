@@ -143,7 +143,7 @@ def _give_up(command: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _say_failed(error: OSError) -> None:
     """Raises it again if it is none that a user can mend."""
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) and error.filename is not None:
         # Commands that only read are an ordinary user's, also if root calls them.
         _say(f"{error.filename}: {error.strerror}")
     elif error.errno in _NO_ROOM:

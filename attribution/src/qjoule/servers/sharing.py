@@ -9,7 +9,7 @@ without, or not at all. Only the host's own services may, and servers that the u
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
 from qjoule.servers.agent import Agent
@@ -91,12 +91,7 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
 def falling_back(members: Sequence[Member], kernel: KernelFacts) -> list[Member]:
     """The same, without a wish where some server of the file cannot have it."""
     files = {member.file for member in members if member.choice(kernel).refused}
-    return [
-        Member(member.server, member.resolution, member.agent, None)
-        if member.file in files
-        else member
-        for member in members
-    ]
+    return [replace(member, wanted=None) if member.file in files else member for member in members]
 
 
 def _stranger(member: Member, others: Iterable[Member]) -> Server | None:

@@ -104,10 +104,6 @@ class KeptCalls:
         }
         self.joined = 0
 
-    @property
-    def has_calls(self) -> bool:
-        return bool(self._calls)
-
     def tags_of(
         self, connections: Sequence[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.errors import QjouleError
-from qjoule.trace.meta import parse_meta
+from qjoule.trace.meta import MOST_META_BYTES, read_meta
 from qjoule.trace.schema import TABLES
 
 MAX_FILES = 10_000
-MAX_META_BYTES = 16 << 20
 _BLOCK, _PIECE = 512, 1 << 18
 _META = "meta.json"
 _PART = r"part-[0-9]{6,9}(?:-[0-9]{6,9})?"
@@ -68,7 +67,7 @@ def unpack(read: Callable[[int], bytes], directory: Path) -> tuple[int, int]:
         if name in names or len(names) == MAX_FILES:
             raise QjouleError(f"{_WRONG}: {name} twice, or too many files")
         room = os.statvfs(directory)
-        if size > room.f_bavail * room.f_frsize or (name == _META and size > MAX_META_BYTES):
+        if size > room.f_bavail * room.f_frsize or (name == _META and size > MOST_META_BYTES):
             raise QjouleError(f"{name}: {size / 1e6:,.0f} MB are too much, or do not fit")
         names.add(name)
         total += size
@@ -78,7 +77,7 @@ def unpack(read: Callable[[int], bytes], directory: Path) -> tuple[int, int]:
                 file.write(read(min(left, _PIECE)))
         read(-size % _BLOCK)
     try:
-        parse_meta((directory / _META).read_bytes())
+        read_meta(directory)
     except (OSError, ValueError) as error:
         raise QjouleError(f"{_WRONG}: {_META}: {error}") from None
     return len(names), total

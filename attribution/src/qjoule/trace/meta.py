@@ -17,7 +17,7 @@ from qjoule.trace.vocabulary import FORMAT, FORMAT_VERSION
 from qjoule.typed_json import read_as
 
 #: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
-_MOST_META_BYTES = 16 << 20
+MOST_META_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -289,8 +289,8 @@ def _no_file(path: Path) -> QjouleError:
 def read_meta(trace: Path) -> Meta:
     """Raises `OSError`, and as `parse_meta` and `open_regular`."""
     with open_regular(trace / "meta.json") as file:
-        content = file.read(_MOST_META_BYTES + 1)
-    if len(content) > _MOST_META_BYTES:
+        content = file.read(MOST_META_BYTES + 1)
+    if len(content) > MOST_META_BYTES:
         raise ValueError("it is too large")
     return parse_meta(content)
 

@@ -231,11 +231,6 @@ def thinned(rows: Rows, width: int) -> Rows:
     )
 
 
-def width_for(rows: Rows, most: int) -> int:
-    """How many neighbours must be joined to bring each zone to at most `most` rows."""
-    return -(-max(int((rows.zone == z).sum()) for z in range(len(rows.edge_w))) // most)
-
-
 def settled(rows: Rows, period_ns: int) -> int:
     """How many neighbours must be joined so that errors at a row's ends do not matter.
 
