@@ -27,6 +27,12 @@ static __always_inline bool is_extended(__u8 type)
 	       type == 'H';
 }
 
+/* Whether the Execute of what such a message prepares comes after it. */
+static __always_inline bool precedes_execute(__u8 type)
+{
+	return type == 'P' || type == 'B' || type == 'D';
+}
+
 static __always_inline void skip_message(struct skip_walk *walk, __u8 type)
 {
 	if (walk->synced) {
@@ -56,7 +62,7 @@ static long skip_step(__u32 i, struct skip_walk *walk)
 		skip_message(walk, head[0]);
 	} else if (head[0] != 'd' && head[0] != 'c' && head[0] != 'f') {
 		walk->failing = head[0];
-		walk->parsed = head[0] == 'P' || head[0] == 'B' || head[0] == 'D';
+		walk->parsed = precedes_execute(head[0]);
 	}
 	walk->addr = next;
 	return 0;
@@ -72,7 +78,7 @@ int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 l
 	walk.end = thread->postgres.read.to;
 	walk.failed = walk.end - left;
 	walk.failing = thread->postgres.read.type;
-	walk.parsed = walk.failing == 'P' || walk.failing == 'B' || walk.failing == 'D';
+	walk.parsed = precedes_execute(walk.failing);
 	bpf_loop(POSTGRES_MAX_WALK, skip_step, &walk, 0);
 	if (!is_extended(walk.failing))
 		return 0;

@@ -49,7 +49,7 @@ _WINDOWS = {
 #: By `model.arrays.Anomalies`; times end in _ns.
 _ANOMALIES = {
     "overlapping": "segments overlapped another on their CPU",
-    "overlap_ns": "cut off where two owners claimed a CPU",
+    "overlap_ns": "cut off where more time was claimed than the CPUs have",
     "late": "segments came after their window was closed",
     "inverted": "segments ended before they began",
     "unknown_cpu": "records named a CPU that the machine has not",
