@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,8 @@ def test_the_pod_is_open_to_monitoring_alone_and_its_probe_to_nobody(tmp_path: P
     name = tomllib.loads(listed["ConfigMap"]["data"]["agent.toml"])["metrics"]["alive_file"]
     file = tmp_path / "alive"
     words = [
-        word.replace(name, str(file)) for word in container["livenessProbe"]["exec"]["command"]
+        word.replace(name, shlex.quote(str(file)))
+        for word in container["livenessProbe"]["exec"]["command"]
     ]
     codes = [subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode]
     for ahead_s in (30, -1):
@@ -89,7 +91,11 @@ def test_the_service_runs_as_its_user_or_not_at_all(tmp_path: Path, exists: bool
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
         (tmp_path / name).chmod(0o755)
-    words = ["/bin/sh", "-c", line.replace("/usr/bin/qjoule", str(tmp_path / "qjoule"))]
+    words = [
+        "/bin/sh",
+        "-c",
+        line.replace("/usr/bin/qjoule", shlex.quote(str(tmp_path / "qjoule"))),
+    ]
     environment = {"PATH": str(tmp_path)}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == ((0, "7:7\n") if exists else (1, ""))
@@ -158,7 +164,7 @@ def test_files_are_those_of_the_tree(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["agent", "--files", str(tmp_path)])
     assert done.exit_code == 0
     written = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert {str(path) for path in written} == set(done.output.split())
+    assert {str(path) for path in written} == set(done.output.splitlines())
     rules = tmp_path / "prometheus/qjoule-rules.yml"
     assert rules.read_text() == (MONITORING / "rules.yml").read_text()
     boards = {path.name: path.read_text() for path in (tmp_path / "grafana").iterdir()}

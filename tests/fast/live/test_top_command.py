@@ -96,8 +96,8 @@ def test_json_is_a_document_per_line(trace: Path) -> None:
 def test_tables_are_plain_text_in_any_encoding(trace: Path) -> None:
     options: tuple[str, ...] = ("-b", "-n", "1", "--limit", "2", "--idle", "even")
     with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
         options = ("--replay", str(shutil.copytree(trace, f"{directory}/t")), *options)
+        subprocess.run(["chmod", "-R", "a+rX", directory], check=True)
         # Root's Python takes nothing from the environment.
         ordinary = 64001 if os.geteuid() == 0 else None
         done = top(*options, user=ordinary, PYTHONIOENCODING="ascii")

@@ -187,7 +187,7 @@ def auto(folder: Path, **options: Any) -> Probe:
 def write(path: Path, text: str) -> Path:
     """Writes in place, as sysfs does: a file that is already open sees the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, "utf-8")
     return path
 
 

@@ -6,6 +6,7 @@ It listens to its service's main process alone, which is the root part: that pas
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class Manager:
         """`watchdog_s`: it wants a sign of life this often; 0: never."""
         self._tell_it = tell
         self._every_s = watchdog_s / 2
-        self._last_s = 0.0
+        self._last_s = -math.inf
         self._status = ""
 
     @staticmethod

@@ -50,10 +50,11 @@ def is_server(candidate: Candidate, product: str) -> bool:
         product: what the names of the executable and its tools begin with.
     """
     title = (candidate.arguments or ("",))[0]
-    called = title.split(" ")[0].rpartition("/")[2]
+    # The path that it was started by may have blanks; so may a title with more behind the name.
+    names = {words.rpartition("/")[2] for words in (title, title.split(" ")[0])}
     sentinel = f"{product}-sentinel"
     tools = (f"{product}-check-rdb", f"{product}-check-aof", sentinel)
-    return called not in tools and "[sentinel]" not in title and candidate.name != sentinel
+    return names.isdisjoint(tools) and "[sentinel]" not in title and candidate.name != sentinel
 
 
 def settings(running: Running) -> Settings:
