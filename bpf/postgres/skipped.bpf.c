@@ -19,6 +19,7 @@ struct skip_walk {
 	__u8 failing; /* type of the message that has failed */
 	__u8 parsed;  /* ... and has an Execute of its own, which comes later */
 	__u8 synced;
+	__u8 partial; /* type of the last message, if its end has not been read */
 };
 
 static __always_inline bool is_extended(__u8 type)
@@ -57,8 +58,12 @@ static long skip_step(__u32 i, struct skip_walk *walk)
 	bpf_probe_read_user(head, sizeof(head), (const void *)walk->addr);
 	next = walk->addr + 1 + postgres_uint(&head[1]);
 	if (walk->addr >= walk->failed) {
-		if (!is_extended(walk->failing) || next > walk->end)
+		if (!is_extended(walk->failing))
 			return 1;
+		if (next > walk->end) {
+			walk->partial = head[0];
+			return 1;
+		}
 		skip_message(walk, head[0]);
 	} else if (head[0] != 'd' && head[0] != 'c' && head[0] != 'f') {
 		walk->failing = head[0];
@@ -66,6 +71,17 @@ static long skip_step(__u32 i, struct skip_walk *walk)
 	}
 	walk->addr = next;
 	return 0;
+}
+
+/* A message is counted once what is needed of it has been read. */
+static __always_inline void skip_partial(struct thread_state *thread, struct skip_walk *walk)
+{
+	bool runs = walk->synced || (walk->partial == 'E' && walk->parsed);
+
+	if (thread->postgres.collects && !runs)
+		thread->postgres.collects = 0;
+	else
+		skip_message(walk, walk->partial);
 }
 
 int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 left)
@@ -82,6 +98,8 @@ int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 l
 	bpf_loop(POSTGRES_MAX_WALK, skip_step, &walk, 0);
 	if (!is_extended(walk.failing))
 		return 0;
+	if (walk.partial)
+		skip_partial(thread, &walk);
 	if (walk.synced)
 		thread->postgres.skips = 0;
 	else

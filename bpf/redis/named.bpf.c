@@ -124,6 +124,9 @@ int redis_name_argument(struct qj_cpu_state *cpu, struct thread_state *thread,
 		return 0;
 	if (n->state == REDIS_NAME_ASKED)
 		redis_name_emit(cpu, thread, n);
+	/* If this one is refused, the transaction is aborted: flagTransaction(), multi.c. */
+	if (n->state == REDIS_NAME_QUEUED)
+		n->state = REDIS_NAME_SETTLED;
 	n->name_bytes = 0;
 	return 0;
 }

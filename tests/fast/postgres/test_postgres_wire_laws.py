@@ -166,6 +166,7 @@ def test_no_text_is_lost_in_pieces(
     SIZES,
 )
 @example([([b"a", b"b", b"b"], 0, False)], [BUFFER])
+@example([([b"a"], 0, False), ([b"a", b"a"], 0, False)], [113])
 def test_what_is_skipped_after_an_error_is_not_counted(
     pipelines: list[tuple[list[bytes], int, bool]], sizes: list[int]
 ) -> None:

@@ -83,7 +83,8 @@ class Server:
             return OK if opened else ERROR
         name, reply = named_by(command)
         if self.in_transaction:
-            self.queued = self.queued if name is None else name
+            if name is not None or reply == WRONG:
+                self.queued = name
             self.aborts |= reply == WRONG
             return ERROR if reply == WRONG else QUEUED
         if name is not None and not (alone and reply != OK):
@@ -125,6 +126,7 @@ def named_by(command: tuple[bytes, ...]) -> tuple[bytes | None, bytes]:
 @example([[(b"CLIENT", b"SETNAME", b"a=1"), (b"CLIENT", b"SETNAME", b"b 1")]], [])
 @example([[(b"MULTI",)], [(b"CLIENT", b"SETNAME", b"a=1")], [(b"MULTI",)], [(b"EXEC",)]], [3])
 @example([[(b"MULTI",)], [(b"CLIENT", b"SETNAME", b"a=1")], [(b"CLIENT", b"SETNAME")]], [])
+@example([[(b"MULTI",), (b"CLIENT", b"SETNAME", b"a"), (b"CLIENT", b"SETNAME"), (b"EXEC",)]], [])
 def test_a_name_is_what_the_rules_say(
     requests: list[list[tuple[bytes, ...]]], sizes: list[int]
 ) -> None:

@@ -57,6 +57,11 @@ def _key_value(tree: Path, *options: str, product: str) -> Iterator[DatabaseServ
             yield started
 
 
+def _inner_account(name: str) -> InnerAccount:
+    service = service_account(name)
+    return InnerAccount(service.uid, service.gid)
+
+
 def _redis(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
     return _key_value(tree, *options, product="redis")
 
@@ -66,8 +71,7 @@ def _valkey(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]
 
 
 def _postgres(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
-    service = service_account("postgres")
-    account = InnerAccount(service.uid, service.gid)
+    account = _inner_account("postgres")
     (binaries,) = tree.glob("usr/lib/postgresql/*/bin")
     inside = Path("/") / binaries.relative_to(tree)
     programs = {name: str(inside / name) for name in ("initdb", "postgres")}
@@ -87,15 +91,17 @@ def _mariadb(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer
 
 
 def _mysql(tree: Path, *options: str) -> AbstractContextManager[DatabaseServer]:
-    entered = enter(tree, {"mysqld": "/usr/sbin/mysqld"})
+    account = _inner_account("mysql")
+    entered = enter(tree, {"mysqld": "/usr/sbin/mysqld"}, account)
     base = entered.programs.parent
-    return mysql.mysql_server(base, "--basedir=/usr", *options, below=entered.below)
+    options = ("--basedir=/usr", *options)
+    return mysql.mysql_server(base, *options, account=account, below=entered.below)
 
 
 RELEASES = (
     Release("mariadb", "trixie", ("mariadb-server-core", *_SHELL), _mariadb),
     Release("mariadb", "sid", ("mariadb-server-core", *_SHELL), _mariadb),
-    Release("mysql", "sid", ("mysql-server-core",), _mysql),
+    Release("mysql", "sid", ("mysql-server-core", "util-linux"), _mysql),
     Release("postgres", "trixie", ("postgresql-17", "dash", "util-linux"), _postgres),
     Release("postgres", "sid", ("postgresql-18", "dash", "util-linux"), _postgres),
     Release("redis", "trixie", ("redis-server",), _redis),
