@@ -271,6 +271,27 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> 
     assert not again.starts_again
 
 
+@pytest.mark.parametrize(
+    ("why", "rung", "level", "starts"),
+    [("", "auto", 1, 1), ("no symbols", "auto", 0, 0), ("", "socket", 0, 0), ("", "auto", 2, 0)],
+)
+def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
+    why: str, rung: str, level: int, starts: int, tmp_path: Path
+) -> None:
+    hides = ServerChange("hidden", "db:1", pid=9, why=why)
+    for run in range(2):
+        said: list[str] = []
+        service = service_of(tmp_path, owner=lambda _pid: WEB, chosen=True)
+        service.config = Config({**defaults().values, "tracing.rung": rung})
+        service.level, service.say = level, said.append
+        for step in range(3):
+            service.take(dark(snapshots()[0], step * PATIENCE_S, hides), META.servers)
+        assert service.starts_again is (run < starts)
+        assert service.handed.hidden == starts * [(str(WEB), "db:1")]
+        assert len(said) == (run < starts or not starts) and "sessions of db:1" in service._status
+        service.close(orderly=True)
+
+
 def starts_in_six_hours(directory: Path, owners: list[Owner]) -> Iterator[tuple[float, list[str]]]:
     """When the agent starts again, as each run finds new servers of these owners; and what it says.
 

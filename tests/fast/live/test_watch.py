@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fake_tracer import records
-from qjoule.contract import Block, OwnerKind, TaskEvent
+from qjoule.contract import Block, OwnerKind, SessionEvent, TaskEvent
 from qjoule.stream.following import Followed
 from qjoule.stream.watch import CONFIRM_NS, MAX_CHANGES, Watch
 from qjoule.trace.meta import Server
@@ -173,6 +173,16 @@ def test_a_replaced_executable_runs_untraced_once_it_has_lived_long_enough() -> 
     assert watch.process_of(200) == "shopd (untraced, pid 200)"
     watch.tasks(events((9 * S, 200, TaskEvent.EXIT, {})))
     assert changes_of(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
+
+
+def test_a_server_that_hides_sessions_is_a_change_with_what_shows_them() -> None:
+    watch = watched()
+    watch._traced[1].no_symbol = ""
+    session = {"event": SessionEvent.OPAQUE, "server": 1}
+    for t_ns, more in ((3 * S, {"event": SessionEvent.OPEN}), (4 * S, {}), (5 * S, {"server": 2})):
+        watch.sessions(records(Block.SESSION, [{"t_ns": t_ns, **session, **more}]))
+    assert changes_of(watch) == [("hidden", "shop:3306", 4 * S, None)]
+    assert (watch.changes[0].pid, watch.changes[0].why) == (100, "")
 
 
 def test_reasons_are_given_why_a_server_is_not_followed_or_sessions_are_missed() -> None:

@@ -27,6 +27,7 @@ from fake_attribution import attribution, fixed_row, query_row, typical
 from fake_source import FakeSource
 from qjoule.commands.say import say, say_traceback
 from qjoule.model.result import PARTS, Attribution, ServerChange
+from qjoule.report.page_data import about
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import document, run_forms, to_json
 from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
@@ -194,6 +195,20 @@ def test_servers_that_nobody_sees_are_on_every_screen(width: int) -> None:
     assert f"complete yes · BUT {words}" in printed
     assert "mariadbd (process 7) ran untraced since 2026-11-21T03:31:09Z" in printed
     assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
+
+
+def test_what_shows_hidden_sessions_is_in_every_output() -> None:
+    hides = ServerChange("hidden", "mariadb:3306", pid=7)
+    never = replace(hides, name="redis:6379", why="Redis has none")
+    whole = typical(loss={"opaque_session": 50})
+    whole = replace(whole, trace=replace(whole.trace, changes=(hides, never)))
+    shows = "--rung symbol shows those of mariadb:3306"
+    words = f"50 sessions hidden by TLS or compression ({shows}; --rung symbol is not possible for"
+    assert f"{words} redis:6379: Redis has none)" in _table(whole, 400)
+    assert words in _screen(whole, 300) and "exited" not in _screen(whole, 300)
+    assert words in about("trace", whole)["loss"]
+    assert all(shows in of(whole)["trace"]["changes"][0]["text"] for of in DOCUMENTS)
+    assert all(shows in row["servers_not_seen"] for flat in FLAT.values() for row in flat(whole))
 
 
 # ---- names that strangers chose ------------------------------------------------------------------

@@ -164,7 +164,7 @@ SOCKET = {3: frozenset({"socket"})}
 def planned(rung: Rung = Rung.SOCKET, *, exact: bool = True, runs: bool = True) -> PlannedServer:
     tgids = (100,) if runs else ()
     server = Server(3, "redis", "8.0", REDIS, str(REDIS), (1, 2), tgids, (6379,), (), NO, NO)
-    return PlannedServer(server, Choice(rung, "why", exact=exact))
+    return PlannedServer(server, Choice(rung, "why", exact=exact, no_symbol="Redis has none"))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def planned(rung: Rung = Rung.SOCKET, *, exact: bool = True, runs: bool = True) 
         (Traffic(1, {3: 1234}, SOCKET), "1,234 requests in 1 s; lost, of all servers: no", True),
         (Traffic(1, {3: 1000}, SOCKET, loss={"framing": 11}), "1,000 requests in 1 s; lost", False),
         (Traffic(1, {4: 9}, {4: SOCKET[3]}), "no request in 1 s, so this is not proven", False),
-        (Traffic(1, hidden={3: 2}), "0 requests in 1 s, and 2 sessions that are hidden", False),
+        (Traffic(1, hidden={3: 2}), "0 requests in 1 s, and 2 sessions hidden by TLS or", False),
         (Traffic(1, {3: 5}, SOCKET, hidden={3: 1}), "5 requests in 1 s, and 1", False),
     ],
 )

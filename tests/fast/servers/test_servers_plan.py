@@ -17,6 +17,7 @@ from qjoule.errors import QjouleError
 from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.root_part.host import with_handles
 from qjoule.root_part.protocol import Kind
+from qjoule.servers.choice import with_hidden
 from qjoule.servers.elf import open_executable
 from qjoule.servers.examined import Examined
 from qjoule.servers.kernel_facts import KernelFacts
@@ -140,6 +141,24 @@ def test_a_strangers_server_does_not_get_probes_into_anothers(
     ):
         both = build_plan([first, second], KERNEL, pids=pids)
         assert {one.choice.rung for one in both.traced} == {Rung.SYMBOL}
+
+
+@pytest.mark.parametrize("owner", [UNIT, USER])
+def test_sessions_that_were_hidden_get_their_server_probes_unless_others_do_without(
+    mysqld: Path, owner: Owner
+) -> None:
+    own = replace(server(mysqld, tgids=(200,), ports=(3307,)), owner=owner)
+    theirs = replace(server(mysqld), owner=OTHER)
+    hidden = [(str(owner), "mysql:3307"), (str(owner), "mysql:3306")]
+    for others, rung in (
+        ([theirs], Rung.SYMBOL if owner is UNIT else Rung.SOCKET),
+        ([], Rung.SYMBOL),
+    ):
+        found = [*others, own]
+        before = build_plan(found, KERNEL).traced[-1].choice
+        assert before.rung is Rung.SOCKET and bool(before.no_symbol) is (rung is Rung.SOCKET)
+        after = [with_hidden(one, one.label, hidden) for one in found]
+        assert {one.choice.rung for one in build_plan(after, KERNEL).traced} == {rung}
 
 
 class Followed:

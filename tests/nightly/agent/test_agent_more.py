@@ -15,8 +15,9 @@ import pytest
 from exclusive.test_agent import CALLS, execute, running, settled, warmed
 from qjoule.root_part.protocol import START_AGAIN
 from servers.mariadb import mariadb_server
-from tracing.agent import Agent, value
+from tracing.agent import Agent, fingerprint_of, value
 from tracing.live_top import QJOULE, live_top
+from tracing.mysql_client import ZLIB, mysql_client
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -70,6 +71,29 @@ def test_reload_second_agent_and_top_beside_it(tmp_path: Path) -> None:
     assert "the configuration was read again" in words
     assert "the configuration stays as it was" in words and "metrics.shape" in words
     assert len([line for line in words.splitlines() if "Traceback" in line]) == 0
+
+
+def test_the_agent_changes_to_the_rung_that_shows_compressed_sessions(tmp_path: Path) -> None:
+    with (
+        mariadb_server() as server,
+        running(tmp_path, server.pid) as agent,
+        mysql_client(server.socket, flags=ZLIB) as client,
+    ):
+        assert value(agent.samples(), "qjoule_server_info", rung="socket")
+        client.query(b"do 1")
+        agent.until(lambda found: bool(value(found, "qjoule_server_info", rung="symbol")), "symbol")
+        found = agent.until(
+            lambda one: bool(client.query(b"do 1 + 1") or fingerprint_of(one, "do ? + ?")), "do"
+        )
+        calls = "calls", fingerprint_of(found, "do ? + ?")
+        (before,) = settled(agent, calls)
+        for _ in range(CALLS):
+            client.query(b"do 2 + 2")
+        (after,) = settled(agent, calls)
+        words = agent.stop()
+    assert after - before == CALLS
+    assert words.count("the rung symbol shows what TLS or compression hides of mariadb") == 1
+    assert words.count("starting again") == 1
 
 
 SCRIPT = """

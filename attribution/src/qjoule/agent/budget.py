@@ -19,6 +19,7 @@ LEVELS = (
     "the flight recorder, most of the sample, short windows and hardware counters",
     "uprobes where sockets suffice",
 )
+PROBES_LEFT_OUT = 2  #: the level from which they are
 MEASUREMENTS = 5  #: that decide, about two and a half minutes
 HOLD_S, MOST_HOLD_S = 1800.0, 86_400.0
 FITS = 0.8  #: a fuller level is tried if it would take so much of the budget

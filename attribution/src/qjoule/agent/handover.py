@@ -27,7 +27,7 @@ from qjoule.typed_json import read_as
 NAME = "counters.json"
 VERSION = 1
 MAX_BYTES = 64 << 20
-#: Processes for which the agent has started again.
+#: Processes, and servers with hidden sessions, for which the agent has started again.
 MAX_TRIED = 256
 
 
@@ -75,17 +75,20 @@ class _Saved:
     tried: tuple[int, ...] = ()
     shed: Shed = field(default_factory=Shed)
     starts: tuple[Starts, ...] = ()
+    hidden: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
 class Handover:
     """What one agent leaves to the next. `tried`: processes that need no further start;
-    `shed`: what is left out to keep the budget; `restarts`: who has caused starts."""
+    `shed`: what is left out to keep the budget; `restarts`: who has caused starts; `hidden`: owners
+    and labels of servers with sessions that sockets do not show."""
 
     counters: Counters
     tried: list[int] = field(default_factory=list)
     shed: Shed = field(default_factory=Shed)
     restarts: Restarts = field(default_factory=Restarts)
+    hidden: list[tuple[str, str]] = field(default_factory=list)
     continued: bool = False  #: whether the counters are those of an agent before
 
 
@@ -137,6 +140,7 @@ def leave(directory: Path, handover: Handover) -> None:
         tuple(handover.tried[-MAX_TRIED:]),
         handover.shed,
         handover.restarts.starts,
+        tuple(handover.hidden[-MAX_TRIED:]),
     )
     write_whole(directory / NAME, json.dumps(asdict(saved)).encode())
 
@@ -185,7 +189,8 @@ def _restored(saved: _Saved, limits: Limits) -> Handover:
         raise ValueError(f"{NAME} has owners that have not the node's energy")
     found.restore_members()
     restarts = Restarts(saved.starts)
-    return Handover(found, list(saved.tried), saved.shed, restarts, continued=True)
+    hidden = list(saved.hidden)
+    return Handover(found, list(saved.tried), saved.shed, restarts, hidden, continued=True)
 
 
 def _counts(values: Any) -> list[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from qjoule import __version__
 from qjoule.agent import handover
-from qjoule.agent.budget import LEVELS, Controller
+from qjoule.agent.budget import LEVELS, PROBES_LEFT_OUT, Controller
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter
 from qjoule.agent.handover import Handover
@@ -36,7 +36,7 @@ from qjoule.push.pusher import Tally
 from qjoule.push.pusher import families as of_pushers
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
-from qjoule.stream.watch import UNTRACED
+from qjoule.stream.watch import HIDDEN, UNTRACED
 from qjoule.trace.meta import Server
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ class Service:
     level: int = 0  #: of the budget, in this run
     _status: str = ""
     owner: Callable[[int], Owner | None] = lambda _pid: None  #: of a process; None: it has ended
+    chosen: bool = False  #: the user chose processes: another start would find no others
     _waiting: dict[int, float] = field(default_factory=dict)  #: since when, by pid
-    _told: set[Owner] = field(default_factory=set)  #: that their servers have to wait
+    _told: set[Owner | str] = field(default_factory=set)  #: whose servers wait, or stay as they are
 
     def take(self, snapshot: Snapshot, servers: Sequence[Server]) -> None:
         """One interval."""
@@ -278,9 +279,11 @@ class Service:
             for one in self._dark(snapshot.interval)
             if one.what == UNTRACED and one.pid and one.pid not in self.handed.tried
             # Without a store, `tried` is not handed over.
-            if one.since or self.rollups is not None
+            if (one.since or self.rollups is not None) and not self.chosen
         }
-        self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in untraced}
+        hiding = dict(self._hiding(snapshot.interval))
+        pids = untraced | hiding.keys()
+        self._waiting = {pid: self._waiting.get(pid, snapshot.elapsed_s) for pid in pids}
         due = [
             pid
             for pid, since_s in self._waiting.items()
@@ -288,11 +291,42 @@ class Service:
         ]
         owner = None if self.starts_again else self._worth_a_start(due, snapshot.elapsed_s)
         if owner is not None:
-            self.handed.tried += due
+            self.handed.tried += (pid for pid in due if pid in untraced)
+            hidden = [hiding[pid] for pid in due if pid in hiding]
+            self.handed.hidden += hidden
             self.handed.restarts.note(owner, self.clock())
             self.starts_again = True
-            self.say(f"a server of {owner} runs that was not there at the start: starting again")
+            what = f"a server of {owner} runs that was not there at the start"
+            if hidden:
+                names = ", ".join(name for _, name in hidden)
+                what = f"the rung symbol shows what TLS or compression hides of {names}"
+            self.say(f"{what}: starting again")
             self.stop()
+
+    def _hiding(self, found: Attribution) -> Iterator[tuple[int, tuple[str, str]]]:
+        """Servers of which probes would show the sessions that TLS or compression hides: main
+        process, and what `Handover.hidden` calls them.
+        """
+        stays = ""
+        if self.rollups is None:
+            stays = "without a store no other rung outlasts a start"
+        elif self.config.text("tracing.rung") != "auto":
+            stays = "tracing.rung is not auto"
+        elif self.level >= PROBES_LEFT_OUT:
+            stays = f"budget level {self.level} leaves out {LEVELS[self.level]}"
+        for one in found.trace.changes:
+            if one.what != HIDDEN:
+                continue
+            if why := one.why or stays:
+                if one.name not in self._told:
+                    self.say(
+                        f"{one.name} hides sessions by TLS or compression, and stays so: {why}"
+                    )
+                self._told.add(one.name)
+            elif (owner := self.owner(one.pid)) is not None:
+                key = str(owner), one.name
+                if key not in self.handed.hidden:
+                    yield one.pid, key
 
     def _worth_a_start(self, pids: Iterable[int], elapsed_s: float) -> Owner | None:
         """The owner of one of these servers, for which another start is due: the most trusted."""
@@ -306,7 +340,7 @@ class Service:
             if owner not in self._told:
                 self._told.add(owner)
                 when = "never without a store" if wait_s == math.inf else f"in {wait_s:.0f} s"
-                self.say(f"a server of {owner} stays untraced: starting again for it {when}")
+                self.say(f"a server of {owner} stays as it is: starting again for it {when}")
         return None
 
     def _words(self, found: Attribution) -> str:
@@ -314,6 +348,9 @@ class Service:
         calls = sum(row.calls for row in found.rows)
         rate = calls / found.trace.duration_s if found.trace.duration_s else 0.0
         self._status = f"{watts:.1f} W ({found.energy_source.grade}), {rate:.0f} queries/s"
+        hiding = [one.name for one in found.trace.changes if one.what == HIDDEN]
+        if hiding:
+            self._status += f", sessions of {', '.join(hiding)} hidden by TLS or compression"
         if self.controller is not None and self.meter is not None and self.meter.cost is not None:
             self._status += f", budget level {self.level}, takes {self.meter.cost.known:.2%} CPU"
         return self._status

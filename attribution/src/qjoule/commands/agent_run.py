@@ -14,7 +14,7 @@ from types import FrameType
 from typing import cast
 
 from qjoule.agent import handover
-from qjoule.agent.budget import Controller, Shed
+from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, Shed
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
@@ -71,8 +71,7 @@ def run(
     service = Service(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
-    if not pids:  # another start would trace the same processes
-        service.owner = owner_of_process
+    service.owner, service.chosen = owner_of_process, bool(pids)
     service.pushed = listeners.pushed
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
@@ -119,7 +118,7 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     summed = () if level else config.tags
     if tag:
         service.tags = TagCounters(tag, limits(config))
-    targets = _targets(config, pids, probes=level < 2, client_tags=bool(tag or summed))
+    targets = _targets(service, pids, client_tags=bool(tag or summed))
     settings = Settings(
         Mode.LIVE,
         window_ms=COARSE_WINDOW_MS if level else WINDOW_MS,
@@ -161,14 +160,13 @@ def _controller(service: Service) -> Controller | None:
     return Controller(limit, service.handed.shed)
 
 
-def _targets(
-    config: Config, pids: Collection[int], *, probes: bool = True, client_tags: bool = False
-) -> Targets:
-    """The servers of this machine. Without `probes`: by sockets, where a server can be traced so;
-    a rung that was configured stays.
+def _targets(service: Service, pids: Collection[int], *, client_tags: bool = False) -> Targets:
+    """The servers of this machine. Where the level leaves out probes: by sockets, where a server
+    can be traced so; a rung that was configured stays.
 
     Without any server, only the machine is measured; once one runs, the agent starts again.
     """
+    config = service.config
     rung = config.text("tracing.rung")
     wanted = Wanted(
         pids,
@@ -177,9 +175,10 @@ def _targets(
         follow=config.flag("tracing.follow"),
         ids=config.flag("tracing.ids"),
         client_tags=client_tags,
+        hidden=tuple(service.handed.hidden),
     )
     try:
-        if not probes and wanted.rung is None:
+        if service.level >= PROBES_LEFT_OUT and wanted.rung is None:
             wanted = replace(wanted, rung=Rung.SOCKET, fall_back=True)
         targets = find_targets(wanted)
     except QjouleError as error:

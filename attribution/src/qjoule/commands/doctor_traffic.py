@@ -11,10 +11,12 @@ import click
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.reporters.alarm import alarm_of
+from qjoule.reporters.changes import HIDDEN, advice
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.session.traffic import Traffic, measure_traffic
+from qjoule.trace.meta import Change
 
 option = click.option(
     "--traffic",
@@ -52,7 +54,8 @@ def words(traffic: Traffic | None, planned: PlannedServer) -> str:
     if others := rungs - {planned.choice.rung.name.lower()}:
         said += f", some on another rung: {', '.join(sorted(others))}"
     if hidden:
-        said += f", and {hidden:,} sessions that are hidden"
+        change = Change(HIDDEN, planned.server.label, why=planned.choice.no_symbol or "")
+        said += f", and {hidden:,} sessions hidden by TLS or compression ({advice([change])})"
     return f"{said}; lost, of all servers: {lost(traffic.loss) or 'nothing'}"
 
 

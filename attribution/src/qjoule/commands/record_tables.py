@@ -50,7 +50,8 @@ def _summary(job: Job, made: Converted, counted: CallCount, applications: int) -
     written = made.meta
     yield what_was_written(job.directory, written, counted, job.along.said)
     for change in server_changes(written):
-        yield changes.said(change)
+        if change.what != changes.HIDDEN:  # said with what was lost
+            yield changes.said(change)
     if words := alarm_of(written.loss, counted.calls):
         yield f"ALARM: {words}"
     if job.meter is not None:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:
     """A trace in one line: its calls and segments, its energy source, and what was lost."""
-    from qjoule.reporters.missing import lost  # noqa: PLC0415 - a recording has not ended yet
+    # A recording has not ended yet.
+    from qjoule.reporters.changes import advice  # noqa: PLC0415
+    from qjoule.reporters.missing import lost  # noqa: PLC0415
 
-    missing = lost(meta.loss, meta.lost_cpu_ns)
+    missing = lost(meta.loss, meta.lost_cpu_ns, advice(meta.changes))
     parts = [
         _calls(counted),
         some(meta.rows.get("segments", 0), "segment", "segments"),

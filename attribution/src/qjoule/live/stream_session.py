@@ -173,6 +173,8 @@ class StreamSession:
             if self._client_tags is None or not self._client_tags.add_text(frame):
                 self._names.add_text(frame)
         elif frame.kind is Block.SESSION:
+            if self._watch is not None:
+                self._watch.sessions(frame.records)
             for one in (self._client_tags, self._samples):
                 if one is not None:
                     one.add_session(frame)

@@ -187,9 +187,11 @@ def _quality(counters: Counters) -> Iterator[Family]:
         counters.unattributed,
         created,
     )
-    yield by_label(
-        "qjoule_lost_records", "Records lost, by cause.", "cause", counters.loss, created
+    about = (
+        "Records lost, by cause. opaque_session: sessions hidden by TLS or compression, "
+        "which only the rung symbol sees."
     )
+    yield by_label("qjoule_lost_records", about, "cause", counters.loss, created)
     yield Family(
         "qjoule_lost_cpu_seconds",
         "counter",

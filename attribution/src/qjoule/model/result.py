@@ -156,7 +156,7 @@ class ServerChange:
     the name of its row among the other processes, which has its joules.
     """
 
-    what: str  #: exited, untraced, followed, or unseen (only some of its sessions)
+    what: str  #: exited, untraced, followed, unseen or hidden: as `trace.meta.Change`
     name: str
     since: str = ""
     until: str = ""

@@ -3,18 +3,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
 
-UNTRACED, FOLLOWED, UNSEEN = "untraced", "followed", "unseen"
+UNTRACED, FOLLOWED, UNSEEN, HIDDEN = "untraced", "followed", "unseen", "hidden"
 
 
-def lines(attribution: Attribution) -> list[str]:
-    """A line for each, with the CPU time and joules that it hides."""
-    return [said(one, row, energy=known) for one, row, known in _all(attribution)]
+class _Hiding(Protocol):
+    """A change of a server: `ServerChange`, or `trace.meta.Change`."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
+def lines(attribution: Attribution, *, hidden: bool = True) -> list[str]:
+    """A line for each, with the CPU time and joules that it hides.
+
+    Without `hidden`: not of hidden sessions, which the line on losses has.
+    """
+    return [
+        said(one, row, energy=known)
+        for one, row, known in _all(attribution)
+        if hidden or one.what != HIDDEN
+    ]
+
+
+def advice(changes: Iterable[_Hiding]) -> str:
+    """What shows the sessions that are hidden by TLS or compression; empty: nothing is known."""
+    by_problem: dict[str, dict[str, None]] = {}
+    for one in changes:
+        if one.what == HIDDEN:
+            by_problem.setdefault(one.why, {})[one.name] = None
+    return "; ".join(
+        f"--rung symbol is not possible for {', '.join(names)}: {why}"
+        if why
+        else f"--rung symbol shows those of {', '.join(names)}"
+        for why, names in sorted(by_problem.items())
+    )
 
 
 def untraced(attribution: Attribution) -> list[str]:
@@ -24,7 +56,7 @@ def untraced(attribution: Attribution) -> list[str]:
         if one.what == UNSEEN:
             words.append(fmt.one_line(f"{one.name} hides {one.why}"))
         elif one.what != UNTRACED:
-            if one.what != FOLLOWED and not one.until:
+            if one.what not in (FOLLOWED, HIDDEN) and not one.until:
                 words.append(fmt.one_line(f"{one.name} exited"))
         elif row is not None or not one.until:
             hidden = f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and known else ""
@@ -58,6 +90,9 @@ def said(change: ServerChange, row: Row | None = None, *, energy: bool = False) 
     since = f" since {fmt.moment(change.since)}" if change.since else ""
     if change.what == UNSEEN:
         return fmt.one_line(f"{change.name}: {change.why} are not seen: they count as background")
+    if change.what == HIDDEN:
+        what = f"{change.name} has sessions of TLS or compression{since}"
+        return fmt.one_line(f"{what}: {advice([change])}")
     if change.what == FOLLOWED:
         as_what = f" ({change.why})" if change.why else ""
         return fmt.one_line(f"{change.name} followed as process {change.pid}{as_what}{since}")
@@ -70,10 +105,10 @@ def said(change: ServerChange, row: Row | None = None, *, energy: bool = False) 
     until = f" until {fmt.moment(change.until)}" if change.until else ""
     why = f" ({change.why})" if change.why else ""
     name = f"{change.name} (process {change.pid})"
-    advice = "" if change.until else "; start again to trace it"
+    again = "" if change.until else "; start again to trace it"
     return fmt.one_line(
         f"{name} ran untraced{since}{until}{why}: {_hidden(change, row, energy)} among the other "
-        f"processes{advice}"
+        f"processes{again}"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from qjoule.model.result import Attribution
 from qjoule.reporters import format as fmt
+from qjoule.reporters.changes import advice
 
 NOTHING = "none"
 
@@ -65,12 +66,20 @@ _NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 def loss(attribution: Attribution) -> str:
     """Lost records by cause, most first, and the CPU time that went with them."""
-    return lost(attribution.trace.loss, attribution.trace.lost_cpu_ns) or NOTHING
+    trace = attribution.trace
+    return lost(trace.loss, trace.lost_cpu_ns, advice(trace.changes)) or NOTHING
 
 
-def lost(counts: Mapping[str, int], cpu_ns: int = 0) -> str:
-    """As `loss`, from counts by cause; empty if nothing was lost."""
-    words = [f"{fmt.count(n)} {_named(_LOSS, cause)}" for cause, n in _most_first(counts)]
+def lost(counts: Mapping[str, int], cpu_ns: int = 0, shows_hidden: str = "") -> str:
+    """As `loss`, from counts by cause; empty if nothing was lost.
+
+    `shows_hidden`: what shows the hidden sessions, as `changes.advice`.
+    """
+    more = {"opaque_session": f" ({shows_hidden})"} if shows_hidden else {}
+    words = [
+        f"{fmt.count(n)} {_named(_LOSS, cause)}{more.get(cause, '')}"
+        for cause, n in _most_first(counts)
+    ]
     if cpu_ns:
         words.append(f"{fmt.duration(cpu_ns)} of CPU time")
     return fmt.one_line(" · ".join(words))

@@ -75,7 +75,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         *(("", _named(one)) for one in attribution.servers),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
-        *(("servers", text) for text in changes.lines(attribution)),
+        *(("servers", text) for text in changes.lines(attribution, hidden=False)),
     ]
     if windows := missing.windows(attribution):
         lines.append(("windows", windows))

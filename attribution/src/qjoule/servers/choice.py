@@ -8,11 +8,12 @@ own functions are used (the symbol rung), which cost more per query.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.types import Server
+from qjoule.servers.types import Fact, Server
 
 _NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
 _NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
@@ -29,6 +30,7 @@ class Choice:
     unseen: str = ""  #: sessions that this rung misses without a loss being counted, one line
     by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
     refused: bool = False  #: not traced, because it cannot have the rung that the user wants
+    no_symbol: str | None = None  #: why not the symbol rung; empty: possible; None: not known
 
     @property
     def traced(self) -> bool:
@@ -61,6 +63,13 @@ class Case:
         if self.kernel.uprobes:
             return self.symbol_problem
         return self.symbol_problem or "the kernel has no uprobes, or not with these rights"
+
+
+def with_hidden(server: Server, label: str, hidden: Collection[tuple[str, str]]) -> Server:
+    """The server, whose sessions may be encrypted if its owner and label are in `hidden`."""
+    if (str(server.owner), label) not in hidden:
+        return server
+    return replace(server, encryption=Fact(True, "TLS or compression hid some of them"))
 
 
 def rung_by_connection(case: Case, worker: str = "thread", *, unseen: str = "") -> Choice:

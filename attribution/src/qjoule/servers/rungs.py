@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qjoule.contract import Rung
+from qjoule.servers import registry
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.registered import support_of
@@ -33,4 +36,9 @@ def choose_rung(
     if support.symbol_loops and kernel.early:
         lacks = "bpf_loop() (5.17), or maps for processes without rights (5.19)"
         symbol_problem = symbol_problem or f"the kernel lacks {lacks}"
-    return support.choose_rung(Case(server, kernel, symbol_problem, wanted, shared_executable))
+    case = Case(server, kernel, symbol_problem, wanted, shared_executable)
+    no_symbol = case.no_probes
+    if Rung.SYMBOL.name.lower() not in registry.server_of(server.flavour).rungs:
+        no_symbol = f"{support.flavours[server.flavour]} has none"
+        no_symbol += "" if support.agent is None else ", but --agent shows them"
+    return replace(support.choose_rung(case), no_symbol=no_symbol)

@@ -85,7 +85,13 @@ def decide(members: Sequence[Member], kernel: KernelFacts, *, named: bool) -> De
         )
         for member, choice in zip(members, own, strict=True)
     ]
-    return Decided(choices, pooled)
+    return Decided(
+        [
+            choice if choice.no_symbol != "" else replace(choice, no_symbol=problem(member))
+            for member, choice in zip(members, choices, strict=True)
+        ],
+        pooled,
+    )
 
 
 def falling_back(members: Sequence[Member], kernel: KernelFacts) -> list[Member]:

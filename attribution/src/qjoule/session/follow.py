@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from qjoule.root_part.bound import who_is
 from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, Refused, ask
+from qjoule.servers.choice import with_hidden
 from qjoule.servers.direct_access import DELETED, control_groups
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
@@ -33,6 +34,7 @@ from qjoule.servers.procfs import Process
 from qjoule.servers.registry import c_name
 from qjoule.servers.resolution import FileKey
 from qjoule.servers.types import Server
+from qjoule.session import trace_meta
 from qjoule.session.turns import NotReadyError
 from qjoule.stream.following import Followed
 from qjoule.trace.meta import Server as Known
@@ -55,9 +57,10 @@ class Following:
         chosen: bool,
         rung: Rung | None,
         fall_back: bool = False,
+        hidden: Collection[tuple[str, str]] = (),
     ) -> None:
         self._kernel, self._chosen, self._rung = kernel, chosen, rung
-        self._fall_back = fall_back
+        self._fall_back, self._hidden = fall_back, hidden
         self._new: Counter[Owner] = Counter()
         self._places = [_Place.of(planned) for planned in plan.traced]
         self._loaded = {_needs(one) for one in plan.traced}
@@ -105,6 +108,8 @@ class Following:
         others = [
             place.now for place in self._places if place is not before and _file(place.now) == file
         ]
+        label = server.label if before is None else before.planned.server.label
+        server = with_hidden(server, label, self._hidden)
         why = "no probes fit it"
         for rung in dict.fromkeys(rungs):
             beside = [*others, server]
@@ -195,17 +200,8 @@ class _Place:
 
     def known(self, planned: PlannedServer) -> Known:
         """As the trace lists it: it keeps its id and name."""
-        server = planned.server
-        self.started = _started(server.tgids[0])
-        return Known(
-            id=self.id,
-            name=self.planned.server.label,
-            kind=str(server.flavour),
-            version=server.version,
-            exe=server.program,
-            rung=planned.choice.rung.name.lower(),
-            reason=planned.choice.why,
-        )
+        self.started = _started(planned.server.tgids[0])
+        return replace(trace_meta.server_of(planned), id=self.id, name=self.planned.server.label)
 
 
 def _file(server: Server) -> FileKey:

@@ -14,6 +14,7 @@ from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
 from qjoule.servers.agent import Agent
 from qjoule.servers.agents import put_agents
+from qjoule.servers.choice import with_hidden
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import KernelFacts
@@ -95,6 +96,7 @@ def find_targets(wanted: Wanted) -> Targets:
             ids=wanted.ids,
             kernel=kernel,
             fall_back=wanted.fall_back,
+            hidden=wanted.hidden,
         )
 
     plan = planned() if agents else apart(planned)  # agents are connections, which stay here
@@ -105,6 +107,7 @@ def find_targets(wanted: Wanted) -> Targets:
         chosen=bool(wanted.pids),
         rung=wanted.rung,
         fall_back=wanted.fall_back,
+        hidden=wanted.hidden,
     )
     keeper = start_keeper(following.follow) if wanted.follow else None
     asker = None
@@ -128,6 +131,7 @@ def plan_tracing(
     ids: bool = False,
     kernel: KernelFacts | None = None,
     fall_back: bool = False,
+    hidden: Collection[tuple[str, str]] = (),
 ) -> AttachPlan:
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
@@ -140,12 +144,15 @@ def plan_tracing(
         ids: also find the ids that other tools have for statements.
         kernel: what it supports; None: it is asked, and no right counts as missing.
         fall_back: a server that cannot have `rung` gets another one, and is not left out.
+        hidden: as of `Wanted`.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
     host = this_host()
-    servers = with_generic(find_servers(host=host, vocabulary=ids), pids, generic, host=host)
+    known = find_servers(host=host, vocabulary=ids)
+    known = [with_hidden(one, one.label, hidden) for one in known]
+    servers = with_generic(known, pids, generic, host=host)
     kernel = kernel or read_kernel_facts()
 
     def planned(servers: Sequence[Server]) -> AttachPlan:

@@ -23,4 +23,6 @@ class Wanted:
     follow: bool = True  #: follow servers to another process or executable
     children: bool = False  #: report statements of stored procedures separately
     credentials: Path | None = None  #: accounts with which servers may be asked for texts
+    #: owners and labels of servers of which the socket rung has missed sessions
+    hidden: tuple[tuple[str, str], ...] = ()
     ids: bool = False  #: find the ids that other tools have for statements

@@ -124,9 +124,7 @@ class Capture:
                 if not self._tags.take(frame):
                     self._statements.add(frame)
             case Block.SESSION:
-                if (news := read_session(frame)) is not None:
-                    self._opaque.learn(news)
-                    self._names.add(news)
+                self._session(frame)
             case Block.TASK:
                 self._names.add(frame.records)
                 if self._watch is not None:
@@ -146,6 +144,13 @@ class Capture:
                 self._look_around(t_ns, everything=True)
                 self._names.add(Ended(t_ns))
                 self._names.flush()
+
+    def _session(self, frame: Frame) -> None:
+        if (news := read_session(frame)) is not None:
+            self._opaque.learn(news)
+            self._names.add(news)
+            if self._watch is not None:
+                self._watch.sessions(frame.records)
 
     def _spooled(self, frame: Frame) -> None:
         frames, size, queries, *segment = frame.records[0].tolist()

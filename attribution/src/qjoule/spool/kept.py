@@ -66,6 +66,8 @@ class Kept(KeptCalls):
     def tasks(self, records: Array) -> None:
         """They were looked at when they came."""
 
+    sessions = tasks
+
     def ran(self, segments: Array) -> None:
         if not self._untraced:
             return

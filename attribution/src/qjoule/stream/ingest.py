@@ -131,6 +131,8 @@ class Ingest:
                     self._statements.add(frame)
             case Block.SESSION:
                 self._invalid += not self._sessions.add(frame)
+                if self._watch is not None:
+                    self._watch.sessions(frame.records)
                 met = frame.records[0]
                 self._transactions.met(int(met["session"]), int(met["event"]), int(met["t_ns"]))
             case Block.TASK:

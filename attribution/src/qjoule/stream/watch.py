@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices servers that go dark: a traced one that exits, and a known one that runs untraced.
+"""Notices servers that go dark: a traced one that exits or hides sessions by TLS or compression,
+and a known one that runs untraced.
 
 The kernel side reports every process that begins, executes a program or ends. It marks those of
 traced servers. A process without that mark may still be a server: one that was upgraded in place,
@@ -15,13 +16,14 @@ from typing import Protocol
 
 import numpy as np
 
-from qjoule.contract import OwnerKind, TaskEvent
+from qjoule.contract import OwnerKind, SessionEvent, TaskEvent
 from qjoule.stream.following import Followed, Follower, NoFollower, untraced_cpu_ns
 from qjoule.stream.watched import Candidate, Traced
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Server
 
 EXITED, UNTRACED, FOLLOWED, UNSEEN = "exited", "untraced", "followed", "unseen"
+HIDDEN = "hidden"
 #: A server lives longer; `mariadbd --version` does not.
 CONFIRM_NS = 1_000_000_000
 #: Any user may name a program like a server, and start it again and again.
@@ -40,7 +42,7 @@ class Lookout(Protocol):
 
 
 class Watch:
-    """Takes task events (`contract.TASK`); `changes` is what to tell.
+    """Takes events of tasks and sessions; `changes` is what to tell.
 
     Args:
         servers: those that are traced.
@@ -63,7 +65,7 @@ class Watch:
         unseen: Mapping[str, str] | None = None,
         follower: Follower | None = None,
     ) -> None:
-        self._traced = {server.id: Traced(server.name) for server in servers}
+        self._traced = {one.id: Traced(one.name, one.no_symbol) for one in servers}
         self._lookout = lookout
         self._chosen = chosen
         self._reasons = dict(reasons or {})
@@ -79,7 +81,7 @@ class Watch:
         self.news = 0  #: how often more than CPU time has changed
 
     def tasks(self, records: Array) -> None:
-        """Takes in task events, in whatever order they arrive."""
+        """Takes in task events (`contract.TASK`), in whatever order they arrive."""
         leaders = records[records["pid"] == records["tgid"]]
         for t_ns, pid, _, parent, server, event, kind, comm in leaders[
             np.argsort(leaders["t_ns"], kind="stable")
@@ -89,6 +91,14 @@ class Watch:
             elif kind == OwnerKind.PROCESS:
                 self._left(t_ns, pid, event)
                 self._of_other(t_ns, pid, parent, event, comm.decode("utf-8", "replace"))
+
+    def sessions(self, records: Array) -> None:
+        """Takes in events of sessions (`contract.SESSION`)."""
+        for one in records[records["event"] == SessionEvent.OPAQUE]:
+            traced = self._traced.get(int(one["server"]))
+            if traced is not None and traced.hidden_ns is None:
+                traced.hidden_ns = int(one["t_ns"])
+                self.news += 1
 
     def ran(self, segments: Array) -> None:
         """Counts the CPU time of segments (`contract.SEGMENT`) that belongs to untraced servers."""
@@ -167,7 +177,8 @@ class Watch:
                 one.why = answer.why
                 self.news += 1
             return
-        name = self._traced.setdefault(server.id, Traced(server.name)).name
+        traced = self._traced.setdefault(server.id, Traced(server.name))
+        name, traced.no_symbol = traced.name, server.no_symbol
         for learn in () if answer.attached else self.learnt:
             learn(replace(server, name=name))
         one = self._of.get(answer.pid)
@@ -183,6 +194,11 @@ class Watch:
             Change(EXITED, traced.name, t_ns, until_ns)
             for traced in self._traced.values()
             for t_ns, until_ns in traced.exited_ns
+        ]
+        found += [
+            Change(HIDDEN, one.name, one.hidden_ns, pid=next(iter(one.alive), 0), why=one.no_symbol)
+            for one in self._traced.values()
+            if one.hidden_ns is not None and one.no_symbol is not None
         ]
         found += [
             Change(

@@ -30,6 +30,8 @@ class Traced:
     """The processes of one traced server, with their begin (None: before the trace)."""
 
     name: str
+    no_symbol: str | None = None  #: as `trace.meta.Server`
+    hidden_ns: int | None = None  #: since when it has sessions that cannot be read; None: has none
     alive: dict[int, int | None] = field(default_factory=dict)
     comms: set[str] = field(default_factory=set)
     exited_ns: list[tuple[int, int | None]] = field(default_factory=list)  #: and when it was back

@@ -18,6 +18,8 @@ from qjoule.typed_json import read_as
 
 #: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
 MOST_META_BYTES = 16 << 20
+#: Fields of a domain or a server that are left out where they are not known.
+_MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "no_symbol")
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ class IdleState:
 
 @dataclass(frozen=True)
 class Server:
-    """A traced server. `id` is what the tables call `server`; `reason`: why this rung."""
+    """A traced server. `id` is what the tables call `server`; `reason`: why this rung.
+
+    `no_symbol`: why the rung `symbol` is not possible; empty: it is; None: not known.
+    """
 
     id: int
     name: str = ""
@@ -101,16 +106,18 @@ class Server:
     exe: str = ""
     rung: str = ""
     reason: str = ""
+    no_symbol: str | None = None
 
 
 @dataclass(frozen=True)
 class Change:
     """A traced server that exited or was followed, or a server whose queries nobody saw.
 
-    `what`: exited, untraced, or followed (from then on as process `pid`). `name`: of the server in
-    `servers`, or of an untraced process. `t_ns`: since when, None: since before the trace.
-    `until_ns`: until when; None: until its end. `process`: its name among the other processes.
-    `cpu_ns`: the CPU time that it hides, if known.
+    `what`: exited, untraced, followed (from then on as process `pid`), unseen (sessions that its
+    rung misses, named by `why`), or hidden (sessions of TLS or compression; `why` the rung `symbol`
+    is not possible either). `name`: of the server in `servers`, or of an untraced process. `t_ns`:
+    since when; None: since before the trace. `until_ns`: until when; None: until its end.
+    `process`: its name among the other processes. `cpu_ns`: the CPU time that it hides, if known.
     """
 
     what: str
@@ -239,13 +246,13 @@ class Meta:
         if self.part is None:
             del fields["part"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
+        fields["servers"] = [_known_of(server) for server in fields["servers"]]
         return json.dumps(head | fields, indent=1) + "\n"
 
 
-def _known_of(domain: dict[str, Any]) -> dict[str, Any]:
-    """A domain, with what is unknown about its counter left out."""
-    unknown = {key for key in ("period_ns", "kind", "error") if domain[key] is None}
-    return {key: value for key, value in domain.items() if key not in unknown}
+def _known_of(one: dict[str, Any]) -> dict[str, Any]:
+    """A domain or server, with what is not known of it left out."""
+    return {k: v for k, v in one.items() if v is not None or k not in _MAY_BE_UNKNOWN}
 
 
 def parse_meta(text: bytes) -> Meta:
