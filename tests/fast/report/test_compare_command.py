@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from scipy import stats
 
 import attribute_trace as hand
+from fake_attribution import attribution, query_row
 from qjoule.commands.attribute import command as attribute_command
 from qjoule.commands.compare import command
 from qjoule.errors import QjouleError, UsageError
@@ -23,6 +24,7 @@ from qjoule.model.gate import Gate, exit_code, judge
 from qjoule.model.gpsup import Form, category, compare
 from qjoule.model.repeated import RunForms
 from qjoule.model.run_ratios import log_ratios
+from qjoule.reporters.json_report import to_json
 from simulated_runs import MADE_WITH, Workload, mispricing, says_different, write_runs
 from simulated_runs import compared as compared_runs
 
@@ -105,6 +107,26 @@ def test_a_trace_and_its_json_compare_as_one(tmp_path: Path) -> None:
     assert "simulated (A)" in table
     for pair in ("aaaa", "aaaa=none", "=b"):
         error(trace, trace, "--pair", pair)
+
+
+def test_documents_by_several_keys_compare_row_by_row(tmp_path: Path) -> None:
+    users, paths = ("shop_frontend", "postgres"), [tmp_path / "a.json", tmp_path / "b.json"]
+    for times, path in enumerate(paths, 1):
+        rows = [
+            query_row(n * times**n * 10**9, "SELECT ?", keys={"fingerprint": "af", "user": user})
+            for n, user in enumerate(users, 1)
+        ]
+        found = attribution(tuple(rows), {"queries": sum(row.energy_nj for row in rows)})
+        start, by = f"2026-11-21T0{times}:00:00Z", {"by": "fingerprint,user"}
+        trace = replace(found.trace, start=start)
+        path.write_text(to_json(replace(found, trace=trace, policy={**found.policy, **by})))
+    rows_found = {row["base"]["name"]: row["greenup"] for row in compared(*paths)["rows"]}
+    assert rows_found == pytest.approx({"af/shop_frontend": 0.5, "af/postgres": 0.25})
+    for columns in ("80", "200"):
+        result = CliRunner(env={"COLUMNS": columns}).invoke(command, [str(one) for one in paths])
+        lines = [line for line in result.output.splitlines() if line.startswith("SELECT ?")]
+        assert [any(user in line for user in users) for line in lines] == [True, True]
+    assert "not comparable" in error(paths[0], hand.write(tmp_path / "t"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', "[" * 100_000, '{"schema": "x/2"}'])

@@ -112,6 +112,7 @@ def hostile(directory: Path) -> Path:
 def test_hostile_text_is_shown_and_does_nothing(browser: Any, tmp_path: Path) -> None:
     path = page(tmp_path, hostile(tmp_path), "--by", "fingerprint,server,database,tag:endpoint")
     load(browser, path)
+    assert texts(browser, "thead th.key") == ["database", "tag:endpoint"]
     shown = texts(browser, "tr.is-queries .statement")
     assert len(shown) == len(ATTACKS)
     assert ATTACKS[0] in shown

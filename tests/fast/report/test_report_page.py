@@ -99,6 +99,7 @@ def test_hostile_text_stays_data(tmp_path: Path) -> None:
     assert "\u2028" not in text
     assert "\u202e" not in text
     assert len(Parts(text).scripts) == len(page_module.VENDORED) + 2
+    assert data["traces"][0]["by"] == ["database"], "a column; the server has one anyway"
     shown = next(text for text in data["traces"][0]["rows"]["text"] if "hacked" in text)
     assert shown.startswith("</script><script>window.hacked=1</script><img")
 

@@ -9,7 +9,7 @@ powerup P = P_new / P_base = S / G.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Interval = tuple[float, float]
 
@@ -32,6 +32,7 @@ class Form:
 
     `loss_share`: the share of its joules by which lost records may have changed them, at 95 %.
     `same_total_ci95`: the interval of its joules without the error of the total; None: not known.
+    `keys`: what else than the fingerprint the queries were grouped by; it is part of `name`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Form:
     latency_ns_ci95: Interval | None = None
     loss_share: float = 0.0
     same_total_ci95: Interval | None = None
+    keys: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of one workload on two sides, A and B: whether they may be compared, and their arrays.
 
-A run is an attribution by fingerprint. All runs of both sides must have the same energy source,
-idle policy, machine and calibration; `differences` lists what differs.
+A run is an attribution by fingerprint, alone or with other keys. All runs of both sides must have
+the same keys, energy source, idle policy, machine and calibration; `differences` lists what
+differs.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class RunForms:
     start: str = ""
     duration_s: float = 0.0
     selection: str = ""  #: `--where` of the attribution
+    by: str = "fingerprint"  #: `--by` of it
     problems: tuple[str, ...] = ()  #: what was lost during the run
     total_error: float = 0.0  #: relative 95 % error of its total, which all rows share
 
@@ -78,7 +80,7 @@ def _both(first: RunForms, other: RunForms) -> list[tuple[str, str, str]]:
          getattr(other.made_with, field.name))
         for field in fields(MadeWith)
     ]  # fmt: skip
-    return [*pairs, ("selection", first.selection, other.selection)]
+    return [*pairs, ("selection", first.selection, other.selection), ("keys", first.by, other.by)]
 
 
 def repeated_recording(runs: Sequence[RunForms]) -> tuple[str, str] | None:

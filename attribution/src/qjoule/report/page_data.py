@@ -22,7 +22,7 @@ from qjoule.report.icicle import tree
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, other_ids, provenance
 from qjoule.reporters.alarm import alarm
-from qjoule.reporters.labels import fingerprint, fixed_label, query_label
+from qjoule.reporters.labels import fingerprint, fixed_label, key_cells, query_label
 from qjoule.reporters.power import factor
 from qjoule.shapes.safe_text import sanitise
 
@@ -47,6 +47,7 @@ def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
         "duration_s": found.trace.duration_s,
         "power": _power(gathered, alone) if known else None,
         "rows": _columns(rows, known),
+        "by": list(dict.fromkeys(name for row in rows if key_cells(row) for name, _ in _keys(row))),
         "statements": len(found.rows),
         "tree": tree(rows, clean(found.trace.host) or "machine", known=known),
         "details": {n: _detail(one, known) for n, one in gathered.details.items() if n < alone},
@@ -124,7 +125,7 @@ def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
         "text": texts,
         "kind": [PARTS.index(row.kind) for row in rows],
         "server": [clean(_server(row), 200) for row in rows],
-        "keys": [_other_keys(row) + _ids(row) for row in rows],
+        "keys": [_keys(row) + _ids(row) for row in rows],
         "fingerprint": [clean(fingerprint(row), 200) for row in rows],
         "calls": [row.calls for row in rows],
         "nj": [row.energy_nj for row in rows] if known else nothing,
@@ -155,8 +156,9 @@ def query_text(row: Row) -> str:
     return row.shape if row.shape and not row.not_selected else query_label(row)
 
 
-def _other_keys(row: Row) -> list[list[str]]:
-    """Keys that no column of its own shows: [name, value]."""
+def _keys(row: Row) -> list[list[str]]:
+    """Keys that have values and are shown nowhere else: [name, value]. With a statement each has a
+    column."""
     own = ("fingerprint", "server", "role", "process")
     others = {k: v for k, v in row.keys.items() if k not in own and v and v != NONE_LABEL}
     return [[clean(k, 100), clean(v, 200)] for k, v in others.items()]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 GAP = 2  #: blanks between two columns
+STATEMENT = 24  #: cells below which no other column presses the statement
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,14 @@ class Column:
     align: Literal["left", "right"] = "right"
     stretch: bool = False
     most: int | None = None
+
+
+def key_width(width: int, keys: int) -> int:
+    """The most cells of each of `keys` columns beside the statement, which keeps half of the rest.
+
+    Without these columns, two rows could not be told apart.
+    """
+    return min(28, max(6, (width - STATEMENT) // (2 * max(1, keys))))
 
 
 def fit(columns: Sequence[Column], room: int, gap: int = GAP) -> list[tuple[Column, int]]:

@@ -20,6 +20,7 @@ from qjoule.model.gpsup import Form, Interval, in_words
 from qjoule.model.repeated import Difference, MadeWith
 from qjoule.model.run_ratios import LEVEL
 from qjoule.reporters import format as fmt
+from qjoule.reporters.columns import GAP, key_width
 from qjoule.reporters.plain import Page, page_width, ruled_table
 from qjoule.shapes.safe_text import shorten
 
@@ -148,17 +149,21 @@ def render(report: Report, *, width: int | None = None, color: bool = False) -> 
 
 
 def _table(report: Report, width: int) -> Table:
+    shown = shown_first(report.sides.rows)[:_ROWS]
+    keys = list(dict.fromkeys(key for row in shown for key in row.base.keys))
+    room = key_width(width, len(keys))
+    left = width - len(keys) * (room + GAP)
     columns = [
-        name
-        for name in ("speedup", "powerup", "greenup", "EDP gain")
-        if width >= _FROM.get(name, 0)
+        name for name in ("speedup", "powerup", "greenup", "EDP gain") if left >= _FROM.get(name, 0)
     ]
     table = ruled_table(leading=1)
     table.add_column("statement", overflow="fold", min_width=14)
+    for key in keys:
+        table.add_column(Text(fmt.one_line(key)), overflow="fold", max_width=room)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=16, max_width=36)
-    rows = [(statement(row), row) for row in shown_first(report.sides.rows)[:_ROWS]]
+    rows = [(statement(row, keys=False), row) for row in shown]
     if len(report.sides.rows) > 1:
         rows.append(("all of them, in A's mix of calls", report.sides.total))
     for title, row in rows:
@@ -169,7 +174,8 @@ def _table(report: Report, width: int) -> Table:
             "EDP gain": _ratio(row.edp_gain, row.edp_gain_ci95),
         }
         bold = Text(title, style=Style(bold=True))
-        table.add_row(bold, *(cells[name] for name in columns), Text(_verdict(row)))
+        values = (Text(_arrow(row, key)) for key in keys)
+        table.add_row(bold, *values, *(cells[name] for name in columns), Text(_verdict(row)))
     return table
 
 
@@ -178,12 +184,20 @@ def shown_first(rows: Sequence[Compared]) -> list[Compared]:
     return sorted(rows, key=lambda row: row.energy_differs is None)
 
 
-def statement(row: Compared) -> str:
+def statement(row: Compared, *, keys: bool = True) -> str:
     """What is compared, on one line without control characters, of bounded length."""
-    names = [
-        shorten(fmt.one_line(form.shape or form.name), _LONGEST) for form in (row.base, row.new)
-    ]
+    names = [_named(form, keys=keys) for form in (row.base, row.new)]
     return names[0] if row.new.name == row.base.name else "  →  ".join(names)
+
+
+def _named(form: Form, *, keys: bool = True) -> str:
+    shown = [f"{key}={value}" for key, value in form.keys.items()] if keys else []
+    return shorten(fmt.one_line("  ".join((*shown, form.shape or form.name))), _LONGEST)
+
+
+def _arrow(row: Compared, key: str) -> str:
+    first, then = row.base.keys.get(key, ""), row.new.keys.get(key, "")
+    return fmt.one_line(first if first == then else f"{first} → {then}")
 
 
 def _verdict(row: Compared) -> str:
@@ -242,9 +256,7 @@ def _partners(report: Report) -> list[tuple[str, str]]:
         lines.append(("gates", words))
     for side, alone in (("A", report.alone_a), ("B", report.alone_b)):
         if alone:
-            named = [
-                shorten(fmt.one_line(form.shape or form.name), _LONGEST) for form in alone[:_NAMED]
-            ]
+            named = [_named(form) for form in alone[:_NAMED]]
             more = [f"and {len(alone) - _NAMED:,} more"] if len(alone) > _NAMED else []
             other = "B" if side == "A" else "A"
             lines.append((f"only {side}", f"not in {other}: " + " · ".join([*named, *more])))

@@ -11,13 +11,12 @@ from rich.text import Text
 from qjoule.fleet.times import iso
 from qjoule.fleet.top import SEVERAL_TEXTS, Row, Top, Total
 from qjoule.reporters import format as fmt
-from qjoule.reporters.columns import Column, fit
+from qjoule.reporters.columns import STATEMENT, Column, fit, key_width
 from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
 from qjoule.reporters.plain import Page, page_width, ruled_table
 
 _MIN_WIDTH = 60
 _FALLBACK = 140  #: used if the terminal's width is unknown
-_LABEL_WIDTH = 24  #: columns are dropped before the label gets narrower than this
 _NONE = "(none)"
 
 #: Columns by name: title, and rank; the highest is dropped first if room is short, 0 never.
@@ -72,7 +71,7 @@ def _rows(found: Top, width: int) -> Table:
     classes = {(one.grade, one.policy) for one in found.totals}
     keys = _key_columns(found)
     cells = [_cells(row, found) | _key_cells(row, keys) for row in found.rows]
-    most = max(6, (width - _LABEL_WIDTH) // (2 * max(1, len(keys))))
+    most = key_width(width, len(keys))
     columns = []
     named = {key: (fmt.one_line(name), 0) for key, name in keys.items()}
     for key, (title, rank) in {"label": _COLUMNS["label"], **named, **_COLUMNS}.items():
@@ -83,7 +82,7 @@ def _rows(found: Top, width: int) -> Table:
         needed = max(cell_len(shown), *map(cell_len, contents))
         label = key == "label"
         align = "left" if key in ("label", "grade", "policy", "flags", *keys) else "right"
-        least = min(_LABEL_WIDTH, needed) if label else min(needed, 28, most if key in keys else 28)
+        least = min(STATEMENT, needed) if label else min(needed, most if key in keys else 28)
         columns.append(
             Column(key, shown, least, rank, "left" if align == "left" else "right", label, needed)
         )

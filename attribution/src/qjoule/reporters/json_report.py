@@ -211,9 +211,9 @@ def _totals(domain: Domain | None) -> dict[str, float | None]:
 
 
 def forms_from_json(text: bytes, where: str) -> RunForms:
-    """The query forms of a document by fingerprint, and their origin.
+    """The query forms of a document by fingerprint and perhaps other keys, and their origin.
 
-    Raises `QjouleError` if it is not such a document or was not grouped by fingerprint alone.
+    Raises `QjouleError` if it is not such a document.
     """
     try:
         found = json.loads(text)
@@ -247,13 +247,15 @@ def _run_forms(found: dict[str, Any], name: str) -> RunForms:
         machine=", ".join(filter(None, (str(trace["host"]), str(trace["cpu"])))),
         calibration=str(model["calibration"]) or f"none (weight: {model['weight']})",
     )
+    by = str(found["policy"].get("by", "fingerprint"))
     return RunForms(
         name,
-        [_form(row) for row in found["rows"]],
+        [_form(row, by) for row in found["rows"]],
         made_with,
         start=str(trace["start"]),
         duration_s=float(trace["duration_s"]),
         selection=str(found["policy"].get("where", "")),
+        by=by,
         problems=_problems(trace),
         total_error=_total_error(source),
     )
@@ -274,11 +276,12 @@ def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
     return (*cut_off, *((f"lost: {words}",) if words else ()), *dark)
 
 
-def _form(row: dict[str, Any]) -> Form:
+def _form(row: dict[str, Any], by: str = "fingerprint") -> Form:
+    keys = {key: str(row.get(key, "")) for key in by.split(",") if key != "fingerprint"}
     ends, energy_j = row["j_per_call_ci95"], row["energy_j"]
     same = row.get("j_per_call_same_total_ci95")
     return Form(
-        name=str(row["fingerprint"]),
+        name="/".join((str(row["fingerprint"]), *keys.values())),
         shape=str(row["shape"]),
         calls=int(row["calls"]),
         j_per_call=_float(row["j_per_call"]),
@@ -286,6 +289,7 @@ def _form(row: dict[str, Any]) -> Form:
         latency_ns_mean=_float(row["latency_ns_mean"]),
         loss_share=float(row.get("loss_error_j", 0.0)) / energy_j if energy_j else 0.0,
         same_total_ci95=(float(same[0]), float(same[1])) if same else None,
+        keys=keys,
     )
 
 

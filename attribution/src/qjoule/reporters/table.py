@@ -13,7 +13,7 @@ from rich.text import Text
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, other_ids, power
-from qjoule.reporters.columns import Column, fit
+from qjoule.reporters.columns import STATEMENT, Column, fit, key_width
 from qjoule.reporters.labels import (
     FIXED_NAMES,
     fingerprint,
@@ -73,7 +73,6 @@ _RANKS = {
 }
 _LEFT = ("label", "server", "fingerprint", "flags")
 _KEY = "key:"  #: before the name of a key, in the name of its column
-_SHAPE_WIDTH = 24  #: columns are dropped before the shape gets narrower than this
 
 
 @dataclass(frozen=True)
@@ -268,8 +267,7 @@ def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
 
 
 def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list[Column]:
-    """Columns that have content, as wide as it needs. Those of keys have at most half of what the
-    statement leaves: without them, two rows could not be told apart."""
+    """Columns that have content, as wide as it needs."""
     columns = []
     servers = {line.cells.get("server") for line in table_lines} - {None, ""}
     keys = {
@@ -278,7 +276,7 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
         for key in line.cells
         if key.startswith(_KEY)
     }
-    most = {key: _key_width(width, len(keys)) for key in keys}
+    most = dict.fromkeys(keys, key_width(width, len(keys)))
     for key, title in {"label": _TITLES["label"], **keys, **_TITLES}.items():
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):
@@ -290,7 +288,7 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
             Column(
                 key,
                 shown,
-                min(_SHAPE_WIDTH, needed) if stretch else min(needed, most.get(key, 28)),
+                min(STATEMENT, needed) if stretch else min(needed, most.get(key, 28)),
                 _RANKS.get(key, 0),
                 "left" if key in _LEFT or key in keys else "right",
                 stretch,
@@ -298,10 +296,6 @@ def _columns(table_lines: list[Line], units: dict[str, str], width: int) -> list
             )
         )
     return columns
-
-
-def _key_width(width: int, keys: int) -> int:
-    return min(28, max(6, (width - _SHAPE_WIDTH) // (2 * keys)))
 
 
 def _notes(notes: list[tuple[str, str]]) -> Table:

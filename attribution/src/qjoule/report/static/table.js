@@ -14,7 +14,10 @@ qj.COLUMNS = [
   { id: 'flags', title: 'flags' },
 ];
 
-const classOf = ({ id, number }) => (number ? `number ${id}` : id);
+const classOf = ({ id, number }) => (number ? `number ${id}` : id.replace(/:.*/, ''));
+
+/** The columns of a trace: its keys beside the statement have one each. */
+const columnsOf = (trace) => [qj.COLUMNS[0], ...trace.by.map((name) => ({ id: `key:${name}`, title: name })), ...qj.COLUMNS.slice(1)];
 
 /** Rows of a trace as objects, made once. */
 qj.rowsOf = (trace) => {
@@ -23,6 +26,7 @@ qj.rowsOf = (trace) => {
     trace.objects = trace.rows.text.map((_, number) => {
       const row = { number };
       names.forEach((name) => { row[name] = trace.rows[name][number]; });
+      row.keys.forEach(([name, value]) => { row[`key:${name}`] = value; });
       row.part = qj.PARTS[row.kind];
       row.call_nj = row.calls && row.nj !== null ? row.nj / row.calls : undefined;
       row.found = [row.text, row.server, row.fingerprint, row.flags, row.rung, row.part,
@@ -37,16 +41,17 @@ qj.showTable = (trace) => {
   const host = document.getElementById('table');
   host.replaceChildren();
   const rows = qj.rowsOf(trace);
+  const columns = columnsOf(trace);
   let state = {};
   const column = ({ id }) => ({
     id,
     accessorFn: (row) => (row[id] === null ? undefined : row[id]),
     sortUndefined: 'last',
-    sortDescFirst: !['text', 'server', 'flags'].includes(id),
+    sortDescFirst: !/^(text|server|flags|key:.*)$/.test(id),
   });
   const table = TableCore.createTable({
     data: rows,
-    columns: [...qj.COLUMNS.map(column),
+    columns: [...columns.map(column),
       { id: 'found', accessorFn: (row) => row.found, enableGlobalFilter: true },
       { id: 'part', accessorFn: (row) => row.part, filterFn: (row, id, value) => !value || row.getValue(id) === value }],
     getColumnCanGlobalFilter: ({ id }) => id === 'found',
@@ -81,7 +86,7 @@ qj.showTable = (trace) => {
   ...qj.PARTS.filter((part) => rows.some((row) => row.part === part))
     .map((part) => qj.el('option', { value: part }, qj.PART_NAMES[part])));
 
-  const heads = qj.COLUMNS.map(({ id, title, number, hint }) => qj.el('th', { scope: 'col', class: classOf({ id, number }), 'data-column': id },
+  const heads = columns.map(({ id, title, number, hint }) => qj.el('th', { scope: 'col', class: classOf({ id, number }), 'data-column': id },
     qj.el('button', { type: 'button', title: hint ? `${title}: ${hint}` : `Sort by ${title}`, click: () => {
       const one = state.sorting[0];
       const first = table.getColumn(id).columnDef.sortDescFirst;
@@ -122,7 +127,7 @@ qj.showTable = (trace) => {
     const energy = trace.known ? `${qj.joules(nj)}${all && nj === trace.measured_nj ? ` = ${qj.total(trace)}` : ''}` : qj.UNKNOWN;
     const cells = { text: all ? `all ${qj.count(rows.length)} rows` : `${qj.count(found.length)} of ${qj.count(rows.length)} rows`,
       calls: qj.count(calls), nj: energy, share: trace.measured_nj ? qj.share(nj / trace.measured_nj) : qj.UNKNOWN };
-    foot.replaceChildren(qj.el('tr', {}, ...qj.COLUMNS.map(({ id, number }) => qj.el('td', { class: classOf({ id, number }) }, cells[id] || ''))));
+    foot.replaceChildren(qj.el('tr', {}, ...columns.map(({ id, number }) => qj.el('td', { class: classOf({ id, number }) }, cells[id] || ''))));
     const { pageIndex } = state.pagination;
     const last = table.getPageCount();
     pages.replaceChildren(...(last < 2 ? [] : [
@@ -135,11 +140,11 @@ qj.showTable = (trace) => {
 
   function line(row) {
     const is = qj.row === row.number;
-    const cells = qj.COLUMNS.map((one) => {
+    const cells = columns.map((one) => {
       const text = one.show ? one.show(row) : row[one.id];
       const value = typeof text === 'number' ? qj.count(text) : text;
-      if (one.id !== 'text') return qj.el('td', { class: classOf(one) }, value ?? qj.UNKNOWN);
-      const keys = row.keys.filter(([name]) => name !== 'fingerprint').map(([name, of]) => `${name}=${of}`).join('  ');
+      if (one.id !== 'text') return qj.el('td', { class: classOf(one) }, value ?? (one.id.startsWith('key:') ? '' : qj.UNKNOWN));
+      const keys = row.keys.filter(([name]) => name !== 'fingerprint' && !trace.by.includes(name)).map(([name, of]) => `${name}=${of}`).join('  ');
       const open = row.part === 'queries'
         ? qj.el('button', { type: 'button', class: 'link statement', title: 'Show this statement',
           'aria-current': is ? 'true' : null, click: () => qj.showDetail(row.number, true) }, row.text || '(empty)')
