@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 17
+#define QJ_CONTRACT_VERSION 18
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -415,6 +415,9 @@ enum qj_domain_kind {
 	QJ_DOMAIN_COMPUTED = 3, /* computed from CPU time at each reading */
 };
 
+/* `die` of a counter that covers its whole package, or the machine. */
+#define QJ_WHOLE_PACKAGE 0xffffffffu
+
 struct qj_domain {
 	__u32 domain; /* index, unique over packages */
 	__u32 package;
@@ -424,7 +427,8 @@ struct qj_domain {
 	__u64 period_ns; /* how often the counter is updated; 0: not known */
 	__u32 kind;	 /* enum qj_domain_kind */
 	__u32 error;	 /* relative 95 % error of its total in thousandths; 0: not known */
-	char name[24];	 /* package, core, uncore, dram, psys, rest */
+	__u32 die;	 /* of the package that it covers, or QJ_WHOLE_PACKAGE */
+	char name[20];	 /* package, core, uncore, dram, psys, rest */
 };
 
 /* What was written to the spool so far. Earlier blocks of the stream name what those frames mean.

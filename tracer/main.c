@@ -117,10 +117,14 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 		       struct probes *probes, struct energy_env *env, struct energy_source **energy,
 		       char why[ENERGY_WHY_BYTES])
 {
+	static uint16_t dies[QJ_MAX_CPUS];
 	int err;
 
 	env->cpus = cpus;
 	env->cpu_count = cpu_count;
+	if (topology_dies(options->cpu_topology, cpus, cpu_count, dies))
+		env->dies = dies;
+	env->of_packages = env->dies && topology_amd();
 	env->busy_ns = cpu_books_busy_ns;
 	env->ctx = probes;
 	env->host_root = options->host_root;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "topology.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -84,6 +87,32 @@ int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS])
 	if (count > 0)
 		number_cores(cpus, count);
 	return count;
+}
+
+bool topology_dies(const char *dir, const struct qj_cpu *cpus, unsigned count,
+		   uint16_t dies[QJ_MAX_CPUS])
+{
+	bool several = false;
+
+	for (unsigned i = 0; i < count; i++) {
+		dies[i] = first_number(dir, cpus[i].cpu, "die_id", 0);
+		for (unsigned j = 0; j < i; j++)
+			several |= cpus[j].package == cpus[i].package && dies[j] != dies[i];
+	}
+	return several;
+}
+
+bool topology_amd(void)
+{
+#ifdef __x86_64__
+	unsigned leaf, vendor[3];
+	size_t size = sizeof(vendor);
+
+	return __get_cpuid(0, &leaf, &vendor[0], &vendor[2], &vendor[1]) &&
+	       (!memcmp(vendor, "AuthenticAMD", size) || !memcmp(vendor, "HygonGenuine", size));
+#else
+	return false;
+#endif
 }
 
 unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS])

@@ -2,6 +2,7 @@
 #ifndef QJ_TOPOLOGY_H
 #define QJ_TOPOLOGY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shared.h"
@@ -13,6 +14,13 @@
  * or a negative errno. A CPU without topology information is its own core of package 0.
  */
 int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS]);
+
+/* The die of each CPU, as the kernel numbers it. Returns whether any package has several. */
+bool topology_dies(const char *dir, const struct qj_cpu *cpus, unsigned count,
+		   uint16_t dies[QJ_MAX_CPUS]);
+
+/* Whether AMD or Hygon made the CPUs. */
+bool topology_amd(void);
 
 /*
  * Chains the CPUs of each core into a ring: next[cpu] is the next CPU, or cpu itself if it is

@@ -59,6 +59,7 @@ def head(cpus: int = 2, **hello: Any) -> bytes:
         "energy_reason": b"asked for",
     }
     domain = {"package": 0, "range": 1 << 32, "unit_j": 2.0**-14, "idle_w": float("nan")}
+    domain["die"] = contract.WHOLE_PACKAGE
     return (
         block(Block.HELLO, fields | hello)
         + block(Block.CPU, *({"cpu": cpu, "core": cpu, "sibling": cpu} for cpu in range(cpus)))

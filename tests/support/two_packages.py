@@ -9,6 +9,7 @@ same slices of CPU time. The sums use plain loops, as an independent check of `S
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -82,6 +83,8 @@ class TwoPackages:
     late_ns: Sequence[int] = ()
     lost: Sequence[int] = ()  #: numbers of slices whose records are lost
     shared_w: float = SHARED_W
+    dies: int = 1  #: of each package, with a counter each
+    unplugged: int = 1 << 62  #: the last counter cannot be read after this many windows
     bursts: bool = False  #: of 20 to 300 us, with as much idle time between them
     costs: Costs = FREE
     stretches: list[Stretch] = field(default_factory=list)
@@ -159,7 +162,7 @@ class TwoPackages:
             "window_ns": WINDOW_NS,
             "cpus": CPUS,
             "counters": 0b111,
-            "domains": 2,
+            "domains": 2 * self.dies,
             "grade": Grade.MEASURED,
             "energy_source": b"powercap",
         }
@@ -169,8 +172,13 @@ class TwoPackages:
             for n in range(CPUS)
         ]
         domain = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan, "period_ns": PERIOD_NS}
-        names = ({"domain": n, "package": n, "name": b"package"} for n in (0, 1))
-        domains: list[dict[str, Any]] = [{**domain, **name} for name in names]
+        domain |= {"name": b"package", "die": contract.WHOLE_PACKAGE}
+        domains: list[dict[str, Any]] = [
+            domain
+            | {"domain": n, "package": n // self.dies}
+            | ({"die": n % self.dies} if self.dies > 1 else {})
+            for n in range(2 * self.dies)
+        ]
         out = block(Block.HELLO, hello) + block(Block.CPU, *cpus) + block(Block.DOMAIN, *domains)
         session = {"session": 7, "t_ns": BEGIN_NS, "tgid": TGID, "server": SERVER}
         session |= {"event": SessionEvent.DATABASE, "text_bytes": 4, "server_kind": 1}
@@ -188,9 +196,14 @@ class TwoPackages:
         raw = [self._energy[package].raw(read_ns, PHASE_NS[package]) for package in (0, 1)]
         row = {"t_ns": BEGIN_NS + read_ns, "half_width_ns": 500}
         readings = [
-            row | {"raw": value, "package": package, "domain": package}
+            row | {"raw": (value + die) // self.dies, "package": package}
             for package, value in enumerate(raw)
+            for die in range(self.dies)
         ]
+        for number, reading in enumerate(readings):
+            reading["domain"] = number
+        if window >= self.unplugged:
+            readings[-1]["status"] = errno.ENODEV
         ended = [one for one in self._kept if t0_ns < one.t1_ns <= t1_ns]
         out = [block(Block.ENERGY, *readings), *self._sums(window, ended)]
         if ended:

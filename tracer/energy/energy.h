@@ -15,6 +15,7 @@
 #ifndef QJ_ENERGY_H
 #define QJ_ENERGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,6 +31,12 @@ struct energy_env {
 	/* Topology. `package` is physical_package_id, the number in names of powercap zones. */
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
+	const uint16_t *dies; /* of each of the `cpus`; NULL: no package has several */
+	/*
+	 * Counters are of packages even if the kernel shows each of them once per die. It does so
+	 * on AMD since commit 63edbaa48a57 (Linux 6.9) until rapl_msrs_are_pkg_scope() of 6.12.
+	 */
+	bool of_packages;
 	/*
 	 * Busy CPU time, summed over the CPUs of one package, since any fixed moment;
 	 * ENERGY_BUSY_FAILED if unknown. `estimated` needs it and calls it only in its reads.

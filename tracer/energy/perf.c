@@ -2,11 +2,11 @@
 /*
  * `perf`: RAPL through the PMU `power` (arch/x86/events/rapl.c).
  *
- * The PMU's cpumask names one CPU of each package (of each die, if a package has several), and one
- * event per counter is opened there. The kernel sums the 32-bit register into 64 bits with its own
- * timer, in units of 2^-32 J. That lasts 99 days at 500 W, so there is no range. Events are
- * system-wide and never multiplexed. The PMU `power_core` of newer kernels is not used: it counts
- * single AMD cores, a part of what `power` counts per package.
+ * The PMU's cpumask names one CPU of each package (of each die, if a package has several and the
+ * counters are of dies), and one event per counter is opened there. The kernel sums the 32-bit
+ * register into 64 bits with its own timer, in units of 2^-32 J. That lasts 99 days at 500 W, so
+ * there is no range. Events are system-wide and never multiplexed. The PMU `power_core` of newer
+ * kernels is not used: it counts single AMD cores, a part of what `power` counts per package.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -117,36 +117,49 @@ static int read_unit(int sysfs_fd, const char *name, double *unit_j, struct ener
 	return 0;
 }
 
-static int open_event(struct perf_source *self, const struct event *event, const struct qj_cpu *cpu,
-		      const char *domain, struct energy_why *why)
+/* A CPU of the mask, and the die that its counters cover. */
+struct place {
+	const struct qj_cpu *cpu;
+	unsigned die;
+};
+
+static int open_event(struct perf_source *self, const struct event *event,
+		      const struct place *place, const char *domain, struct energy_why *why)
 {
+	const struct qj_cpu *cpu = place->cpu;
 	int fd = root_part_counter(event->type, event->config, cpu->cpu, 0);
+	struct qj_domain *added;
 
 	if (fd < 0)
 		return why_fail(why, fd, "perf_event_open of %s on CPU %u: %s", domain, cpu->cpu,
 				strerror(-fd));
-	if (!energy_add_counter(&self->base, cpu->package, domain, event->unit_j, 0,
-				RAPL_PERIOD_NS)) {
+	added =
+	    energy_add_counter(&self->base, cpu->package, domain, event->unit_j, 0, RAPL_PERIOD_NS);
+	if (!added) {
 		close(fd);
 		return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);
 	}
+	added->die = place->die;
 	self->fds[self->base.domain_count - 1] = fd;
 	return 0;
 }
 
+/* `again`: an earlier place is in the same package, so that its psys is the same, too. */
 static int open_on_cpu(struct perf_source *self, int sysfs_fd, uint32_t type,
-		       const struct qj_cpu *cpu, struct energy_why *why)
+		       const struct place *place, bool again, struct energy_why *why)
 {
 	for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++) {
 		struct event event = {.type = type};
+		bool psys = !strcmp(events[i].domain, "psys");
+		struct place of = {place->cpu, psys ? QJ_WHOLE_PACKAGE : place->die};
 		int error = read_config(sysfs_fd, events[i].event, &event.config, why);
 
-		if (error == -ENOENT)
+		if (error == -ENOENT || (psys && again))
 			continue;
 		if (!error)
 			error = read_unit(sysfs_fd, events[i].event, &event.unit_j, why);
 		if (!error)
-			error = open_event(self, &event, cpu, events[i].domain, why);
+			error = open_event(self, &event, &of, events[i].domain, why);
 		if (error)
 			return error;
 	}
@@ -178,13 +191,15 @@ static bool next_range(const char **at, unsigned long *first, unsigned long *las
 	return !*end || (*end == ',' && end[1]);
 }
 
-static int open_on_mask(struct perf_source *self, int sysfs_fd, uint32_t type,
-			const struct energy_env *env, struct energy_why *why)
+/* Reads the mask: one place per package or die. Returns how many, or a negative errno. */
+static int read_mask(int sysfs_fd, const struct energy_env *env,
+		     struct place places[ENERGY_MAX_DOMAINS], struct energy_why *why)
 {
 	unsigned long first, last;
 	char text[TEXT_BYTES];
 	const char *at = text;
 	int got = energy_read_text(sysfs_fd, "cpumask", text, sizeof(text));
+	int count = 0;
 
 	if (got < 0)
 		return why_fail(why, got, "cpumask: %s", strerror(-got));
@@ -193,17 +208,38 @@ static int open_on_mask(struct perf_source *self, int sysfs_fd, uint32_t type,
 			return why_fail(why, -EINVAL, "cpumask '%s' is not a list of CPUs", text);
 		for (unsigned long number = first; number <= last; number++) {
 			const struct qj_cpu *cpu = find_cpu(env, number);
-			int error;
 
 			if (!cpu)
 				return why_fail(why, -EINVAL, "cpumask names CPU %lu, not online",
 						number);
-			error = open_on_cpu(self, sysfs_fd, type, cpu, why);
-			if (error)
-				return error;
+			if (count == ENERGY_MAX_DOMAINS)
+				return why_fail(why, -E2BIG, "cpumask names too many CPUs");
+			places[count++] = (struct place){cpu, QJ_WHOLE_PACKAGE};
 		}
 	} while (*at);
-	return 0;
+	return count;
+}
+
+static int open_on_mask(struct perf_source *self, int sysfs_fd, uint32_t type,
+			const struct energy_env *env, struct energy_why *why)
+{
+	struct place places[ENERGY_MAX_DOMAINS];
+	int count = read_mask(sysfs_fd, env, places, why), error = count < 0 ? count : 0;
+
+	for (int i = 0; !error && i < count; i++) {
+		struct place *place = &places[i];
+		unsigned before = 0, in_package = 0;
+
+		for (int j = 0; j < count; j++)
+			if (places[j].cpu->package == place->cpu->package)
+				before += j < i, in_package++;
+		if (before && env->of_packages)
+			continue;
+		if (in_package > 1 && !env->of_packages)
+			place->die = env->dies ? env->dies[place->cpu - env->cpus] : before;
+		error = open_on_cpu(self, sysfs_fd, type, place, before > 0, why);
+	}
+	return error;
 }
 
 static int open_pmu(struct perf_source *self, const char *sysfs, const struct energy_env *env,

@@ -86,13 +86,13 @@ static int find_domain(const struct replay_source *self, unsigned package, const
 static const char *add_domain_line(struct replay_source *self, const struct energy_env *env,
 				   const char *line)
 {
-	char name[24], unit[32], range[32], period[32] = "0", *end;
+	char name[20], unit[32], range[32], period[32] = "0", *end;
 	unsigned package;
 	uint64_t modulus;
 	double unit_j, period_ms;
 	int used = 0;
 
-	if (sscanf(line, "domain %5u %23s %31s %31s %n%31s %n", &package, name, unit, range, &used,
+	if (sscanf(line, "domain %5u %19s %31s %31s %n%31s %n", &package, name, unit, range, &used,
 		   period, &used) < 4 ||
 	    line[used])
 		return "is not: domain PACKAGE NAME UNIT_J RANGE [PERIOD_MS]";
@@ -136,14 +136,14 @@ static const char *append(struct track *track, struct sample sample)
 
 static const char *add_sample_line(struct replay_source *self, const char *line)
 {
-	char time[32], name[24], raw[32], *end;
+	char time[32], name[20], raw[32], *end;
 	struct sample sample = {0};
 	unsigned package;
 	uint64_t range;
 	double t_ms;
 	int index, used = 0;
 
-	if (sscanf(line, "%31s %5u %23s %31s %n", time, &package, name, raw, &used) != 4 ||
+	if (sscanf(line, "%31s %5u %19s %31s %n", time, &package, name, raw, &used) != 4 ||
 	    line[used])
 		return "is not: T_MS PACKAGE NAME RAW";
 	t_ms = strtod(time, &end);

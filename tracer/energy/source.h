@@ -47,7 +47,7 @@ struct qj_domain *energy_add_counter(struct energy_source *source, unsigned pack
 bool energy_has_package(const struct energy_env *env, unsigned package);
 unsigned energy_package_cpus(const struct energy_env *env, unsigned package);
 
-/* Checks that every package has a counter; otherwise its joules would silently be missing. */
+/* Checks that every package or die has a counter: otherwise joules would silently be missing. */
 int energy_check_packages(const struct energy_source *source, const struct energy_env *env,
 			  struct energy_why *why);
 

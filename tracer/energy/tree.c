@@ -3,9 +3,10 @@
  * Counters of a powercap tree.
  *
  * Zones are ROOT/intel-rapl:N (a package, one of its dies, or psys) and ROOT/intel-rapl:N:M (core,
- * uncore, dram of that package). ROOT/intel-rapl-mmio:* is a second view of the same packages and
- * would count every joule twice; the prefix excludes it. A zone's `enabled` file refers to power
- * limits; a disabled zone still counts (Documentation/power/powercap/powercap.rst).
+ * uncore, dram of that package or die). ROOT/intel-rapl-mmio:* is a second view of the same
+ * packages and would count every joule twice, so only one control type is read. A zone's `enabled`
+ * file refers to power limits; a disabled zone still counts
+ * (Documentation/power/powercap/powercap.rst).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -109,6 +110,7 @@ static int open_counter(struct tree_source *self, int root_fd, const struct zone
 {
 	char text[COUNTER_DIGITS], path[64];
 	uint64_t value, range = 0, period_ns = self->tree->period_ns;
+	struct qj_domain *added = NULL;
 	int error, fd;
 
 	snprintf(path, sizeof(path), "%s/energy_uj", zone->dir);
@@ -122,14 +124,17 @@ static int open_counter(struct tree_source *self, int root_fd, const struct zone
 		error = read_range(self, root_fd, zone, &range, why);
 	if (error >= 0)
 		error = read_period(self, root_fd, zone, &period_ns, why);
-	if (error >= 0 &&
-	    !energy_add_counter(&self->base, zone->package, domain, MICROJOULE_J, range, period_ns))
+	if (error >= 0)
+		added = energy_add_counter(&self->base, zone->package, domain, MICROJOULE_J, range,
+					   period_ns);
+	if (error >= 0 && !added)
 		error = why_fail(why, -E2BIG, "more than %d zones", ENERGY_MAX_DOMAINS);
 	if (error < 0) {
 		if (fd >= 0)
 			close(fd);
 		return error;
 	}
+	added->die = zone->die;
 	self->fds[self->base.domain_count - 1] = fd;
 	return 0;
 }
@@ -140,11 +145,11 @@ static int open_top(struct tree_source *self, int root_fd, struct zone *zones, i
 	struct zone *zone = &zones[index];
 	const char *domain;
 
-	if (!zone_understand_top(zone, &domain))
+	if (!zone_understand_top(zone, env->of_packages, &domain))
 		return why_fail(why, -EINVAL, "%s is called '%s', not package-N or psys", zone->dir,
 				zone->name);
 	if (zone_seen_before(zones, index))
-		return why_fail(why, -EINVAL, "two zones are called '%s'", zone->name);
+		return why_fail(why, -EEXIST, "%s counts what an earlier zone counts", zone->dir);
 	/* psys covers the platform, so it is useful even beside an absent package. */
 	if (!strcmp(domain, "package") && !energy_has_package(env, zone->package))
 		return why_fail(why, -EINVAL, "%s is package %u, which this machine does not have",
@@ -189,12 +194,15 @@ static int open_zones(struct tree_source *self, int root_fd, struct zone *zones,
 				return why_fail(why, -EINVAL, "%s has no name", zone->dir);
 			error = open_top(self, root_fd, zones, i, env, &reason);
 			top = error ? -1 : i;
+			if (error == -EEXIST && env->of_packages)
+				continue;
 			if (error && strncmp(zone->name, "psys", 4))
 				return why_fail(why, error, "%s", text);
 		} else if (!named || top < 0 || zones[top].top != zone->top) {
 			continue; /* hypervisors leave empty directories here */
 		} else {
 			zone->package = zones[top].package;
+			zone->die = zones[top].die;
 			error = open_sub(self, root_fd, zones, i, &reason);
 		}
 		if (error == -E2BIG)

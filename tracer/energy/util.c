@@ -74,6 +74,7 @@ struct qj_domain *energy_add_domain(struct energy_source *source, unsigned packa
 	    .range = range,
 	    .unit_j = unit_j,
 	    .idle_w = NAN,
+	    .die = QJ_WHOLE_PACKAGE,
 	};
 	snprintf(domain->name, sizeof(domain->name), "%s", name);
 	return domain;
@@ -110,12 +111,22 @@ int energy_check_packages(const struct energy_source *source, const struct energ
 			  struct energy_why *why)
 {
 	for (unsigned i = 0; i < env->cpu_count; i++) {
-		unsigned package = env->cpus[i].package, d = 0;
+		const struct qj_domain *domain = source->domains,
+				       *end = domain + source->domain_count;
+		unsigned package = env->cpus[i].package, die = env->dies ? env->dies[i] : 0;
+		bool dies = false; /* its counters are of dies */
 
-		while (d < source->domain_count && (source->domains[d].package != package ||
-						    strcmp(source->domains[d].name, "package")))
-			d++;
-		if (d == source->domain_count)
+		for (; domain < end; domain++) {
+			if (domain->package != package || strcmp(domain->name, "package"))
+				continue;
+			if (domain->die == QJ_WHOLE_PACKAGE || domain->die == die || !env->dies)
+				break;
+			dies = true;
+		}
+		if (domain == end && dies)
+			return why_fail(why, -ENOENT, "no counter of die %u of package %u", die,
+					package);
+		if (domain == end)
 			return why_fail(why, -ENOENT, "no counter of package %u, only %s", package,
 					source->domain_count ? source->domains[0].name : "none");
 	}

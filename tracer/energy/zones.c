@@ -10,7 +10,13 @@
 #include "source.h"
 #include "zones.h"
 
-#define ZONE_PREFIX "intel-rapl:"
+/*
+ * Control types of the RAPL drivers, the one to prefer first. intel_rapl_msr.c and
+ * intel_rapl_tpmi.c register "intel-rapl"; TPMI's is called "intel-rapl-tpmi" on some vendors'
+ * kernels. "intel-rapl-mmio" shows packages again that "intel-rapl" has.
+ */
+static const char *const control_types[] = {"intel-rapl", "intel-rapl-tpmi"};
+
 #define RAPL_COUNTS (1ull << 32) /* ENERGY_STATUS_MASK in intel_rapl_common.c, plus one */
 
 static int zone_order(const void *left, const void *right)
@@ -22,22 +28,25 @@ static int zone_order(const void *left, const void *right)
 	return (a->sub > b->sub) - (a->sub < b->sub);
 }
 
-int zones_find(int root_fd, struct zone *zones)
+static int find_of_type(int root_fd, const char *type, struct zone *zones)
 {
-	int count = 0;
+	int count = 0, type_len = (int)strlen(type);
 	struct dirent *entry;
 	DIR *dir = fdopendir(dup(root_fd));
 
 	if (!dir)
 		return -errno;
+	rewinddir(dir); /* a dup shares the position with the one before */
 	while ((entry = readdir(dir))) {
-		struct zone zone = {.sub = -1};
+		struct zone zone = {.sub = -1, .die = QJ_WHOLE_PACKAGE};
 		unsigned sub;
-		int end = 0, sub_end = 0;
-		int matched = sscanf(entry->d_name, ZONE_PREFIX "%4u%n:%4u%n", &zone.top, &end,
-				     &sub, &sub_end);
+		int end = 0, sub_end = 0, matched;
+		const char *numbers = entry->d_name + type_len;
 
-		if (matched < 1 || entry->d_name[matched == 2 ? sub_end : end])
+		if (strncmp(entry->d_name, type, (size_t)type_len))
+			continue;
+		matched = sscanf(numbers, ":%4u%n:%4u%n", &zone.top, &end, &sub, &sub_end);
+		if (matched < 1 || numbers[matched == 2 ? sub_end : end])
 			continue;
 		if (matched == 2)
 			zone.sub = (int)sub;
@@ -54,6 +63,15 @@ int zones_find(int root_fd, struct zone *zones)
 	return count;
 }
 
+int zones_find(int root_fd, struct zone *zones)
+{
+	int count = 0;
+
+	for (size_t i = 0; !count && i < sizeof(control_types) / sizeof(*control_types); i++)
+		count = find_of_type(root_fd, control_types[i], zones);
+	return count;
+}
+
 int zone_text(int root_fd, const struct zone *zone, const char *file, char *text, size_t room)
 {
 	char path[64];
@@ -62,9 +80,15 @@ int zone_text(int root_fd, const struct zone *zone, const char *file, char *text
 	return energy_read_text(root_fd, path, text, room);
 }
 
-bool zone_understand_top(struct zone *zone, const char **domain)
+static bool is_psys(const struct zone *zone)
+{
+	return !strncmp(zone->name, "psys", 4);
+}
+
+bool zone_understand_top(struct zone *zone, bool of_packages, const char **domain)
 {
 	int end = 0, die_end = 0;
+	unsigned die;
 
 	if (!zone->name[0]) {
 		zone->package = zone->top;
@@ -78,8 +102,23 @@ bool zone_understand_top(struct zone *zone, const char **domain)
 		return true;
 	}
 	*domain = "package";
-	return sscanf(zone->name, "package-%4u%n-die-%*u%n", &zone->package, &end, &die_end) >= 1 &&
-	       !zone->name[die_end ? die_end : end];
+	/* "package-%d-die-%d" if packages have several dies: rapl_add_package_cpuslocked(). */
+	if (sscanf(zone->name, "package-%4u%n-die-%4u%n", &zone->package, &end, &die, &die_end) < 1)
+		return false;
+	if (die_end && !of_packages)
+		zone->die = die;
+	return !zone->name[die_end ? die_end : end];
+}
+
+/*
+ * Two dies are not the same, but the platform is, of which each die has a zone: "psys" of the first
+ * die, and "psys-0" of another one of package 0 (rapl_init_domains() in intel_rapl_common.c).
+ */
+static bool same_top(const struct zone *a, const struct zone *b)
+{
+	if (a->package != b->package || is_psys(a) != is_psys(b))
+		return false;
+	return a->die == b->die || a->die == QJ_WHOLE_PACKAGE || b->die == QJ_WHOLE_PACKAGE;
 }
 
 bool zone_seen_before(const struct zone *zones, int index)
@@ -87,8 +126,8 @@ bool zone_seen_before(const struct zone *zones, int index)
 	const struct zone *zone = &zones[index];
 
 	for (int i = 0; i < index; i++)
-		if (zone->name[0] && !strcmp(zones[i].name, zone->name) &&
-		    (zone->sub < 0 ? zones[i].sub < 0 : zones[i].top == zone->top))
+		if (zone->sub < 0 ? zones[i].sub < 0 && same_top(&zones[i], zone)
+				  : zones[i].top == zone->top && !strcmp(zones[i].name, zone->name))
 			return true;
 	return false;
 }

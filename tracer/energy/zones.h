@@ -13,12 +13,14 @@ struct zone {
 	unsigned top;
 	int sub; /* -1: a top zone */
 	unsigned package;
+	unsigned die; /* or QJ_WHOLE_PACKAGE */
 	char dir[32];
 	char name[32]; /* from the file `name`; empty: none */
 };
 
 /*
- * Finds "intel-rapl:N" and "intel-rapl:N:M" and sorts them, a top zone before its parts.
+ * Finds "intel-rapl:N" and "intel-rapl:N:M" and sorts them, a top zone before its parts. Another
+ * control type shows the same packages again, so it is read only where there is no such zone.
  * Returns how many, or a negative errno.
  */
 int zones_find(int root_fd, struct zone *zones);
@@ -26,10 +28,13 @@ int zones_find(int root_fd, struct zone *zones);
 /* Reads a file of the zone, like energy_read_text(). */
 int zone_text(int root_fd, const struct zone *zone, const char *file, char *text, size_t room);
 
-/* Sets the top zone's package and its name in the contract. False: an unknown name. */
-bool zone_understand_top(struct zone *zone, const char **domain);
+/*
+ * Sets the top zone's package, its die and its name in the contract. False: an unknown name.
+ * `of_packages`: as in struct energy_env.
+ */
+bool zone_understand_top(struct zone *zone, bool of_packages, const char **domain);
 
-/* The same package or sub zone twice would count the same joules twice. */
+/* The same package, die or sub zone twice would count the same joules twice. */
 bool zone_seen_before(const struct zone *zones, int index);
 
 /*

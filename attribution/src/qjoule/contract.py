@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 17
+CONTRACT_VERSION = 18
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -26,6 +26,7 @@ TEXT_BYTES = 4096
 SHAPE_UNKNOWN = 0
 SHAPE_OTHER = 0xFFFF_FFFF_FFFF_FFFF
 SAID_UNKNOWN = 0xFFFF_FFFF_FFFF_FFFF
+WHOLE_PACKAGE = 0xFFFF_FFFF  #: `die` of a domain that covers its whole package
 TRACER_CPU = 0xFFFF_FFFF  #: `cpu` of a loss that the tracer counted itself
 
 
@@ -378,7 +379,8 @@ DOMAIN = np.dtype(
         ("period_ns", "<u8"),
         ("kind", "<u4"),
         ("error", "<u4"),
-        ("name", "S24"),
+        ("die", "<u4"),
+        ("name", "S20"),
     ]
 )
 END = np.dtype([("t_ns", "<u8"), ("reason", "<u4"), ("reserved", "<u4")])

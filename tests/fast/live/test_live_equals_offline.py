@@ -146,6 +146,20 @@ def test_law5_with_losses() -> None:
     agree(one, other, 0.01)
 
 
+def test_law5_with_dies_and_one_that_is_unplugged() -> None:
+    """A die's counter is one of its own; when it can no longer be read, the others go on."""
+    whole = offline(stream_of(shared_w=0.0), calibrated(0.0))
+    stream = stream_of(shared_w=0.0, dies=2)
+    one, other = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
+    agree(one, other, 0.01)
+    assert other.main.measured_nj == pytest.approx(whole.main.measured_nj, rel=1e-6)
+    stream = stream_of(shared_w=0.0, dies=2, unplugged=75)
+    one, other = live(stream, calibrated(0.0)), offline(stream, calibrated(0.0))
+    agree(one, other, 0.01)
+    assert (other.window_causes["missing"], other.unattributed_windows) == (25, 25)
+    assert other.main.measured_nj == pytest.approx(whole.main.measured_nj * 15 / 16, rel=0.05)
+
+
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Two seconds of a busy server."""

@@ -123,6 +123,16 @@ def test_counters_of_a_real_event_move(tmp_path: Path) -> None:
 
 
 @as_root
+def test_each_die_has_its_events_and_the_platform_one(tmp_path: Path) -> None:
+    place = pmu(tmp_path, "0-1", {"energy-pkg": CPU_CLOCK, "energy-psys": CPU_CLOCK})
+    with Probe(f"perf:{place}", "0:0:4,1:0:7") as probe:
+        found = [(d.die, d.name) for d in probe.domains]
+        assert found == [(4, "package"), (None, "psys"), (7, "package")]
+    with Probe(f"perf:{place}", "0:0:4,1:0:7", of_packages="yes") as probe:
+        assert [(d.die, d.name) for d in probe.domains] == [(None, "package"), (None, "psys")]
+
+
+@as_root
 def test_a_package_without_a_counter_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "power"
     assert refusal(f"perf:{place}")[1].startswith(f"perf: no PMU at {place}; modprobe")

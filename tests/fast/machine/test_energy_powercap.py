@@ -23,6 +23,7 @@ from energy_probe.probe import (
     zone,
 )
 from qjoule.contract import DomainKind, Grade
+from qjoule.machine.sources import host_tree
 
 
 @pytest.fixture
@@ -64,26 +65,53 @@ def test_counter_wraps_one_unit_after_its_maximum(root: Path, max_uj: int, unit_
         assert [d.range for d in probe.domains[:2]] == [round(2**32 * unit_nj / 1000), 1000000]
 
 
-def test_two_packages_with_psys_and_mmio_twins(root: Path) -> None:
-    zone(root, "intel-rapl:1", "package-1", 2000, INTEL_MAX_UJ)
-    zone(root, "intel-rapl:1:0", "dram", 300, INTEL_MAX_UJ)
-    zone(root, "intel-rapl:2", "psys", 9000, INTEL_MAX_UJ)
-    zone(root, "intel-rapl:3", "psys-1", 9001, INTEL_MAX_UJ)
-    zone(root, "intel-rapl-mmio:0", "package-0", 1000, INTEL_MAX_UJ)
-    zone(root, "intel-rapl-mmio:0:0", "dram", 200, INTEL_MAX_UJ)
-    first, second = ["package", "core", "dram"], ["package", "dram"]
-    with Probe(f"powercap:{root}", TWO_PACKAGES) as probe:
-        of_packages = [*((0, name) for name in first), *((1, name) for name in second)]
-        assert domains(probe) == [*of_packages, (0, "psys"), (1, "psys")]
-        assert probe.raws() == [1000, 600, 200, 2000, 300, 9000, 9001]
+THREE_DIES = "0:0:0,1:0:1,2:1:2"
 
 
-def test_dies_of_a_package_are_counters_of_one_package(tmp_path: Path) -> None:
-    for index, name in enumerate(["package-0-die-0", "package-0-die-1", "package-1-die-0"]):
+@pytest.fixture
+def dies(tmp_path: Path) -> Path:
+    """Package 0 has two dies with DRAM each, and package 1 one; each has a zone of the platform."""
+    names = ["package-0-die-0", "package-0-die-1", "package-1-die-2", "psys", "psys-0", "psys-1"]
+    for index, name in enumerate(names):
         zone(tmp_path, f"intel-rapl:{index}", name, index, INTEL_MAX_UJ)
-    zone(tmp_path, "intel-rapl:1:0", "core", 5, INTEL_MAX_UJ)
-    with Probe(f"powercap:{tmp_path}", TWO_PACKAGES) as probe:
-        assert domains(probe) == [(0, "package"), (0, "package"), (0, "core"), (1, "package")]
+    for index in (0, 1):
+        zone(tmp_path, f"intel-rapl:{index}:0", "dram", 10 + index, INTEL_MAX_UJ)
+    return tmp_path
+
+
+def test_each_die_of_a_package_is_a_counter_and_the_platform_one(dies: Path) -> None:
+    with Probe(f"powercap:{dies}", THREE_DIES, why_bytes=4096) as probe:
+        assert [(d.package, d.die, d.name) for d in probe.domains] == [
+            *((0, die, name) for die in (0, 1) for name in ("package", "dram")),
+            *((1, 2, "package"), (0, None, "psys"), (1, None, "psys")),
+        ]
+        assert probe.raws() == [0, 10, 1, 11, 2, 3, 5]
+        assert "left out psys-0 (intel-rapl:4 counts what an earlier zone counts)" in probe.why
+    with Probe(f"powercap:{dies}", THREE_DIES, of_packages="yes") as probe:  # AMD, Linux 6.9
+        assert [(d.package, d.die, d.name) for d in probe.domains][:3] == [
+            *((0, None, "package"), (0, None, "dram"), (1, None, "package")),
+        ]
+
+
+def test_a_die_without_a_counter_is_refused_unless_it_is_offline(dies: Path) -> None:
+    for directory in ("intel-rapl:0", "intel-rapl:0:0"):
+        shutil.rmtree(dies / directory)
+    error, why = refusal(f"powercap:{dies}", THREE_DIES)
+    assert (error, "no counter of die 0 of package 0" in why) == (errno.ENOENT, True)
+    for cpus in ("1:0:1,2:1:2", "1:0,2:1"):  # no die is known on kernels before 5.2
+        with Probe(f"powercap:{dies}", cpus) as probe:
+            assert [d.die for d in probe.domains] == [1, 1, 2, None, None]
+
+
+def test_of_several_control_types_one_is_read(tmp_path: Path) -> None:
+    for value, kind in enumerate(["intel-rapl-mmio", "intel-rapl-tpmi", "intel-rapl"]):
+        zone(tmp_path, f"{kind}:0", "package-0", value, INTEL_MAX_UJ)
+        zone(tmp_path, f"{kind}:0:0", "dram", 10 + value, INTEL_MAX_UJ)
+        assert host_tree(tmp_path).ok is (value > 0), "mmio shows what another control type has"
+        if value:
+            with Probe(f"powercap:{tmp_path}") as probe:
+                assert domains(probe) == [(0, "package"), (0, "dram")]
+                assert probe.raws() == [value, 10 + value]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +144,7 @@ def test_each_package_is_counted_exactly_once(root: Path) -> None:
     assert (error, "no counter of package 1" in why) == (errno.ENOENT, True)
     zone(root, "intel-rapl:1", "package-0", 1000, INTEL_MAX_UJ)
     error, why = refusal(f"powercap:{root}")
-    assert (error, "two zones are called 'package-0'" in why) == (errno.EINVAL, True)
+    assert (error, "intel-rapl:1 counts what an earlier" in why) == (errno.EEXIST, True)
 
 
 def test_a_part_that_is_broken_unknown_or_there_twice_is_left_out_and_named(root: Path) -> None:

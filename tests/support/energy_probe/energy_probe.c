@@ -5,8 +5,9 @@
  *
  *   energy_probe SPEC CPUS [key=value ...]
  *
- * CPUS is "cpu:package,cpu:package". Keys: powercap_root, perf_sysfs, hwmon_root, host_root, curve,
- * curve_label, curve_errors, why_bytes, busy (no: no clock). Commands on standard input, one a
+ * CPUS is "cpu:package,cpu:package", or "cpu:package:die,...". Keys: powercap_root, perf_sysfs,
+ * hwmon_root, host_root, curve, curve_label, curve_errors, why_bytes, busy (no: no clock),
+ * of_packages (yes). Commands on standard input, one a
  * line:
  *   read       one reading of every domain
  *   busy NS    what the clock of busy time says from now on
@@ -67,16 +68,20 @@ static void say(const char *text)
 		_exit(3);
 }
 
-static unsigned parse_cpus(const char *text, struct qj_cpu *cpus)
+/* Returns how many CPUs; fills `dies` if the text has any. */
+static unsigned parse_cpus(const char *text, struct qj_cpu *cpus, uint16_t *dies, int *has_dies)
 {
 	unsigned count = 0;
-	int used;
+	int used, more;
 
 	while (count < MAX_CPUS &&
 	       sscanf(text, "%u:%u%n", &cpus[count].cpu, &cpus[count].package, &used) == 2) {
 		cpus[count].sibling = cpus[count].cpu;
 		count++;
-		text += used + (text[used] == ',');
+		text += used;
+		if (sscanf(text, ":%hu%n", &dies[count - 1], &more) == 1)
+			text += more, *has_dies = 1;
+		text += *text == ',';
 	}
 	return count;
 }
@@ -118,10 +123,10 @@ static void show_source(const struct energy_source *source)
 		const struct qj_domain *domain = &source->domains[i];
 
 		snprintf(line, sizeof(line),
-			 "domain\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\t%u\t%.17g\n", domain->domain,
-			 domain->package, domain->name, domain->unit_j,
+			 "domain\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\t%u\t%.17g\t%u\n",
+			 domain->domain, domain->package, domain->name, domain->unit_j,
 			 (unsigned long long)domain->range, (unsigned long long)domain->period_ns,
-			 domain->kind, domain->error, domain->idle_w);
+			 domain->kind, domain->error, domain->idle_w, domain->die);
 		say(line);
 	}
 	say("end\n");
@@ -193,6 +198,8 @@ static const char *option(int argc, char **argv, const char *key)
 int main(int argc, char **argv)
 {
 	struct qj_cpu cpus[MAX_CPUS] = {0};
+	uint16_t dies[MAX_CPUS] = {0};
+	int has_dies = 0;
 	struct energy_env env = {.cpus = cpus, .busy_ns = busy_ns};
 	struct energy_source *source;
 	const char *why_bytes;
@@ -202,7 +209,9 @@ int main(int argc, char **argv)
 
 	if (argc < 3)
 		return 2;
-	env.cpu_count = parse_cpus(argv[2], cpus);
+	env.cpu_count = parse_cpus(argv[2], cpus, dies, &has_dies);
+	env.dies = has_dies ? dies : NULL;
+	env.of_packages = option(argc, argv, "of_packages") != NULL;
 	env.powercap_root = option(argc, argv, "powercap_root");
 	env.perf_sysfs = option(argc, argv, "perf_sysfs");
 	env.hwmon_root = option(argc, argv, "hwmon_root");

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from qjoule.contract import DomainKind
+from qjoule.contract import WHOLE_PACKAGE, DomainKind
 from registry_library import registry_include
 from temporary import for_all_users
 
@@ -58,6 +58,7 @@ class Domain:
     kind: DomainKind
     error: int  #: thousandths
     idle_w: float
+    die: int | None  #: None: it covers its whole package
 
 
 class Reading(NamedTuple):
@@ -98,10 +99,12 @@ class Probe:
             if kind == "source":
                 self.name, self.grade = values[0], int(values[1])
             else:
-                index, package, name, unit, modulus, period_ns, kind, error, idle_w = values
+                *values, idle_w, die = values
+                index, package, name, unit, modulus, period_ns, kind, error = values
                 of = (int(index), int(package), name, float(unit), int(modulus))
                 more = (int(period_ns), DomainKind(int(kind)), int(error), float(idle_w))
-                self.domains.append(Domain(*of, *more))
+                of_die = None if int(die) == WHOLE_PACKAGE else int(die)
+                self.domains.append(Domain(*of, *more, of_die))
 
     def _answer(self) -> list[str]:
         assert self._process.stdout is not None

@@ -20,6 +20,7 @@ _CPUS = 2**16  #: as wide as a segment's `cpu`
 #: 104 days: a larger sum of lost time is invalid, and floats could not hold it exactly
 _MOST_LOST_NS = 2**53
 COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
+_WHOLE = 2**16 - 1  #: stands for the die of a counter that covers its whole package
 POWER = "power"  #: kind of a domain that is made of readings of power
 SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
 
@@ -27,7 +28,7 @@ SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
 def readings(
     energy: pa.Table, domains: Sequence[DomainInfo] = ()
 ) -> tuple[Readings, tuple[Series, ...]]:
-    """The `energy` table as readings, and their counters by (package, domain).
+    """The `energy` table as readings, and their counters by (package, domain) and die.
 
     `domains`: from meta.json, for how often counters move.
     """
@@ -38,16 +39,23 @@ def readings(
             domain,
             energy.column("unit_j").to_pylist(),
             view(energy.column("range"), 0).tolist(),
+            view(energy.column("die"), _WHOLE).tolist(),
             strict=True,
         )
     )
     # repr makes units sortable that are not numbers (NaN equals nothing, not even itself).
-    plain = [(package, name, repr(unit), size) for package, name, unit, size in keys]
+    plain = [(package, name, repr(unit), *rest) for package, name, unit, *rest in keys]
     numbers = {key: i for i, key in enumerate(sorted(set(plain)))}
-    how = {(one.package, one.name): (one.period_ns or 0, one.kind == POWER) for one in domains}
+    how = {
+        (one.package, one.name, _WHOLE if one.die is None else one.die): (
+            one.period_ns or 0,
+            one.kind == POWER,
+        )
+        for one in domains
+    }
     series = tuple(
-        Series(p, name, float(unit), size, *how.get((p, name), (0, False)))
-        for p, name, unit, size in numbers
+        Series(p, name, float(unit), size, *how.get((p, name, die), (0, False)))
+        for p, name, unit, size, die in numbers
     )
     raw = energy.column("raw")
     return (

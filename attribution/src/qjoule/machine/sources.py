@@ -8,7 +8,6 @@ counter moves (a guest may show a PMU whose counters stay at zero).
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ ROOT = Path("/")
 NO_RAPL = "modprobe intel_rapl_msr; in a virtual machine use --energy auto or estimated"
 
 
+_CONTROL_TYPES = ("intel-rapl", "intel-rapl-tpmi")
 #: Chips of hwmon that the tracer reads, and their files: see tracer/energy/hwmon.c.
 _METERS = {"power_meter": "power1_average", "amd_energy": "energy1_input"}
 
@@ -96,9 +96,10 @@ def hwmon_meters(root: Path = ROOT) -> Check | None:
 
 
 def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool]) -> Check:
-    """`intel-rapl:N` zones; `intel-rapl-mmio` shows the same packages again and is not counted."""
+    """`intel-rapl:N` zones. Other control types show the same packages again (zones_find() in
+    tracer/energy/zones.c)."""
     try:
-        zones = [p for p in folder.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", p.name)]
+        zones = next(filter(None, (_zones(folder, kind) for kind in _CONTROL_TYPES)), [])
         counters = [zone / "energy_uj" for zone in zones if (zone / "energy_uj").exists()]
     except PermissionError:
         return Check(name, False, f"user {us()} cannot read {folder}", "let that user read it")
@@ -108,6 +109,10 @@ def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool
     if not all(map(readable, counters)):
         return Check(name, False, f"{names}: not readable", "run it with sudo")
     return Check(name, True, names)
+
+
+def _zones(folder: Path, control_type: str) -> list[Path]:
+    return [one for one in folder.glob(f"{control_type}:*") if one.name.count(":") == 1]
 
 
 def _name(zone: Path) -> str:

@@ -5,12 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 #: What is watched: the packages, or the platform where only that is measured.
 _DOMAINS = ("package", "psys")
+
+
+class _Counter(NamedTuple):
+    package: int
+    domain: str
+    die: int | None
 
 
 @dataclass
@@ -23,7 +29,7 @@ class PowerWatch:
     last_w: float | None = None
     start_w: float | None = None
     _begun: bool = False
-    _before: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    _before: dict[_Counter, tuple[int, int]] = field(default_factory=dict)
     _sum: list[float] = field(default_factory=list)
 
     def begun(self) -> None:
@@ -42,10 +48,10 @@ class PowerWatch:
         if table is None or not table.num_rows:
             return
         watts = dict[str, float]()
-        for (package, domain), rows in _by_counter(table.to_pylist()).items():
-            power = self._power(rows, (package, domain))
+        for key, rows in _by_counter(table.to_pylist()).items():
+            power = self._power(rows, key)
             if power is not None:
-                watts[domain] = watts.get(domain, 0.0) + power
+                watts[key.domain] = watts.get(key.domain, 0.0) + power
         found = next((watts[name] for name in _DOMAINS if name in watts), None)
         if found is None:
             return
@@ -54,7 +60,7 @@ class PowerWatch:
             self._sum.append(found)
             self.start_w = sum(self._sum) / len(self._sum)
 
-    def _power(self, rows: list[dict[str, Any]], key: tuple[int, str]) -> float | None:
+    def _power(self, rows: list[dict[str, Any]], key: _Counter) -> float | None:
         """Mean power from the reading before these to the last of them, in W."""
         begin_ns, before = self._before.get(key, (rows[0]["t_ns"], rows[0]["raw"]))
         joules = 0.0
@@ -69,9 +75,10 @@ class PowerWatch:
         return joules / length_s if length_s > 0 else None
 
 
-def _by_counter(rows: list[dict[str, Any]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
-    found = dict[tuple[int, str], list[dict[str, Any]]]()
+def _by_counter(rows: list[dict[str, Any]]) -> dict[_Counter, list[dict[str, Any]]]:
+    found = dict[_Counter, list[dict[str, Any]]]()
     for row in rows:
         if row["raw"] is not None and row["domain"] in _DOMAINS:
-            found.setdefault((row["package"], row["domain"]), []).append(row)
+            key = _Counter(row["package"], row["domain"], row["die"])
+            found.setdefault(key, []).append(row)
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import COUNTER_NAMES, Block, Grade
+from qjoule.contract import COUNTER_NAMES, WHOLE_PACKAGE, Block, Grade
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Frame, Records
 from qjoule.stream.valid import TIME_LIMIT_NS
@@ -111,7 +111,8 @@ def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Fram
 def domains(records: Records) -> dict[int, DomainInfo]:
     """Energy domains by their number in the stream. Invalid records are left out."""
     known = {}
-    for index, package, counts, unit_j, idle_w, period_ns, kind, error, name in records.tolist():
+    for record in records.tolist():
+        index, package, counts, unit_j, idle_w, period_ns, kind, error, die, name = record
         if index < 1 << 16 and math.isfinite(unit_j) and name:
             idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
             period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
@@ -125,6 +126,7 @@ def domains(records: Records) -> dict[int, DomainInfo]:
                 period,
                 how,
                 error / 1000 or None,
+                None if die == WHOLE_PACKAGE else die,
             )
     return known
 

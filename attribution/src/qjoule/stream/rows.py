@@ -157,11 +157,13 @@ def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
     size = max(domains, default=-1) + 1
     ranges = np.zeros(size, np.uint64)
     units_j = np.zeros(size)
+    dies = np.full(size, -1, np.int64)
     words: list[str | None] = [None] * size
     for place, domain in domains.items():
         ranges[place] = domain.range or 0
         units_j[place] = domain.unit_j
         words[place] = domain.name
+        dies[place] = -1 if domain.die is None else domain.die
     index = readings["domain"]
     columns = [
         instants(readings["t_ns"]),
@@ -172,6 +174,7 @@ def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
         numbers(units_j[index]),
         numbers(ranges[index], ranges[index] != 0),
         numbers(readings["status"]),
+        numbers(dies[index].astype(np.uint16), dies[index] >= 0),
     ]
     return pa.Table.from_arrays(columns, schema=ENERGY)
 

@@ -19,7 +19,7 @@ from qjoule.typed_json import read_as
 #: A server is a few hundred bytes, and a trace has at most some thousand changes of them.
 MOST_META_BYTES = 16 << 20
 #: Fields of a domain or a server that are left out where they are not known.
-_MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "no_symbol")
+_MAY_BE_UNKNOWN = ("period_ns", "kind", "error", "die", "no_symbol")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DomainInfo:
     `range` null: the counter does not wrap. `idle_w` null: its power at rest is unknown.
     `period_ns`: how often the counter is updated, null if unknown. `kind`: counter, power, computed
     or null, as in `qjoule.contract.DomainKind`. `error`: relative 95 % error of its total, if it is
-    estimated by published power.
+    estimated by published power. `die`: of the package that it covers; null: the whole package.
     """
 
     package: int
@@ -59,6 +59,7 @@ class DomainInfo:
     period_ns: int | None = None
     kind: str | None = None
     error: float | None = None
+    die: int | None = None
 
 
 #: Bounds of an idle state's values: longer than any state, and what a file of the kernel may hold.

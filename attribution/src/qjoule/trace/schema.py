@@ -103,6 +103,7 @@ ENERGY = _table(
     ("unit_j", pa.float64()),  # joules per raw count
     ("range", _u64, "?"),  # raw runs from 0 to range - 1; null: it does not wrap
     ("status", _u32),  # 0, or errno of the failed read
+    ("die", _u16, "?"),  # of the package that it covers; null: the whole package
 )
 #: One row per segment: one thread on one CPU for one owner. Rows are in order of t0_ns.
 SEGMENTS = _table(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from qjoule.contract import Grade
 from qjoule.errors import QjouleError, UsageError
@@ -28,7 +28,7 @@ DOMAINS = {
     "energy-psys": "psys",
 }
 _EVENT = re.compile(r"(?:power/)?(energy-[a-z]+)/?(?::\w+)?")
-_SOCKET = re.compile(r"S([0-9]{1,4})(?:-D[0-9]+)?")
+_SOCKET = re.compile(r"S([0-9]{1,4})(?:-D([0-9]{1,4}))?")
 _JOULES = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?")
 _UNKNOWN = ("<not counted>", "<not supported>")
 _LINE_BYTES = 4096
@@ -69,14 +69,14 @@ class Counted:
         The counter then restarts from a value below all values since its previous reset, as a reset
         counter would.
         """
-        index = {(one.package, one.name): at for at, one in enumerate(self.domains)}
+        index = {(one.package, one.name, one.die): at for at, one in enumerate(self.domains)}
         first = [_FIRST] * len(self.domains)
         raws = list(first)
         was_read = [True] * len(self.domains)
         for at in range(len(self.domains)):
             yield Reading(self.begin_ns, at, raws[at], 0)
         for line in _lines(self.path):
-            at = index[line.package, line.domain]
+            at = index[line.counter]
             t_ns = self.begin_ns + line.t_ns
             if line.joules is None:
                 first[at] -= was_read[at]
@@ -176,17 +176,14 @@ def parse_curve(text: str) -> Estimated:
 
 def counted_by(path: Path, begin_ns: int) -> Counted:
     """Reads the whole file once. Raises `QjouleError` that names the line that is wrong."""
-    found: dict[tuple[int, str], None] = {}
     decimals, is_counted = 0, False
-    last_ns: dict[tuple[int, str], int] = {}
+    last_ns: dict[_Counter, int] = {}
     for line in _lines(path):
-        key = (line.package, line.domain)
-        found[key] = None
-        if len(found) > _DOMAINS_MAX:
-            raise _wrong(path, line.number, "more counters than any machine has")
-        if line.t_ns <= last_ns.get(key, 0):
+        if line.t_ns <= last_ns.get(line.counter, 0):
             raise _wrong(path, line.number, "its time is not after the one before")
-        last_ns[key] = line.t_ns
+        last_ns[line.counter] = line.t_ns
+        if len(last_ns) > _DOMAINS_MAX:
+            raise _wrong(path, line.number, "more counters than any machine has")
         decimals = max(decimals, len((line.joules or "").partition(".")[2]))
         is_counted = is_counted or line.joules is not None
     if not is_counted:
@@ -195,15 +192,21 @@ def counted_by(path: Path, begin_ns: int) -> Counted:
             "power/energy-pkg/', as 'qjoule import perf --print-commands' shows"
         )
     unit_j = 10.0**-decimals
-    domains = tuple(DomainInfo(package, name, unit_j) for package, name in sorted(found))
+    domains = tuple(
+        DomainInfo(package, name, unit_j, die=die)
+        for package, name, die in sorted(last_ns, key=lambda one: (*one[:2], one[2] or 0))
+    )
     return Counted(path, domains, decimals, begin_ns)
+
+
+#: Package, domain, and die if `perf stat --per-die` counted.
+_Counter: TypeAlias = tuple[int, str, int | None]
 
 
 class _Line(NamedTuple):
     number: int
     t_ns: int
-    package: int
-    domain: str
+    counter: _Counter
     joules: str | None  #: as printed; None: not counted
 
 
@@ -244,7 +247,9 @@ def _line(path: Path, number: int, fields: list[str]) -> _Line | None:
         raise _wrong(path, number, "its time is no number of seconds with nine decimals")
     t_ns = int(time[1]) * 1_000_000_000 + int(time[2])
     joules = None if value in _UNKNOWN else value
-    return _Line(number, t_ns, int(socket[1]) if socket else 0, DOMAINS[event], joules)
+    package, die = (int(socket[1]), socket[2]) if socket else (0, None)
+    counter = (package, DOMAINS[event], None if die is None else int(die))
+    return _Line(number, t_ns, counter, joules)
 
 
 def _counts(joules: str, decimals: int) -> int:

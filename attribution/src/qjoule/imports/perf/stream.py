@@ -18,6 +18,7 @@ from qjoule.contract import (
     HELLO,
     LOSS_COUNT,
     TRACER_CPU,
+    WHOLE_PACKAGE,
     Block,
     Grade,
     Loss,
@@ -256,7 +257,8 @@ def _domain_records(domains: tuple[DomainInfo, ...]) -> Array:
         (
             *(at, one.package, one.range or 0, one.unit_j),
             *(nan if one.idle_w is None else one.idle_w, one.period_ns or 0),
-            *(DOMAIN_KINDS.index(one.kind or "unknown"), 0, one.name.encode()),
+            *(DOMAIN_KINDS.index(one.kind or "unknown"), 0),
+            *(WHOLE_PACKAGE if one.die is None else one.die, one.name.encode()),
         )
         for at, one in enumerate(domains)
     ]
