@@ -15,7 +15,7 @@ from energy_probe.probe import chip, pmu, write, zone
 from qjoule.machine import fexit, kernel
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
-from qjoule.machine.sources import host_tree, hwmon_meters, perf_pmu, powercap_tree
+from qjoule.machine.sources import dram_energy, host_tree, hwmon_meters, perf_pmu, powercap_tree
 from qjoule.machine.syscall_filter import ask_kernel, syscall_filter
 
 BTF, STATUS = "sys/kernel/btf/vmlinux", "proc/self/status"
@@ -159,6 +159,10 @@ def test_sources_that_a_machine_has(tmp_path: Path) -> None:
     pmu(folder, "0", {"energy-psys": "event=0x05"})
     assert perf_pmu(tmp_path).detail == "energy-psys, none of a package"
     assert perf_pmu(tmp_path).ok is False
+    write(tmp_path / "proc/cpuinfo", "model name\t: AMD EPYC 7502 32-Core Processor\n")
+    assert dram_energy(tmp_path / "empty") is None
+    amd = dram_energy(tmp_path)
+    assert amd is not None and "arXiv:2108.00808" in amd.detail
     pmu(folder, "0", {"energy-pkg": "event=0x02"})
     assert perf_pmu(tmp_path) == Check("perf energy", True, "energy-pkg, energy-psys")
     root = tmp_path / "sys/class/hwmon"

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import model_cases
 from model_cases import accounts
-from power_cases import FACTORS, IDLE_W, calibrated, known, learned
+from power_cases import FACTORS, IDLE_W, Known, calibrated, known, learned
 from qjoule.model import assemble, latency
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients
+from qjoule.model.energy import Series
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
+from qjoule.model.plausible import left_out
 from qjoule.model.result import TraceInfo
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.table import render
@@ -87,6 +90,63 @@ def test_power_at_rest_is_reported_with_its_interval_if_windows_tell_it() -> Non
 def test_power_at_rest_is_unknown_if_nothing_tells_it() -> None:
     document, _ = reported(learned(known(3, (1.0, 1.0), windows=10)))
     assert any("idle power is unknown" in note for note in document["model"]["notes"])
+
+
+def with_dram(case: Known, times: float) -> Known:
+    """The case with a counter of DRAM beside, of so many times the package's power."""
+    series = (*case.series, Series(0, "dram", 2.0**-16, 2**32))
+    energy = case.batch.energy
+    nj = np.vstack([energy.energy_nj, np.rint(energy.energy_nj * times).astype(np.int64)])
+    nothing = np.zeros(nj.shape, np.uint8)
+    energy = replace(energy, series=series, energy_nj=nj, cause=nothing, half_width_ns=nothing)
+    return replace(case, series=series, batch=replace(case.batch, energy=energy))
+
+
+def test_dram_of_impossible_power_is_left_out_with_the_reason_and_the_package_goes_on() -> None:
+    plain = known(1, FACTORS, windows=400)
+    document, _ = reported(learned(with_dram(plain, 2.5)))
+    assert document["energy_source"]["domains"] == ["package", "dram"]
+    case = with_dram(plain, 8.0)
+    ledger = learned(case)
+    document, table = reported(ledger)
+    assert document["energy_source"]["domains"] == ["package"]
+    why = document["energy_source"]["left_out"]["dram"]
+    assert re.fullmatch(r"it shows [\d.]+ W beside [\d.]+ W of its package 0: .* --meter\)", why)
+    assert f"dram left out, it is in no row: {why}" in table
+    package = learned(plain).domains["package"].energy_nj.tolist()
+    assert ledger.domains["package"].energy_nj.tolist() == package
+    account = accounts(case.series, (0,), Coefficients()).new()
+    account.add(cut(case.batch, 0, 24))
+    assert not account.look().left_out, "a few windows show no mean power"
+    account.add(cut(case.batch, 24, 400))
+    assert account.look().left_out == {"dram": why}
+    assert account.split([cut(case.batch, 390, 400)]).left_out == {"dram": why}
+
+
+@pytest.mark.parametrize(
+    ("package_w", "dram_w", "words"),
+    [
+        ((6.0,), (200.0,), "it shows 200.0 W beside 6.0 W of its package 0: "),
+        ((190.0, 243.0), (200.0, 6.0), "200.0 W beside 190.0 W of its package 0, and 6.0 W of"),
+        *(((60.0, 50.0), dram_w, "") for dram_w in ((70.0, 5.0), (50.0, 1.0), (150.0, 140.0))),
+        ((), (200.0,), ""),
+    ],
+)
+def test_dram_is_judged_by_its_package_and_by_other_sockets(
+    package_w: tuple[float, ...], dram_w: tuple[float, ...], words: str
+) -> None:
+    named = (("package", package_w), ("dram", dram_w))
+    rows = {
+        (package, name): [round(w * 20e6)] * 25
+        for name, watts in named
+        for package, w in enumerate(watts)
+    }
+    energy = model_cases.energy(range(0, 26 * 20_000_000, 20_000_000), rows)
+    case = model_cases.Case(
+        model_cases.machine(0, 1), energy, model_cases.segments([]), (), Coefficients(), "separate"
+    )
+    why = left_out(model_cases.run(case).batches, energy.series).get("dram", "")
+    assert (words in why) if words else not why
 
 
 def test_a_statement_that_draws_more_is_named() -> None:

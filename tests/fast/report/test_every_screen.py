@@ -211,6 +211,26 @@ def test_what_shows_hidden_sessions_is_in_every_output() -> None:
     assert all(shows in row["servers_not_seen"] for flat in FLAT.values() for row in flat(whole))
 
 
+def _without_dram(cpu: str, left_out: dict[str, str]) -> Attribution:
+    whole = typical()
+    source = replace(whole.energy_source, domains=("package",), left_out=left_out)
+    return replace(whole, energy_source=source, trace=replace(whole.trace, cpu=cpu))
+
+
+def test_a_domain_that_was_left_out_is_on_every_screen_and_in_every_file() -> None:
+    why = "it shows 200.0 W beside 6.0 W of its package 0"
+    whole = _without_dram("Intel(R) Xeon(R) 6767P", {"dram": why})
+    for of in DOCUMENTS:
+        assert of(whole)["energy_source"]["left_out"] == {"dram": why}
+    for rows_of in FLAT.values():
+        assert {row["domains_left_out"] for row in rows_of(whole)} == {f"dram: {why}"}
+    for width in (60, 80, 200):
+        assert f"dram left out: {why}"[:50] in _screen(whole, width)
+        assert f"dram left out, it is in no row: {why}" in _table(whole, width)
+    assert _table(_without_dram("AMD EPYC 7502", {}), 200).count("arXiv:2108.00808") == 1
+    assert "arXiv" not in _table(_without_dram("Intel(R) Xeon(R) 6767P", {}), 200)
+
+
 # ---- names that strangers chose ------------------------------------------------------------------
 
 #: ESC, an 8-bit CSI, BEL, line ends, direction overrides, invisible characters.
@@ -232,7 +252,7 @@ def hostile(text: str = HOSTILE) -> Attribution:
         rows=(row,),
         fixed=fixed,
         trace=replace(plain.trace, host=text, cpu=text, start=text, loss={text: 3}),
-        energy_source=replace(plain.energy_source, name=text, reason=text),
+        energy_source=replace(plain.energy_source, name=text, reason=text, left_out={text: text}),
         model=replace(plain.model, notes=(text,)),
         policy={"idle": text, "by": "fingerprint", "where": text},
         window_causes={text: 1},

@@ -78,6 +78,7 @@ def summarise(
     from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
     from qjoule.engine.phases import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
     from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
+    from qjoule.model.plausible import left_out  # noqa: PLC0415
 
     phases = [one.phase for one in done]
     batches, series, own = phase_windows(trace, _LOAD)
@@ -108,7 +109,7 @@ def summarise(
         identity=machine,
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         energy=trace.meta.energy,
-        domains=tuple(DomainName(one.package, one.name) for one in trace.meta.domains),
+        domains=tuple(dict.fromkeys(DomainName(d.package, d.name) for d in trace.meta.domains)),
         counters=trace.meta.counters,
         phases=summaries,
         held_out_error=dict(fit.held_out_error),
@@ -116,7 +117,11 @@ def summarise(
             name: Found(float(one.value), float(one.low), float(one.high), bool(one.ok), one.why)
             for name, one in fit.identified.items()
         },
-        notes=(*fit.notes, *notes(trace, done, summaries, in_use)),
+        notes=(
+            *fit.notes,
+            *(f"{name} is wrong: {why}" for name, why in left_out(batches, series).items()),
+            *notes(trace, done, summaries, in_use),
+        ),
         quick=quick,
         idle_states=trace.meta.idle_states,
         coefficients=fit.coefficients,

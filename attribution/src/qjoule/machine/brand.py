@@ -10,6 +10,14 @@ _LEFT_OUT = frozenset({"cpu", "processor", "intel", "amd", "genuine"})
 _CLOCK = re.compile(r"@\s*([0-9]{1,2}(?:\.[0-9]{1,3})?)\s*ghz", re.IGNORECASE)
 _IN_PARENTHESES = re.compile(r"\(([^()]*)\)")
 _VERSION = re.compile(r"v[0-9]")
+#: Schöne et al., "Energy Efficiency Aspects of the AMD Zen 2 Architecture" (CLUSTER 2021): of two
+#: EPYC 7502's AC power, 36 to 46 W are not in RAPL under arithmetic, and 113 to 136 W under
+#: memory-bound work.
+NO_DRAM_ON_AMD = (
+    "RAPL of AMD does not contain memory, so what it draws is in no row: some 80 W under "
+    "memory-bound work on two EPYC 7502 (arXiv:2108.00808)"
+)
+MEMORY_BY_METER = "a wall meter measures memory too (record --meter)"
 _BYTES = 256  #: of a brand string that are read; CPUID gives 48
 
 
@@ -29,6 +37,11 @@ def names_model(brand: tuple[str, ...], model: tuple[str, ...]) -> bool:
         if brand[at:end] == model:
             return not (end < len(brand) and _VERSION.fullmatch(brand[end]))
     return False
+
+
+def is_amd(name: str) -> bool:
+    """Whether a CPU with this brand is of AMD, or of Hygon, which has its design."""
+    return not {"amd", "hygon"}.isdisjoint(_NO_WORDS.sub(" ", name[:_BYTES]).lower().split())
 
 
 def base_ghz(name: str) -> float | None:

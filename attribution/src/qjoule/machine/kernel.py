@@ -16,7 +16,14 @@ from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.files import read_text
 from qjoule.machine.idle_states import check_idle_states
-from qjoule.machine.sources import host_tree, hwmon_meters, may_read, perf_pmu, powercap_tree
+from qjoule.machine.sources import (
+    dram_energy,
+    host_tree,
+    hwmon_meters,
+    may_read,
+    perf_pmu,
+    powercap_tree,
+)
 from qjoule.machine.syscall_filter import syscall_filter
 from qjoule.root_part.sensors import Sensors
 
@@ -71,6 +78,7 @@ def check_machine(
         *hardware_counters(try_one),
         powercap_tree(root, readable),
         perf_pmu(root),
+        *([dram] if (dram := dram_energy(root)) else []),
         *([meters] if (meters := hwmon_meters(root)) else []),
         check_idle_states(root),
         *([host_tree(host_root, readable)] if host_root else []),

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
+from qjoule.machine.brand import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
 from qjoule.machine.check import Check
+from qjoule.machine.files import read_text
 from qjoule.root_part.client import us
 
 ROOT = Path("/")
@@ -74,6 +76,15 @@ def perf_pmu(root: Path = ROOT) -> Check:
     ok = "energy-pkg" in events
     detail = ", ".join(events) + ("" if ok else ", none of a package")
     return Check("perf energy", ok, detail, "" if ok else NO_RAPL)
+
+
+def dram_energy(root: Path = ROOT) -> Check | None:
+    """That AMD's counters lack memory; None on other machines, and where there are no counters."""
+    info = read_text(root / "proc/cpuinfo")
+    name = next((line for line in info.splitlines() if line.startswith("model name")), "")
+    if not is_amd(name) or not (powercap_tree(root, lambda _: True).ok or perf_pmu(root).ok):
+        return None
+    return Check("dram energy", False, NO_DRAM_ON_AMD, MEMORY_BY_METER)
 
 
 def hwmon_meters(root: Path = ROOT) -> Check | None:

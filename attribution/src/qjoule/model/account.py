@@ -21,6 +21,7 @@ from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
+from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
@@ -73,6 +74,7 @@ class Account:
         self._learner = Learner(
             series, packages, coefficients, period_ns, self._class, memory=memory, table=table
         )
+        self._left_out: dict[str, str] = {}  #: domains that closed blocks have shown to be wrong
         self._closed = self._new()
         self._open, self._cells = OpenBlock(_ROOM), Cells(slow=bool(self._slow))
         self._moves: list[tuple[int, int]] = []
@@ -106,12 +108,19 @@ class Account:
         """Returns what `finish` would return now, without changing the account."""
         out = self._closed.copy()
         out.notes = dict(self._learner.notes)
+        out.left_out = self._wrong()
         if self._open.windows:
             out.add_block([self._open.joined()], self.models())
             self._add_misfits(out)
         for source, target in self._moves:
             out.move(source, target)
         return out
+
+    def _wrong(self) -> dict[str, str]:
+        """Domains that any block has shown to be wrong, the open one included, and why."""
+        if not self._refit or not self._open.windows:
+            return self._left_out
+        return left_out([self._open.joined()], self._empty.series) | self._left_out
 
     def _add_misfits(self, ledger: Ledger) -> None:
         """Adds what the open block shows beyond the model, as its end would."""
@@ -124,6 +133,7 @@ class Account:
         """Returns a ledger of `batches` alone, split by the current models."""
         out = self._new()
         out.notes = dict(self._learner.notes)
+        out.left_out = self._wrong()
         if batches:
             out.add_block([joined(batches)], self.models())
         return out
@@ -185,6 +195,7 @@ class Account:
 
     def _close(self) -> None:
         block = [self._open.joined()]
+        self._closed.left_out = self._left_out = self._wrong()
         models = self._learner.learn(block, keep=True) if self._refit else {}
         self._told(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:

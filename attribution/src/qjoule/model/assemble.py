@@ -65,8 +65,7 @@ def attribution(
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
     queries, fixed = in_order(without(_rows(ledger, labels, calls, about, findings), SHAPE_OF))
-    names = (ledger.main, *(n for n in ledger.domain_names if n != ledger.main))
-    present = tuple(n for n in names if n in ledger.domains)
+    present = ledger.shown_names
     kinds = [label.kind for label in labels]
     return Attribution(
         trace=about.trace,
@@ -77,6 +76,7 @@ def attribution(
             present,
             ledger.main if present else "",
             about.total_error(ledger.main) if present else 0.0,
+            dict(ledger.left_out),
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
         | ({"where": about.where} if about.where else {}),
@@ -127,7 +127,7 @@ def _rows(
         name: ledger.error_parts(
             name, total_error=about.total_error(name), record_loss=about.record_loss
         )
-        for name in ledger.domain_names
+        for name in ledger.shown_names
     }
     intervals = {
         name: parts.ends(ledger.domains[name].energy_nj.astype(np.float64))
@@ -136,10 +136,11 @@ def _rows(
     of_each = {name: parts.each() for name, parts in errors.items()}
     nothing = np.zeros(len(labels))
     low, high = intervals.get(ledger.main, (nothing, nothing))
-    others = [name for name in ledger.domain_names if name != ledger.main]
+    others = ledger.shown_names[1:]
     measured = main.measured_nj if main else 0
     # Who slept last in the span before may pay for power that lingers, without running again.
-    pays = np.any([sums.energy_nj != 0 for sums in ledger.domains.values()] or [nothing], axis=0)
+    spent = [ledger.domains[name].energy_nj != 0 for name in ledger.shown_names]
+    pays = np.any(spent or [nothing], axis=0)
     rows = []
     for g, label in enumerate(labels):
         if not (ledger.cpu_ns[g] or calls.calls[g] or pays[g]):
@@ -197,6 +198,7 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
     energies = {
         name: {"idle": sums.idle_nj, "residual": sums.residual_nj}.get(part, 0)
         for name, sums in ledger.domains.items()
+        if name in ledger.shown_names
     }
     energy = energies.pop(ledger.main, 0)
     main = ledger.domains.get(ledger.main)

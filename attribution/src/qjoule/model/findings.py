@@ -122,7 +122,7 @@ def model_info(
         values |= dict(zip(THETA, model.theta.tolist(), strict=True))
         values["weight_error"] = Z95 * model.spread
     for domain, learned in sorted(ledger.models.items()):
-        if learned.learned:
+        if learned.learned and domain not in ledger.left_out:
             for z, zone in enumerate(ledger.zones[domain]):
                 values[f"idle_w.{domain}.{zone.package}"] = float(learned.idle_w[z])
                 values[f"shared_w.{domain}.{zone.package}"] = float(learned.shared_w[z])
@@ -160,7 +160,7 @@ def _notes(ledger: Ledger, grade: str, total_errors: Mapping[str, float]) -> lis
             notes.append(f"the {grade} {what} is taken to be within ±{error:.0%}")
     if not ledger.used_counters:
         notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
-        if "dram" in ledger.domain_names:
+        if "dram" in ledger.shown_names:
             notes.append("DRAM energy is split by CPU time: LLC misses were not counted")
     notes += [f"{what} ({times} times)" for what, times in sorted(ledger.notes.items())]
     return notes

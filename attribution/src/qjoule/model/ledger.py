@@ -54,6 +54,7 @@ class Ledger:
         self.main = main_domain(self.domain_names)
         self.domains = {name: DomainSums(np.zeros(0, np.int64)) for name in self.domain_names}
         self.zones = {n: zones(self.series, self.packages, n) for n in self.domain_names}
+        self.left_out: Mapping[str, str] = {}  #: domains whose counters are wrong, and why
         self.notes: dict[str, int] = {}  #: learning events, and in how many blocks
         self.models: dict[str, PowerModel] = {}  #: the models that split the last windows
         self.cpu_ns = np.zeros(0, np.int64)
@@ -66,6 +67,12 @@ class Ledger:
         self.spans: SpanSums | None = None  #: for servers whose requests own no CPU time, if needed
         self.flags: dict[int, tuple[str, ...]] = {}  #: by group, in addition to those of its label
         self.remarks: tuple[str, ...] = ()
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The domains that results contain, the main one first."""
+        names = dict.fromkeys((self.main, *self.domain_names) if self.domain_names else ())
+        return tuple(name for name in names if name not in self.left_out)
 
     @property
     def groups(self) -> int:

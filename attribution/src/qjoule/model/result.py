@@ -189,6 +189,7 @@ class EnergySource:
     domains: tuple[str, ...]
     main_domain: str  #: the domain that rows and totals are about
     total_error: float = 0.0  #: relative 95 % error of that domain's total
+    left_out: dict[str, str] = field(default_factory=dict)  #: domains with wrong counters: why
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ def source_of(parts: Sequence[TracePart], names: tuple[str, ...]) -> EnergySourc
         domains=names,
         main_domain=names[0] if names else "",
         total_error=max((one.total_error for one in sources), default=0.0) if names else 0.0,
+        left_out={name: why for one in sources for name, why in one.left_out.items()},
     )
 
 

@@ -105,6 +105,8 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     record["alarm"] = alarm(attribution)
     record["complete"] = "yes" if attribution.trace.complete else "no"
     record["servers_not_seen"] = "; ".join(changes.lines(attribution))
+    if left_out := attribution.energy_source.left_out:
+        record["domains_left_out"] = "; ".join(f"{name}: {why}" for name, why in left_out.items())
     if "where" in attribution.policy:
         record["where"] = attribution.policy["where"]
     if attribution.parts:

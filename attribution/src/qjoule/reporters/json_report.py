@@ -91,6 +91,7 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "unavailable": list(unavailable(attribution)),
             "main_domain": source.main_domain,
             "total_error": source.total_error,
+            **({"left_out": source.left_out} if source.left_out else {}),
         },
         "policy": attribution.policy,
         "model": {

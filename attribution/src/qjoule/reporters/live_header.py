@@ -95,6 +95,8 @@ def _rungs(attribution: Attribution, width: int) -> Line:
     """What goes wrong comes first, so that no width hides it: loss, then what no rung sees."""
     words, untraced = alarm(attribution), ", ".join(changes.untraced(attribution))
     items = [(f"ALARM: {words}" if words else "", "bad"), (untraced, "bad")]
+    left_out = attribution.energy_source.left_out.items()
+    items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]
     return flow([*items, (f"rung {rungs(attribution)}", "dim")], width)
 
 

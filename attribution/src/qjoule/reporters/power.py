@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from qjoule.machine.brand import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import query_label
@@ -17,6 +18,7 @@ _WEIGHTS = {"cpu_time": "weighted by CPU time", "counters": "weighted by hardwar
 #: Domains that are reported as unavailable without a counter: their energy is used all the same,
 #: but no row contains it.
 _EXPECTED = ("dram",)
+_NO_COUNTER = "no counter here; what it draws is in no row"
 
 
 def model(attribution: Attribution) -> str:
@@ -49,6 +51,18 @@ def unavailable(attribution: Attribution) -> tuple[str, ...]:
     """Domains whose energy was not measured; empty if there is no energy at all."""
     found = attribution.energy_source.domains
     return tuple(name for name in _EXPECTED if name not in found) if found else ()
+
+
+def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
+    """Domains that are in no row, and why: (name, text) lines."""
+    source = attribution.energy_source
+    for name, why in source.left_out.items():
+        yield (name, f"left out, it is in no row: {why}")
+    for name in unavailable(attribution):
+        if name not in source.left_out:
+            amd = source.grade == "measured" and is_amd(attribution.trace.cpu)
+            on_amd = f"{NO_DRAM_ON_AMD}; {MEMORY_BY_METER}"
+            yield (name, f"unavailable: {on_amd if amd else _NO_COUNTER}")
 
 
 def defies_its_weight(row: Row) -> bool:

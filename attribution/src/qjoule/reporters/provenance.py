@@ -24,7 +24,6 @@ _GRADES = {
     "none": "no energy source: energies are unknown",
 }
 _RUNGS = {BY_THREAD: "none (by thread)"}
-_UNAVAILABLE = "unavailable: no counter here; what it draws is in no row"
 
 
 def has_energy(attribution: Attribution) -> bool:
@@ -69,7 +68,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     """What a reader must know to judge the figures: (name, text) lines."""
     lines = [
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
-        *((name, _UNAVAILABLE) for name in power.unavailable(attribution)),
+        *power.without_counter(attribution),
         ("rung", rungs(attribution)),
         ("coverage", _coverage(attribution)),
         *(("", _named(one)) for one in attribution.servers),

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch
-from qjoule.model.coarse import coarse
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.energy import I64, Series
 from qjoule.model.fit.alone import alone_in
@@ -24,6 +23,7 @@ from qjoule.model.fit.rest import Rest, believed, contradicted, found_by, told_b
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.fit.with_memory import BlockMemory
 from qjoule.model.idle_table import IdleTable
+from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
@@ -38,8 +38,6 @@ _MIN_SHARE = 1e-3
 _LIMITED_ROWS = 256  #: how many rows at a time are brought to these classes
 _UNSEEN = 2.0  #: a model never tested against known loads may be nonlinear by this many times more
 _MIN_WINDOWS = 25  #: fewer known windows give no usable evidence
-#: Memory of servers draws less than three times what their packages do; more is a wrong unit.
-_MAX_DRAM_RATIO = 3.0
 #: If the model of earlier blocks predicts a block this many times worse than its own fit: drift.
 _DRIFT_RATIO = 1.5
 #: What was learned is dropped if it predicts a block this many times worse than the prior does.
@@ -67,11 +65,9 @@ class Learner:
         `keep`."""
         models = {}
         domains = tuple(dict.fromkeys(s.domain for s in self.series))
-        watts = {domain: self._mean_w(batches, domain) for domain in domains}
+        wrong = left_out(batches, self.series)
         for domain in domains:
-            if domain == "dram" and watts["dram"] > _MAX_DRAM_RATIO * watts.get("package", np.inf):
-                if keep:
-                    self._note("dram implausible against package")
+            if domain in wrong:
                 continue
             if (model := self._learn(domain, batches, keep)) is not None:
                 models[domain] = model
@@ -84,17 +80,6 @@ class Learner:
 
     def _note(self, text: str) -> None:
         self.notes[text] = self.notes.get(text, 0) + 1
-
-    def _mean_w(self, batches: Sequence[WindowBatch], domain: str) -> float:
-        nj = ns = 0.0
-        for s, one in enumerate(self.series):
-            if one.domain == domain:
-                for batch in batches:
-                    energy = coarse(batch, (s,)).energy
-                    known = energy.known[s]
-                    nj += float(energy.energy_nj[s][known].sum())
-                    ns += float(np.diff(energy.boundaries_ns)[known].sum())
-        return nj / ns if ns else 0.0
 
     def _learn(self, domain: str, batches: Sequence[WindowBatch], keep: bool) -> PowerModel | None:
         places = zones(self.series, self.packages, domain)
