@@ -99,11 +99,17 @@ def query(shape: int, cpu_us: int, calls: int = 1, server: int = 1) -> dict[str,
     }
 
 
-def window(number: int, rows: Sequence[dict[str, Any]], raw: int, dram: int = 0) -> bytes:
+def window(
+    number: int,
+    rows: Sequence[dict[str, Any]],
+    raw: int,
+    dram: int = 0,
+    length_ns: int = WINDOW_NS,
+) -> bytes:
     """A window with these sums, which ends with the counters at `raw` and `dram`."""
-    t0_ns = BEGIN_NS + number * WINDOW_NS
-    sums = [{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW_NS, **row} for row in rows]
-    t1_ns = t0_ns + WINDOW_NS
+    t0_ns = BEGIN_NS + number * length_ns
+    t1_ns = t0_ns + length_ns
+    sums = [{"t0_ns": t0_ns, "t1_ns": t1_ns, **row} for row in rows]
     return (
         energy(t1_ns, raw, dram) + (block(Block.AGGREGATE, *sums) if sums else b"") + flush(t1_ns)
     )
@@ -125,8 +131,10 @@ def fingerprint_of(shape: int) -> str:
     return fake_tracer.fingerprint(b"SELECT %s" % letters(shape), 0, False).fingerprint
 
 
-def source(windows: Sequence[bytes], shapes: Iterable[int]) -> StreamSource:
-    last = end(BEGIN_NS + len(windows) * WINDOW_NS)
+def source(
+    windows: Sequence[bytes], shapes: Iterable[int], length_ns: int = WINDOW_NS
+) -> StreamSource:
+    last = end(BEGIN_NS + len(windows) * length_ns)
     stream = Stream(io.BytesIO(opening(shapes) + b"".join(windows) + last))
     return StreamSource(stream, fake_tracer.fingerprint, META, groups=(PER_SERVER,))
 

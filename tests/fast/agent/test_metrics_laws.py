@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_pages import exact, is_monotone, query, samples, source, window
+from qjoule.agent.rollup import Minute
 from qjoule.contract import OwnerKind
+from qjoule.fleet.sums import of_hour
 from qjoule.metrics.admission import Admission
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
@@ -18,6 +23,7 @@ from qjoule.metrics.exposition import page
 from qjoule.metrics.interval import interval_of
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution
+from qjoule.reporters.json_report import document
 from qjoule.snapshots import Controls
 
 JOULE = 10**9
@@ -86,6 +92,35 @@ def test_every_page_adds_up_and_no_counter_falls(
     assert samples(final, openmetrics=True)
     # Each window is rounded to whole nJ.
     assert abs(counters.node_nj["package", "simulated"] - raw * UNIT_J * JOULE) <= len(windows)
+
+
+def test_a_days_sums_are_those_of_pythons_integers() -> None:
+    """24 h at 500 to 1000 W: more than 2**55 nJ, where a float64 counts in steps of 8 nJ."""
+    rng, length_ns = random.Random(7), 60 * JOULE
+    watts = [rng.uniform(500, 1000) for _ in range(24 * 60)]
+    raw = list(accumulate(round(60 * one / UNIT_J) for one in watts))
+    pieces = []
+    for number, counts in enumerate(raw):
+        rows = [query(shape, rng.randrange(40_000_000), shape) for shape in (1, 2, 3)]
+        pieces.append(window(number, rows, counts % 2**32, number, length_ns))
+    counters, tables = Counters(Limits(2, 1e9), 0.0), []
+    for one in source(pieces, range(1, 4), length_ns).snapshots(Controls(3600.0)):
+        minute = Minute(int(one.elapsed_s))
+        minute.add(counters.take(interval_of(one.interval), one.elapsed_s, one.elapsed_s))
+        tables.append(minute.table("package", "0" * 16))
+        ledger = one.total
+    drawn_nj = (2 * raw[-1] * 1953125 + 32) // 64  # of 1953125/32 nJ each
+    assert drawn_nj > 2**55
+    assert ledger.main.measured_nj == sum(ledger.main.parts_nj.values()) == drawn_nj
+    assert sum(row.energy_nj for row in ledger.rows) == ledger.main.parts_nj["queries"]
+    assert document(ledger)["totals_j"]["measured"] == drawn_nj / 10**9, "rounded correctly"
+    content = page(of_counters(counters), openmetrics=False)
+    assert _owners(content)["package"] * JOULE == drawn_nj
+    pairs = [pa.concat_tables(tables[at : at + 2]) for at in range(0, len(tables), 2)]
+    whole = pa.concat_tables([of_hour(pair, 0) for pair in pairs]).to_pylist()
+    for is_node in (True, False):
+        of = [row for row in whole if (row["kind"] == "node") == is_node and row["name"] != "dram"]
+        assert sum(row["energy_nj"] for row in of) == drawn_nj
 
 
 def _by_tag(found: Attribution) -> Attribution:

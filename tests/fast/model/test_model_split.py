@@ -84,6 +84,8 @@ def test_apportioning_is_exact_and_within_one_of_the_quota(
         quota = np.array(weights) / max(weights) if max(weights) > 0 else np.zeros(len(weights))
         quota = energy * quota / max(quota.sum(), 1e-300)
         assert (np.abs(mine - quota) <= 1 + 1e-12 * energy).all()
+    whole = total // 8  # so that their sum is an int64
+    assert (apportion(whole.sum(keepdims=True), 0 * whole, whole) == whole).all()
 
 
 @pytest.mark.parametrize(

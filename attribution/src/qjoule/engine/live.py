@@ -127,7 +127,7 @@ def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
         return entries, beyond
     key = entries.window * capacity_ns.shape[1] + entries.package
     fits = np.minimum(busy, capacity_ns).ravel()
-    cpu_ns = apportion(fits, key, entries.cpu_ns.astype(np.float64))
+    cpu_ns = apportion(fits, key, entries.cpu_ns)
     overlap_ns = np.minimum(entries.overlap_ns, cpu_ns)
     cut = replace(entries, cpu_ns=cpu_ns, overlap_ns=overlap_ns)
     return cut.take((cpu_ns > 0) | entries.effects.any(axis=1)), beyond

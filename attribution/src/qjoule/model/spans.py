@@ -152,18 +152,18 @@ def _give(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     if total <= 0:
         return
     given = _parts(total, wanted)
-    taken = _parts(total, sums[serving].astype(np.float64))
+    taken = _parts(total, sums[serving])
     if domain != CPU_TIME:
         shared = ledger.domains[domain].shared_nj
-        part = _parts(int(shared[serving].sum() * (total / there)), wanted)
-        back = _parts(int(part.sum()), shared[serving].astype(np.float64))
+        part = _parts(int(shared[serving].sum()) * total // there, wanted)
+        back = _parts(int(part.sum()), shared[serving])
         shared[groups] += part
         shared[serving] -= back
     sums[groups] += given
     sums[serving] -= taken
 
 
-def _parts(total: int, weight: F64) -> I64:
+def _parts(total: int, weight: F64 | I64) -> I64:
     return apportion(np.array([total]), np.zeros(len(weight), np.int64), weight)
 
 

@@ -40,12 +40,17 @@ class Effects:
     once_nj: F64
 
 
-def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
+#: Above this a float64 of nJ has too few bits left to order remainders of a nanojoule.
+_FLOAT_NJ = 2**50
+
+
+def apportion(total_nj: I64, window: I64, weight: F64 | I64) -> I64:
     """Splits `total_nj` of each window over its entries by weight; whole nJ, nothing left over.
 
     `window` (m,) is sorted and indexes `total_nj` (n,). Largest remainder (Hamilton's method);
     equal remainders go to the entry that comes first. Windows whose weights sum to 0 give 0:
-    the caller decides who gets their energy. Weights must be finite and >= 0.
+    the caller decides who gets their energy. Weights must be finite and >= 0. If they are integers
+    whose sum is at least the total, no entry gets more than its weight.
     """
     if not len(window):
         return np.zeros(0, np.int64)
@@ -61,11 +66,11 @@ def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
     share: I64 = whole.astype(np.int64)
     left = totals - np.add.reduceat(share, starts)
     share += _largest(quota - whole, left, starts, counts)
-    # Beyond 2**53 nJ floats do not count whole nanojoules: what rounding leaves is no remainder,
-    # and an entry without weight must not get it.
-    for i in np.flatnonzero((left < 0) | (left > counts) | (totals > 2**53)):
+    # What rounding of large totals leaves is no remainder, and an entry without weight must not
+    # get it.
+    for i in np.flatnonzero((left < 0) | (left > counts) | (totals > _FLOAT_NJ)):
         part = slice(starts[i], starts[i] + counts[i])
-        share[part] = _apportion_exactly(int(totals[i]), scaled[part])
+        share[part] = _apportion_exactly(int(totals[i]), weight[part].tolist())
     return share
 
 
@@ -88,8 +93,8 @@ def _largest(remainder: F64, left: I64, starts: I64, counts: I64) -> Bool:
     return np.asarray(out)
 
 
-def _apportion_exactly(total_nj: int, weight: F64) -> list[int]:
-    exact = [Fraction(float(w)) for w in weight]
+def _apportion_exactly(total_nj: int, weight: list[float] | list[int]) -> list[int]:
+    exact = [Fraction(w) for w in weight]
     whole = sum(exact)
     quota = [total_nj * w / whole for w in exact]
     share = [int(q) for q in quota]

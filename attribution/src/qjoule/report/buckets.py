@@ -138,7 +138,7 @@ class Cells:
         loss = np.zeros(buckets, np.int64)
         for group in np.flatnonzero(taken).tolist():
             there = self.of_groups([group], buckets)
-            part = apportion(taken[[group]], np.zeros(buckets, np.int64), there.astype(np.float64))
+            part = apportion(taken[[group]], np.zeros(buckets, np.int64), there)
             self._add(_keys(group, buckets), -part)
             loss += part
         receivers = np.flatnonzero(given)

@@ -74,7 +74,7 @@ def parts(found: Gathered) -> pd.DataFrame:
     """Where the joules went, by part of the total."""
     main = found.attribution.main if has_energy(found.attribution) else None
     rows = [
-        {"part": part, "energy_j": main.parts_nj[part] / 1e9 if main else None} for part in PARTS
+        {"part": part, "energy_j": main.parts_nj[part] / 10**9 if main else None} for part in PARTS
     ]
     return _said(pd.DataFrame(rows), found)
 

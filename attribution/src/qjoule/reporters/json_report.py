@@ -161,12 +161,12 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         "server": row.keys.get("server", row.server),
         "kind": row.kind,
         "calls": row.calls,
-        "energy_j": row.energy_nj / 1e9 if known else None,
+        "energy_j": row.energy_nj / 10**9 if known else None,
         "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if known else None,
         "j_per_call": row.j_per_call if known else None,
         "j_per_call_ci95": row.j_per_call_ci95 if known else None,
         "share": row.share if known else None,
-        "shared_j": row.shared_nj / 1e9 if known and row.shared_nj is not None else None,
+        "shared_j": row.shared_nj / 10**9 if known and row.shared_nj is not None else None,
         "cpu_ns": row.cpu_ns,
         "latency_ns_mean": row.latency_ns_mean,
         "latency_ns_p50": row.latency_ns_p50,
@@ -175,7 +175,7 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
     }
     if row.commit_nj is not None:
         out |= {
-            "commit_j": row.commit_nj / 1e9 if known else None,
+            "commit_j": row.commit_nj / 10**9 if known else None,
             "commit_ns_mean": row.commit_ns_mean,
         }
     counters = {name: getattr(row, name) for name in ("cycles", "instructions", "llc_misses")}
@@ -196,7 +196,7 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
     if row.ids:
         out["ids"] = other_ids.document(row)
     if row.energy_by_domain_nj:
-        out["energy_by_domain_j"] = {n: nj / 1e9 for n, nj in row.energy_by_domain_nj.items()}
+        out["energy_by_domain_j"] = {n: nj / 10**9 for n, nj in row.energy_by_domain_nj.items()}
     if row.energy_by_domain_ci95:
         out["energy_by_domain_j_ci95"] = {
             name: [end / 1e9 for end in ends] for name, ends in row.energy_by_domain_ci95.items()
@@ -207,8 +207,8 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
 def _totals(domain: Domain | None) -> dict[str, float | None]:
     if domain is None:
         return dict.fromkeys(("measured", *PARTS))
-    parts = {part: domain.parts_nj[part] / 1e9 for part in PARTS}
-    return {"measured": domain.measured_nj / 1e9, **parts}
+    parts = {part: domain.parts_nj[part] / 10**9 for part in PARTS}
+    return {"measured": domain.measured_nj / 10**9, **parts}
 
 
 def forms_from_json(text: bytes, where: str) -> RunForms:

@@ -52,7 +52,7 @@ def to_json(answer: Answer) -> str:
                 "idle": policy,
                 "requests": sums.requests,
                 "over_several_hosts": sums.several_hosts,
-                "energy_j": None if grade == "none" else sums.energy_nj * 1e-9,
+                "energy_j": None if grade == "none" else sums.energy_nj / 10**9,
                 "flags": dict(sorted(sums.flags.items())),
             }
             for (grade, policy), sums in answer.totals.items()
