@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+from qjoule.named import as_given
 
 _NOBODY = 65534
 _ENTRIES = 10_000  #: of a directory that are looked at
@@ -48,19 +51,25 @@ def become(uid: int, gid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def reader(inputs: Iterable[Path]) -> User | None:
+def reader(pinned: Collection[Path]) -> User | None:
     """The user as whom root's command reads these files; None: root, because all are root's own.
 
     That is their owner, if there is one beside root; otherwise who called sudo, or `nobody`.
+
+    Args:
+        pinned: made by `by_descriptor`, so that they stay what is judged here.
     """
-    entries = [entry for path in inputs for entry in (path, *islice(path.rglob("*"), _ENTRIES))]
-    owners = {status.st_uid: status.st_gid for status in map(_status, entries) if status.st_uid}
+    inside = [one for path in pinned for one in islice(path.rglob("*"), _ENTRIES)]
+    statuses = [*(path.stat() for path in pinned), *map(_status, inside)]
+    owners = {status.st_uid: status.st_gid for status in statuses if status.st_uid}
     if len(owners) == 1:
         return _user(*owners.popitem())
     uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
     caller = User(uid, gid) if uid and gid else None
-    if entries and not owners:
-        shared = caller is not None and all(caller.may(path, needed(path)) for path in entries)
+    linked = any(path.is_symlink() for path in inside)
+    if pinned and not owners and not linked and not any(map(_others_may_change, statuses)):
+        named = ((Path(as_given(str(path))), needed(path)) for path in (*pinned, *inside))
+        shared = caller is not None and all(caller.may(*one) for one in named)
         return caller if shared else None
     return caller or User(_NOBODY, _NOBODY)
 
@@ -75,6 +84,11 @@ def _status(path: Path) -> os.stat_result:
         return path.stat()
     except OSError:  # a link to nothing
         return path.lstat()
+
+
+def _others_may_change(status: os.stat_result) -> bool:
+    """Whether others than root may put something else there, before it is opened."""
+    return stat.S_ISDIR(status.st_mode) and bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def _user(uid: int, gid: int) -> User:

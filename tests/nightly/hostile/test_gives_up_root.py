@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import psutil
 import pytest
 from bench.bench_convert import make_capture
 
 from captured_trace import captured_trace, eventful
+from qjoule.commands.without_root import give_up, without_root
 from qjoule.giving_up_root import reader
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles
@@ -188,21 +190,23 @@ def test_a_user_s_trace_is_read_as_that_user(
 @pytest.mark.parametrize(
     ("owners", "sudo", "becomes"),
     [
-        ((USER.pw_uid, USER.pw_uid), (2, 2), USER.pw_uid),
-        ((USER.pw_uid, 0), (0, 0), USER.pw_uid),
-        ((USER.pw_uid, 3), (2, 2), 2),
-        ((USER.pw_uid, 3), (0, 0), 65534),
-        ((0, 0), (2, 2), None),
-        ((0, 0), (0, 0), None),
-        ((), (2, 2), 2),
-        ((), (0, 0), 65534),
+        ((USER.pw_uid, USER.pw_uid), 2, USER.pw_uid),
+        ((USER.pw_uid, 0), 0, USER.pw_uid),
+        ((USER.pw_uid, 3), 2, 2),
+        ((USER.pw_uid, 3), 0, 65534),
+        ((0, 0), 2, None),
+        ((0, 0), 0, None),
+        (("linked", 0), 0, 65534),
+        (("shared", 0), 0, 65534),
+        ((), 2, 2),
+        ((), 0, 65534),
     ],
 )
 def test_whom_a_reading_command_becomes(
     closed: Path,
     monkeypatch: pytest.MonkeyPatch,
-    owners: tuple[int, ...],
-    sudo: tuple[int, int],
+    owners: tuple[int | str, ...],
+    sudo: int,
     becomes: int | None,
 ) -> None:
     named = []
@@ -210,11 +214,38 @@ def test_whom_a_reading_command_becomes(
         named.append(closed / str(number))
         named[-1].mkdir()
         (named[-1] / "file").touch()
-        os.chown(named[-1] / "file", owner, owner)
-    monkeypatch.setenv("SUDO_UID", str(sudo[0]))
-    monkeypatch.setenv("SUDO_GID", str(sudo[1]))
+        if owner == "linked":
+            (named[-1] / "link").symlink_to("file")
+        elif owner == "shared":
+            named[-1].chmod(0o777)
+        else:
+            os.chown(named[-1] / "file", int(owner), int(owner))
+    monkeypatch.setenv("SUDO_UID", str(sudo))
+    monkeypatch.setenv("SUDO_GID", str(sudo))
     user = reader(named)
     assert (user and user.uid) == becomes
+
+
+def test_root_reads_what_was_judged_and_changes_no_other_word(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the name leads to, or comes to be, once the files' owner is known."""
+    monkeypatch.chdir(closed)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    Path("file").write_bytes(SECRET)
+
+    @click.command
+    @click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+    @click.option("--word")
+    def command(files: tuple[Path, ...], word: str) -> tuple[bytes, bool, str]:
+        for name in ("file", "absent"):
+            Path(name).unlink(missing_ok=True)
+            Path(name).write_bytes(b"a stranger's")
+        return files[0].read_bytes(), files[1].exists(), word
+
+    words = ["file", "absent", "--word", "file"]
+    done = without_root(command).main(words, "qjoule", obj=give_up, standalone_mode=False)
+    assert done == (SECRET, False, "file")
 
 
 # ---- dump ----------------------------------------------------------------------------------------

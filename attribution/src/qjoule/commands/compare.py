@@ -51,7 +51,7 @@ Exit codes:
      reaches both sides of the limit, or the spread between runs is not known
 """,
 )
-@click.argument("paths", type=str, metavar="A… [--vs] B…", nargs=-1)
+@click.argument("paths", type=click.Path(readable=False), metavar="A… [--vs] B…", nargs=-1)
 @click.option(
     "--vs",
     is_flag=True,

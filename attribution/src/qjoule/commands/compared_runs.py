@@ -18,6 +18,7 @@ from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import Difference, RunForms, differences, repeated_recording
+from qjoule.named import as_given
 from qjoule.reporters.json_report import forms_from_json, run_forms
 from qjoule.trace.reader import Trace
 
@@ -46,9 +47,9 @@ def _load(path: Path, calibration: str | None, idle: str) -> RunForms:
         trace = Trace(*readable([path]))
         calibrated = for_trace(trace, calibration)
         found = attribute(trace, idle=cast(IdlePolicy, idle), calibrated=calibrated)
-        return run_forms(found, str(path))
+        return run_forms(found, as_given(str(path)))
     try:
-        return forms_from_json(path.read_bytes(), str(path))
+        return forms_from_json(path.read_bytes(), as_given(str(path)))
     except OSError as error:
         raise QjouleError(f"cannot read {path}: {error.strerror}") from error
 

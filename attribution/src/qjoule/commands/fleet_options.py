@@ -26,7 +26,7 @@ _NAMED = 10
 _Command = Callable[..., Any]
 FORMATS = ("table", "json", "csv", "parquet")
 
-argument = click.argument("where", metavar="DATASET")
+argument = click.argument("where", type=click.Path(readable=False), metavar="DATASET")
 
 _TIMES = (
     click.option(

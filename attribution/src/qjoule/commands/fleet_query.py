@@ -18,6 +18,7 @@ from qjoule.fleet.catalog import Catalog, Selection
 from qjoule.fleet.files import dataset
 from qjoule.fleet.layout import HOURLY, SLOW
 from qjoule.fleet.relations import Session, Source
+from qjoule.named import as_given
 
 
 @click.command(
@@ -57,7 +58,7 @@ def command(
 ) -> None:
     """Run one SELECT by DuckDB. It sees the dataset and nothing else, and changes nothing."""
     if dialect is not None:
-        _print_views(options["where"], dialect)
+        _print_views(as_given(options["where"]), dialect)
         return
     if sql is None:
         raise UsageError("give a SELECT statement, or --print-views")

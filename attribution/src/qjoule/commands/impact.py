@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qjoule.commands.impact_options import Asked
+from qjoule.commands.impact_options import CURRENCY, Asked
 from qjoule.engine import recorded
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.arrays import F64
@@ -20,7 +20,6 @@ from qjoule.model.impact_series import CARBON, PRICE, parse_series, parse_value
 from qjoule.model.result import Attribution
 from qjoule.trace.reader import Trace
 
-_CURRENCY = re.compile(r"(.+):([A-Z]{3})")
 _EMBODIED = re.compile(r"([0-9]+(?:\.[0-9]+)?)(/h)?")
 _NUMERIC = re.compile(r"[-+.0-9]")
 _LARGEST_EMBODIED = 1e9  #: g: a thousand tonnes
@@ -37,7 +36,7 @@ def factors(asked: Asked, traces: Mapping[str, Trace], result: Attribution) -> F
     if not asked.anything:
         return None
     price_text, currency = asked.price, ""
-    if price_text and (named := _CURRENCY.fullmatch(price_text)):
+    if price_text and (named := CURRENCY.fullmatch(price_text)):
         price_text, currency = named[1], named[2]
     price = carbon = embodied = None
     if price_text is not None:
@@ -90,7 +89,7 @@ def _factor(
     weights = [max(float(one.sum()), 0.0) for one in energies]
     means = [mean_factor(steps, *each) for each in zip(bounds, energies, strict=True)]
     mean = float(np.average(means, weights=weights if sum(weights) else None))
-    return Factor(mean, f"mean of {path.name} over the trace, weighted by its energy")
+    return Factor(mean, f"mean of {path.resolve().name} over the trace, weighted by its energy")
 
 
 def _windows(trace: Trace, name: str, domain: str) -> tuple[I64, F64]:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import click
+
+CURRENCY = re.compile(r"(.+):([A-Z]{3})")  #: after what `--price` names
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,14 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         (
             click.option(
                 "--price",
+                type=click.Path(readable=False),
                 metavar="N/kWh[:EUR]|CSV[:EUR]",
                 help="Also show kWh and money: a price for all, or a file with lines "
                 "time,price_per_kwh (ISO 8601 with zone).",
             ),
             click.option(
                 "--carbon",
+                type=click.Path(readable=False),
                 metavar="G|CSV",
                 help="Also show kWh and carbon: grams of CO2e per kWh, or a file with lines "
                 "time,gco2e_per_kwh.",

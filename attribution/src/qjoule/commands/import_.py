@@ -50,6 +50,7 @@ Examples:
 )
 @click.option(
     "--energy",
+    type=click.Path(readable=False),
     default="none",
     show_default=True,
     metavar="SOURCE",

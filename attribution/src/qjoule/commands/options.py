@@ -26,12 +26,14 @@ _WITH_AGENT = " or ".join(
 
 calibration = click.option(
     "--calibration",
+    type=click.Path(readable=False),
     metavar="FILE|none",
     help="Coefficients from `qjoule calibrate`. [default: the machine's; of a trace, its own]",
 )
 
 memory = click.option(
     "--memory",
+    type=click.Path(readable=False),
     metavar="FILE|none",
     help="What earlier traces showed of this machine's power. It is used and extended "
     "(docs/calibration.md). [default: the machine's; of a trace, its own]",

@@ -28,7 +28,7 @@ The agent draws `store.samples` queries of each statement in five minutes
 (docs/agent.md). Each stands for 1 / probability queries.
 """,
 )
-@click.argument("where", metavar="STORE")
+@click.argument("where", type=click.Path(readable=False), metavar="STORE")
 @click.option(
     "--by",
     default="user",

@@ -8,18 +8,21 @@ rights of an ordinary user. `docs/security.md` lists who that is.
 from __future__ import annotations
 
 import copy
-import functools
 import os
 import pwd
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from qjoule.commands.impact_options import CURRENCY
+from qjoule.errors import QjouleError
 from qjoule.giving_up_root import User, become, needed, reader
-from qjoule.named import by_descriptor
+from qjoule.named import NAMED, by_descriptor
 
 #: Options with a file or directory that is written.
 _WRITTEN = ("output", "junit", "plots", "figures")
@@ -30,6 +33,11 @@ _MAKES_DIRECTORY = ("convert", "import perf")
 _DESTINATION = "url"
 #: Without this option the command is one that needs root.
 _ONLY_WITH = {"top": "replay"}
+#: By option: what is no file, although it could be the name of one.
+_WORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
+#: A number, a URL or the word between two sides is no file's name either, unless there is one.
+_NO_NAME = re.compile(r"[-+.]?[0-9]|--vs$|[a-z0-9]+://")
+_ABSENT = 1 << 30  #: no descriptor: what is not there when it is looked for is not there later
 
 Given = dict[str, Any]
 GiveUp = Callable[[str, Given], Given]  #: by the words of the command, such as "fleet top"
@@ -45,7 +53,7 @@ def without_root(command: click.Command) -> click.Command:
     if run is None:
         return command
 
-    @functools.wraps(run)
+    @wraps(run)
     def callback(*others: Any, **given: Any) -> Any:
         context = click.get_current_context()
         allowed: GiveUp | None = context.obj
@@ -61,26 +69,40 @@ def give_up(command: str, given: Given) -> Given:
     """Becomes an ordinary user for good, if we are root. Returns the options for that user."""
     if os.geteuid() != 0 or (command in _ONLY_WITH and not given[_ONLY_WITH[command]]):
         return given
-    user = reader(
-        Path(text)
-        for name, value in given.items()
-        if name not in (*_WRITTEN, _DESTINATION)
-        for text in _texts(value)
-        if os.path.lexists(text)
-    )
+    readable = [name for name in _paths_of(given) if name not in (*_WRITTEN, _DESTINATION)]
+    pinned: dict[str, Path] = {}
+    for name in readable:
+        for text in map(str, _texts(given[name])):
+            if not (text.partition(":")[0] in _WORDS.get(name, ()) or _no_name(text)):
+                pinned[text] = _opened(_file(text))
+    user = reader([path for path in pinned.values() if path.exists()])
+    reached = {name: _each(given[name], partial(_readable, user, pinned)) for name in readable}
     if user is None:
-        return given
-    reached = {}
-    for name, value in given.items():
-        if name not in _WRITTEN:
-            reached[name] = _each(value, functools.partial(_readable, user))
-        elif value is not None:
+        return {**given, **reached}
+    for name in _WRITTEN:
+        if given.get(name) is not None:
             directory = name in _DIRECTORIES or command in _MAKES_DIRECTORY
-            reached[name] = _writable(user, value, directory=directory)
+            reached[name] = _writable(user, given[name], directory=directory)
     become(user.uid, user.gid)
     with suppress(KeyError):
         os.environ["HOME"] = pwd.getpwuid(user.uid).pw_dir
     return {**given, **reached}
+
+
+def _paths_of(given: Given) -> list[str]:
+    """The options and arguments that are declared as paths."""
+    params = click.get_current_context().command.params
+    return [one.name for one in params if one.name in given and isinstance(one.type, click.Path)]
+
+
+def _file(text: str) -> Path:
+    """Without the currency of `--price FILE:EUR`."""
+    named = CURRENCY.fullmatch(text)
+    return Path(named[1] if named and not os.path.lexists(text) else text)
+
+
+def _no_name(text: str) -> bool:
+    return bool(_NO_NAME.match(text)) and not os.path.lexists(_file(text))
 
 
 def _texts(value: object) -> Iterator[str | Path]:
@@ -97,12 +119,17 @@ def _each(value: Any, change: Callable[[str | Path], str | Path]) -> Any:
     return change(value) if isinstance(value, str | Path) else value
 
 
-def _readable(user: User, word: str | Path) -> str | Path:
-    """The word, or another name of the file that it names if the user cannot reach that."""
-    path = Path(word)
-    if not os.path.lexists(word) or user.may(path, needed(path)):
+def _readable(user: User | None, pinned: dict[str, Path], word: str | Path) -> str | Path:
+    """The word, or what root has opened by it: for root itself, or if the user cannot reach that.
+
+    A name may lead to something else by the time that it is opened. Only root would have rights
+    for that which the user has not.
+    """
+    text = str(word)
+    path = pinned.get(text)
+    if path is None or (user is not None and user.may(_file(text), needed(path))):
         return word
-    return type(word)(_opened(path))
+    return type(word)(f"{path}{text.removeprefix(str(_file(text)))}")
 
 
 def _writable(user: User, path: Path, *, directory: bool) -> Path:
@@ -122,4 +149,9 @@ def _writable(user: User, path: Path, *, directory: bool) -> Path:
 
 
 def _opened(path: Path) -> Path:
-    return by_descriptor(os.open(path, os.O_PATH | os.O_CLOEXEC), str(path))
+    try:
+        return by_descriptor(os.open(path, os.O_PATH | os.O_CLOEXEC), str(path))
+    except (FileNotFoundError, NotADirectoryError):  # which the command then reports
+        return by_descriptor(_ABSENT + len(NAMED), str(path))
+    except OSError as error:
+        raise QjouleError(f"{path}: {error.strerror}") from None

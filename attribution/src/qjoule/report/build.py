@@ -11,6 +11,7 @@ from typing import Any
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import Calibrated
 from qjoule.model.result import PARTS
+from qjoule.named import as_given
 from qjoule.report.compared import compared
 from qjoule.report.gather import Gathered, gather
 from qjoule.report.page import page
@@ -75,7 +76,7 @@ def names(paths: Sequence[Path]) -> list[str]:
     short = [path.resolve().name for path in paths]
     out: list[str] = []
     for path, name in zip(paths, short, strict=True):
-        wanted = name if short.count(name) == 1 else str(path)
+        wanted = name if short.count(name) == 1 else as_given(str(path))
         number = 2
         unique = wanted
         while unique in out:

@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from qjoule.errors import UsageError
+from qjoule.named import as_given
 from qjoule.trace.reader import Trace
 
 
@@ -19,7 +20,7 @@ def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
     """
     traces = [Trace(path) for path in paths]
     short = [trace.path.resolve().name for trace in traces]
-    names = short if len(set(short)) == len(short) else [str(path) for path in paths]
+    names = short if len(set(short)) == len(short) else [as_given(str(path)) for path in paths]
     found = list(zip(names, traces, strict=True))
     for (one, a), (other, b) in combinations(found, 2):
         if _is_same(a, b):

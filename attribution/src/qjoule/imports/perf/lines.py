@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from qjoule.errors import QjouleError
+from qjoule.named import OPENED
 
 FIELDS = "pid,tid,cpu,time,event"
 #: Options of `perf script`; `TEXT_COMMAND` is the same command for people.
@@ -59,7 +60,7 @@ class Recording:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self.path.resolve().name
 
     def header(self) -> list[str]:
         """Lines about the host, without their `#`. Empty: the text was made without --header."""
@@ -242,6 +243,7 @@ class _Script:
                 stdout=subprocess.PIPE,
                 stderr=self._words,
                 env={**os.environ, "LC_ALL": "C"},
+                pass_fds=[int(self._path.name)] if self._path.parent == OPENED else (),
             )
         except OSError as error:
             self._stack.close()
