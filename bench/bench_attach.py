@@ -2,13 +2,15 @@
 """Time and memory that attaching takes beside many processes of a hostile user.
 
     python bench/bench_attach.py [--rounds N] [--fakes N] [--others N]
+    python bench/bench_attach.py --rounds 20 --old OTHER/.venv/bin/qjoule
 
 Starts a redis-server and a PostgreSQL, and runs `qjoule record -d 0.1` beside them. Some runs are
 without other processes. The others are beside processes with names of servers (an unprivileged
 user's, with damaged and huge executables and hostile configuration files) and processes that only
 sleep. Both kinds of runs are interleaved. Prints medians with their range beside the target, the
-peak memory of all of qjoule's processes together, and whether every real server was traced. Nothing
-passes or fails here.
+peak memory of all of qjoule's processes together, and whether every real server was traced. With
+`--old`, another tree's command is compared instead, on a MariaDB and a PostgreSQL without fakes: in
+each round both run, in turns first. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import resource
 import shutil
 import signal
 import statistics
@@ -36,6 +39,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.command import machine, machine_lines, run  # noqa: E402
 
+from servers.mariadb import mariadb_server  # noqa: E402
 from servers.postgres import postgres_server  # noqa: E402
 from servers.redis import redis_server  # noqa: E402
 from servers.toy_elf import MARIADB_10_11, toy_server  # noqa: E402
@@ -51,31 +55,40 @@ HUGE_BYTES = 2 << 30  #: size of a sparse executable
 @dataclass(frozen=True)
 class Attached:
     seconds: float
+    cpu_s: float
     mib: float
     words: str
 
 
-def attach(directory: Path) -> Attached:
+def attach(directory: Path, *options: str, qjoule: Path = QJOULE) -> Attached:
     """Records for a moment; returns the time until everything is attached."""
-    began = time.monotonic()
+    cpu_s, began = _children_cpu_s(), time.monotonic()
+    words = ["record", "-d", "0.1", "--energy", "none", "-o", str(directory / "trace")]
     process = subprocess.Popen(
-        [QJOULE, "record", "-d", "0.1", "--energy", "none", "-o", str(directory / "trace")],
+        [qjoule, *words, *options],
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
         cwd=directory,
     )
-    memory = _Memory(process.pid)
+    memory = None if options else _Memory(process.pid)  # looking for it takes CPU time
     assert process.stderr is not None
-    words, seconds = [], float("nan")
+    said, seconds = [], float("nan")
     for line in process.stderr:
         if "qjoule: tracing" in line:
             seconds = time.monotonic() - began
-        words.append(line.strip())
+        said.append(line.strip())
     process.wait()
     process.stderr.close()
     shutil.rmtree(directory / "trace", ignore_errors=True)
-    return Attached(seconds, memory.finish() / 2**20, "; ".join(words))
+    memory_mib = memory.finish() / 2**20 if memory else float("nan")
+    return Attached(seconds, _children_cpu_s() - cpu_s, memory_mib, "; ".join(said))
+
+
+def _children_cpu_s() -> float:
+    """CPU time of processes that have ended, and of theirs that they waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class _Memory(threading.Thread):
@@ -184,6 +197,32 @@ def bench(rounds: int, count: int, others: int) -> None:
         print(f"{server.name}: traced in {traced} of {rounds} rounds beside the fakes")
 
 
+def bench_pairs(rounds: int, old: Path) -> None:
+    for line in machine_lines(machine()):
+        print(line)
+    runs: dict[Path, list[Attached]] = {QJOULE: [], old: []}
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qjoule-bench-")))
+        directory.chmod(0o755)
+        servers = (stack.enter_context(mariadb_server()), stack.enter_context(postgres_server()))
+        pids = [word for one in servers for word in ("--pid", str(one.pid))]
+        for which in runs:
+            attach(directory, *pids, qjoule=which)  # once before: caches of the disk
+        for number in range(rounds):
+            for which in list(runs)[:: 1 if number % 2 else -1]:
+                runs[which].append(attach(directory, *pids, qjoule=which))
+    print(f"{rounds} pairs{'here':>17}{'old':>10}   ratio [quartiles]")
+    for name, of in (("until attached, s", "seconds"), ("CPU time, s", "cpu_s")):
+        ours, theirs = ([getattr(one, of) for one in each] for each in runs.values())
+        first, middle, third = statistics.quantiles(
+            [one / other for one, other in zip(ours, theirs, strict=True)], n=4
+        )
+        print(
+            f"{name:18}{statistics.median(ours):9.3f}{statistics.median(theirs):10.3f}"
+            f"   {middle:.3f} [{first:.3f}, {third:.3f}]"
+        )
+
+
 def _print(name: str, runs: list[Attached]) -> None:
     seconds = [one.seconds for one in runs]
     span = f"{statistics.median(seconds):.2f} [{min(seconds):.2f}, {max(seconds):.2f}]"
@@ -195,8 +234,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="[default: 5]")
     parser.add_argument("--fakes", type=int, default=100, help="[default: 100]")
     parser.add_argument("--others", type=int, default=100, help="[default: 100]")
+    parser.add_argument("--old", type=Path, help="another tree's qjoule, to compare with")
     chosen = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if chosen.old:
+        return run("bench_attach", lambda: bench_pairs(chosen.rounds, chosen.old.resolve()))
     return run("bench_attach", lambda: bench(chosen.rounds, chosen.fakes, chosen.others))
 
 

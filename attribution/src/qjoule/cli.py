@@ -99,6 +99,7 @@ def main() -> None:
     named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if named != _FOR_ANOTHER:
         os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
+        sys.dont_write_bytecode = True  # what root then caches, the command could not read
         _obey_interrupts()
     _lack_no_character()
     try:
