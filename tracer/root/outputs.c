@@ -66,10 +66,9 @@ static bool is_output(const char *text)
 static int open_given(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
-	int fd = syscall(SYS_openat2, AT_FDCWD, request->text, &how, sizeof(how));
-	int err = candidate_identify(fd, answer);
 
-	return err ?: candidate_copy(fd, answer);
+	return candidate_read(syscall(SYS_openat2, AT_FDCWD, request->text, &how, sizeof(how)),
+			      answer);
 }
 
 /* Root alone may be able to read what root named. */

@@ -50,10 +50,10 @@ enum rp_kind {
 			 answers. size: seconds that it keeps. Answers with its pid, 0 if it has
 			 ended, and with its wait status in the file's mode */
 	RP_GIVEN,     /* text: a file that our command line gives to --credentials, --config or
-			 --calibration; a copy of it */
+			 --calibration; a descriptor to read it */
 	/* On a bound socket. */
-	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
-			 copies are in memory: read them from their beginning with pread(2) */
+	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists are
+			 in memory: read them from their beginning with pread(2) */
 	/* From the tracer, until RP_DONE. */
 	RP_COUNTER = 64, /* number: type, size: config, pid: CPU; a counter of the whole machine */
 	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
@@ -85,17 +85,14 @@ enum rp_flag {
 enum rp_what {
 	RP_WHAT_EXE = 1, /* its executable: a handle */
 	RP_WHAT_MAPPED,	 /* the file mapped at offset, size bytes: a handle */
-	RP_WHAT_FILE,	 /* a copy of a regular file below its root, read with its own rights */
-	RP_WHAT_NAMES,	 /* the names in a directory there: a descriptor; each ends with a NUL */
-	RP_WHAT_SAME,	 /* a file there: its identity only */
-	RP_WHAT_MEMORY,	 /* /proc/PID/mem, for reading */
-	RP_WHAT_SOCKETS, /* its sockets, such as `socket:[123]`; in the same form as names */
-	RP_WHAT_THREADS, /* the names of its threads, in the same form */
-	RP_WHAT_CWD,	 /* its working directory, in text */
-	RP_WHAT_PROC,	 /* text: a file of /proc/PID, one of a fixed list */
-	RP_WHAT_NETWORK, /* its network namespace, in text */
+	RP_WHAT_FILE,	 /* a regular file or a directory below its root, opened with its own
+			    rights */
+	RP_WHAT_SAME,	 /* what is there: its identity only */
+	RP_WHAT_SOCKETS, /* its sockets, such as `socket:[123]`: a descriptor; each ends with a NUL
+			  */
+	RP_WHAT_PROC,	 /* text: a name in /proc/PID, one of a fixed list; the target of a link is
+			    in text */
 	RP_WHAT_KEPT,	 /* offset: n; the handle of the n-th file opened for it, from 0 */
-	RP_WHAT_ROOT,	 /* its root directory, in text */
 };
 
 /* What RP_NOTIFY tells. */

@@ -109,8 +109,8 @@ answer_fn candidate_open;
 int candidate_identify(int fd, struct answer *answer);
 /* candidate.c: likewise, and opens it for reading and attaching. */
 int candidate_attached(int fd, struct answer *answer);
-/* candidate.c: gives a copy of a regular file that was opened with O_PATH and identified. */
-int candidate_copy(int fd, struct answer *answer);
+/* candidate.c: likewise, and opens it for reading; it has at most 1 MiB. */
+int candidate_read(int fd, struct answer *answer);
 
 /* opened.c: a path that reopens our own descriptor; valid until the next call. */
 const char *opened_path(int fd);

@@ -100,7 +100,7 @@ def test_a_malformed_request_ends_the_socket_and_leaves_no_descriptor(root: Root
                 else:
                     bound.send(bytes(size))
                 with pytest.raises(RootPartGone):
-                    ask(bound, Kind.OPEN, number=What.CWD)
+                    ask(bound, Kind.OPEN, number=What.SOCKETS)
         assert ask(root.connection, Kind.EXE, pid=process.pid).text
         assert root.descriptors == before
 

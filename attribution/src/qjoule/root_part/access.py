@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
+from collections.abc import Sequence
 
 from qjoule.root_part.protocol import Kind, Refused, Reply, RootPartGone, What, ask
 from qjoule.root_part.protocol import Opened as File
@@ -20,7 +22,7 @@ from qjoule.servers.access import (
     below_root,
 )
 
-_LIST_BYTES_MAX = 8 << 20  #: 100,000 sockets, or file names of 255 bytes
+_LIST_BYTES_MAX = 8 << 20  #: 100,000 sockets
 _BLOCK_BYTES = 1 << 20
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 _WHY = {
@@ -33,9 +35,12 @@ _WHY = {
 class SocketAccess:
     """The `Access` of one candidate. Needs no rights: the root part opens everything for it."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        """`connection` is a socket from `Kind.BIND`; the caller closes it."""
+    def __init__(self, connection: socket.socket, threads: Sequence[str] = ()) -> None:
+        """`connection` is a socket from `Kind.BIND`; the caller closes it. `threads`: their names,
+        which everybody may read.
+        """
         self._connection = connection
+        self._threads = threads
 
     def executable(self) -> Opened:
         return opened_of(self._ask(What.EXE))
@@ -47,56 +52,65 @@ class SocketAccess:
             return b""
 
     def memory(self) -> int:
-        return self._ask(What.MEMORY).fd
+        return self._ask(What.PROC, "mem").fd
 
     def file(self, path: str) -> bytes | None:
         try:
-            return _read(self._ask(What.FILE, path).fd, FILE_BYTES_MAX)
+            found = self._ask(What.FILE, path)
         except _NoSuchFile:
             return None
+        if not stat.S_ISREG(found.file.mode):
+            os.close(found.fd)
+            raise Unreadable(f"{path}: no regular file")
+        return _read(found.fd, FILE_BYTES_MAX)
 
     def names(self, path: str) -> list[str]:
         try:
-            names = sorted(map(os.fsdecode, self._list(What.NAMES, path)))
+            found = self._ask(What.FILE, path)
         except _NoSuchFile:
             return []
+        try:
+            is_directory = stat.S_ISDIR(found.file.mode)
+            names = sorted(os.listdir(found.fd)) if is_directory else []  # noqa: PTH208
+        except OSError as error:
+            raise Unreadable(f"{path}: {error.strerror}") from None
+        finally:
+            os.close(found.fd)
         if len(names) > DIRECTORY_ENTRIES_MAX:
             raise Unreadable(f"{path} has more than {DIRECTORY_ENTRIES_MAX} entries")
         return names
 
     def sockets(self) -> frozenset[int]:
         try:
-            return frozenset(int(name[8:-1]) for name in self._list(What.SOCKETS))
+            content = _read(self._ask(What.SOCKETS).fd, _LIST_BYTES_MAX)
         except Unreadable:
             return frozenset()
+        return frozenset(int(name[8:-1]) for name in content.split(b"\0")[:-1])
 
     def threads(self) -> list[str]:
-        return [name.decode(errors="replace") for name in self._list(What.THREADS)]
+        return list(self._threads)
 
     def mapped(self, start: int, end: int) -> Opened:
         return opened_of(self._ask(What.MAPPED, offset=start, size=end - start))
 
     def working_directory(self) -> str:
-        return below_root(self._text(What.CWD), self._text(What.ROOT))
+        return below_root(self._link("cwd"), self._link("root"))
 
     def file_id(self, path: str) -> tuple[int, int] | None:
         try:
-            return identity_of(self._ask(What.SAME, path).file).key
+            found = self._ask(What.SAME, path).file
         except Unreadable:
             return None
+        return identity_of(found).key if stat.S_ISREG(found.mode) else None
 
     def network(self) -> str:
-        return self._text(What.NETWORK)
+        return self._link("ns/net")
 
-    def _text(self, what: What) -> str:
+    def _link(self, name: str) -> str:
         try:
-            return os.fsdecode(self._ask(what).text)
+            return os.fsdecode(self._ask(What.PROC, name).text)
         except Unreadable:
             return ""
-
-    def _list(self, what: What, path: str = "") -> list[bytes]:
-        content = _read(self._ask(what, path).fd, _LIST_BYTES_MAX)
-        return content.split(b"\0")[:-1]
 
     def _ask(self, what: What, path: str = "", *, offset: int = 0, size: int = 0) -> Reply:
         """Raises `Unreadable`; `_NoSuchFile` is one."""

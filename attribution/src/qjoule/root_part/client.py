@@ -153,12 +153,11 @@ class RootPart:
         return ask(self.need("calibrating"), Kind.STAGE, text=text).fd
 
     def given(self, path: Path) -> tuple[int, Opened]:
-        """A descriptor of a copy of a file that our command line names (`Kind.GIVEN`), which root
-        alone may be able to read, and what file it is. Raises `Refused`.
+        """A descriptor of a file that our command line names (`Kind.GIVEN`), which root alone may
+        be able to read, and what file it is. Raises `Refused`.
         """
         text = os.fsencode(_as_given(path))
         reply = ask(self.need("this file"), Kind.GIVEN, text=text)
-        os.lseek(reply.fd, 0, os.SEEK_SET)
         return reply.fd, reply.file
 
     def accounts(self) -> tuple[tuple[Account, ...], int]:

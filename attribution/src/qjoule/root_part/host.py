@@ -26,6 +26,7 @@ from qjoule.servers.direct_access import (
     installed_files,
     is_process,
     port_range,
+    thread_names,
 )
 from qjoule.servers.examine import examine, prepare
 from qjoule.servers.examined import Examined, Facts
@@ -134,8 +135,9 @@ class _Seat:
             return Task(lambda fd: _said(_examined_file(replace(file, fd=fd), facts)), file.fd)
         uid, self._bound = bound(self._host.connection, facts.pid)
         self._owner = owner_of(uid, control_groups(_PROC / str(facts.pid)))
+        threads = thread_names(_PROC / str(facts.pid))
         return Task(
-            lambda fd: _said(_examined_process(fd, facts)),
+            lambda fd: _said(_examined_process(fd, facts, threads)),
             os.dup(self._bound.fileno()),
             self._host.patience_s(self._owner),
         )
@@ -191,9 +193,9 @@ def with_handles(found: Examined) -> Examined:
     return replace(found, resolution=left)
 
 
-def _examined_process(descriptor: int, facts: Facts) -> Examined:
+def _examined_process(descriptor: int, facts: Facts, threads: Sequence[str]) -> Examined:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
-        return examine(SocketAccess(connection), facts)
+        return examine(SocketAccess(connection, threads), facts)
 
 
 def _examined_file(file: Opened, facts: Facts) -> Examined:

@@ -64,16 +64,10 @@ class What(IntEnum):
     EXE = 1
     MAPPED = 2
     FILE = 3
-    NAMES = 4
-    SAME = 5
-    MEMORY = 6
-    SOCKETS = 7
-    THREADS = 8
-    CWD = 9
-    PROC = 10
-    NETWORK = 11
-    KEPT = 12
-    ROOT = 13
+    SAME = 4
+    SOCKETS = 5
+    PROC = 6
+    KEPT = 7
 
 
 @dataclass(frozen=True)

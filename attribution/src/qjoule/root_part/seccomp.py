@@ -42,6 +42,7 @@ _ALLOWED = {
     "sigaltstack": (131, 132),
     "gettid": (186, 178),
     "futex": (202, 98),
+    "getdents64": (217, 61),
     "restart_syscall": (219, 128),
     "clock_gettime": (228, 113),
     "exit_group": (231, 94),

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from qjoule.servers import in_root
@@ -121,15 +122,7 @@ class DirectAccess:
         return frozenset(_socket_inodes(self.directory / "fd"))
 
     def threads(self) -> list[str]:
-        try:
-            with os.scandir(self.directory / "task") as entries:
-                some = [entry for entry, _ in zip(entries, range(THREADS_MAX), strict=False)]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise Unreadable(f"its threads cannot be seen: {error.strerror}") from None
-        comms = (read_bytes(Path(entry.path) / "comm") for entry in some)
-        return [comm.decode(errors="replace").rstrip("\n") for comm in comms if comm]
+        return thread_names(self.directory)
 
     def mapped(self, start: int, end: int) -> Opened:
         path = self.directory / "map_files" / f"{start:x}-{end:x}"
@@ -165,6 +158,19 @@ class DirectAccess:
                     if file_id(path) == file_id(exe):
                         return path
         return exe
+
+
+def thread_names(directory: Path) -> list[str]:
+    """`Access.threads` of a process with this directory in /proc; none if it has ended."""
+    try:
+        with os.scandir(directory / "task") as entries:
+            paths = [Path(entry.path) / "comm" for entry in islice(entries, THREADS_MAX)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unreadable(f"its threads cannot be seen: {error.strerror}") from None
+    comms = map(read_bytes, paths)
+    return [comm.decode(errors="replace").rstrip("\n") for comm in comms if comm]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _KEYS = ("user", "password", "host", "users")
 
 
 def open_credentials(path: Path) -> int:
-    """A descriptor of a copy of the file, which nobody but its owner may read.
+    """A descriptor of the file, which nobody but its owner may read.
 
     It is opened as root opens it: the file may be root's.
 
