@@ -5,11 +5,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,17 +14,13 @@
 
 #define SECONDS_A_LOOK 10 /* the keeper has 64 looks at once, then one per so many seconds */
 
-static int open_installed(struct peer *peer, const struct rp_request *request,
-			  struct answer *answer)
+/* The sender opened the file: root's, and everybody may read it. */
+static int check_installed(struct peer *peer, const struct rp_request *request,
+			   struct answer *answer)
 {
-	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
 	const struct rp_file *file = &answer->reply.file;
-	int err;
+	int err = peer->sent < 0 ? -EINVAL : candidate_attached(peer->sent, answer);
 
-	if (request->text[0] != '/')
-		return -EINVAL;
-	err = candidate_attached(syscall(SYS_openat2, AT_FDCWD, request->text, &how, sizeof(how)),
-				 answer);
 	if (err)
 		return err;
 	return file->uid ||
@@ -38,7 +31,7 @@ static int open_installed(struct peer *peer, const struct rp_request *request,
 
 int answer_installed(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	return guarded(open_installed, peer, request, answer) ?: opened_keep(answer);
+	return guarded(check_installed, peer, request, answer) ?: opened_keep(answer);
 }
 
 int answer_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
@@ -107,27 +100,16 @@ int answer_bind(struct peer *peer, const struct rp_request *request, struct answ
 	return answer->fd < 0 ? answer->fd : 0;
 }
 
-/* Gives out the one socket of this kind that there is. */
-static int give(bool *given, const struct peer *peer, struct answer *answer)
+/* Gives out the one socket of the tracer, or of the keeper. */
+int answer_peer(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	if (*given)
+	bool late = request->kind == RP_KEEPER;
+	static bool given[2];
+
+	if (given[late])
 		return -EBUSY;
-	answer->fd = peer_add(peer);
-	*given = answer->fd >= 0;
-	return *given ? 0 : answer->fd;
-}
-
-int answer_tracer(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	static bool given;
-
-	return give(&given, &(struct peer){.kind = PEER_TRACER, .proc_fd = -1}, answer);
-}
-
-int answer_keeper(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	static bool given;
-
-	return give(&given, &(struct peer){.kind = PEER_KEEPER, .late = true, .proc_fd = -1},
-		    answer);
+	answer->fd = peer_add(
+	    &(struct peer){.kind = late ? PEER_KEEPER : PEER_TRACER, .late = late, .proc_fd = -1});
+	given[late] = answer->fd >= 0;
+	return given[late] ? 0 : answer->fd;
 }

@@ -58,8 +58,7 @@ struct answer {
 typedef int answer_fn(struct peer *peer, const struct rp_request *request, struct answer *answer);
 
 /* One function per enum rp_kind, by file. */
-answer_fn answer_exe, answer_bind, answer_installed, answer_tracer, answer_keeper,
-    answer_open; /* look.c */
+answer_fn answer_exe, answer_bind, answer_installed, answer_peer, answer_open; /* look.c */
 answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish,
     answer_given;		 /* outputs.c */
 answer_fn answer_as, answer_run; /* started.c */

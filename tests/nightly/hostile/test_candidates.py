@@ -16,6 +16,7 @@ import pytest
 
 from nightly.hostile.bound import silent_file_system
 from qjoule.root_part import host as host_module
+from qjoule.root_part.client import installed
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.discovery import Discovery, discover
@@ -174,7 +175,7 @@ def test_a_hostile_examiner_is_not_believed(
         if one.pid == redis.pid
     ]
     # A handle that belongs to somebody else.
-    os.close(ask(root.connection, Kind.INSTALLED, text=b"/usr/bin/sleep").fd)
+    os.close(installed(root.connection, Path("/usr/bin/sleep")).fd)
     with monkeypatch.context() as patched:
         patched.setattr(host_module, "examine", hostile)
         found = host.examine(facts)

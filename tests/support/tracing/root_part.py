@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from qjoule.root_part.client import installed
 from qjoule.root_part.protocol import Kind, Opened, What, ask
 from qjoule.servers.plan import AttachPlan, PlannedServer
 
@@ -60,7 +61,7 @@ class RootPart:
             return _kept(bound, What.MAPPED, offset=first, size=end - first)
 
     def installed(self, path: Path) -> Opened:
-        reply = ask(self.connection, Kind.INSTALLED, text=os.fsencode(path))
+        reply = installed(self.connection, path)
         os.close(reply.fd)
         return reply.file
 

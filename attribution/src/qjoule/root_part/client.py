@@ -26,6 +26,7 @@ from qjoule.root_part.protocol import (
     Kind,
     Opened,
     Refused,
+    Reply,
     ask,
     receive,
 )
@@ -195,6 +196,22 @@ class RootPart:
     def publish(self) -> None:
         """Moves the staged file to its place. Raises `Refused`."""
         ask(self.need("calibrating"), Kind.PUBLISH)
+
+
+def installed(connection: socket.socket, path: Path) -> Reply:
+    """The answer to `Kind.INSTALLED`: an executable of root's that no process need run.
+
+    Raises:
+        Refused: it is none, or cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refused(error.errno or errno.EIO) from None
+    try:
+        return ask(connection, Kind.INSTALLED, fd=descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.root_part.access import SocketAccess, identity_of, opened_of
 from qjoule.root_part.bound import bound, who_is
-from qjoule.root_part.client import root_part
+from qjoule.root_part.client import installed, root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import FileIdentity, Opened
@@ -130,8 +130,7 @@ class _Seat:
         """Raises `QjouleError`."""
         facts = self._facts
         if not facts.pid:
-            reply = ask(self._host.connection, Kind.INSTALLED, text=os.fsencode(facts.exe_name))
-            file = self._file = opened_of(reply)
+            file = self._file = opened_of(installed(self._host.connection, Path(facts.exe_name)))
             return Task(lambda fd: _said(_examined_file(replace(file, fd=fd), facts)), file.fd)
         uid, self._bound = bound(self._host.connection, facts.pid)
         self._owner = owner_of(uid, control_groups(_PROC / str(facts.pid)))

@@ -6,6 +6,7 @@
  *
  * Requests a handle of SERVER, which becomes number 1 (-: none), and becomes the tracer.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,8 @@ int main(int argc, char **argv)
 	if (argc < 5 || !number)
 		return 2;
 	root_part_use(atoi(number));
-	snprintf(request.text, sizeof(request.text), "%s", argv[4]);
 	if (strcmp(argv[4], "-"))
-		err = root_part_ask(&request, -1, &fd);
+		err = root_part_ask(&request, open(argv[4], O_RDONLY), &fd);
 	request = (struct rp_request){.kind = RP_TRACER};
 	if (!err)
 		err = root_part_ask(&request, -1, &fd);
