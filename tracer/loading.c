@@ -3,6 +3,7 @@
 
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,15 +11,17 @@
 #include "root_part.h"
 #include "variant.h"
 
-unsigned loading_number(const struct qjoule_bpf *skeleton, const struct bpf_program *program)
-{
-	const struct bpf_object_skeleton *all = skeleton->skeleton;
-	int number = 0;
+/* Where these are in TRACER_MAPS. */
+enum {
+	AT_BATCHES = 1,
+	AT_BSS,
+	AT_OTHERS
+};
 
-	while (number < all->prog_cnt && *all->progs[number].prog != program)
-		number++;
-	return number;
-}
+/* session/follow.py writes them. */
+_Static_assert(offsetof(struct qjoule_bpf__data_servers, followed) ==
+		   QJ_MAX_SERVERS * sizeof(struct qj_server_plan),
+	       "followed is not behind the servers");
 
 static int fill(struct rp_load *load, const struct qjoule_bpf *skeleton)
 {
@@ -55,23 +58,19 @@ static int ask(const struct rp_load *load, uint32_t flags)
 	return err;
 }
 
-/* Returns a descriptor of the loaded map, or a negative errno. */
-static int take_map(const struct qjoule_bpf *skeleton, const struct bpf_map *map)
+/* Returns a descriptor of the loaded map with this number in TRACER_MAPS, or a negative errno. */
+static int take_map(unsigned number)
 {
-	const struct bpf_object_skeleton *all = skeleton->skeleton;
-	struct rp_request request = {.kind = RP_MAP};
-	int fd, err;
+	struct rp_request request = {.kind = RP_MAP, .number = number};
+	int fd, err = root_part_ask(&request, -1, &fd);
 
-	while (*all->maps[request.number].map != map)
-		request.number++;
-	err = root_part_ask(&request, -1, &fd);
 	return err ?: fd;
 }
 
 /* Maps that are used by bpf(2). */
-static int reuse_map(const struct qjoule_bpf *skeleton, struct bpf_map *map)
+static int reuse_map(struct bpf_map *map, unsigned number)
 {
-	int fd = take_map(skeleton, map), err;
+	int fd = take_map(number), err;
 
 	if (fd < 0)
 		return fd;
@@ -83,7 +82,7 @@ static int reuse_map(const struct qjoule_bpf *skeleton, struct bpf_map *map)
 /* Maps it over the memory that libbpf allocated, which libbpf frees with the skeleton. */
 static int share_bss(struct qjoule_bpf *skeleton)
 {
-	int fd = take_map(skeleton, skeleton->maps.bss);
+	int fd = take_map(AT_BSS);
 	size_t page = sysconf(_SC_PAGESIZE);
 	size_t bytes = (sizeof(*skeleton->bss) + page - 1) / page * page;
 	void *at;
@@ -112,11 +111,12 @@ int loading_load(struct probes *probes, bool verbose)
 		err = share_bss(skeleton);
 	if (err)
 		return err;
-	probes->batches_fd = take_map(skeleton, skeleton->maps.batches);
+	probes->batches_fd = take_map(AT_BATCHES);
 	if (probes->batches_fd < 0)
 		return probes->batches_fd;
-	/* The first two of them have just been mapped, which is all that early kernels allow. */
-	for (unsigned i = 2; !err && !probes->early && i < sizeof(maps) / sizeof(maps[0]); i++)
-		err = reuse_map(skeleton, maps[i]);
+	/* Those before have just been mapped, which is all that early kernels allow. */
+	for (unsigned i = AT_OTHERS; !err && !probes->early && i < sizeof(maps) / sizeof(maps[0]);
+	     i++)
+		err = reuse_map(maps[i], i);
 	return err;
 }

@@ -14,7 +14,4 @@
  */
 int loading_load(struct probes *probes, bool verbose);
 
-/* The number by which the root part identifies this program. */
-unsigned loading_number(const struct qjoule_bpf *skeleton, const struct bpf_program *program);
-
 #endif /* QJ_LOADING_H */

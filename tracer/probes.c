@@ -62,11 +62,19 @@ static int cannot_attach(const char *what, int err)
 	return programs_complain(line, err);
 }
 
-static int attach_program(struct probes *probes, struct bpf_program *program)
+/* Writes a program's name, by which the root part identifies it. */
+static void name(char *text, const struct bpf_program *program)
 {
-	struct rp_request request = {.kind = RP_ATTACH,
-				     .number = loading_number(probes->skeleton, program)};
-	int err = root_part_ask(&request, -1, NULL);
+	snprintf(text, RP_TEXT_BYTES - RP_CODE_BYTES, "%s", bpf_program__name(program));
+}
+
+static int attach_program(struct bpf_program *program)
+{
+	struct rp_request request = {.kind = RP_ATTACH};
+	int err;
+
+	name(request.text, program);
+	err = root_part_ask(&request, -1, NULL);
 
 	return err ? cannot_attach(bpf_program__name(program), err) : 0;
 }
@@ -76,12 +84,12 @@ static int attach_probe(struct probes *probes, const struct probe *probe)
 	struct bpf_program *program = programs_of_role(probes->skeleton, probe->role);
 	struct rp_request request = {.kind = RP_UPROBE,
 				     .pid = probe->handle,
-				     .number = loading_number(probes->skeleton, program),
 				     .offset = probe->offset,
 				     .size = probe->code_bytes};
 	int err;
 
 	memcpy(request.text, probe->code, probe->code_bytes);
+	name(request.text + RP_CODE_BYTES, program);
 	err = root_part_ask(&request, -1, NULL);
 	return err ? cannot_attach(probe_role_names[probe->role], err) : 0;
 }
@@ -90,12 +98,13 @@ static int attach_probe(struct probes *probes, const struct probe *probe)
  * Opens an iterator over all tasks; reading it to the end runs its program. Returns its fd or a
  * negative errno.
  */
-static int open_iterator(struct probes *probes, struct bpf_program *program)
+static int open_iterator(struct bpf_program *program)
 {
-	struct rp_request request = {.kind = RP_ITERATOR,
-				     .number = loading_number(probes->skeleton, program)};
-	int fd, err = root_part_ask(&request, -1, &fd);
+	struct rp_request request = {.kind = RP_ITERATOR};
+	int fd, err;
 
+	name(request.text, program);
+	err = root_part_ask(&request, -1, &fd);
 	return err ? programs_complain("cannot iterate over tasks", err) : fd;
 }
 
@@ -110,14 +119,14 @@ static void run_iterator(int fd)
 /* Adopts the threads that already exist. */
 static int adopt_running(struct probes *probes)
 {
-	int fd = open_iterator(probes, probes->skeleton->progs.on_alive);
+	int fd = open_iterator(probes->skeleton->progs.on_alive);
 
 	if (fd < 0)
 		return fd;
 	run_iterator(fd);
 	close(fd);
 	/* Opened now: after privileges are dropped it can only be read. */
-	probes->stop_fd = open_iterator(probes, probes->skeleton->progs.on_stop);
+	probes->stop_fd = open_iterator(probes->skeleton->progs.on_stop);
 	return probes->stop_fd < 0 ? probes->stop_fd : 0;
 }
 
@@ -139,20 +148,20 @@ static int attach_all(struct probes *probes, const struct options *options)
 	int err = 0;
 
 	for (unsigned i = 0; !err && i < sizeof(tasks) / sizeof(tasks[0]); i++)
-		err = attach_program(probes, tasks[i]);
+		err = attach_program(tasks[i]);
 	if (!err && bpf_program__autoload(s->progs.on_freed))
-		err = attach_program(probes, s->progs.on_freed);
+		err = attach_program(s->progs.on_freed);
 	if (!err)
 		err = adopt_running(probes);
 	for (unsigned i = 0; !err && i < options->probe_count; i++)
 		err = attach_probe(probes, &options->probes[i]);
 	for (unsigned i = 0; !err && i < PROGRAMS_OF_TRAFFIC; i++)
 		if (bpf_program__autoload(programs_of_traffic(s, i)))
-			err = attach_program(probes, programs_of_traffic(s, i));
+			err = attach_program(programs_of_traffic(s, i));
 	if (!err)
-		err = attach_program(probes, s->progs.on_tick);
+		err = attach_program(s->progs.on_tick);
 	if (!err)
-		err = attach_program(probes, s->progs.on_switch);
+		err = attach_program(s->progs.on_switch);
 	if (!err)
 		err = root_part_ask(&done, -1, NULL);
 	return err;

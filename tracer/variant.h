@@ -12,12 +12,12 @@
 #include "qjoule.skel.h"
 #include "qjoule_early.skel.h"
 
-/* The maps that the tracer reads or writes itself. */
+/* The maps that the tracer reads or writes itself; the keeper writes the first. */
 #define TRACER_MAPS(s)                                                                             \
 	{                                                                                          \
-		(s)->maps.batches, (s)->maps.bss, (s)->maps.cycles, (s)->maps.sums_even,           \
-		    (s)->maps.sums_odd, (s)->maps.instructions, (s)->maps.llc_misses,              \
-		    (s)->maps.idles, (s)->maps.more_counters,                                      \
+		(s)->maps.data_servers, (s)->maps.batches, (s)->maps.bss, (s)->maps.cycles,        \
+		    (s)->maps.sums_even, (s)->maps.sums_odd, (s)->maps.instructions,               \
+		    (s)->maps.llc_misses, (s)->maps.idles, (s)->maps.more_counters,                \
 	}
 
 /*

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -102,8 +101,7 @@ static int configure(const struct rp_load *plan)
 	int err = 0;
 
 	if (plan->version != QJ_CONTRACT_VERSION || plan->map_count != (uint32_t)all->map_cnt ||
-	    plan->program_count != (uint32_t)all->prog_cnt || plan->map_count > RP_MAX_MAPS ||
-	    plan->program_count > RP_MAX_PROGS)
+	    plan->program_count != (uint32_t)all->prog_cnt)
 		return -EPROTO;
 	for (int i = 0; !err && i < all->map_cnt; i++) {
 		struct bpf_map *map = *all->maps[i].map;
@@ -111,12 +109,11 @@ static int configure(const struct rp_load *plan)
 
 		if (bpf_map__is_internal(map))
 			continue;
-		err = bpf_map__set_autocreate(map, plan->maps[i].create);
-		if (err || !entries || entries == most)
-			continue;
 		if (entries > most && entries > QJ_MAX_CPUS)
 			return -E2BIG;
-		err = bpf_map__set_max_entries(map, entries);
+		err = bpf_map__set_autocreate(map, plan->maps[i].create);
+		if (!err && entries)
+			err = bpf_map__set_max_entries(map, entries);
 	}
 	for (int i = 0; !err && i < all->prog_cnt; i++)
 		err = bpf_program__set_autoload(*all->progs[i].prog, plan->load[i]);
@@ -160,43 +157,33 @@ int answer_ring(struct peer *peer, const struct rp_request *request, struct answ
 				    sizeof(answer->fd), 0);
 }
 
-/* Gives out only those maps that the tracer reads or writes. */
+/* Gives the tracer only those maps that it reads or writes, and the keeper only the servers. */
 int answer_map(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	if (!skeleton || request->number >= (uint32_t)skeleton->skeleton->map_cnt)
+	unsigned number = peer->late ? 0 : request->number;
+
+	if (!skeleton)
 		return -EINVAL;
 
 	const struct bpf_map *maps[] = TRACER_MAPS(skeleton);
 
-	for (unsigned i = 0; answer->fd < 0 && i < sizeof(maps) / sizeof(maps[0]); i++)
-		if (maps[i] == *skeleton->skeleton->maps[request->number].map)
-			answer->fd = fcntl(bpf_map__fd(maps[i]), F_DUPFD_CLOEXEC, 0);
-	return answer->fd < 0 ? -EACCES : 0;
+	if (number >= sizeof(maps) / sizeof(maps[0]))
+		return -EINVAL;
+	answer->fd = fcntl(bpf_map__fd(maps[number]), F_DUPFD_CLOEXEC, 0);
+	return answer->fd < 0 ? -errno : 0;
 }
 
-/* The program, if it was loaded and is of this kind: of tracing, or a probe, whose kind is 0. */
-static struct bpf_program *fitting(struct bpf_program *program, enum bpf_attach_type attach)
+/* The program of this name, if it was loaded and is of this kind: of tracing, or a probe (0). */
+static struct bpf_program *named(const char *name, enum bpf_attach_type attach)
 {
+	struct bpf_program *program =
+	    skeleton ? bpf_object__find_program_by_name(skeleton->obj, name) : NULL;
 	bool fits =
 	    program && bpf_program__fd(program) >= 0 &&
 	    bpf_program__type(program) == (attach ? BPF_PROG_TYPE_TRACING : BPF_PROG_TYPE_KPROBE) &&
 	    bpf_program__expected_attach_type(program) == attach;
 
 	return fits ? program : NULL;
-}
-
-/* The program with this number, likewise. */
-static struct bpf_program *program_of(uint32_t number, enum bpf_attach_type attach)
-{
-	if (!skeleton || number >= (uint32_t)skeleton->skeleton->prog_cnt)
-		return NULL;
-	return fitting(*skeleton->skeleton->progs[number].prog, attach);
-}
-
-/* The probe's program with this name, likewise. */
-static struct bpf_program *named(const char *name)
-{
-	return skeleton ? fitting(bpf_object__find_program_by_name(skeleton->obj, name), 0) : NULL;
 }
 
 static int keep(struct bpf_link *link)
@@ -213,8 +200,8 @@ static int keep(struct bpf_link *link)
 
 int answer_attach(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program = program_of(request->number, BPF_TRACE_RAW_TP)
-					  ?: program_of(request->number, BPF_TRACE_FEXIT);
+	struct bpf_program *program =
+	    named(request->text, BPF_TRACE_RAW_TP) ?: named(request->text, BPF_TRACE_FEXIT);
 
 	return program ? keep(bpf_program__attach(program)) : -EINVAL;
 }
@@ -222,8 +209,7 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 /* Attaches by inode, for every process: a server that restarts is probed from its first query. */
 int answer_uprobe(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program =
-	    peer->late ? named(request->text + RP_CODE_BYTES) : program_of(request->number, 0);
+	struct bpf_program *program = named(request->text + RP_CODE_BYTES, 0);
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
 	int fd;
 
@@ -237,60 +223,23 @@ int answer_uprobe(struct peer *peer, const struct rp_request *request, struct an
 	    bpf_program__attach_uprobe_opts(program, -1, opened_path(fd), request->offset, &opts));
 }
 
-/* A descriptor to read an iterator's program, or a negative errno. */
-static int iterator_of(struct bpf_program *program)
+/* Gives a descriptor: reading it to its end runs the program for every task. */
+int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
+	struct bpf_program *program = named(request->text, BPF_TRACE_ITER);
 	struct bpf_link *link = program ? bpf_program__attach(program) : NULL;
-	int fd;
 
 	if (!link)
 		return program ? -errno : -EINVAL;
-	fd = bpf_iter_create(bpf_link__fd(link));
+	answer->fd = bpf_iter_create(bpf_link__fd(link));
 	bpf_link__destroy(link); /* the iterator holds its own reference */
-	return fd;
-}
-
-int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	answer->fd = iterator_of(program_of(request->number, BPF_TRACE_ITER));
 	return answer->fd < 0 ? answer->fd : 0;
 }
 
+/* Probes of a server that is followed stay from here on, too. */
 int answer_done(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	root.done = true;
-	settled = link_count;
-	return 0;
-}
-
-/* All programs that this server needs were loaded, and the process runs its executable. */
-static bool is_runnable(const struct qj_server_plan *server, const struct rp_file *exe)
-{
-	return server->kind < QJ_KINDS &&
-	       skeleton->rodata->plan.kind_rungs[server->kind] & 1u << (server->rung & 7) &&
-	       server->inode == exe->inode &&
-	       makedev(server->device >> 20, server->device & 0xfffff) == exe->device;
-}
-
-int answer_follow(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	const struct qj_server_plan *server = (const void *)request->text;
-	int fd, err = answer_exe(peer, request, answer);
-	char sink[64];
-
-	if (err || !skeleton || request->number >= QJ_MAX_SERVERS)
-		return err ?: -EINVAL;
-	if (!is_runnable(server, &answer->reply.file))
-		return -ESTALE;
-	skeleton->data_servers->server_plans[request->number] = *server;
-	skeleton->data_servers->followed =
-	    (struct qj_running){.tgid = request->pid, .server = request->number + 1};
-	fd = iterator_of(skeleton->progs.on_follow);
-	if (fd < 0)
-		return fd;
-	while (read(fd, sink, sizeof(sink)) > 0)
-		;
-	close(fd);
 	settled = link_count;
 	return 0;
 }

@@ -55,13 +55,12 @@ static const struct {
     [RP_COUNTER] = {PEER_TRACER, answer_counter},
     [RP_ENERGY_FILE] = {PEER_TRACER, answer_energy_file},
     [RP_LOAD] = {PEER_TRACER, answer_load},
-    [RP_MAP] = {PEER_TRACER, answer_map},
+    [RP_MAP] = {PEER_TRACER | PEER_KEEPER, answer_map},
     [RP_RING] = {PEER_TRACER, answer_ring},
     [RP_ATTACH] = {PEER_TRACER, answer_attach},
     [RP_UPROBE] = {PEER_TRACER | PEER_KEEPER, answer_uprobe},
-    [RP_ITERATOR] = {PEER_TRACER, answer_iterator},
-    [RP_DONE] = {PEER_TRACER, answer_done},
-    [RP_FOLLOW] = {PEER_KEEPER, answer_follow},
+    [RP_ITERATOR] = {PEER_TRACER | PEER_KEEPER, answer_iterator},
+    [RP_DONE] = {PEER_TRACER | PEER_KEEPER, answer_done},
 };
 
 int peer_add(const struct peer *peer)

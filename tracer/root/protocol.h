@@ -58,16 +58,15 @@ enum rp_kind {
 	RP_COUNTER = 64, /* number: type, size: config, pid: CPU; a counter of the whole machine */
 	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
 	RP_LOAD,	 /* a memfd beside it holds struct rp_load */
-	RP_MAP,		 /* number: a map in the skeleton */
+	RP_MAP,		 /* number: of TRACER_MAPS (variant.h); the keeper gets the first */
 	RP_RING,	 /* number, size: bytes; makes this ring */
-	RP_ATTACH,   /* number: a program in the skeleton, attached to the target that it names */
-	RP_UPROBE,   /* number: a program; pid: a handle; offset; size, text: instruction */
-	RP_ITERATOR, /* number: a program; a descriptor to read */
-	RP_DONE,     /* the last request */
-	/* From the keeper, after RP_DONE: also RP_EXE, RP_BIND, and RP_UPROBE with the program's
-	   name behind the instruction in text. */
-	RP_FOLLOW, /* number: an entry of the plan; pid: the process that runs as this server now;
-		      text: struct qj_server_plan. Keeps the keeper's probes */
+	RP_ATTACH,	 /* text: a program, attached to the target that it names */
+	RP_UPROBE,   /* pid: a handle; offset; size, text: instruction, and behind RP_CODE_BYTES a
+			program */
+	RP_ITERATOR, /* text: a program; a descriptor to read */
+	RP_DONE,     /* all is attached: this stays, whatever fails later */
+	/* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_UPROBE, RP_ITERATOR, and
+	   RP_DONE after each server, which keeps its probes. */
 };
 
 /* `flags` of a request. */

@@ -65,7 +65,7 @@ answer_fn answer_as, answer_run; /* started.c */
 answer_fn answer_notify;	 /* notify.c */
 answer_fn answer_recording;	 /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
-    answer_uprobe, answer_iterator, answer_done, answer_follow, answer_accounts; /* attach.c */
+    answer_uprobe, answer_iterator, answer_done, answer_accounts; /* attach.c */
 
 /*
  * guarded.c: answers in a child that is killed if it takes too long, because someone else's file
@@ -96,7 +96,7 @@ void start_again(int status, char **argv);
 
 /* attach.c: closes every link, so that nothing remains attached. */
 void attach_clear(void);
-/* attach.c: closes those that were made since the last server was followed. */
+/* attach.c: closes those that were made since the last RP_DONE. */
 void attach_undo(void);
 
 /* candidate.c: RP_OPEN, without the handles. Runs in a child, because it gives up rights. */

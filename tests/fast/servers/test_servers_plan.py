@@ -169,6 +169,7 @@ class Followed:
         self.asked: list[Kind] = []
         monkeypatch.setattr(follow, "_examined", lambda *_: (None, None))
         monkeypatch.setattr(follow, "_started", lambda _pid: 1)
+        monkeypatch.setattr(follow, "_enter", lambda *_: None)
         monkeypatch.setattr(follow, "ask", lambda _root, kind, **_: self.asked.append(kind))
         self._patch = monkeypatch
 
@@ -190,7 +191,7 @@ def test_a_server_that_is_followed_does_not_get_probes_into_anothers_either(
     followed = Followed(build_plan([own, loads_probes], KERNEL), monkeypatch)
     new = server(mysqld, tgids=(200,), ports=(3307,), encryption=True)
     assert followed.follow(replace(new, owner=USER, uid=1001)) == ""
-    assert followed.asked == [Kind.FOLLOW]
+    assert followed.asked == [Kind.DONE]
     assert followed.follow(replace(new, owner=UNIT, tgids=(201,), uid=999)) == ""
     assert Kind.UPROBE in followed.asked
 

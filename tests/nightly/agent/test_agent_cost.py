@@ -17,7 +17,7 @@ from qjoule.metrics.counters import Counters, Limits
 from qjoule.root_part.protocol import Account, Kind, Refused, ask
 from servers.mariadb import mariadb_server
 from tracing.agent import INTERVAL_S, Agent, value
-from tracing.attaching import load, load_bytes, programs
+from tracing.attaching import load, load_bytes
 from tracing.root_part import RootPart, root_part
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
@@ -46,7 +46,7 @@ def test_accounts_are_the_kernels_own() -> None:
     with root_part() as root, root.tracer() as tracer:
         assert sum(one.runs for one in asked(root)) == 0, "nothing is loaded"
         load(tracer, load_bytes(PROGRAM))
-        ask(tracer, Kind.ATTACH, number=programs()[PROGRAM])
+        ask(tracer, Kind.ATTACH, text=PROGRAM.encode())
         ask(tracer, Kind.DONE)
         first = ask(root.connection, Kind.ACCOUNTS)
         before = first.accounts()[TRACING]

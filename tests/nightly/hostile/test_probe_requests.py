@@ -9,7 +9,6 @@ import errno
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from qjoule.root_part.protocol import Kind, Opened, Refused, What, ask
-from qjoule.servers.plan import _server_plan
 from servers.elf_places import offset_of
 from servers.toy_elf import MYSQL_8
 from tracing.attaching import held, load, load_bytes, refused, uprobe
@@ -194,7 +192,7 @@ def kept(target: Target) -> Iterator[Kept]:
 
 
 def test_once_attached_only_the_keeper_may_ask_and_only_to_follow(kept: Kept) -> None:
-    following = {Kind.EXE, Kind.BIND, Kind.UPROBE, Kind.FOLLOW}
+    following = {Kind.EXE, Kind.BIND, Kind.MAP, Kind.UPROBE, Kind.ITERATOR, Kind.DONE}
     for kind in (Kind.KEEPER, *following):
         with refused(errno.EPERM):
             ask(kept.target.root.connection, kind, pid=os.getpid())
@@ -233,20 +231,15 @@ def test_the_keeper_looks_at_one_process_a_second_and_its_files_alone(kept: Kept
     assert 2 <= looks <= 4
 
 
-def test_only_servers_of_the_plan_that_run_can_be_followed(kept: Kept) -> None:
-    """The plan of these tests has no server, so nothing can be followed, whatever it claims."""
-    for number in (64, 2**32 - 1):
-        with refused(errno.EINVAL):
-            ask(kept.keeper, Kind.FOLLOW, pid=os.getpid(), number=number)
-    with refused(errno.ENOENT):
-        ask(kept.keeper, Kind.FOLLOW, pid=2**22, number=0)
-    exe = Path("/proc/self/exe").stat()
-    device = os.major(exe.st_dev) << 20 | os.minor(exe.st_dev)
-    layout: struct.Struct = _server_plan()
-    for kind in (0, 1, 32, 255):
-        text = layout.pack(exe.st_ino, 0, device, kind, 1, *[0] * (2 + (layout.size - 24) // 8))
-        with refused(errno.ESTALE):
-            ask(kept.keeper, Kind.FOLLOW, pid=os.getpid(), number=0, text=text)
+def test_the_keeper_gets_the_servers_and_no_other_map(kept: Kept) -> None:
+    found = set()
+    for number in (0, 1, 2**32 - 1):
+        fd = ask(kept.keeper, Kind.MAP, number=number).fd
+        found.add(Path(f"/proc/self/fdinfo/{fd}").read_text())
+        os.close(fd)
+    assert len(found) == 1
+    with refused(errno.EINVAL):
+        ask(kept.keeper, Kind.ITERATOR, text=PROGRAM.encode())
 
 
 def test_the_end_of_the_tracer_ends_the_keeper(kept: Kept) -> None:

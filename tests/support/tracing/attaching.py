@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import CONTRACT_VERSION
-from qjoule.root_part.protocol import Kind, Refused, Reply, ask
+from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, Reply, ask
 from tracing.root_part import RootPart
 
 _TREE = Path(__file__).parents[3]
@@ -88,11 +88,10 @@ def uprobe(tracer: socket.socket, program: str, handle: int, offset: int, code: 
     return ask(
         tracer,
         Kind.UPROBE,
-        number=programs()[program],
         pid=handle,
         offset=offset,
         size=len(code),
-        text=code,
+        text=code.ljust(CODE_BYTES, b"\0") + program.encode(),
     )
 
 

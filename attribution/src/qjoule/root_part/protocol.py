@@ -55,7 +55,6 @@ class Kind(IntEnum):
     UPROBE = 70
     ITERATOR = 71
     DONE = 72
-    FOLLOW = 73
 
 
 class What(IntEnum):

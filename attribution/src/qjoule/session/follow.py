@@ -8,8 +8,10 @@ the start can be attached, so a server of another kind, or on another rung, is r
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
+import struct
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +23,7 @@ from qjoule.root_part.access import identity_of
 from qjoule.root_part.bound import who_is
 from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
-from qjoule.root_part.protocol import Kind, Refused, ask
+from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask
 from qjoule.servers.choice import with_hidden
 from qjoule.servers.direct_access import DELETED, control_groups
 from qjoule.servers.discovery import server_of
@@ -43,7 +45,7 @@ _PROC = Path("/proc")
 #: Strangers' servers leave so many places, and one owner has at most so many of those that are
 #: followed.
 _KEPT_PLACES = _PLACES_OF_ONE = SERVERS_MAX // 4
-_CODE_BYTES = 16  #: RP_CODE_BYTES: the program's name comes behind them
+_RUNNING = struct.Struct("=II")  #: struct qj_running: process, server
 
 
 class Following:
@@ -153,11 +155,11 @@ class Following:
             handle = planned.library_handle if planned.library else planned.server.handle
             for probe in planned.probes:
                 name = c_name(probe.role).encode()
-                text = probe.code.ljust(_CODE_BYTES, b"\0") + name
+                text = probe.code.ljust(CODE_BYTES, b"\0") + name
                 where, size = probe.site.offset, len(probe.code)
                 ask(root, Kind.UPROBE, pid=handle, offset=where, size=size, text=text)
-        pid = planned.server.tgids[0]
-        ask(root, Kind.FOLLOW, pid=pid, number=place.id - 1, text=plan_bytes(planned))
+        _enter(root, place.id, planned)
+        ask(root, Kind.DONE)
         if planned.probes:
             self._attached.add(file)
 
@@ -202,6 +204,22 @@ class _Place:
         """As the trace lists it: it keeps its id and name."""
         self.started = _started(planned.server.tgids[0])
         return replace(trace_meta.server_of(planned), id=self.id, name=self.planned.server.label)
+
+
+def _enter(root: socket.socket, server: int, planned: PlannedServer) -> None:
+    """Writes the server's entry, and has the kernel side take up the threads that run already."""
+    pid, entry = planned.server.tgids[0], plan_bytes(planned)
+    if identity_of(ask(root, Kind.EXE, pid=pid).file).key != planned.server.exe_id:
+        raise QjouleError("it executes another program by now")
+    # The section .data.servers of bpf/core/maps.bpf.c: all entries, then a struct qj_running.
+    size = SERVERS_MAX * len(entry) + _RUNNING.size
+    descriptor = ask(root, Kind.MAP).fd
+    with mmap.mmap(descriptor, size) as servers:
+        os.close(descriptor)
+        servers[(server - 1) * len(entry) : server * len(entry)] = entry
+        servers[SERVERS_MAX * len(entry) :] = _RUNNING.pack(pid, server)
+    with os.fdopen(ask(root, Kind.ITERATOR, text=b"on_follow").fd, "rb") as iterator:
+        iterator.read()
 
 
 def _file(server: Server) -> FileKey:
