@@ -42,7 +42,6 @@ static const struct {
     [RP_TRACER] = {PEER_COMMAND, answer_peer},
     [RP_DIRECTORY] = {PEER_COMMAND, answer_directory},
     [RP_TAG_SOCKET] = {PEER_COMMAND, answer_tag_socket},
-    [RP_STAGE] = {PEER_COMMAND, answer_stage},
     [RP_AS] = {PEER_COMMAND, answer_as},
     [RP_KEEPER] = {PEER_COMMAND, answer_peer},
     [RP_RUN] = {PEER_COMMAND, answer_run},

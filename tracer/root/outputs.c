@@ -34,10 +34,7 @@ struct place {
 	char name[NAME_MAX + 1];
 };
 
-static struct place trace = {-1, ""}, staged = {-1, ""};
-static char staged_as[32];  /* the file's name until it is published */
-static int staged_fd = -1;  /* -1: none */
-static int written_fd = -1; /* in memory: what the command writes, until it is published */
+static struct place trace = {-1, ""};
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
@@ -108,18 +105,15 @@ static int check_group(struct peer *peer, const struct rp_request *request, stru
 	return group && is_given(group->gr_name, "--group") ? 0 : -EPERM;
 }
 
-/* Created as the user's with root's right to write here: ownership never changes afterwards. */
-static int make_directory(const struct place *place)
+/* In a child. Created as the user's with root's right to write here: its owner never changes. */
+static int make_directory(struct peer *peer, const struct rp_request *request,
+			  struct answer *answer)
 {
-	int before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0), err;
-
-	prctl(PR_SET_SECUREBITS, before | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+	prctl(PR_SET_SECUREBITS, prctl(PR_GET_SECUREBITS, 0, 0, 0, 0) | SECBIT_NO_SETUID_FIXUP, 0,
+	      0, 0);
 	setfsgid(root.gid);
 	setfsuid(root.uid);
-	err = mkdirat(place->directory, place->name, 0700) ? -errno : 0;
-	setfsuid(0);
-	setfsgid(0);
-	return prctl(PR_SET_SECUREBITS, before, 0, 0, 0) ? -errno : err;
+	return mkdirat(trace.directory, trace.name, 0700) ? -errno : 0;
 }
 
 int answer_directory(struct peer *peer, const struct rp_request *request, struct answer *answer)
@@ -138,7 +132,7 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 	err = request->flags ? guarded(check_group, peer, request, answer) : 0;
 	if (err)
 		return err;
-	err = open_place(request->text, &trace) ?: make_directory(&trace);
+	err = open_place(request->text, &trace) ?: guarded(make_directory, peer, request, answer);
 	if (err) {
 		if (trace.directory >= 0)
 			close(trace.directory);
@@ -174,16 +168,13 @@ static int make_room(int probe)
 {
 	struct stat status;
 
-	if (lstat(tags.sun_path, &status) || !S_ISSOCK(status.st_mode))
+	if (lstat(tags.sun_path, &status))
+		return 0; /* nothing is there */
+	if (!S_ISSOCK(status.st_mode))
 		return -ENOTSOCK;
 	if (!connect(probe, (struct sockaddr *)&tags, sizeof(tags)) || errno != ECONNREFUSED)
 		return -EADDRINUSE;
 	return unlink(tags.sun_path) ? -errno : 0;
-}
-
-static int bind_tags(int fd)
-{
-	return bind(fd, (struct sockaddr *)&tags, sizeof(tags)) ? -errno : 0;
 }
 
 int answer_tag_socket(struct peer *peer, const struct rp_request *request, struct answer *answer)
@@ -202,55 +193,52 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
 	answer->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (answer->fd < 0)
 		return -errno;
-	umask(0111); /* every user of the host may connect */
-	err = bind_tags(answer->fd);
-	if (err == -EADDRINUSE)
-		err = make_room(answer->fd) ?: bind_tags(answer->fd);
-	umask(0022);
-	if (!err && (lstat(path, &tags_bound) || listen(answer->fd, 1024)))
+	err = make_room(answer->fd);
+	/* Every user of the host may connect. */
+	if (!err && (bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags)) ||
+		     lstat(path, &tags_bound) || chmod(path, 0666) || listen(answer->fd, 1024)))
 		err = -errno;
 	return err;
 }
 
 /*
- * Creates a file beside the one that it will replace. The command writes to memory, which is copied
- * when it publishes: it never has a descriptor of the file.
+ * Replaces a file by a copy of what the command wrote to memory: it never has a descriptor of the
+ * file. If it wrote nothing yet, this only tries whether the file could be made.
  */
-int answer_stage(struct peer *peer, const struct rp_request *request, struct answer *answer)
+int answer_publish(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	int err;
+	struct place place;
+	struct stat status;
+	char staged[32];
+	int fd, err;
 
 	if (strcmp(root.command[RP_COMMAND_WORD], "calibrate") ||
 	    (strcmp(request->text, CALIBRATION) && !is_output(request->text)))
 		return -EPERM;
-	if (staged.directory >= 0)
-		return -EBUSY;
-	err = open_place(request->text, &staged);
+	/* Only a memfd: reading it never blocks. */
+	if (peer->sent < 0 || fcntl(peer->sent, F_GET_SEALS) < 0 || fstat(peer->sent, &status))
+		return -EINVAL;
+	if (status.st_size > CALIBRATION_BYTES)
+		return -EFBIG;
+	err = open_place(request->text, &place);
 	if (err)
 		return err;
-	snprintf(staged_as, sizeof(staged_as), ".qjoule-%d", getpid());
-	staged_fd = openat(staged.directory, staged_as,
-			   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	written_fd = staged_fd < 0 ? -1 : memfd_create("staged", MFD_CLOEXEC);
-	answer->fd = written_fd < 0 ? -1 : fcntl(written_fd, F_DUPFD_CLOEXEC, 0);
-	return answer->fd < 0 ? -errno : 0;
-}
-
-int answer_publish(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	struct stat status;
-
-	if (staged_fd < 0 || fstat(written_fd, &status))
-		return -EINVAL;
-	if (!status.st_size || status.st_size > CALIBRATION_BYTES)
-		return -EFBIG;
-	if (sendfile(staged_fd, written_fd, &(off_t){0}, status.st_size) != status.st_size)
-		return -EIO;
-	if (fsync(staged_fd) ||
-	    renameat(staged.directory, staged_as, staged.directory, staged.name))
-		return -errno;
-	staged_fd = -1;
-	return fsync(staged.directory) ? -errno : 0;
+	snprintf(staged, sizeof(staged), ".qjoule-%d", getpid());
+	fd = openat(place.directory, staged, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		    0644);
+	err = fd < 0 ? -errno : 0;
+	errno = EIO; /* what a copy that ends early leaves there */
+	if (!err && status.st_size &&
+	    (sendfile(fd, peer->sent, &(off_t){0}, status.st_size) != status.st_size || fsync(fd) ||
+	     renameat(place.directory, staged, place.directory, place.name) ||
+	     fsync(place.directory)))
+		err = -errno;
+	if (fd >= 0) {
+		unlinkat(place.directory, staged, 0); /* unless it was renamed */
+		close(fd);
+	}
+	close(place.directory);
+	return err;
 }
 
 void outputs_clear(void)
@@ -259,8 +247,6 @@ void outputs_clear(void)
 
 	if (trace.directory >= 0) /* the directory is removed if nothing was written to it */
 		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
-	if (staged_fd >= 0)
-		unlinkat(staged.directory, staged_as, 0);
 	if (tags_bound.st_ino && !lstat(tags.sun_path, &status) &&
 	    status.st_ino == tags_bound.st_ino && status.st_dev == tags_bound.st_dev)
 		unlink(tags.sun_path);

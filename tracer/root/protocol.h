@@ -33,14 +33,14 @@ enum rp_kind {
 	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
 	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */
-	RP_STAGE,      /* text: a file that will be published; a descriptor to write it */
 	RP_AS,	   /* pid: starts the agent's loader as the user and group of this JVM; text: its
 		      options; its socket */
 	RP_KEEPER, /* once: the socket of the keeper, which asks after RP_DONE */
 	/* From the command, also after RP_DONE. */
 	RP_RUN =
 	    24,	    /* number: runs this many of our own last arguments as the user who called us */
-	RP_PUBLISH, /* moves the staged file to its final name */
+	RP_PUBLISH, /* text: a file, replaced by the content of the memfd beside the request; of an
+		       empty one: only tries whether it could be */
 	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
 			The kernel accounts for all programs while the descriptor is open */
 	RP_NOTIFY,   /* number: enum rp_notice, which the service manager is told with the status in

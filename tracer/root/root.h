@@ -59,11 +59,10 @@ typedef int answer_fn(struct peer *peer, const struct rp_request *request, struc
 
 /* One function per enum rp_kind, by file. */
 answer_fn answer_exe, answer_bind, answer_installed, answer_peer, answer_open; /* look.c */
-answer_fn answer_directory, answer_tag_socket, answer_stage, answer_publish,
-    answer_given;		 /* outputs.c */
-answer_fn answer_as, answer_run; /* started.c */
-answer_fn answer_notify;	 /* notify.c */
-answer_fn answer_recording;	 /* recording.c */
+answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given;   /* outputs.c */
+answer_fn answer_as, answer_run;					       /* started.c */
+answer_fn answer_notify;						       /* notify.c */
+answer_fn answer_recording;						       /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_uprobe, answer_iterator, answer_done, answer_accounts; /* attach.c */
 
@@ -83,7 +82,7 @@ bool answer_send(int socket_fd, const struct answer *answer);
 
 /* outputs.c: whether our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
 bool is_given(const char *text, const char *option);
-/* outputs.c: removes what was made only for this run: the tag socket, an unpublished file. */
+/* outputs.c: removes what was made only for this run: the tag socket, an unused directory. */
 void outputs_clear(void);
 
 /* recording.c: notes that a child has ended; whether it was the flight recorder, it knows. */

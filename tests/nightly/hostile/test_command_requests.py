@@ -152,35 +152,34 @@ def test_a_program_that_is_killed_not_there_or_not_named() -> None:
 # ---- the file of a calibration -------------------------------------------------------------------
 
 WRITE = """
-path = Path(sys.argv[-1])
-with os.fdopen(part.stage(path), "wb") as file:
-    file.write(b"new")
-    print(refused(Kind.STAGE, text=sys.argv[-1].encode()))
+path, memory = Path(sys.argv[-1]), os.memfd_create("x")
+part.publish(path, memory)
+print(path.is_symlink(), flush=True)
+os.write(memory, b"new")
+part.publish(path, memory)
 """
 
 
-def test_a_staged_file_replaces_another_as_a_whole_and_follows_no_link(place: Path) -> None:
+def test_a_published_file_replaces_another_as_a_whole_and_follows_no_link(place: Path) -> None:
     path, secret = place / "file", place / "secret"
     secret.write_text("secret")
     path.symlink_to("secret")
-    words = ("calibrate", "-o", str(path))
-    assert asked(WRITE, *words).stdout == "EBUSY\n"
-    assert path.is_symlink(), "it was not published"
-    published = WRITE.replace("    print", "    kept = os.dup(file.fileno())\n    print")
-    asked(published + "part.publish()\nos.pwrite(kept, b'later', 0)", *words)
+    assert asked(WRITE, "calibrate", "-o", str(path)).stdout == "True\n", "it was only tried"
     assert (path.read_text(), secret.read_text()) == ("new", "secret")
     assert (path.lstat().st_uid, stat.S_IMODE(path.lstat().st_mode)) == (0, 0o644)
+    assert sorted(names(place)) == ["file", "secret"]
 
 
-def test_no_file_for_another_command_that_is_not_named_empty_or_too_large(place: Path) -> None:
-    code = "print(refused(Kind.STAGE, text=sys.argv[-1].encode()))"
-    default = "/var/lib/qjoule/calibration.json"
+def test_no_file_for_another_command_that_is_not_named_or_too_large(place: Path) -> None:
+    code = "print(refused(Kind.PUBLISH, text=sys.argv[-1].encode(), fd={}))"
+    memory, default = "os.memfd_create('x')", "/var/lib/qjoule/calibration.json"
     for words in (("record", "-o", "f"), ("record", default), ("calibrate", "f")):
-        assert asked(code, *words, directory=place).stdout == "EPERM\n"
-    assert asked("print(refused(Kind.PUBLISH))", "calibrate").stdout == "EINVAL\n"
-    for size in (0, (1 << 20) + 1):
-        code = f"os.ftruncate(part.stage(Path(sys.argv[-1])), {size})\nprint(refused(Kind.PUBLISH))"
-        assert asked(code, "calibrate", "-o", str(place / "f")).stdout == "EFBIG\n"
+        assert asked(code.format(memory), *words, directory=place).stdout == "EPERM\n"
+    for fd in ("None", "0", "os.pipe()[0]"):
+        assert asked(code.format(fd), "calibrate", "-o", str(place / "f")).stdout == "EINVAL\n"
+    large = f"fd = {memory}\nos.ftruncate(fd, {(1 << 20) + 1})\n"
+    done = asked(large + code.format("fd"), "calibrate", "-o", str(place / "f"))
+    assert done.stdout == "EFBIG\n"
     assert names(place) == []
 
 

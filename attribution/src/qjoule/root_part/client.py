@@ -148,11 +148,6 @@ class RootPart:
         reply = ask(connection, Kind.AS, pid=pid, text=text)
         return socket.socket(fileno=reply.fd)
 
-    def stage(self, path: Path) -> int:
-        """Opens a new file to write; `publish` then moves it to `path`. Raises `Refused`."""
-        text = os.fsencode(_as_given(path))
-        return ask(self.need("calibrating"), Kind.STAGE, text=text).fd
-
     def given(self, path: Path) -> tuple[int, Opened]:
         """A descriptor of a file that our command line names (`Kind.GIVEN`), which root alone may
         be able to read, and what file it is. Raises `Refused`.
@@ -193,9 +188,12 @@ class RootPart:
         reply = ask(self.need("a recording"), Kind.RECORDING, text=text, **about)
         return reply.pid > 0, exit_code(os.waitstatus_to_exitcode(reply.file.mode))
 
-    def publish(self) -> None:
-        """Moves the staged file to its place. Raises `Refused`."""
-        ask(self.need("calibrating"), Kind.PUBLISH)
+    def publish(self, path: Path, memory: int) -> None:
+        """Replaces `path` by the content of a memfd, all at once; only tries whether it could if
+        that is empty. Raises `Refused`.
+        """
+        text = os.fsencode(_as_given(path))
+        ask(self.need("calibrating"), Kind.PUBLISH, text=text, fd=memory)
 
 
 def installed(connection: socket.socket, path: Path) -> Reply:

@@ -36,9 +36,8 @@ class Kind(IntEnum):
     TRACER = 4
     DIRECTORY = 5
     TAG_SOCKET = 6
-    STAGE = 7
-    AS = 8
-    KEEPER = 9
+    AS = 7
+    KEEPER = 8
     RUN = 24
     PUBLISH = 25
     ACCOUNTS = 26
