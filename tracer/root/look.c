@@ -86,8 +86,6 @@ int answer_bind(struct peer *peer, const struct rp_request *request, struct answ
 	struct peer new = {.kind = PEER_CANDIDATE, .late = peer->late};
 	char path[32];
 
-	if (request->pid <= 0)
-		return -EINVAL;
 	if (peer->late && !may_look())
 		return -EAGAIN;
 	snprintf(path, sizeof(path), "/proc/%d", request->pid);

@@ -11,10 +11,6 @@ import sys
 _NEED_IT = ("record", "top", "calibrate", "doctor", "agent")
 #: These read or print files, or start recordings that each have a root part.
 _WITHOUT = ("--replay", "--physical", "--check", "--example", "--files", "--via")
-#: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
-#: With one, results are equal to the last digit everywhere. `attribute` starts no program that
-#: would inherit it.
-_ONE_THREAD = ("attribute",)
 #: Its users' workloads are modules on PYTHONPATH. All else that stays root's starts again with -I,
 #: because pip's script has no -I, and the environment may be the caller's.
 _WITH_PYTHONPATH = ("bench",)
@@ -34,9 +30,6 @@ def main() -> None:
         _through_root_part(words)
     if os.geteuid() == 0 and not sys.flags.isolated and named not in _WITH_PYTHONPATH:
         os.execv(sys.executable, [sys.executable, "-I", f"{_HERE}/__main__.py", *words])
-    if named in _ONE_THREAD:
-        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(name, "1")
     from qjoule.command_line import main as run  # noqa: PLC0415 (not to run as root)
 
     run()
