@@ -1,5 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Answers the tracer's requests: counters, the BPF programs loaded, and attached one by one. */
+/*
+ * Answers the tracer, and the keeper once it is attached. Why only root can:
+ *
+ *   RP_COUNTER      a counter of a whole CPU needs CAP_PERFMON (perf_event_open(2))
+ *   RP_ENERGY_FILE  energy_uj is readable by root alone (CVE-2020-8694)
+ *   RP_LOAD         loading BPF programs needs CAP_BPF and CAP_PERFMON (capabilities(7))
+ *   RP_MAP, RP_RING making a map, or getting one that exists, needs CAP_BPF
+ *   RP_ATTACH       needs the program's descriptor, with which more could be attached than it names
+ *   RP_UPROBE       the same, and CAP_PERFMON; the file is one that was examined, unchanged
+ *   RP_ITERATOR     needs the program's descriptor
+ *   RP_DONE         changes nothing but what may be asked, and what stays when a request fails
+ *   RP_ACCOUNTS     BPF_ENABLE_STATS needs CAP_SYS_ADMIN (bpf(2))
+ */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Opens what belongs to a process, below its directory in /proc or below its root directory. */
+/*
+ * Answers RP_OPEN: opens what belongs to one process, below its directory in /proc or below its
+ * root directory. Only root can: the kernel lets nobody else read another user's executable,
+ * mappings, memory, environment and descriptors (ptrace(2), access mode checking), nor open a file
+ * with the rights of that process, which only setfsuid(2) gives.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

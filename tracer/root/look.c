@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers what the command asks about files and processes, and what an examiner asks about one
- * process.
+ * Answers RP_EXE, RP_BIND, RP_INSTALLED, RP_TRACER, RP_KEEPER, and counts the handles of RP_OPEN.
+ * Only root can follow /proc/PID/exe of another user's process; the other requests give out sockets
+ * and handles, which stand for what the root part may do.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -5,6 +5,9 @@
  * `sudo qjoule ...` replaces itself by this program before it has imported anything. The command
  * finds its socket by QJOULE_ROOT_PART. However this program ends, the kernel then ends the command
  * and removes our probes.
+ *
+ * This file answers no request. It decides who may make which one, passes requests and answers on,
+ * and starts the command: only root can become another user.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What the command leaves behind or listens on: only what our own command line names. */
+/*
+ * Answers what concerns files that our own command line names. Only root can:
+ *
+ *   RP_DIRECTORY   make one where root may write, as another user's, and give it a group
+ *   RP_TAG_SOCKET  make a socket where nobody else can replace it
+ *   RP_PUBLISH     replace a file of root's
+ *   RP_GIVEN       open a file that root alone may read
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
