@@ -62,34 +62,32 @@ static int cannot_attach(const char *what, int err)
 	return programs_complain(line, err);
 }
 
-/* Writes a program's name, by which the root part identifies it. */
-static void name(char *text, const struct bpf_program *program)
-{
-	snprintf(text, RP_TEXT_BYTES - RP_CODE_BYTES, "%s", bpf_program__name(program));
-}
-
-static int attach_program(struct bpf_program *program)
+static struct rp_request request_of(const struct bpf_program *program)
 {
 	struct rp_request request = {.kind = RP_ATTACH};
-	int err;
 
-	name(request.text, program);
-	err = root_part_ask(&request, -1, NULL);
+	snprintf(request.text + RP_CODE_BYTES, sizeof(request.text) - RP_CODE_BYTES, "%s",
+		 bpf_program__name(program));
+	return request;
+}
+
+static int attach_program(const struct bpf_program *program)
+{
+	struct rp_request request = request_of(program);
+	int err = root_part_ask(&request, -1, NULL);
 
 	return err ? cannot_attach(bpf_program__name(program), err) : 0;
 }
 
 static int attach_probe(struct probes *probes, const struct probe *probe)
 {
-	struct bpf_program *program = programs_of_role(probes->skeleton, probe->role);
-	struct rp_request request = {.kind = RP_UPROBE,
-				     .pid = probe->handle,
-				     .offset = probe->offset,
-				     .size = probe->code_bytes};
+	struct rp_request request = request_of(programs_of_role(probes->skeleton, probe->role));
 	int err;
 
+	request.pid = probe->handle;
+	request.offset = probe->offset;
+	request.size = probe->code_bytes;
 	memcpy(request.text, probe->code, probe->code_bytes);
-	name(request.text + RP_CODE_BYTES, program);
 	err = root_part_ask(&request, -1, NULL);
 	return err ? cannot_attach(probe_role_names[probe->role], err) : 0;
 }
@@ -98,13 +96,11 @@ static int attach_probe(struct probes *probes, const struct probe *probe)
  * Opens an iterator over all tasks; reading it to the end runs its program. Returns its fd or a
  * negative errno.
  */
-static int open_iterator(struct bpf_program *program)
+static int open_iterator(const struct bpf_program *program)
 {
-	struct rp_request request = {.kind = RP_ITERATOR};
-	int fd, err;
+	struct rp_request request = request_of(program);
+	int fd, err = root_part_ask(&request, -1, &fd);
 
-	name(request.text, program);
-	err = root_part_ask(&request, -1, &fd);
 	return err ? programs_complain("cannot iterate over tasks", err) : fd;
 }
 

@@ -6,9 +6,8 @@
  *   RP_ENERGY_FILE  energy_uj is readable by root alone (CVE-2020-8694)
  *   RP_LOAD         loading BPF programs needs CAP_BPF and CAP_PERFMON (capabilities(7))
  *   RP_MAP, RP_RING making a map, or getting one that exists, needs CAP_BPF
- *   RP_ATTACH       needs the program's descriptor, with which more could be attached than it names
- *   RP_UPROBE       the same, and CAP_PERFMON; the file is one that was examined, unchanged
- *   RP_ITERATOR     needs the program's descriptor
+ *   RP_ATTACH       needs the program's descriptor, with which its holder could attach it
+ * elsewhere; a probe also needs CAP_PERFMON, and goes to a file that was examined, unchanged
  *   RP_DONE         changes nothing but what may be asked, and what stays when a request fails
  *   RP_ACCOUNTS     BPF_ENABLE_STATS needs CAP_SYS_ADMIN (bpf(2))
  */
@@ -185,19 +184,6 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	return answer->fd < 0 ? -errno : 0;
 }
 
-/* The program of this name, if it was loaded and is of this kind: of tracing, or a probe (0). */
-static struct bpf_program *named(const char *name, enum bpf_attach_type attach)
-{
-	struct bpf_program *program =
-	    skeleton ? bpf_object__find_program_by_name(skeleton->obj, name) : NULL;
-	bool fits =
-	    program && bpf_program__fd(program) >= 0 &&
-	    bpf_program__type(program) == (attach ? BPF_PROG_TYPE_TRACING : BPF_PROG_TYPE_KPROBE) &&
-	    bpf_program__expected_attach_type(program) == attach;
-
-	return fits ? program : NULL;
-}
-
 static int keep(struct bpf_link *link)
 {
 	if (!link)
@@ -210,42 +196,38 @@ static int keep(struct bpf_link *link)
 	return 0;
 }
 
-int answer_attach(struct peer *peer, const struct rp_request *request, struct answer *answer)
+/* An iterator's descriptor: reading it to its end runs the program for every task. */
+static int iterate(struct bpf_link *link, struct answer *answer)
 {
-	struct bpf_program *program =
-	    named(request->text, BPF_TRACE_RAW_TP) ?: named(request->text, BPF_TRACE_FEXIT);
-
-	return program ? keep(bpf_program__attach(program)) : -EINVAL;
+	answer->fd = link ? bpf_iter_create(bpf_link__fd(link)) : -errno;
+	bpf_link__destroy(link); /* the iterator holds its own reference */
+	return answer->fd < 0 ? answer->fd : 0;
 }
 
-/* Attaches by inode, for every process: a server that restarts is probed from its first query. */
-int answer_uprobe(struct peer *peer, const struct rp_request *request, struct answer *answer)
+/*
+ * Probes are attached by inode, for every process: a server that restarts is probed from its first
+ * query. The keeper attaches nothing but probes.
+ */
+int answer_attach(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program = named(request->text + RP_CODE_BYTES, 0);
+	const char *name = request->text + RP_CODE_BYTES;
+	const struct bpf_program *program =
+	    skeleton ? bpf_object__find_program_by_name(skeleton->obj, name) : NULL;
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
 	int fd;
 
-	if (!program)
-		return -EINVAL;
+	if (!program || bpf_program__fd(program) < 0)
+		return -EINVAL; /* no such program was loaded */
+	if (bpf_program__expected_attach_type(program) == BPF_TRACE_ITER)
+		return iterate(bpf_program__attach(program), answer);
+	if (bpf_program__type(program) != BPF_PROG_TYPE_KPROBE)
+		return peer->late ? -EINVAL : keep(bpf_program__attach(program));
 	fd = opened_check(request->pid, request->offset, request->text, request->size);
 	if (fd < 0)
 		return fd;
 	opts.retprobe = !strcmp(bpf_program__section_name(program), "uretprobe");
 	return keep(
 	    bpf_program__attach_uprobe_opts(program, -1, opened_path(fd), request->offset, &opts));
-}
-
-/* Gives a descriptor: reading it to its end runs the program for every task. */
-int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	struct bpf_program *program = named(request->text, BPF_TRACE_ITER);
-	struct bpf_link *link = program ? bpf_program__attach(program) : NULL;
-
-	if (!link)
-		return program ? -errno : -EINVAL;
-	answer->fd = bpf_iter_create(bpf_link__fd(link));
-	bpf_link__destroy(link); /* the iterator holds its own reference */
-	return answer->fd < 0 ? answer->fd : 0;
 }
 
 /* Probes of a server that is followed stay from here on, too. */

@@ -59,9 +59,7 @@ static const struct {
     [RP_LOAD] = {PEER_TRACER, answer_load},
     [RP_MAP] = {PEER_TRACER | PEER_KEEPER, answer_map},
     [RP_RING] = {PEER_TRACER, answer_ring},
-    [RP_ATTACH] = {PEER_TRACER, answer_attach},
-    [RP_UPROBE] = {PEER_TRACER | PEER_KEEPER, answer_uprobe},
-    [RP_ITERATOR] = {PEER_TRACER | PEER_KEEPER, answer_iterator},
+    [RP_ATTACH] = {PEER_TRACER | PEER_KEEPER, answer_attach},
     [RP_DONE] = {PEER_TRACER | PEER_KEEPER, answer_done},
 };
 

@@ -60,11 +60,10 @@ enum rp_kind {
 	RP_LOAD,	 /* a memfd beside it holds struct rp_load */
 	RP_MAP,		 /* number: of TRACER_MAPS (variant.h); the keeper gets the first */
 	RP_RING,	 /* number, size: bytes; makes this ring */
-	RP_ATTACH,	 /* text: a program, attached to the target that it names */
-	RP_UPROBE,   /* pid: a handle; offset; size, text: instruction, and behind RP_CODE_BYTES a
-			program */
-	RP_ITERATOR, /* text: a program; a descriptor to read */
-	RP_DONE,     /* all is attached: this stays, whatever fails later */
+	RP_ATTACH,	 /* text: from RP_CODE_BYTES on, a program: attached to the target that it
+			    names; of an iterator: a descriptor to read. A probe goes to the file with
+			    the handle `pid`, at offset, where `size` bytes of text are */
+	RP_DONE,	 /* all is attached: this stays, whatever fails later */
 	/* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_UPROBE, RP_ITERATOR, and
 	   RP_DONE after each server, which keeps its probes. */
 };

@@ -64,7 +64,7 @@ answer_fn answer_as, answer_run;					       /* started.c */
 answer_fn answer_notify;						       /* notify.c */
 answer_fn answer_recording;						       /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
-    answer_uprobe, answer_iterator, answer_done, answer_accounts; /* attach.c */
+    answer_done, answer_accounts; /* attach.c */
 
 /*
  * guarded.c: answers in a child that is killed if it takes too long, because someone else's file

@@ -193,7 +193,7 @@ def test_a_server_that_is_followed_does_not_get_probes_into_anothers_either(
     assert followed.follow(replace(new, owner=USER, uid=1001)) == ""
     assert followed.asked == [Kind.DONE]
     assert followed.follow(replace(new, owner=UNIT, tgids=(201,), uid=999)) == ""
-    assert Kind.UPROBE in followed.asked
+    assert Kind.ATTACH in followed.asked
 
 
 def test_strangers_leave_places_to_services(monkeypatch: pytest.MonkeyPatch) -> None:

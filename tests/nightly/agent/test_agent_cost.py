@@ -46,7 +46,7 @@ def test_accounts_are_the_kernels_own() -> None:
     with root_part() as root, root.tracer() as tracer:
         assert sum(one.runs for one in asked(root)) == 0, "nothing is loaded"
         load(tracer, load_bytes(PROGRAM))
-        ask(tracer, Kind.ATTACH, text=PROGRAM.encode())
+        ask(tracer, Kind.ATTACH, text=bytes(16) + PROGRAM.encode())
         ask(tracer, Kind.DONE)
         first = ask(root.connection, Kind.ACCOUNTS)
         before = first.accounts()[TRACING]

@@ -87,7 +87,7 @@ def uprobe(tracer: socket.socket, program: str, handle: int, offset: int, code: 
     """Asks the root part to attach; raises `Refused`."""
     return ask(
         tracer,
-        Kind.UPROBE,
+        Kind.ATTACH,
         pid=handle,
         offset=offset,
         size=len(code),

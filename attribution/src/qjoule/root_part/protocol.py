@@ -51,9 +51,7 @@ class Kind(IntEnum):
     MAP = 67
     RING = 68
     ATTACH = 69
-    UPROBE = 70
-    ITERATOR = 71
-    DONE = 72
+    DONE = 70
 
 
 class What(IntEnum):

@@ -157,7 +157,7 @@ class Following:
                 name = c_name(probe.role).encode()
                 text = probe.code.ljust(CODE_BYTES, b"\0") + name
                 where, size = probe.site.offset, len(probe.code)
-                ask(root, Kind.UPROBE, pid=handle, offset=where, size=size, text=text)
+                ask(root, Kind.ATTACH, pid=handle, offset=where, size=size, text=text)
         _enter(root, place.id, planned)
         ask(root, Kind.DONE)
         if planned.probes:
@@ -218,7 +218,8 @@ def _enter(root: socket.socket, server: int, planned: PlannedServer) -> None:
         os.close(descriptor)
         servers[(server - 1) * len(entry) : server * len(entry)] = entry
         servers[SERVERS_MAX * len(entry) :] = _RUNNING.pack(pid, server)
-    with os.fdopen(ask(root, Kind.ITERATOR, text=b"on_follow").fd, "rb") as iterator:
+    reply = ask(root, Kind.ATTACH, text=bytes(CODE_BYTES) + b"on_follow")
+    with os.fdopen(reply.fd, "rb") as iterator:
         iterator.read()
 
 
