@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-NOBODY, SOMEBODY = 65534, 64003
+NOBODY, SOMEBODY = 65534, 54003
 
 
 @contextmanager

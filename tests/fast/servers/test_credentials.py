@@ -31,11 +31,11 @@ def accounts_in(text: str, directory: Path) -> dict[str, Account]:
 
 def test_sections_are_products_and_servers(tmp_path: Path) -> None:
     text = '[cassandra]\n["mysql:3306"]\nuser = "u"\npassword = "p"\nhost = "10.0.0.7"\n'
-    text += '[redis]\nusers = ["nobody", "64003"]\n'
+    text += '[redis]\nusers = ["nobody", "54003"]\n'
     assert accounts_in(text, tmp_path) == {
         "cassandra": Account(),
         "mysql:3306": Account("u", "p", "10.0.0.7"),
-        "redis": Account(users=("nobody", "64003")),
+        "redis": Account(users=("nobody", "54003")),
     }
 
 
@@ -43,7 +43,7 @@ def test_sections_are_products_and_servers(tmp_path: Path) -> None:
     ("label", "flavour", "uid", "why"),
     [
         *(("redis:6379", "redis", uid, "") for uid in (0, NOBODY, SOMEBODY)),
-        ("redis:6379", "redis", 64004, r"\[redis\] is not for servers of 64004"),
+        ("redis:6379", "redis", 54004, r"\[redis\] is not for servers of 54004"),
         ("mysql:3306", "mysql", SOMEBODY, ""),
         ("mysql:3307", "mysql", 0, r"no \[mysql\]"),
         ("mysql:3308", "mysql", NOBODY, r"\[mysql:3308\] is not for servers of nobody"),
@@ -53,7 +53,7 @@ def test_a_product_s_section_is_for_servers_of_root_and_of_listed_users(
     label: str, flavour: str, uid: int, why: str
 ) -> None:
     accounts = {
-        "redis": Account(users=("nobody", "64003")),
+        "redis": Account(users=("nobody", "54003")),
         "mysql:3306": Account(),
         "mysql:3308": Account(users=("mysql",)),
     }

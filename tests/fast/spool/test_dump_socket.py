@@ -126,7 +126,7 @@ def test_who_listens_must_own_the_directory() -> None:
         RingFiles(trace).folder.mkdir()
         RingFiles(trace).folder.chmod(0o777)
         words = ["/usr/bin/python3", "-I", "-c", listens, str(RingFiles(trace).socket)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, user=64001, group=64001) as stranger:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, user=54001, group=54001) as stranger:
             assert stranger.stdout
             stranger.stdout.readline()
             done = _dump(directory)

@@ -14,7 +14,7 @@ from qjoule.root_part.access import SocketAccess
 from qjoule.servers.access import Opened, ProcFile
 from tracing.root_part import PYTHON, RootPart
 
-USER, OTHER_USER = 64001, 64002
+USER, OTHER_USER = 54001, 54002
 WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
 _libc = ctypes.CDLL(None, use_errno=True)
 

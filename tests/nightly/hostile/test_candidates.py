@@ -28,7 +28,7 @@ from tracing.root_part import RootPart
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-USERS = (64001, 64002, 64003, 64004)  #: from the 33rd on, some candidates of each are skipped
+USERS = (54001, 54002, 54003, 54004)  #: from the 33rd on, some candidates of each are skipped
 FAKES = 100
 
 #: Waits, and looks like a MongoDB. It does not outlive the test.

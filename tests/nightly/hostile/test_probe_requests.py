@@ -80,7 +80,7 @@ def link(path: Path) -> None:
 
 
 def give_away(path: Path) -> None:
-    os.chown(path, 64001, 64001)
+    os.chown(path, 54001, 54001)
 
 
 @pytest.mark.parametrize("change", [replace, rewrite, link, give_away, Path.unlink])
