@@ -27,7 +27,6 @@
 
 #include "root.h"
 
-#define NOBODY	  65534
 #define MAX_PEERS 64
 
 struct root root;
@@ -251,22 +250,9 @@ static void run_command(int socket_fd, pid_t parent)
 		execv(root.command[0], root.command);
 	/* Where realpath(3) fails, `reached` ends with what cannot be reached, behind any links. */
 	fprintf(stderr,
-		"qjoule: user %d cannot run %s (%s: %s): install it where every user can read it, "
-		"or call qjoule by sudo as a user who can\n",
+		"qjoule: user %d cannot run %s (%s: %s): install it where every user can read it\n",
 		root.uid, file, realpath(file, reached) ? file : reached, strerror(errno));
 	_exit(1);
-}
-
-/* The user who called sudo, who will own what is written; without one, `nobody`. */
-static void find_user(void)
-{
-	const char *uid = getenv("SUDO_UID"), *gid = getenv("SUDO_GID");
-
-	root.uid = uid ? (uid_t)strtoul(uid, NULL, 10) : 0;
-	root.gid = gid ? (gid_t)strtoul(gid, NULL, 10) : 0;
-	root.called_by_root = !root.uid;
-	if (!root.uid || !root.gid)
-		root.uid = root.gid = NOBODY;
 }
 
 static int listen_to_signals(void)
@@ -284,7 +270,7 @@ static int listen_to_signals(void)
 
 int main(int argc, char **argv)
 {
-	int signal_fd, command_fd, status;
+	int signal_fd, command_fd, status, err;
 	pid_t self = getpid();
 
 	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0) {
@@ -298,8 +284,13 @@ int main(int argc, char **argv)
 	do /* descriptors 0 to 2 may be closed */
 		root.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	while (root.null_fd >= 0 && root.null_fd < 3);
-	find_user();
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* none of our user's is left unwaited for */
 	signal_fd = listen_to_signals();
+	err = user_choose();
+	if (err) {
+		fprintf(stderr, "qjoule-root: no user to run qjoule as: %s\n", strerror(-err));
+		return 1;
+	}
 	command_fd = peer_add(&(struct peer){.kind = PEER_COMMAND, .proc_fd = -1});
 	root.command_pid = root.null_fd < 0 || signal_fd < 0 || command_fd < 0 ? -1 : fork();
 	if (root.command_pid < 0) {
@@ -311,8 +302,9 @@ int main(int argc, char **argv)
 	close(command_fd);
 	status = serve_until_it_ends(signal_fd);
 	attach_clear();
-	outputs_clear();
 	recording_stop();
+	user_end();
+	outputs_clear();
 	start_again(status, argv);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

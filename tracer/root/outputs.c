@@ -42,6 +42,7 @@ struct place {
 };
 
 static struct place trace = {-1, ""};
+static int trace_fd = -1;
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
@@ -112,23 +113,40 @@ static int check_group(struct peer *peer, const struct rp_request *request, stru
 	return group && is_given(group->gr_name, "--group") ? 0 : -EPERM;
 }
 
-/* In a child. Created as the user's with root's right to write here: its owner never changes. */
-static int make_directory(struct peer *peer, const struct rp_request *request,
-			  struct answer *answer)
+/*
+ * Made as its owner with root's right to write here: nothing of root's changes hands. It belongs to
+ * who called us, as do directories above it that are missing; an empty one of theirs gives way.
+ */
+static int make_directory(const char *text, uid_t owner)
 {
-	prctl(PR_SET_SECUREBITS, prctl(PR_GET_SECUREBITS, 0, 0, 0, 0) | SECBIT_NO_SETUID_FIXUP, 0,
-	      0, 0);
+	int before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0), err;
+	struct stat status;
+
+	prctl(PR_SET_SECUREBITS, before | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+	setfsgid(root.caller_gid);
+	setfsuid(root.caller_uid);
+	err = open_place(text, &trace);
+	if (!err && root.hands_over &&
+	    !fstatat(trace.directory, trace.name, &status, AT_SYMLINK_NOFOLLOW) &&
+	    status.st_uid == root.caller_uid)
+		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
 	setfsgid(root.gid);
-	setfsuid(root.uid);
-	return mkdirat(trace.directory, trace.name, 0700) ? -errno : 0;
+	setfsuid(owner);
+	if (!err && mkdirat(trace.directory, trace.name, 0700))
+		err = -errno;
+	setfsuid(0);
+	setfsgid(0);
+	return prctl(PR_SET_SECUREBITS, before, 0, 0, 0) ? -errno : err;
 }
 
 int answer_directory(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	bool is_trace = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
 			!strchr(request->text, '/');
-	bool is_store = !strcmp(root.command[RP_COMMAND_WORD], "agent") &&
-			!strcmp(request->text, "/var/lib/qjoule/agent");
+	bool is_store =
+	    !strcmp(root.command[RP_COMMAND_WORD], "agent") && !strcmp(request->text, OWN_STORE);
+	bool is_callers = root.hands_over && !request->flags;
+	uid_t owner = is_callers ? root.caller_uid : root.uid;
 	struct stat status;
 	int err;
 
@@ -139,7 +157,7 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 	err = request->flags ? guarded(check_group, peer, request, answer) : 0;
 	if (err)
 		return err;
-	err = open_place(request->text, &trace) ?: guarded(make_directory, peer, request, answer);
+	err = make_directory(request->text, owner);
 	if (err) {
 		if (trace.directory >= 0)
 			close(trace.directory);
@@ -149,12 +167,15 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 	answer->fd = openat(trace.directory, trace.name, OPEN_DIRECTORY | O_NOFOLLOW);
 	if (answer->fd < 0 || fstat(answer->fd, &status))
 		return -errno;
-	if (status.st_uid != root.uid)
+	if (status.st_uid != owner)
 		return -EPERM; /* another directory took its place */
-	if (request->flags &&
-	    (fchown(answer->fd, -1, request->number) || fchmod(answer->fd, 02750)))
+	/* Nobody but the caller and our user gets in, so the caller reads what our user writes. */
+	if ((is_callers || request->flags) &&
+	    (fchown(answer->fd, -1, is_callers ? root.gid : request->number) ||
+	     fchmod(answer->fd, is_callers ? 0770 : 02750)))
 		return -errno;
-	return 0;
+	trace_fd = fcntl(answer->fd, F_DUPFD_CLOEXEC, 0);
+	return trace_fd < 0 ? -errno : 0;
 }
 
 /* Whether only root can remove or rename root's files in this path's directory. */
@@ -252,6 +273,8 @@ void outputs_clear(void)
 {
 	struct stat status;
 
+	if (trace_fd >= 0)
+		user_give_away(trace_fd);
 	if (trace.directory >= 0) /* the directory is removed if nothing was written to it */
 		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
 	if (tags_bound.st_ino && !lstat(tags.sun_path, &status) &&

@@ -15,6 +15,7 @@
 /* Index in `command`: PYTHON -I FILE WORD. */
 #define RP_FILE_WORD	2
 #define RP_COMMAND_WORD 3
+#define OWN_STORE	"/var/lib/qjoule/agent" /* the agent's rollups */
 
 /* The kind of peer at the other end of a socket decides which requests it may make. */
 enum peer_kind {
@@ -38,9 +39,11 @@ struct root {
 	char **command; /* what we run without rights: the Python, and its arguments */
 	uid_t uid;	/* the user that everything else runs as */
 	gid_t gid;
-	bool called_by_root; /* called by root directly, not by another user through sudo */
-	mode_t umask;	     /* the caller's umask */
-	sigset_t signals;    /* ... signal mask */
+	bool hands_over;  /* what this user writes is given to the caller at the end */
+	uid_t caller_uid; /* who called sudo, or root */
+	gid_t caller_gid;
+	mode_t umask;	  /* the caller's umask */
+	sigset_t signals; /* ... signal mask */
 	pid_t command_pid;
 	pid_t run_pid; /* pid of the program that RP_RUN started; 0 before, -1 after it */
 	int null_fd;   /* /dev/null */
@@ -84,6 +87,17 @@ bool answer_send(int socket_fd, const struct answer *answer);
 bool is_given(const char *text, const char *option);
 /* outputs.c: removes what was made only for this run: the tag socket, an unused directory. */
 void outputs_clear(void);
+
+/*
+ * user.c: sets root.uid and what goes with it. QJOULE_UID and QJOULE_GID name the user, or, for the
+ * agent, the owner of its store; without them it is one that no account and no process has. Returns
+ * 0 or a negative errno.
+ */
+int user_choose(void);
+/* user.c: ends what still runs as our user, and gives up the user. */
+void user_end(void);
+/* user.c: gives the caller what our user has written in this directory. */
+void user_give_away(int trace_fd);
 
 /* recording.c: notes that a child has ended; whether it was the flight recorder, it knows. */
 void recording_ended(pid_t pid, int status);

@@ -39,9 +39,10 @@ static int become_caller(struct peer *peer, const struct rp_request *request, st
 			dup2(root.null_fd, STDIN_FILENO);
 			dup2(STDERR_FILENO, STDOUT_FILENO);
 		}
-	if (!root.called_by_root &&
-	    (setgroups(0, NULL) || setresgid(root.gid, root.gid, root.gid) ||
-	     setresuid(root.uid, root.uid, root.uid) || setenv("HOME", request->text, 1)))
+	if (root.caller_uid &&
+	    (setgroups(0, NULL) || setresgid(root.caller_gid, root.caller_gid, root.caller_gid) ||
+	     setresuid(root.caller_uid, root.caller_uid, root.caller_uid) ||
+	     setenv("HOME", request->text, 1)))
 		return -errno;
 	execvp(program[0], program);
 	return -errno;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qjoule.named import as_given
 
-_NOBODY = 65534
+READER = 61183  #: of root's own recordings, which have this group (tracer/root/user.c)
 _ENTRIES = 10_000  #: of a directory that are looked at
 
 
@@ -54,7 +54,7 @@ def become(uid: int, gid: int) -> None:
 def reader(pinned: Collection[Path]) -> User | None:
     """The user as whom root's command reads these files; None: root, because all are root's own.
 
-    That is their owner, if there is one beside root; otherwise who called sudo, or `nobody`.
+    That is their owner, if there is one beside root; otherwise who called sudo, or `READER`.
 
     Args:
         pinned: made by `by_descriptor`, so that they stay what is judged here.
@@ -64,6 +64,8 @@ def reader(pinned: Collection[Path]) -> User | None:
     owners = {status.st_uid: status.st_gid for status in statuses if status.st_uid}
     if len(owners) == 1:
         return _user(*owners.popitem())
+    if pinned and not owners and all(status.st_gid == READER for status in statuses):
+        return User(READER, READER)
     uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
     caller = User(uid, gid) if uid and gid else None
     linked = any(path.is_symlink() for path in inside)
@@ -71,7 +73,7 @@ def reader(pinned: Collection[Path]) -> User | None:
         named = ((Path(as_given(str(path))), needed(path)) for path in (*pinned, *inside))
         shared = caller is not None and all(caller.may(*one) for one in named)
         return caller if shared else None
-    return caller or User(_NOBODY, _NOBODY)
+    return caller or User(READER, READER)
 
 
 def needed(path: Path) -> int:

@@ -87,7 +87,7 @@ def test_the_service_runs_as_its_user_or_not_at_all(tmp_path: Path, exists: bool
     (line,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", UNIT, re.MULTILINE)
     for name, code in (
         ("id", "echo 7" if exists else "exit 1"),
-        ("qjoule", "echo $SUDO_UID:$SUDO_GID"),
+        ("qjoule", "echo $QJOULE_UID:$QJOULE_GID"),
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
         (tmp_path / name).chmod(0o755)

@@ -45,7 +45,7 @@ def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
     with mariadb_server() as server, server.connect() as connection:
         words = ["--recordings", str(recordings), "--", "--pid", str(server.pid)]
         more = "[recordings]\nflight_s = 60\n"
-        os.chown(recordings, Agent.user(), -1)
+        os.chown(recordings, Agent.uid, -1)
         agent = Agent(tmp_path, server.pid, more=more, words=words)
         try:
             agent.started()

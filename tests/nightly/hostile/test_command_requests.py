@@ -14,13 +14,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from nightly.hostile.bound import WAIT, process_of
 from temporary import umask
 from tracing.asking import ROOT_PART, asked
+from tracing.root_part import root_part
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 NOBODY = 65534
+DYNAMIC = range(61184, 65520)  #: systemd's dynamic users
 
 
 def mode(path: Path) -> int:
@@ -44,11 +48,46 @@ def test_a_new_directory_is_open_to_the_user_of_sudo_alone(place: Path, bits: in
         asked(MAKE, "record", "-o", str(path), SUDO_UID="1234", SUDO_GID="1235")
     status = path.stat()
     assert (status.st_uid, status.st_gid, mode(path)) == (1234, 1235, 0o700)
-    assert ((place / "new").stat().st_uid, mode(place / "new")) == (0, 0o755)
+    assert ((place / "new").stat().st_uid, mode(place / "new")) == (1234, 0o755)
     assert names(path) == ["file"]
     for name in ("t", "t/"):  # it is there
         assert asked(ASK_DIRECTORY, "record", "-o", f"{place}/new/{name}").stdout == "EEXIST\n"
     assert path.stat() == status
+
+
+def test_what_is_handed_over_is_the_traces_own_however_the_command_ends(place: Path) -> None:
+    """No process is left with the command's user, who might change it later."""
+    path, other = place / "t", place / "other"
+    other.mkdir(mode=0o777)
+    other.chmod(0o777)
+    code = """
+os.makedirs("a/b"), os.symlink(sys.argv[4], "a/b/link"), os.mkfifo("a/pipe")
+for name in ("a/b/file", "a/linked"): open(name, "w").close()
+os.link("a/linked", sys.argv[4] + "/linked"), open(sys.argv[4] + "/elsewhere", "w").close()
+os.chmod("a/b/file", 0o4777)
+if os.fork(): print(os.getuid(), flush=True), os.kill(os.getpid(), 9)
+os.setsid(), __import__("time").sleep(1000)
+"""
+    words = ("record", "-o", str(path), str(other))
+    done = asked(MAKE + code, *words, status=128 + 9, SUDO_UID="1234", SUDO_GID="1235")
+    uid = int(done.stdout)
+    assert uid in DYNAMIC and all(uid not in process.uids() for process in psutil.process_iter())
+    owners = {one.relative_to(place): one.lstat().st_uid for one in place.rglob("*")}
+    given = {"t", "t/file", "t/a", "t/a/b", "t/a/b/file"}
+    kept = {"t/a/b/link", "t/a/pipe", "t/a/linked", "other/linked", "other/elsewhere"}
+    expected = dict.fromkeys(given, 1234) | dict.fromkeys(kept, uid) | {"other": 0}
+    assert {str(name): owner for name, owner in owners.items()} == expected
+    assert mode(path / "a/b/file") == 0o700
+
+
+def test_commands_share_a_user_with_no_program() -> None:
+    """Not even with one that waits for the user: the search begins with the root part's number."""
+    inside = ("unshare", "--pid", "--fork", "--mount-proc")
+    first = DYNAMIC[1]
+    with process_of(WAIT, user=first), root_part() as one, root_part() as other:
+        uids = [psutil.Process(root.pid).children()[0].uids().real for root in (one, other)]
+        uids += [int(asked("print(os.getuid())", "record", before=inside).stdout), first]
+    assert len(set(uids)) == 4 and set(uids) <= set(DYNAMIC)
 
 
 def test_only_a_directory_that_the_command_line_names_is_made(place: Path) -> None:

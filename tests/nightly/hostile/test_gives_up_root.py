@@ -19,7 +19,7 @@ from bench.bench_convert import make_capture
 
 from captured_trace import captured_trace, eventful
 from qjoule.commands.without_root import give_up, without_root
-from qjoule.giving_up_root import reader
+from qjoule.giving_up_root import READER, reader
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles
 from ring_trace import KEEP_S, joined, ring_trace
@@ -193,13 +193,13 @@ def test_a_user_s_trace_is_read_as_that_user(
         ((USER.pw_uid, USER.pw_uid), 2, USER.pw_uid),
         ((USER.pw_uid, 0), 0, USER.pw_uid),
         ((USER.pw_uid, 3), 2, 2),
-        ((USER.pw_uid, 3), 0, 65534),
+        ((USER.pw_uid, 3), 0, READER),
         ((0, 0), 2, None),
         ((0, 0), 0, None),
-        (("linked", 0), 0, 65534),
-        (("shared", 0), 0, 65534),
+        (("linked", 0), 0, READER),
+        (("shared", 0), 0, READER),
         ((), 2, 2),
-        ((), 0, 65534),
+        ((), 0, READER),
     ],
 )
 def test_whom_a_reading_command_becomes(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 import subprocess
 import time
@@ -22,7 +21,9 @@ INTERVAL_S = 1.0
 
 
 class Agent:
-    """Traces the processes `pids`. It runs as `nobody`, or as the user who called sudo."""
+    """Traces the processes `pids`. It runs as a user that nothing else has."""
+
+    uid = 54009
 
     def __init__(
         self,
@@ -37,7 +38,6 @@ class Agent:
         """`more`: of the configuration; `words`: of the command line, its last."""
         self.store = directory / "store"
         self.store.mkdir(exist_ok=True)
-        self.uid = self.user()
         os.chown(self.store, self.uid, -1)
         self.port = free_port()
         self.config = directory / "agent.toml"
@@ -49,12 +49,8 @@ class Agent:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "QJOULE_UID": str(self.uid), "QJOULE_GID": str(self.uid)},
         )
-
-    @staticmethod
-    def user() -> int:
-        """Who it runs as."""
-        return int(os.environ.get("SUDO_UID", "0")) or pwd.getpwnam("nobody").pw_uid
 
     def configure(self, *, store: bool = True, shapes: int = 100, more: str = "") -> None:
         self.config.write_text(

@@ -28,11 +28,16 @@ def refused(kind, **options):
 
 
 def asked(
-    code: str, *words: str, directory: Path | None = None, **environment: str
+    code: str,
+    *words: str,
+    directory: Path | None = None,
+    before: tuple[str, ...] = (),
+    status: int = 0,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `code` without rights, with the command line `words`; asserts that it succeeded."""
+    """Runs `code` without rights, with the command line `words`; asserts its exit code."""
     done = subprocess.run(
-        [ROOT_PART, sys.executable, "-I", _file(), *words],
+        [*before, ROOT_PART, sys.executable, "-I", _file(), *words],
         input=_PREAMBLE + code,
         capture_output=True,
         text=True,
@@ -41,7 +46,7 @@ def asked(
         cwd=directory,
         env={**os.environ, **environment},
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done
 
 

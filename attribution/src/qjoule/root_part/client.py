@@ -32,6 +32,7 @@ from qjoule.root_part.protocol import (
 )
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
+from qjoule.servers.order import asking_user
 
 _VARIABLE = "QJOULE_ROOT_PART"
 _SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group
@@ -80,10 +81,13 @@ class RootPart:
         return self.connection
 
     def directory(self, path: Path, group: int | None = None) -> int:
-        """Makes a directory for our user, which must be named on our command line. Returns a
-        descriptor.
+        """Makes a directory, which must be named on our command line. Returns a descriptor.
 
-        `group`: may read it. Raises `Refused`; EEXIST if something exists there already.
+        It belongs to who called us, and our user may write there; what we write there is given to
+        the caller when we have ended. An empty one of the caller's is replaced.
+
+        `group`: may read it; it then belongs to our user meanwhile. Raises `Refused`; EEXIST if
+        something else exists there.
         """
         text = os.fsencode(_as_given(path))
         flags, number = (0, 0) if group is None else (_SHARED, group)
@@ -115,7 +119,7 @@ class RootPart:
         check_program(program)
         connection = self.need("recording")
         try:
-            reply = ask(connection, Kind.RUN, text=os.fsencode(os.environ.get("HOME", "/")))
+            reply = ask(connection, Kind.RUN, text=os.fsencode(_home(asking_user())))
         except Refused as error:
             raise QjouleError(f"cannot start {program[0]}: {error}") from None
         return Program(connection, reply.pid, ended)
@@ -228,7 +232,7 @@ def root_part() -> RootPart:
     except OSError as error:
         raise QjouleError(f"cannot hide from other processes: {error.strerror}") from None
     keep_from_typing()
-    os.environ["HOME"] = _home()
+    os.environ["HOME"] = _home(os.getuid())
     return RootPart(connection)
 
 
@@ -271,9 +275,9 @@ def us() -> str:
         return str(os.geteuid())
 
 
-def _home() -> str:
+def _home(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.getuid()).pw_dir
+        return pwd.getpwuid(uid).pw_dir
     except KeyError:
         return "/"
 

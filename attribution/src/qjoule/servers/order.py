@@ -22,8 +22,8 @@ Item = TypeVar("Item")
 
 
 def asking_user() -> int:
-    """The user who runs this command, also through sudo."""
-    given = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+    """The user who runs this command, also through sudo. This process may have another."""
+    given = os.environ.get("SUDO_UID", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 11 else os.getuid()
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Refused
+from qjoule.servers.order import asking_user
 from qjoule.servers.texts_by_id import Account
 
 _BYTES_MAX = 1 << 16
@@ -42,7 +43,7 @@ def open_credentials(path: Path) -> int:
         descriptor, file = root_part().given(path)
     except Refused as error:
         raise QjouleError(f"{path}: {error}") from None
-    if file.uid not in (0, os.geteuid()) or stat.S_IMODE(file.mode) & 0o077:
+    if file.uid not in (0, asking_user()) or stat.S_IMODE(file.mode) & 0o077:
         os.close(descriptor)
         raise QjouleError(f"{path}: others may read or change it: chown root, chmod 600")
     return descriptor

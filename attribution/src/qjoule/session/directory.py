@@ -18,11 +18,11 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 @contextmanager
 def inside(directory: Path, group: int | None = None) -> Iterator[None]:
-    """Makes a new directory, or an empty one of ours, the working directory.
+    """Makes a new directory, or an empty one, the working directory.
 
-    It is made with our own rights if they suffice, else by the root part, for our user. Afterwards
-    the working directory is /. If the block fails before it has written anything, a directory made
-    here is removed.
+    The root part makes it, for who called us, unless it is in a directory of ours. Afterwards the
+    working directory is /. If the block fails before it has written anything, a directory made here
+    is removed.
 
     Args:
         group: whose members may read it; None: only its owner may.
@@ -52,19 +52,24 @@ def inside(directory: Path, group: int | None = None) -> Iterator[None]:
 
 def _open(directory: Path, group: int | None) -> int:
     """Makes the directory; a descriptor of it."""
+    if root_part().connection is not None and not _is_ours(directory):
+        return _by_root_part(directory, group)
     try:
-        if group is not None:
-            return _by_root_part(directory, group)
         directory.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         return _empty(directory)
     except OSError as error:
-        if root_part().connection is None:
-            raise QjouleError(
-                f"cannot write to {directory}: {error.strerror}; give another directory"
-            ) from None
-        return _by_root_part(directory, None)
+        raise QjouleError(f"cannot write to {directory}: {error.strerror}; {_ELSE}") from None
     return os.open(directory, _FLAGS | os.O_NOFOLLOW)
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether it is, or is to be made in, a directory of our user's."""
+    existing = directory if os.path.lexists(directory) else directory.parent
+    try:
+        return existing.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _empty(directory: Path) -> int:
@@ -90,11 +95,16 @@ def _empty(directory: Path) -> int:
 
 def _by_root_part(directory: Path, group: int | None) -> int:
     try:
-        return root_part().directory(directory, group)
+        descriptor = root_part().directory(directory, group)
     except Refused as error:
         if error.errno == errno.EEXIST:
-            raise QjouleError(f"{directory} is there and not {us()}'s: {_ELSE}") from None
+            raise QjouleError(
+                f"{directory} is there, and not empty or not yours: {_ELSE}"
+            ) from None
         raise QjouleError(f"cannot write to {directory}: {why(error)}; {_ELSE}") from None
+    if os.fstat(descriptor).st_uid != os.getuid():
+        os.umask(0o022)  # for the caller, whose directory it is: nobody else can enter it
+    return descriptor
 
 
 _ELSE = "give another directory"

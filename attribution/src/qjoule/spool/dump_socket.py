@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How `qjoule dump` asks a flight recorder to save: by a socket in the recorder's directory.
 
-Only the recorder's user and root may ask. The recorder's process is known from the socket itself
-(SO_PEERCRED, unix(7)), so a process id is proven to be its own and not of some other process.
+Only who started the recorder and root may ask. The recorder's process is known from the socket
+itself (SO_PEERCRED, unix(7)), so a process id is proven to be its own, not of another process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers.order import asking_user
 from qjoule.spool.recorder import Asked, Recorder
 from qjoule.spool.ring_files import PART, RingFiles
 from qjoule.spool.save import Saved
 from qjoule.typed_json import read_as
 
 _SAVE = b"save\n"
+_OWN_USERS = range(61184, 65520)  #: of recorders: those that systemd calls dynamic
 _CREDENTIALS = struct.Struct("3i")  #: struct ucred: pid, uid, gid
 _MOST_BYTES = 64 << 10
 #: A peer that says nothing is left alone after this; a save may take long.
@@ -43,11 +45,12 @@ class DumpSocket:
     """Listens for requests. `start` begins to answer them, in a thread."""
 
     def __init__(self, trace: Path, recorder: Recorder) -> None:
-        """Binds the socket, for this user alone. Raises QjouleError."""
+        """Binds the socket, for who owns the directory. Raises QjouleError."""
         self._recorder = recorder
         self._path = RingFiles(trace).socket
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
+        ours = trace.stat().st_uid == os.getuid()
+        before = os.umask(0o177 if ours else 0o111)
         try:
             self._socket.bind(str(self._path))  # relative: a path in an address has 107 bytes
             self._socket.listen(8)
@@ -78,12 +81,12 @@ class DumpSocket:
 
     def _answer(self, peer: socket.socket) -> Answer:
         pid, uid = _peer(peer)
-        may_ask = uid in (0, os.getuid())
+        may_ask = uid in (0, os.getuid(), asking_user())
         peer.settimeout(_HEAR_S if may_ask else _STRANGER_S)
         # Also of one who may not ask: if we close before it is sent, our answer is lost.
         request = peer.recv(len(_SAVE), socket.MSG_WAITALL)
         if not may_ask:
-            return Answer(error="not saved: only the recorder's user and root may ask")
+            return Answer(error="not saved: only who started the recorder and root may ask")
         if request != _SAVE:
             return Answer(error="not saved: that is no request")
         found: list[Saved | str] = []
@@ -124,7 +127,9 @@ def ask_for_save(trace: Path, pid: int | None = None) -> Answer | None:
         except OSError as error:
             raise QjouleError(f"{trace}: {error.strerror}") from None
         process, uid = _peer(asking)
-        if uid not in (0, trace.stat().st_uid):
+        # A user of its own is the group of the directory meanwhile (tracer/root/user.c).
+        about = trace.stat()
+        if uid not in (0, about.st_uid) and not (uid == about.st_gid and uid in _OWN_USERS):
             raise QjouleError(f"{trace}: who listens there is not its owner")
         if pid is not None and process != pid:
             raise QjouleError(f"process {pid} is not the recorder of {trace}")

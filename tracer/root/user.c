@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The user that everything but this process runs as. No other program has it, so none can take what
+ * ours hold. At the end what this user has written is given to who called us.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "root.h"
+
+/* The users that systemd gives to services for as long as they run (DynamicUser=). */
+#define FIRST 61184
+#define USERS (65519 - FIRST + 1)
+/* Whoever locks the file named like a user has that user; systemd does likewise. */
+#define LOCKS "/run/systemd/dynamic-uid"
+/* The user as whom root's commands read root's traces (giving_up_root.py). */
+#define READER	   61183
+#define MOST_DEPTH 8 /* of directories in a trace */
+#define MOST_FILES 100000
+#define MOST_WAITS 500
+#define WAIT_US	   10000
+
+static char lock[sizeof(LOCKS) + 16]; /* path of our user's file; empty: it has none */
+
+static uid_t number_in(const char *variable)
+{
+	const char *text = getenv(variable);
+
+	return text ? (uid_t)strtoul(text, NULL, 10) : 0;
+}
+
+/*
+ * In a child: whether no account and no process has this user, not even one that waits until the
+ * user becomes ours. Among processes only one that is alone may fork under this limit
+ * (getrlimit(2), RLIMIT_NPROC). `flags`: ends the others first.
+ */
+static int check_unused(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	struct rlimit two = {2, 2};
+	pid_t child;
+	int err = rights_give_up(request->number, request->number);
+
+	if (err)
+		return err;
+	if (request->flags)
+		kill(-1, SIGKILL);
+	else if (getpwuid(request->number) || getgrgid(request->number))
+		return -EBUSY;
+	child = setrlimit(RLIMIT_NPROC, &two) ? -1 : fork();
+	if (!child)
+		_exit(0);
+	return child < 0 || waitpid(child, NULL, 0) < 0 ? -errno : 0;
+}
+
+static int check(uid_t user, bool end_others)
+{
+	static struct rp_request request;
+	static struct answer answer;
+	int err;
+
+	request.number = user;
+	request.flags = end_others;
+	answer.fd = -1;
+	err = guarded(check_unused, NULL, &request, &answer);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		; /* until it is waited for, the child counts as a process of this user */
+	return err;
+}
+
+static int take(uid_t user)
+{
+	struct stat status;
+	int fd;
+
+	snprintf(lock, sizeof(lock), "%s/%u", LOCKS, user);
+	fd = open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	/* Without links it was another's, who has ended and removed it. */
+	if (!flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, &status) && status.st_nlink) {
+		if (!check(user, false))
+			return 0; /* kept open */
+		unlink(lock);
+	}
+	close(fd);
+	return -EBUSY;
+}
+
+/* The agent's next start and its flight recorder, which are this program again, have its files. */
+static int keep_for_agent(void)
+{
+	char uid[16], gid[16];
+
+	snprintf(uid, sizeof(uid), "%u", root.uid);
+	snprintf(gid, sizeof(gid), "%u", root.gid);
+	return setenv("QJOULE_UID", uid, 1) || setenv("QJOULE_GID", gid, 1) ? -errno : 0;
+}
+
+int user_choose(void)
+{
+	bool is_agent = !strcmp(root.command[RP_COMMAND_WORD], "agent");
+	struct stat store;
+	int err = -EBUSY;
+
+	root.caller_uid = number_in("SUDO_UID");
+	root.caller_gid = number_in("SUDO_GID");
+	root.uid = number_in("QJOULE_UID");
+	root.gid = number_in("QJOULE_GID");
+	if (stat(OWN_STORE, &store) || store.st_uid == root.caller_uid)
+		store.st_uid = store.st_gid = 0;
+	if (is_agent && !root.uid) {
+		root.uid = store.st_uid;
+		root.gid = store.st_gid;
+	}
+	if (root.uid && root.gid)
+		return is_agent ? keep_for_agent() : 0;
+	root.hands_over = !is_agent;
+	mkdir("/run/systemd", 0755);
+	mkdir(LOCKS, 0755);
+	/* Not always the first one: whoever had it before may have left files. */
+	for (unsigned i = 0; err == -EBUSY && i < USERS; i++) {
+		root.uid = root.gid = FIRST + (getpid() + i) % USERS;
+		err = root.uid == store.st_uid ? -EBUSY : take(root.uid);
+	}
+	return err || !is_agent ? err : keep_for_agent();
+}
+
+void user_end(void)
+{
+	for (unsigned i = 0; root.hands_over && i < MOST_WAITS && check(root.uid, true); i++)
+		usleep(WAIT_US);
+	if (lock[0])
+		unlink(lock);
+}
+
+static void give(int fd, dev_t device, unsigned depth)
+{
+	const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+	static unsigned given;
+	struct stat status;
+	unsigned mode;
+	DIR *listed;
+	int below;
+
+	/* Only what our user made, in no other file system; the trace itself is the caller's. */
+	if (fstat(fd, &status) || status.st_dev != device || (depth && status.st_uid != root.uid) ||
+	    !(S_ISDIR(status.st_mode) || (S_ISREG(status.st_mode) && status.st_nlink == 1)) ||
+	    given++ == MOST_FILES)
+		return;
+	mode = status.st_mode & 0700;
+	if (status.st_gid != root.gid) /* of --group */
+		mode = status.st_mode & 02750;
+	else if (!root.caller_uid)
+		mode |= mode >> 3;
+	if (chown(opened_path(fd), root.caller_uid,
+		  status.st_gid != root.gid ? (gid_t)-1
+		  : root.caller_uid	    ? root.caller_gid
+					    : READER) ||
+	    chmod(opened_path(fd), mode) || !S_ISDIR(status.st_mode) || depth == MOST_DEPTH)
+		return;
+	listed = fdopendir(openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	for (struct dirent *entry; listed && (entry = readdir(listed));) {
+		below = openat(fd, entry->d_name, flags);
+		if (below >= 0 && strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+			give(below, device, depth + 1);
+		close(below); /* also if it is none */
+	}
+	closedir(listed);
+}
+
+void user_give_away(int trace_fd)
+{
+	struct stat status;
+
+	if (root.hands_over && !fstat(trace_fd, &status))
+		give(trace_fd, status.st_dev, 0);
+}
