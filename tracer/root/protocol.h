@@ -49,8 +49,9 @@ enum rp_kind {
 			 number below the one in text, which the agent has for recordings; 0: only
 			 answers. size: seconds that it keeps. Answers with its pid, 0 if it has
 			 ended, and with its wait status in the file's mode */
-	RP_GIVEN,     /* text: a file that our command line gives to --credentials, --config or
-			 --calibration; a descriptor to read it */
+	RP_GIVEN,     /* text: a file that our command line gives to --credentials, --config,
+			 --calibration or --memory, or the caller's own memory; a descriptor to
+			 read it */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists are
 			 in memory: read them from their beginning with pread(2) */

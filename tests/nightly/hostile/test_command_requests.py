@@ -246,9 +246,20 @@ def test_only_what_the_command_line_names_is_opened_as_root(place: Path) -> None
     given.write_text("[redis]")
     given.chmod(0o600)
     code = "fd, file = part.given(Path(sys.argv[-1]))\nprint(file.uid, os.read(fd, 99).decode())"
-    for option in ("--credentials", "--config", "--calibration"):
+    for option in ("--credentials", "--config", "--calibration", "--memory"):
         assert asked(code, "record", option, str(given)).stdout == "0 [redis]\n"
     code = (
         "for path in (b'/etc/shadow', sys.argv[-1].encode()): print(refused(Kind.GIVEN, text=path))"
     )
     assert asked(code, "record", "-o", str(given)).stdout == "EPERM\n" * 2
+
+
+def test_the_callers_own_memory_is_opened_with_the_callers_rights(place: Path) -> None:
+    path = place / ".local/state/qjoule/memory.bin"
+    path.parent.mkdir(parents=True)
+    code = f"print(refused(Kind.GIVEN, text={os.fsencode(path)!r}))"
+    for owner, answer in ((1234, "granted\n"), (0, "EACCES\n")):
+        path.write_bytes(b"")
+        path.chmod(0o600)
+        os.chown(path, owner, owner)
+        assert asked(code, "record", SUDO_UID="1234", SUDO_GID="1235").stdout == answer

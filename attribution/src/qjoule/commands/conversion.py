@@ -15,6 +15,7 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
+from qjoule.giving_up_root import READER
 from qjoule.spool.files import is_captured
 from qjoule.spool.ring_files import RingFiles
 
@@ -67,10 +68,11 @@ def readable(traces: Sequence[Path]) -> list[Path]:
 
 
 def _readable(trace: Path) -> Path:
-    if os.geteuid() == 0 and trace.stat().st_uid:
+    about = trace.stat()
+    if os.geteuid() == 0 and (about.st_uid or about.st_gid == READER):
         # A stranger may have made it. What is converted is read by others, and never trusted.
         raise QjouleError(
-            f"{trace} is captured and not converted, and another user's: run "
+            f"{trace} is captured and not converted, and not for root to read: run "
             f"`sudo qjoule convert {trace}` first, which gives up root"
         )
     if os.access(trace, os.W_OK):

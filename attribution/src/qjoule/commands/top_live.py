@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,10 +80,13 @@ def live(
 
 
 def _remembering(choice: str | None, failures: list[str]) -> Told:
-    """Adds what the view learns to the machine's memory; says in `failures` why that fails."""
-    if choice == memory_in_force.NONE:
-        return nobody
+    """Adds what the view learns to the memory; says in `failures` why that fails.
+
+    Our user may have no right to write the caller's own.
+    """
     path = Path(choice) if choice else memory_in_force.own_file()
+    if choice == memory_in_force.NONE or not (choice or os.access(path.parent, os.W_OK)):
+        return nobody
     try:
         machine = this_machine()
     except QjouleError:

@@ -23,7 +23,7 @@ from qjoule.machine import memory_file as file
 from qjoule.machine.identity import Identity, other_machine
 from qjoule.model.fit.cell_algebra import folded, without
 from qjoule.model.fit.cells import Cell, Conditions, union
-from qjoule.root_part.client import us
+from qjoule.root_part.client import read_given, us
 from qjoule.trace.durable import write_whole
 
 #: in the directory of a trace: the memory in force at recording
@@ -108,8 +108,7 @@ def load(path: Path) -> Memory | None:
     Raises `QjouleError` if it cannot be read or is damaged.
     """
     try:
-        with path.open("rb") as document:
-            data = document.read(2 * file.MAX_BYTES + 1)
+        data = read_given(path, 2 * file.MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -23,6 +23,8 @@ from qjoule.machine.memory import (
 )
 from qjoule.model.fit.cells import Cell
 from qjoule.model.memory_used import UNREMEMBERED, Remembered
+from qjoule.root_part.client import home_of, root_part
+from qjoule.servers.order import asking_user
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ def own_file() -> Path:
     else one of their own."""
     if os.access(MACHINE_FILE.parent, os.W_OK):
         return MACHINE_FILE
+    if root_part().connection is not None:  # which reads it with that user's rights
+        return Path(home_of(asking_user()), ".local/state/qjoule/memory.bin")
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
     return Path(base, "qjoule", "memory.bin")
 

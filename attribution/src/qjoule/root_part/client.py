@@ -119,7 +119,7 @@ class RootPart:
         check_program(program)
         connection = self.need("recording")
         try:
-            reply = ask(connection, Kind.RUN, text=os.fsencode(_home(asking_user())))
+            reply = ask(connection, Kind.RUN, text=os.fsencode(home_of(asking_user())))
         except Refused as error:
             raise QjouleError(f"cannot start {program[0]}: {error}") from None
         return Program(connection, reply.pid, ended)
@@ -153,8 +153,8 @@ class RootPart:
         return socket.socket(fileno=reply.fd)
 
     def given(self, path: Path) -> tuple[int, Opened]:
-        """A descriptor of a file that our command line names (`Kind.GIVEN`), which root alone may
-        be able to read, and what file it is. Raises `Refused`.
+        """A descriptor of a file that our command line names, or of the caller's memory
+        (`Kind.GIVEN`), and what file it is. Raises `Refused`.
         """
         text = os.fsencode(_as_given(path))
         reply = ask(self.need("this file"), Kind.GIVEN, text=text)
@@ -232,7 +232,7 @@ def root_part() -> RootPart:
     except OSError as error:
         raise QjouleError(f"cannot hide from other processes: {error.strerror}") from None
     keep_from_typing()
-    os.environ["HOME"] = _home(os.getuid())
+    os.environ["HOME"] = home_of(os.getuid())
     return RootPart(connection)
 
 
@@ -244,8 +244,8 @@ def check_program(program: tuple[str, ...]) -> None:
 
 
 def read_given(path: Path, most: int) -> bytes:
-    """At most `most` bytes of a file that our command line names, which root alone may be able to
-    read. Raises `OSError`.
+    """At most `most` bytes of a file that `RootPart.given` opens where our own rights do not
+    suffice. Raises `OSError`.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -267,19 +267,20 @@ def why(error: Refused) -> str:
     return str(error)
 
 
+def home_of(uid: int) -> str:
+    """A user's directory; / for one without an account."""
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return "/"
+
+
 def us() -> str:
     """The name of this process's user, who may be another than the caller."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
-
-
-def _home(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_dir
-    except KeyError:
-        return "/"
 
 
 def _as_given(path: Path) -> str:
