@@ -20,9 +20,8 @@
 
 #include "root.h"
 
-#define MAX_ATTACHED (4ull << 30) /* a server with its debug information is 600 MB */
-#define MAX_FILE     (1u << 20)
-#define MAX_SOCKETS  100000
+#define MAX_FILE    (1u << 20)
+#define MAX_SOCKETS 100000
 
 /* Opens a name in the process' directory in /proc. */
 static int open_in_proc(const struct peer *peer, const char *name, int flags)
@@ -75,8 +74,6 @@ int candidate_attached(int fd, struct answer *answer)
 
 	if (err)
 		return err;
-	if (answer->reply.file.size > MAX_ATTACHED)
-		return -EFBIG;
 	/* On FUSE, a program would supply the pages whenever the kernel reads them for us. */
 	if (fstatfs(fd, &system) || system.f_type == FUSE_SUPER_MAGIC)
 		return -EOPNOTSUPP;
