@@ -149,4 +149,4 @@ def _cut_share(interval: dict[str, Any]) -> float:
     """The share of the CPUs' time that owners claimed beyond what the CPUs have."""
     trace = interval["trace"]
     cut_ns: int = trace["anomalies"].get("overlap_ns", 0)
-    return cut_ns * 1e-9 / (trace["duration_s"] * CPUS)
+    return cut_ns * 1e-9 / (float(trace["duration_s"]) * CPUS)

@@ -172,9 +172,9 @@ class TwoPackages:
             for n in range(CPUS)
         ]
         domain = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan, "period_ns": PERIOD_NS}
-        domain |= {"name": b"package", "die": contract.WHOLE_PACKAGE}
         domains: list[dict[str, Any]] = [
             domain
+            | {"name": b"package", "die": contract.WHOLE_PACKAGE}
             | {"domain": n, "package": n // self.dies}
             | ({"die": n % self.dies} if self.dies > 1 else {})
             for n in range(2 * self.dies)

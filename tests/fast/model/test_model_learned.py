@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -97,8 +98,8 @@ def with_dram(case: Known, times: float) -> Known:
     series = (*case.series, Series(0, "dram", 2.0**-16, 2**32))
     energy = case.batch.energy
     nj = np.vstack([energy.energy_nj, np.rint(energy.energy_nj * times).astype(np.int64)])
-    nothing = np.zeros(nj.shape, np.uint8)
-    energy = replace(energy, series=series, energy_nj=nj, cause=nothing, half_width_ns=nothing)
+    cause, width = np.zeros(nj.shape, np.uint8), np.zeros(nj.shape, np.int64)
+    energy = replace(energy, series=series, energy_nj=nj, cause=cause, half_width_ns=width)
     return replace(case, series=series, batch=replace(case.batch, energy=energy))
 
 
@@ -136,7 +137,7 @@ def test_dram_is_judged_by_its_package_and_by_other_sockets(
     package_w: tuple[float, ...], dram_w: tuple[float, ...], words: str
 ) -> None:
     named = (("package", package_w), ("dram", dram_w))
-    rows = {
+    rows: dict[tuple[int, str], Sequence[int]] = {
         (package, name): [round(w * 20e6)] * 25
         for name, watts in named
         for package, w in enumerate(watts)
