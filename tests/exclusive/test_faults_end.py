@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from qjoule.giving_up_root import READER
 from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, converted_copy, qjoule
@@ -22,7 +23,6 @@ from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 WAIT_S = 60.0
-NOBODY = 65534, 65534
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
         assert not Trace(disk / "t").complete
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
-        os.chown(elsewhere, *NOBODY)  # `convert` gives up root
+        os.chown(elsewhere, READER, READER)  # `convert` gives up root
         done = qjoule("convert", str(disk / "t"), "-o", str(elsewhere / "tables"))
         assert done.returncode == 1, done.stderr
         trace = Trace(elsewhere / "tables")

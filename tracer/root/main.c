@@ -288,7 +288,8 @@ int main(int argc, char **argv)
 	signal_fd = listen_to_signals();
 	err = user_choose();
 	if (err) {
-		fprintf(stderr, "qjoule-root: no user to run qjoule as: %s\n", strerror(-err));
+		fprintf(stderr, "qjoule-root: no user to run as (%s): set QJOULE_UID, QJOULE_GID\n",
+			strerror(-err));
 		return 1;
 	}
 	command_fd = peer_add(&(struct peer){.kind = PEER_COMMAND, .proc_fd = -1});

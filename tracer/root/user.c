@@ -126,6 +126,7 @@ int user_choose(void)
 	if (root.uid && root.gid)
 		return is_agent ? keep_for_agent() : 0;
 	root.hands_over = !is_agent;
+	mkdir("/run", 0755);
 	mkdir("/run/systemd", 0755);
 	mkdir(LOCKS, 0755);
 	/* Not always the first one: whoever had it before may have left files. */

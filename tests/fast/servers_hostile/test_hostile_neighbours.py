@@ -130,7 +130,6 @@ def test_an_owner_is_known_by_what_only_root_chooses(uid: int, groups: str, owne
 def test_the_user_who_asks_is_sudos(
     sudo_uid: str, asking: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("os.getuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", sudo_uid)
     assert order.asking_user() == asking

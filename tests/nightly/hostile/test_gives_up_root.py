@@ -97,11 +97,6 @@ def test_converted_files_belong_to_the_user_of_sudo(captured: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_without_sudo_convert_becomes_the_owner(captured: Path) -> None:
-    assert qjoule("convert", str(captured), env=NO_SUDO).returncode == 0
-    assert {path.stat().st_uid for path in captured.rglob("*")} == {USER.pw_uid}
-
-
 def test_no_process_of_a_conversion_has_root(tmp_path: Path) -> None:
     trace = tmp_path / "large"
     make_capture(trace, 1_000_000)

@@ -10,7 +10,7 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError, UsageError
-from qjoule.giving_up_root import become
+from qjoule.giving_up_root import READER, become
 from qjoule.named import by_descriptor
 from qjoule.spool.dump_socket import Answer, ask_for_save, directory_of
 from qjoule.spool.recorder import said
@@ -101,7 +101,10 @@ def _as_its_owner(directory: Path) -> Path:
         ring = os.open(RingFiles(Path()).folder, flags, dir_fd=opened)
     except OSError as error:
         raise QjouleError(f"{directory}: {error.strerror}") from None
-    owners = {(one.st_uid, one.st_gid) for one in (os.fstat(opened), os.fstat(ring)) if one.st_uid}
+    both = [os.fstat(opened), os.fstat(ring)]
+    owners = {(one.st_uid, one.st_gid) for one in both if one.st_uid}
+    if not owners and all(one.st_gid == READER for one in both):
+        owners.add((READER, READER))
     os.close(ring)
     if len({uid for uid, _ in owners}) > 1:
         raise QjouleError(f"{directory}: its owner is not that of the recording in it")
