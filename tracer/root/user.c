@@ -57,6 +57,7 @@ static int check_unused(struct peer *peer, const struct rp_request *request, str
 		kill(-1, SIGKILL);
 	else if (getpwuid(request->number) || getgrgid(request->number))
 		return -EBUSY;
+	answer->reply.pid = getpid();
 	child = setrlimit(RLIMIT_NPROC, &two) ? -1 : fork();
 	if (!child)
 		_exit(0);
@@ -72,9 +73,13 @@ static int check(uid_t user, bool end_others)
 	request.number = user;
 	request.flags = end_others;
 	answer.fd = -1;
+	answer.reply.pid = 0;
 	err = guarded(check_unused, NULL, &request, &answer);
+	/* Until they are waited for, it and what it has ended count as processes of this user. */
+	if (answer.reply.pid)
+		waitpid(answer.reply.pid, NULL, 0);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
-		; /* until it is waited for, the child counts as a process of this user */
+		;
 	return err;
 }
 
@@ -145,30 +150,31 @@ void user_end(void)
 		unlink(lock);
 }
 
+/* Also the links and sockets themselves: none of them is followed. */
 static void give(int fd, dev_t device, unsigned depth)
 {
 	const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 	static unsigned given;
 	struct stat status;
+	gid_t gid = root.caller_uid ? root.caller_gid : READER;
 	unsigned mode;
 	DIR *listed;
 	int below;
 
 	/* Only what our user made, in no other file system; the trace itself is the caller's. */
-	if (fstat(fd, &status) || status.st_dev != device || (depth && status.st_uid != root.uid) ||
-	    !(S_ISDIR(status.st_mode) || (S_ISREG(status.st_mode) && status.st_nlink == 1)) ||
-	    given++ == MOST_FILES)
+	if (fstat(fd, &status) || status.st_dev != device || given++ == MOST_FILES ||
+	    (depth && status.st_uid != root.uid) ||
+	    (!S_ISDIR(status.st_mode) && status.st_nlink != 1))
 		return;
 	mode = status.st_mode & 0700;
-	if (status.st_gid != root.gid) /* of --group */
-		mode = status.st_mode & 02750;
-	else if (!root.caller_uid)
+	if (!root.caller_uid)
 		mode |= mode >> 3;
-	if (chown(opened_path(fd), root.caller_uid,
-		  status.st_gid != root.gid ? (gid_t)-1
-		  : root.caller_uid	    ? root.caller_gid
-					    : READER) ||
-	    chmod(opened_path(fd), mode) || !S_ISDIR(status.st_mode) || depth == MOST_DEPTH)
+	if (status.st_gid != root.gid) { /* of --group */
+		mode = status.st_mode & 02750;
+		gid = -1;
+	}
+	if (fchownat(fd, "", root.caller_uid, gid, AT_EMPTY_PATH) || chmod(opened_path(fd), mode) ||
+	    !S_ISDIR(status.st_mode) || depth == MOST_DEPTH)
 		return;
 	listed = fdopendir(openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	for (struct dirent *entry; listed && (entry = readdir(listed));) {
