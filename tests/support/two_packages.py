@@ -171,14 +171,11 @@ class TwoPackages:
             | {"sibling": n // THREADS * THREADS}
             for n in range(CPUS)
         ]
-        domain = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan, "period_ns": PERIOD_NS}
-        domains: list[dict[str, Any]] = [
-            domain
-            | {"name": b"package", "die": contract.WHOLE_PACKAGE}
-            | {"domain": n, "package": n // self.dies}
-            | ({"die": n % self.dies} if self.dies > 1 else {})
-            for n in range(2 * self.dies)
-        ]
+        domain: dict[str, Any] = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan}
+        domain["period_ns"] = PERIOD_NS
+        dies = range(self.dies) if self.dies > 1 else (contract.WHOLE_PACKAGE,)
+        places = [{"package": package, "die": die} for package in (0, 1) for die in dies]
+        domains = [domain | {"domain": n, "name": b"package"} | at for n, at in enumerate(places)]
         out = block(Block.HELLO, hello) + block(Block.CPU, *cpus) + block(Block.DOMAIN, *domains)
         session = {"session": 7, "t_ns": BEGIN_NS, "tgid": TGID, "server": SERVER}
         session |= {"event": SessionEvent.DATABASE, "text_bytes": 4, "server_kind": 1}
@@ -195,13 +192,12 @@ class TwoPackages:
         t0_ns, t1_ns = self._bounds_ns[window : window + 2]
         raw = [self._energy[package].raw(read_ns, PHASE_NS[package]) for package in (0, 1)]
         row = {"t_ns": BEGIN_NS + read_ns, "half_width_ns": 500}
-        readings = [
+        readings: list[dict[str, Any]] = [
             row | {"raw": (value + die) // self.dies, "package": package}
             for package, value in enumerate(raw)
             for die in range(self.dies)
         ]
-        for number, reading in enumerate(readings):
-            reading["domain"] = number
+        readings = [row | {"domain": number} for number, row in enumerate(readings)]
         if window >= self.unplugged:
             readings[-1]["status"] = errno.ENODEV
         ended = [one for one in self._kept if t0_ns < one.t1_ns <= t1_ns]

@@ -111,7 +111,8 @@ def test_busy_seconds_and_runnable_threads_of_the_kernel(damaged: str) -> None:
 
 def readings(*rows: tuple[float, int | None], **changes: object) -> dict[str, pa.Table]:
     """(seconds, joules) of a counter of 1 mJ that wraps at 100 J."""
-    fixed = {"package": 0, "domain": "package", "unit_j": 1e-3, "range": 100_000} | changes
+    fixed = {"package": 0, "domain": "package", "unit_j": 1e-3, "range": 100_000, "die": 0}
+    fixed |= changes
     made = [
         {"t_ns": round(t_s * 1e9), "raw": None if joules is None else joules * 1000 % 100_000}
         | fixed
@@ -129,8 +130,9 @@ def test_power_above_the_start() -> None:
     watch.see(readings((3, 110), (4, 160)))  # it wraps
     assert watch.last_w == pytest.approx(50.0)
     psys = readings((3, 0), (4, 900), domain="psys")["energy"]
-    watch.see({"energy": pa.concat_tables([readings((4, 160), (5, 210))["energy"], psys])})
-    assert watch.above_w() == pytest.approx(20.0), "the platform contains the packages"
+    die = readings((4, 7), (5, 17), die=1)["energy"]
+    watch.see({"energy": pa.concat_tables([readings((4, 160), (5, 210))["energy"], psys, die])})
+    assert watch.above_w() == pytest.approx(30.0), "the platform contains the packages' dies"
 
 
 # ---- a run ---------------------------------------------------------------------------------------

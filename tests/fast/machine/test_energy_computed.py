@@ -117,16 +117,6 @@ def test_reads_the_last_value_so_far(tmp_path: Path) -> None:
         assert (package.raw, package.status, dram.status) == (8, 0, errno.EIO)
 
 
-def test_wraps_and_resets_are_played_as_they_are(tmp_path: Path) -> None:
-    values = [4294967290, 4, 0, 0, 4294967295]
-    lines = "".join(f"{60_000 * i} 0 package {value}\n" for i, value in enumerate(values))
-    file = write(tmp_path / "trace", f"domain 0 package 1e-6 4294967296\n{lines}")
-    with Probe(f"replay:{file}") as probe:
-        for value in values:
-            assert probe.raws() == [value]
-            probe.wait(60)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

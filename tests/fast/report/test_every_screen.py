@@ -158,8 +158,11 @@ def test_screens_say_the_grade_the_idle_policy_and_the_loss(grade: str, width: i
         assert words in printed
 
 
+DRAM = "it shows 200.0 W beside 6.0 W of its package 0"
+
+
 def _dark() -> Attribution:
-    """A traced server that exited, and one that runs untraced and used 2 J."""
+    """A traced server that exited, one that runs untraced and used 2 J, and DRAM in no row."""
     gone = ServerChange("exited", "mariadb:3306", since="2026-11-21T03:31:07.5Z")
     process = "mariadbd (untraced, pid 7)"
     hides = ServerChange(
@@ -167,14 +170,15 @@ def _dark() -> Attribution:
     )
     row = replace(fixed_row("other_processes", 2 * 10**9, 10**10), keys={"process": process})
     whole = attribution((query_row(10**9),), {"other_processes": 2 * 10**9})
-    return replace(
-        whole, trace=replace(whole.trace, changes=(gone, hides)), fixed=(row, *whole.fixed[1:])
-    )
+    source = replace(whole.energy_source, domains=("package",), left_out={"dram": DRAM})
+    trace = replace(whole.trace, changes=(gone, hides))
+    return replace(whole, trace=trace, energy_source=source, fixed=(row, *whole.fixed[1:]))
 
 
-def test_servers_that_nobody_sees_are_in_every_file() -> None:
+def test_what_nobody_sees_is_in_every_file() -> None:
     whole = _dark()
     for of in DOCUMENTS:
+        assert of(whole)["energy_source"]["left_out"] == {"dram": DRAM}
         gone, hides = of(whole)["trace"]["changes"]
         assert (gone["what"], gone["name"], gone["energy_j"]) == ("exited", "mariadb:3306", None)
         assert (hides["what"], hides["pid"], hides["energy_j"]) == ("untraced", 7, 2.0)
@@ -183,11 +187,12 @@ def test_servers_that_nobody_sees_are_in_every_file() -> None:
         for row in rows_of(whole):
             assert "mariadb:3306 exited at 2026-11-21T03:31:07Z; " in row["servers_not_seen"]
             assert "mariadbd (process 7) ran untraced since" in row["servers_not_seen"]
+            assert row["domains_left_out"] == f"dram: {DRAM}"
     assert any("ran untraced" in problem for problem in run_forms(whole, "a").problems)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_servers_that_nobody_sees_are_on_every_screen(width: int) -> None:
+def test_what_nobody_sees_is_on_every_screen(width: int) -> None:
     whole = _dark()
     words = "mariadb:3306 exited, mariadbd runs untraced 2.00 J"
     assert words in _screen(whole, width)
@@ -195,6 +200,14 @@ def test_servers_that_nobody_sees_are_on_every_screen(width: int) -> None:
     assert f"complete yes · BUT {words}" in printed
     assert "mariadbd (process 7) ran untraced since 2026-11-21T03:31:09Z" in printed
     assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
+    assert f"dram left out, it is in no row: {DRAM}" in printed
+    assert "dram left out: it shows 200.0 W" in _screen(
+        replace(whole, trace=typical().trace), width
+    )
+    amd = replace(whole, energy_source=replace(whole.energy_source, left_out={}))
+    assert "arXiv" not in _table(amd, width)
+    amd = replace(amd, trace=replace(amd.trace, cpu="AMD EPYC 7502"))
+    assert _table(amd, width).count("arXiv:2108.00808") == 1
 
 
 def test_what_shows_hidden_sessions_is_in_every_output() -> None:
@@ -209,26 +222,6 @@ def test_what_shows_hidden_sessions_is_in_every_output() -> None:
     assert words in about("trace", whole)["loss"]
     assert all(shows in of(whole)["trace"]["changes"][0]["text"] for of in DOCUMENTS)
     assert all(shows in row["servers_not_seen"] for flat in FLAT.values() for row in flat(whole))
-
-
-def _without_dram(cpu: str, left_out: dict[str, str]) -> Attribution:
-    whole = typical()
-    source = replace(whole.energy_source, domains=("package",), left_out=left_out)
-    return replace(whole, energy_source=source, trace=replace(whole.trace, cpu=cpu))
-
-
-def test_a_domain_that_was_left_out_is_on_every_screen_and_in_every_file() -> None:
-    why = "it shows 200.0 W beside 6.0 W of its package 0"
-    whole = _without_dram("Intel(R) Xeon(R) 6767P", {"dram": why})
-    for of in DOCUMENTS:
-        assert of(whole)["energy_source"]["left_out"] == {"dram": why}
-    for rows_of in FLAT.values():
-        assert {row["domains_left_out"] for row in rows_of(whole)} == {f"dram: {why}"}
-    for width in (60, 80, 200):
-        assert f"dram left out: {why}"[:50] in _screen(whole, width)
-        assert f"dram left out, it is in no row: {why}" in _table(whole, width)
-    assert _table(_without_dram("AMD EPYC 7502", {}), 200).count("arXiv:2108.00808") == 1
-    assert "arXiv" not in _table(_without_dram("Intel(R) Xeon(R) 6767P", {}), 200)
 
 
 # ---- names that strangers chose ------------------------------------------------------------------

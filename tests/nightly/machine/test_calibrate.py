@@ -21,7 +21,6 @@ import pytest
 
 from qjoule.machine.calibration import load
 from qjoule.machine.identity import this_machine
-from servers.process import DatabaseServer
 from tracing.animated_rapl import AnimatedRapl, animated_rapl
 from tracing.recording import QJOULE, qjoule
 
@@ -108,23 +107,6 @@ def test_the_file_is_of_this_machine_and_everybody_may_read_it(calibration: Path
     assert calibration.stat().st_mode & 0o444 == 0o444
     assert calibration.stat().st_uid == 0
     assert [path.name for path in calibration.parent.iterdir()] == ["c.json"]
-
-
-@pytest.mark.server
-def test_traces_and_the_live_view_use_it(
-    calibration: Path, rapl: AnimatedRapl, mariadb: DatabaseServer, tmp_path: Path
-) -> None:
-    calibrated = ("--calibration", str(calibration))
-    options = ("--pid", str(mariadb.pid), "--energy", rapl.option, *calibrated)
-    done = qjoule("record", "-o", str(tmp_path / "t"), "-d", "1", *options)
-    assert done.returncode == 0, done.stderr
-    assert "calibrated 20" in done.stderr
-    shown = qjoule("attribute", str(tmp_path / "t"), "--format", "json")
-    model = json.loads(shown.stdout)["model"]
-    assert (model["calibrated"], model["calibration_flags"]) == (True, [])
-    shown = qjoule("top", "-b", "-n", "1", "-d", "0.5", "--json", *options)
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["interval"]["model"]["calibrated"] is True
 
 
 def test_a_machine_in_use_is_calibrated_quickly(rapl: AnimatedRapl, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ _MOST_OF_PACKAGE = 3.0
 #: that of another socket does, was seen on Granite Rapids: 200 W, beside 6 W (PAPI's pull request
 #: 635).
 _MOST_OF_OTHERS = 20.0
-_MIN_WINDOWS = 25  #: fewer known windows show no mean power
+_LEAST_NS = 500_000_000  #: a shorter known time shows no mean power
 _ADVICE = (
     "its unit differs by CPU model, and another one is in use: update kernel and firmware, or "
     "measure memory at the wall (record --meter)"
@@ -56,12 +56,11 @@ def _by_package(
 
 
 def _mean_w(batches: Sequence[WindowBatch], s: int) -> float:
-    """Mean power in W of a counter over its known windows; NaN if these are too few."""
-    nj = ns = windows = 0
+    """Mean power in W of a counter over its known windows; NaN if these are too short."""
+    nj = ns = 0
     for batch in batches:
         energy = coarse(batch, (s,)).energy
         known = energy.known[s]
         nj += int(energy.energy_nj[s][known].sum())
         ns += int(np.diff(energy.boundaries_ns)[known].sum())
-        windows += int(known.sum())
-    return nj / ns if windows >= _MIN_WINDOWS and ns else np.nan
+    return nj / ns if ns >= _LEAST_NS else np.nan
