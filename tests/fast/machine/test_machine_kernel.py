@@ -160,9 +160,7 @@ def test_sources_that_a_machine_has(tmp_path: Path) -> None:
     assert perf_pmu(tmp_path).detail == "energy-psys, none of a package"
     assert perf_pmu(tmp_path).ok is False
     write(tmp_path / "proc/cpuinfo", "model name\t: AMD EPYC 7502 32-Core Processor\n")
-    assert dram_energy(tmp_path / "empty") is None
-    amd = dram_energy(tmp_path)
-    assert amd is not None and "arXiv:2108.00808" in amd.detail
+    assert "arXiv:2108.00808" in getattr(dram_energy(tmp_path), "detail", "")
     pmu(folder, "0", {"energy-pkg": "event=0x02"})
     assert perf_pmu(tmp_path) == Check("perf energy", True, "energy-pkg, energy-psys")
     root = tmp_path / "sys/class/hwmon"
