@@ -2,11 +2,11 @@
 /*
  * `perf`: RAPL through the PMU `power` (arch/x86/events/rapl.c).
  *
- * The PMU's cpumask names one CPU of each package (of each die, if a package has several and the
- * counters are of dies), and one event per counter is opened there. The kernel sums the 32-bit
- * register into 64 bits with its own timer, in units of 2^-32 J. That lasts 99 days at 500 W, so
- * there is no range. Events are system-wide and never multiplexed. The PMU `power_core` of newer
- * kernels is not used: it counts single AMD cores, a part of what `power` counts per package.
+ * The PMU's cpumask names one CPU of each package (of each die, if a package has several), and one
+ * event per counter is opened there. The kernel sums the 32-bit register into 64 bits with its own
+ * timer, in units of 2^-32 J. That lasts 99 days at 500 W, so there is no range. Events are
+ * system-wide and never multiplexed. The PMU `power_core` of newer kernels is not used: it counts
+ * single AMD cores, a part of what `power` counts per package.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -128,18 +128,16 @@ static int open_event(struct perf_source *self, const struct event *event,
 {
 	const struct qj_cpu *cpu = place->cpu;
 	int fd = root_part_counter(event->type, event->config, cpu->cpu, 0);
-	struct qj_domain *added;
 
 	if (fd < 0)
 		return why_fail(why, fd, "perf_event_open of %s on CPU %u: %s", domain, cpu->cpu,
 				strerror(-fd));
-	added =
-	    energy_add_counter(&self->base, cpu->package, domain, event->unit_j, 0, RAPL_PERIOD_NS);
-	if (!added) {
+	if (!energy_add_counter(&self->base, cpu->package, domain, event->unit_j, 0,
+				RAPL_PERIOD_NS)) {
 		close(fd);
 		return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);
 	}
-	added->die = place->die;
+	self->base.domains[self->base.domain_count - 1].die = place->die;
 	self->fds[self->base.domain_count - 1] = fd;
 	return 0;
 }
@@ -230,9 +228,11 @@ static int open_on_mask(struct perf_source *self, int sysfs_fd, uint32_t type,
 		struct place *place = &places[i];
 		unsigned before = 0, in_package = 0;
 
-		for (int j = 0; j < count; j++)
-			if (places[j].cpu->package == place->cpu->package)
-				before += j < i, in_package++;
+		for (int j = 0; j < count; j++) {
+			bool same = places[j].cpu->package == place->cpu->package;
+			in_package += same;
+			before += same && j < i;
+		}
 		if (before && env->of_packages)
 			continue;
 		if (in_package > 1 && !env->of_packages)

@@ -79,8 +79,10 @@ static unsigned parse_cpus(const char *text, struct qj_cpu *cpus, uint16_t *dies
 		cpus[count].sibling = cpus[count].cpu;
 		count++;
 		text += used;
-		if (sscanf(text, ":%hu%n", &dies[count - 1], &more) == 1)
-			text += more, *has_dies = 1;
+		if (sscanf(text, ":%hu%n", &dies[count - 1], &more) == 1) {
+			text += more;
+			*has_dies = 1;
+		}
 		text += *text == ',';
 	}
 	return count;
