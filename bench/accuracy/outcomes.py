@@ -141,7 +141,7 @@ def _by_shape(case: Case, estimate_nj: F64) -> list[float]:
 
 def _parts(ledger: Ledger, rows: Bool, truth_nj: F64) -> dict[str, list[float]]:
     """Half width of each part of the interval over the truth, by shape."""
-    parts = ledger.error_parts(DOMAIN, total_error=0.0, record_loss=0.0)
+    parts = ledger.error_parts(DOMAIN, total_error=0.0, record_loss=0.0, estimated=False)
     half_nj = {
         "windows": _Z95 * np.sqrt(np.maximum(parts.random_nj2, 0.0)),
         "model": _Z95 * parts.model_nj,

@@ -35,8 +35,7 @@ def print_report(directory: Path, pairs: tuple[Pair, ...]) -> bool:
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print()
     print(render_table(result, color=color, limit=TABLE_ROWS))
-    total_error = result.energy_source.total_error
-    seen = {form.name: without_total_error(form, total_error) for form in forms(result)}
+    seen = {form.name: without_total_error(form) for form in forms(result)}
     latencies = latency_intervals(trace)
     named = [_compared(pair, seen, latencies) for pair in pairs]
     print(render(named, result.energy_source.grade, color=color), end="", flush=True)

@@ -100,11 +100,7 @@ def query(shape: int, cpu_us: int, calls: int = 1, server: int = 1) -> dict[str,
 
 
 def window(
-    number: int,
-    rows: Sequence[dict[str, Any]],
-    raw: int,
-    dram: int = 0,
-    length_ns: int = WINDOW_NS,
+    number: int, rows: Sequence[dict[str, Any]], raw: int, dram: int = 0, length_ns: int = WINDOW_NS
 ) -> bytes:
     """A window with these sums, which ends with the counters at `raw` and `dram`."""
     t0_ns = BEGIN_NS + number * length_ns

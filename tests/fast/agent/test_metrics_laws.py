@@ -90,15 +90,12 @@ def test_every_page_adds_up_and_no_counter_falls(
         before = found
     final = page(of_counters(counters), openmetrics=True)
     assert samples(final, openmetrics=True)
-    # Each window is rounded to whole nJ.
-    assert abs(counters.node_nj["package", "simulated"] - raw * UNIT_J * JOULE) <= len(windows)
 
 
 def test_a_days_sums_are_those_of_pythons_integers() -> None:
     """24 h at 500 to 1000 W: more than 2**55 nJ, where a float64 counts in steps of 8 nJ."""
     rng, length_ns = random.Random(7), 60 * JOULE
-    watts = [rng.uniform(500, 1000) for _ in range(24 * 60)]
-    raw = list(accumulate(round(60 * one / UNIT_J) for one in watts))
+    raw = list(accumulate(round(60 * rng.uniform(500, 1000) / UNIT_J) for _ in range(24 * 60)))
     pieces = []
     for number, counts in enumerate(raw):
         rows = [query(shape, rng.randrange(40_000_000), shape) for shape in (1, 2, 3)]
@@ -114,10 +111,8 @@ def test_a_days_sums_are_those_of_pythons_integers() -> None:
     assert ledger.main.measured_nj == sum(ledger.main.parts_nj.values()) == drawn_nj
     assert sum(row.energy_nj for row in ledger.rows) == ledger.main.parts_nj["queries"]
     assert document(ledger)["totals_j"]["measured"] == drawn_nj / 10**9, "rounded correctly"
-    content = page(of_counters(counters), openmetrics=False)
-    assert _owners(content)["package"] * JOULE == drawn_nj
-    pairs = [pa.concat_tables(tables[at : at + 2]) for at in range(0, len(tables), 2)]
-    whole = pa.concat_tables([of_hour(pair, 0) for pair in pairs]).to_pylist()
+    assert _owners(page(of_counters(counters), openmetrics=False))["package"] * JOULE == drawn_nj
+    whole = of_hour(pa.concat_tables(tables), 0).to_pylist()
     for is_node in (True, False):
         of = [row for row in whole if (row["kind"] == "node") == is_node and row["name"] != "dram"]
         assert sum(row["energy_nj"] for row in of) == drawn_nj

@@ -13,8 +13,9 @@ import attribute_trace as hand
 from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import attribute
 from qjoule.model.interval import GroupErrors, edge_sigma_nj
-from qjoule.model.result import Attribution
-from qjoule.model.same_total import without_total_error
+from qjoule.model.result import Attribution, TracePart
+from qjoule.model.same_total import with_total_error, without_total_error
+from qjoule.model.together import together
 from qjoule.reporters.json_report import forms
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.reader import Trace
@@ -82,20 +83,20 @@ def test_a_hostile_error_is_no_statement() -> None:
     assert total_errors(counted) == {}
 
 
-def test_the_error_of_a_trace_widens_its_rows_and_is_noted(tmp_path: Path) -> None:
+def test_the_error_of_the_total_is_noted_and_in_rows_only_if_asked_for(tmp_path: Path) -> None:
     small, unknown = estimated(tmp_path / "a", 0.2), estimated(tmp_path / "b", None)
     assert (small.energy_source.total_error, unknown.energy_source.total_error) == (0.2, 0.5)
     assert "the estimated total is taken to be within ±20%" in small.model.notes
-    widths = [float(np.ptp(one.rows[0].energy_nj_ci95)) for one in (small, unknown)]
-    assert widths[0] < widths[1]
-    assert estimated(tmp_path / "c", 1.5).rows[0].energy_nj_ci95[0] == 0
-
-
-@pytest.mark.parametrize("error", [0.2, 1.5])
-def test_forms_of_one_total_lose_its_error_even_if_an_end_was_cut_off(
-    tmp_path: Path, error: float
-) -> None:
-    exact, wide = (forms(estimated(tmp_path / name, e)) for name, e in (("a", 1e-9), ("b", error)))
-    for form, expected in zip(wide, exact, strict=True):
-        alone = without_total_error(form, error).j_per_call_ci95
-        assert alone == pytest.approx(expected.same_total_ci95)
+    assert small.main.parts_nj["idle"] == 2 * 500_000_000
+    assert (small.rows, small.fixed) == (unknown.rows, unknown.fixed)
+    made = (small, with_total_error(small), with_total_error(unknown))
+    widths = [float(np.ptp(one.rows[0].energy_nj_ci95)) for one in made]
+    assert widths == sorted(set(widths))
+    # An estimate shows nothing of the kind of work, also of who ran alone.
+    assert widths[0] >= 2 * 0.299 * small.rows[0].energy_nj
+    for form, row, wide in zip(forms(small), small.rows, made[1].rows, strict=True):
+        assert form.j_per_call_ci95 == wide.j_per_call_ci95
+        assert without_total_error(form).j_per_call_ci95 == row.j_per_call_ci95
+    sure, unsure = (TracePart(str(id(one)), one) for one in (small, unknown))
+    assert not together([sure, sure]).energy_source.error_in_rows
+    assert together([sure, unsure]).energy_source.error_in_rows, "their errors are not the same"

@@ -16,7 +16,7 @@ from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.table import render
-from qjoule.trace.meta import DomainInfo, EnergyInfo, Server
+from qjoule.trace.meta import EnergyInfo, Server
 from qjoule.trace.reader import Trace
 
 
@@ -70,17 +70,6 @@ def test_idle_power_is_taken_off_first_and_policies_move_only_it(trace: Path) ->
     proportional = attribute(Trace(trace), idle="proportional", coefficients=known)
     assert rows(proportional)["bbbb",].energy_nj == 400_000_000
     assert even.main.measured_nj == proportional.main.measured_nj == separate.main.measured_nj
-
-
-def test_an_estimate_knows_its_idle_power_and_says_how_unsure_it_is(tmp_path: Path) -> None:
-    source = EnergyInfo("estimated", "estimated", "a power curve")
-    domains = (DomainInfo(0, "package", 1e-9, idle_w=25.0),)
-    result = attributed(tmp_path, meta={"energy": source, "domains": domains})
-    assert result.main.parts_nj["idle"] == 2 * 500_000_000
-    assert any("±50%" in note for note in result.model.notes)
-    low, high = rows(result)["bbbb",].energy_nj_ci95
-    assert low <= 100_000_000
-    assert high >= 300_000_000
 
 
 @pytest.mark.parametrize(

@@ -179,5 +179,5 @@ def test_two_traces_of_different_grades(browser: Any, tmp_path: Path) -> None:
     grade = EnergyInfo("estimated", "estimated", "")
     estimated = hand.write(tmp_path / "b.qjoule", meta={"energy": grade})
     load(browser, page(tmp_path, simulated, estimated))
-    assert texts(browser, ".strip .grade") == ["simulated", "estimated"]
+    assert texts(browser, ".strip .grade") == ["simulated", "estimated ±50 %"]
     assert "Not of one grade" in texts(browser, "#compare .warn-box")[0]

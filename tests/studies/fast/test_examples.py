@@ -11,8 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from published import gps_up
-from qjoule.model.gpsup import Form, Interval, compare
-from qjoule.model.same_total import without_total_error
+from qjoule.model.gpsup import Form, compare
 from qjoule.reporters.pairs import NamedPair, render
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -40,22 +39,15 @@ def test_it_is_printed() -> None:
     assert "Table 8-2, MongoDB: energy_j: printed 775.93, is 8974.5" in done.stdout
 
 
-def form(joules: float | None, latency_ns: float | None, ci95: Interval | None = None) -> Form:
+def form(joules: float | None, latency_ns: float | None) -> Form:
     latency = (latency_ns * 0.98, latency_ns * 1.02) if latency_ns else None
-    spread = ci95 or ((joules * 0.9, joules * 1.1) if joules else None)
+    spread = (joules * 0.9, joules * 1.1) if joules else None
     return Form("f", "SELECT ?", 10, joules, spread, latency_ns, latency)
 
 
 def words(base: Form, new: Form) -> str:
     pair = NamedPair("count", "with an index", "without an index", compare(base, new))
     return render([pair], "estimated", width=120)
-
-
-def test_a_common_error_is_taken_out_in_quadrature() -> None:
-    found = without_total_error(form(10.0, 1.0, (5.0, 15.0)), 0.4)
-    assert found.j_per_call_ci95 == pytest.approx((7.0, 13.0))
-    cut_off_at_zero = without_total_error(form(10.0, 1.0, (0.0, 26.0)), 0.5)
-    assert cut_off_at_zero.j_per_call_ci95 == pytest.approx((0.0, 10 + (16**2 - 5**2) ** 0.5))
 
 
 def test_figures_and_intervals() -> None:

@@ -68,7 +68,7 @@ def _rates(found: Interval) -> _Rates:
             continue
         error_nj = 0.0
         if query.error is not None:
-            low, high = query.error.ends(float(energy_nj))
+            low, high = query.error.ends(float(energy_nj), absolute=True)
             error_nj = (float(high) - float(low)) / 2
         rates[key] = energy_nj / cpu_ns, error_nj / cpu_ns
     return rates

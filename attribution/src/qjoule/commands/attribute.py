@@ -52,6 +52,7 @@ Examples:
 )
 @options.where
 @options.idle
+@options.absolute
 @options.calibration
 @options.memory
 @click.option(
@@ -89,6 +90,7 @@ def command(
     by: str,
     where: tuple[str, ...],
     idle: str,
+    absolute: bool,
     calibration: str | None,
     memory: str | None,
     form: str,
@@ -115,6 +117,7 @@ def command(
         tuple(key.strip() for key in by.split(",")),
         where,
         cast(IdlePolicy, idle),
+        absolute=absolute,
         calibration=calibration,
         memory=memory,
         max_values=max_values,

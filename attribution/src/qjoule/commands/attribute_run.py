@@ -27,6 +27,7 @@ from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Attribution, TracePart
+from qjoule.model.same_total import with_total_error
 from qjoule.model.together import together
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
@@ -41,6 +42,7 @@ def run(
     where: tuple[str, ...],
     idle: IdlePolicy,
     *,
+    absolute: bool,
     calibration: str | None,
     memory: str | None,
     max_values: int,
@@ -82,6 +84,7 @@ def run(
             for name, trace in opened.items()
         ]
     whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+    whole = with_total_error(whole) if absolute else whole
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
     return bound_tags(with_ids(whole, recorded), max_values)
 

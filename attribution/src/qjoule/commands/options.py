@@ -47,6 +47,13 @@ idle = click.option(
     help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
 )
 
+absolute = click.option(
+    "--absolute",
+    is_flag=True,
+    help="Add the error of an estimated total, which all rows have in common, to each row's "
+    "interval: for joules that are compared with those of another total.",
+)
+
 where = click.option(
     "--where",
     multiple=True,

@@ -98,6 +98,7 @@ Examples:
 @options.where
 @options.max_values
 @options.idle
+@options.absolute
 @options.calibration
 @options.memory
 @click.option(
@@ -144,6 +145,7 @@ def command(
     where: tuple[str, ...],
     max_values: int,
     idle: str,
+    absolute: bool,
     calibration: str | None,
     memory: str | None,
     limit: int,
@@ -217,7 +219,8 @@ def command(
     totals = not (batch or streamed) or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
-        limited = LimitedValues(source, max_values)
+        # The other end of `--via` adds intervals up, and the error of the total then.
+        limited = LimitedValues(source, max_values, absolute=absolute and not streamed)
         try:
             if streams is not None:
                 _send(limited, controls, streams)

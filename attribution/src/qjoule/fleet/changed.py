@@ -19,8 +19,6 @@ from qjoule.model.gpsup import Form, match
 from qjoule.model.repeated import MadeWith, RunForms
 
 _ITSELF = "each host against itself"
-#: Any value: forms say themselves what their interval is without their total's error.
-_TOTAL_ERROR = 1.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,6 @@ def _runs(
             MadeWith(
                 grade, policy, "as the hosts measured", _ITSELF if paired else host, "its own"
             ),
-            total_error=_TOTAL_ERROR,
         )
         for host, rows in hosts.items()
     ]

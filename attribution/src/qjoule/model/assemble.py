@@ -76,7 +76,8 @@ def attribution(
             present,
             ledger.main if present else "",
             about.total_error(ledger.main) if present else 0.0,
-            dict(ledger.left_out),
+            {name: error for name in present[1:] if (error := about.total_error(name)) > 0},
+            left_out=dict(ledger.left_out),
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
         | ({"where": about.where} if about.where else {}),
@@ -125,7 +126,10 @@ def _rows(
     energy = main.energy_nj if main else np.zeros(len(labels), np.int64)
     errors = {
         name: ledger.error_parts(
-            name, total_error=about.total_error(name), record_loss=about.record_loss
+            name,
+            total_error=about.total_error(name),
+            record_loss=about.record_loss,
+            estimated=about.grade == "estimated",
         )
         for name in ledger.shown_names
     }
@@ -206,7 +210,6 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
     down = up = float(energy) if part == "residual" else 0.0
     if part == "idle" and main:
         down, up = main.idle_slack_nj
-    down, up = down + total_error * energy, up + total_error * energy
     return Row(
         keys={},
         shape="",
@@ -218,7 +221,7 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
         share=energy / measured if measured else 0.0,
         cpu_ns={"idle": ledger.idle_ns, "residual": ledger.lost_ns}.get(part, 0),
         energy_by_domain_nj=energies,
-        error=EnergyErrors(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, down, up),
+        error=EnergyErrors(0.0, 0.0, 0.0, total_error * energy, 0.0, 0.0, down, up),
     )
 
 

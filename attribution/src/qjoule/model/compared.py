@@ -94,10 +94,12 @@ def compare_sides(
     alike = not differences([*a, *b])
     paired = [run.recording for run in a] == [run.recording for run in b]
     same = np.array([old.name == new.name for old, new in matched], dtype=bool)
-    # All totals are wrong by the same factor if they come from one recording or from alike runs
-    # (see the module's docstring). Two single recordings are not known to be alike.
-    if alike and (paired or min(len(a), len(b)) > 1):
-        a, b = _without_total_error(a), _without_total_error(b)
+    # All totals are wrong by the same factor (see the module's docstring).
+    if alike:
+        a, b = (
+            [replace(run, forms=[*map(without_total_error, run.forms)]) for run in side]
+            for side in (a, b)
+        )
     old = figures(a, [form.name for form, _ in matched])
     new = figures(b, [form.name for _, form in matched])
     ratios = _ratios(old, new, alike & same, paired)
@@ -108,16 +110,6 @@ def compare_sides(
     total = _rows(total_old, total_new, total_ratios, everything)[0]
     left_out = [old_form for (old_form, _), is_in in zip(matched, whole, strict=True) if not is_in]
     return Sides(rows, total, ratios, total_ratios, left_out)
-
-
-def _without_total_error(runs: Sequence[RunForms]) -> list[RunForms]:
-    return [
-        replace(
-            run,
-            forms=[without_total_error(form, run.total_error) for form in run.forms],
-        )
-        for run in runs
-    ]
 
 
 def _ratios(a: Figures, b: Figures, common: Bool, paired: bool) -> dict[str, LogRatios]:

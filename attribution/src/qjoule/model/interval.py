@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -41,11 +41,15 @@ class EnergyErrors(Generic[_V]):
     down_nj: _V  #: of unknown power at rest, and of costs that are known only from one side
     up_nj: _V
 
-    def ends(self, energy_nj: _V) -> tuple[_V, _V]:
-        """Lower and upper end, in whole nJ, never negative."""
+    def ends(self, energy_nj: _V, *, absolute: bool = False) -> tuple[_V, _V]:
+        """Lower and upper end, in whole nJ, never negative.
+
+        `absolute`: with the error of the total, which is common to all rows.
+        """
         variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
+        total_nj = self.total_nj if absolute else 0.0
         # Lost energy is added to what was seen: none of it, the expected amount, or twice that.
-        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + self.total_nj**2 + self.loss_nj**2)
+        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + total_nj**2 + self.loss_nj**2)
         middle = energy_nj + self.loss_nj
         low = middle - half - self.unnamed_nj - self.down_nj
         high = middle + half + self.unnamed_nj + self.up_nj
@@ -72,6 +76,12 @@ def of_recordings(parts: Sequence[RowErrors]) -> RowErrors:
     return EnergyErrors(
         *(math.fsum(getattr(part, f.name) for part in parts) for f in fields(EnergyErrors))
     )
+
+
+def of_one_recording(parts: Sequence[RowErrors]) -> RowErrors:
+    """Errors of the sum of energies of one recording, as if fully correlated: never too small."""
+    sigma_nj = math.fsum(max(part.random_nj2, 0.0) ** 0.5 for part in parts)
+    return replace(of_recordings(parts), random_nj2=sigma_nj**2)
 
 
 _SUMS = ("random_nj2", "model_nj", "scaled_nj", "loss_nj", "down_nj", "up_nj")
@@ -180,11 +190,9 @@ class GroupErrors:
             self._last[key] = renumbering.sums(x), last
         self._first.clear()  # of use only until the sums are merged
 
-    def ci95(
-        self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
-    ) -> tuple[F64, F64]:
+    def ci95(self, energy_nj: I64, *, record_loss: float = 0.0) -> tuple[F64, F64]:
         """Lower and upper bounds in whole nJ, (groups,), never negative. See `parts`."""
-        parts = self.parts(energy_nj, total_error=total_error, record_loss=record_loss)
+        parts = self.parts(energy_nj, record_loss=record_loss)
         return parts.ends(energy_nj.astype(np.float64))
 
     def parts(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -210,23 +210,29 @@ class Ledger:
         if self.spans:
             self.spans.renumber(renumbering)
 
-    def ci95(
-        self, domain: str = "", *, total_error: float = 0.0, record_loss: float = 0.0
-    ) -> tuple[F64, F64]:
+    def ci95(self, domain: str = "", *, record_loss: float = 0.0) -> tuple[F64, F64]:
         """95 % interval (low, high) in nJ of every group's energy in a domain, or in the main one.
 
-        `total_error`: relative 95 % error of the total; `record_loss`: share of query records that
-        were lost. Raises `KeyError` for a domain that was not measured.
+        It is of the groups' shares, without the error of the total. `record_loss`: share of query
+        records that were lost. Raises `KeyError` for a domain that was not measured.
         """
         sums = self.domains[domain or self.main]
-        return sums.errors.ci95(sums.energy_nj, total_error=total_error, record_loss=record_loss)
+        return sums.errors.ci95(sums.energy_nj, record_loss=record_loss)
 
     def error_parts(
-        self, domain: str, *, total_error: float, record_loss: float
+        self, domain: str, *, total_error: float, record_loss: float, estimated: bool
     ) -> EnergyErrors[F64]:
-        """The errors that make up those intervals, (groups,)."""
+        """The errors that make up those intervals, and that of the total, (groups,).
+
+        `total_error`: its relative 95 % error. `estimated`: from the load alone, so that even who
+        ran alone is known no better than by its weight.
+        """
         sums = self.domains[domain]
-        return sums.errors.parts(sums.energy_nj, total_error=total_error, record_loss=record_loss)
+        parts = sums.errors.parts(sums.energy_nj, total_error=total_error, record_loss=record_loss)
+        if not estimated or domain not in self.models:
+            return parts
+        of_weight_nj = self.models[domain].spread * sums.energy_nj
+        return replace(parts, model_nj=np.maximum(parts.model_nj, of_weight_nj))
 
     def _add_time(self, batch: WindowBatch) -> None:
         entries, bounds_ns = batch.entries, batch.energy.boundaries_ns

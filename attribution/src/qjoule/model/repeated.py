@@ -40,7 +40,6 @@ class RunForms:
     selection: str = ""  #: `--where` of the attribution
     by: str = "fingerprint"  #: `--by` of it
     problems: tuple[str, ...] = ()  #: what was lost during the run
-    total_error: float = 0.0  #: relative 95 % error of its total, which all rows share
 
     @property
     def recording(self) -> tuple[str, ...]:

@@ -53,17 +53,18 @@ class Row:
     """One group of queries (or one fixed row), for the main domain.
 
     `keys` are the group's keys under their own names (`fingerprint`, `server`, ...). Intervals are
-    95 %, (low, high). `energy_by_domain_nj` holds the other domains, and `energy_by_domain_ci95`
-    their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
-    its weight, learned from the windows; None if it was not learned. `alone`: times in which it ran
-    alone, since its factor is learned; None if it never did. `timed`: number of calls with
-    a latency; `latency_counts`: how many are in each of the kernel side's buckets, and
-    `outcomes`: how they ended, both of a live stream. `ids`: what other tools call its statements.
-    `error` and `error_by_domain`: the parts of the intervals, so that rows of several traces can be
-    added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes from power that a
-    package draws once, however many of its cores are busy; None if unknown. For transactions,
-    `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and `commit_ns_mean` their
-    duration; None if none was seen.
+    95 %, (low, high), of the row's share: without the error of the total, which all rows have in
+    common, unless `EnergySource.error_in_rows`. `energy_by_domain_nj` holds the other domains, and
+    `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): the group's
+    power as a multiple of its weight, learned from the windows; None if it was not learned.
+    `alone`: times in which it ran alone, since its factor is learned; None if it never did.
+    `timed`: number of calls with a latency; `latency_counts`: how many are in each of the kernel
+    side's buckets, and `outcomes`: how they ended, both of a live stream. `ids`: what other tools
+    call its statements. `error` and `error_by_domain`: the parts of the intervals, so that rows of
+    several traces can be added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes
+    from power that a package draws once, however many of its cores are busy; None if unknown. For
+    transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
+    `commit_ns_mean` their duration; None if none was seen.
     """
 
     keys: dict[str, str]
@@ -189,6 +190,8 @@ class EnergySource:
     domains: tuple[str, ...]
     main_domain: str  #: the domain that rows and totals are about
     total_error: float = 0.0  #: relative 95 % error of that domain's total
+    other_errors: dict[str, float] = field(default_factory=dict)  #: the same of other domains
+    error_in_rows: bool = False  #: whether the rows' intervals contain these errors
     left_out: dict[str, str] = field(default_factory=dict)  #: domains with wrong counters: why
 
 

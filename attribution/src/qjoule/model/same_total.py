@@ -1,35 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes the error of a common total from forms whose ratio is compared.
+"""The error of the total, which all rows have in common: added to their intervals, or left out.
 
-If the total is wrong by a factor, both forms' joules are wrong by that factor, but their ratio is
-not. The error of the total therefore belongs in each form's interval, but not in the ratio's.
+If the total is wrong by a factor, all rows' joules are wrong by that factor, but their ratios are
+not. So a row's interval is of its share, and the error of the total is said once. Joules that are
+compared with those of another total need both.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from qjoule.model.gpsup import Form, Interval
+from qjoule.model.interval import RowErrors
+from qjoule.model.result import Attribution, Row
 
 
-def without_total_error(form: Form, total_error: float) -> Form:
-    """`form` with an interval that leaves out the relative 95 % error of the total.
+def with_total_error(found: Attribution) -> Attribution:
+    """The same with the error of the total in each row's interval, and in those of its parts."""
+    source = found.energy_source
+    parts = tuple(replace(p, attribution=with_total_error(p.attribution)) for p in found.parts)
+    if source.error_in_rows or not (source.total_error or source.other_errors):
+        return replace(found, parts=parts)
+    errors = {**source.other_errors, source.main_domain: source.total_error}
+    return replace(
+        found,
+        energy_source=replace(source, error_in_rows=True),
+        rows=tuple(_absolute(row, source.main_domain, errors) for row in found.rows),
+        fixed=tuple(_absolute(row, source.main_domain, errors) for row in found.fixed),
+        parts=parts,
+    )
 
-    The error was added to the others in quadrature (`qjoule.model.interval`) and is removed in the
-    same way. Errors that were added linearly (loss, idle power) come out too wide, never too
-    narrow: sqrt((h + l)^2 - t^2) >= sqrt(h^2 - t^2) + l. A lower end of 0 was clipped there, so it
-    stays, unless the form itself knows its interval without that error.
-    """
-    value, ends = form.j_per_call, form.j_per_call_ci95
-    if value is None or ends is None or total_error <= 0:
-        return form
-    if form.same_total_ci95 is not None:
-        return replace(form, j_per_call_ci95=form.same_total_ci95)
-    return replace(form, j_per_call_ci95=_narrowed(value, ends, total_error * value))
+
+def _absolute(row: Row, main: str, errors: dict[str, float]) -> Row:
+    return replace(
+        row,
+        energy_nj_ci95=_ends(row.energy_nj, row.energy_nj_ci95, row.error, errors[main]),
+        energy_by_domain_ci95={
+            name: _ends(
+                row.energy_by_domain_nj[name],
+                ends,
+                row.error_by_domain.get(name),
+                errors.get(name, 0.0),
+            )
+            for name, ends in row.energy_by_domain_ci95.items()
+        },
+    )
 
 
-def _narrowed(value: float, ends: Interval, error: float) -> Interval:
-    low, high = ends
-    down, up = (math.sqrt(max(0.0, side**2 - error**2)) for side in (value - low, high - value))
-    return (value - down if low > 0 else 0.0, value + up)
+def _ends(energy_nj: int, ends: Interval, error: RowErrors | None, total_error: float) -> Interval:
+    """Of a row that was joined from others, the parts of the error are not known: the ends move by
+    the whole error of the total, so they are too wide, never too narrow."""
+    if error is None:
+        more_nj = total_error * energy_nj
+        return max(ends[0] - more_nj, 0.0), ends[1] + more_nj
+    low, high = error.ends(float(energy_nj), absolute=True)
+    return float(low), float(high)
+
+
+def without_total_error(form: Form) -> Form:
+    """`form` with its interval without the error of the total, if it knows that one."""
+    same = form.same_total_ci95
+    return form if same is None else replace(form, j_per_call_ci95=same)

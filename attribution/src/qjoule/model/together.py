@@ -16,6 +16,7 @@ from qjoule.model.labels import OTHERS_OF, SEVERAL
 from qjoule.model.ledger import main_domain
 from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
 from qjoule.model.row_sums import added, in_order
+from qjoule.model.same_total import with_total_error
 from qjoule.model.together_about import counts, model_of, source_of, trace_of
 
 
@@ -42,7 +43,7 @@ def together(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attributi
     domains = tuple(_domain(name, found) for name in names)
     measured_nj = domains[0].measured_nj if domains else 0
     rows, fixed = in_order(_rows(found, measured_nj, known=bool(domains)))
-    return Attribution(
+    whole = Attribution(
         trace=trace_of([one.trace for one in found]),
         energy_source=about[0],
         policy=dict(found[0].policy),
@@ -58,6 +59,9 @@ def together(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attributi
         anomalies=counts(one.anomalies for one in found),
         parts=tuple(parts),
     )
+    # Rows of totals that are not equally certain have no common error.
+    errors = {one.energy_source.total_error for one in found}
+    return with_total_error(whole) if len(errors) > 1 else whole
 
 
 def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
@@ -85,7 +89,15 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     rows = [_about(row, before, names, measured_nj) for row in attribution.rows]
     fixed = [_about(row, before, names, measured_nj) for row in attribution.fixed]
     queries, others = in_order([*rows, *fixed])
-    source = replace(attribution.energy_source, domains=tuple(names), main_domain=names[0])
+    source = attribution.energy_source
+    errors = {**source.other_errors, before: source.total_error}
+    source = replace(
+        source,
+        domains=tuple(names),
+        main_domain=names[0],
+        total_error=errors.get(names[0], 0.0),
+        other_errors={name: errors[name] for name in names[1:] if errors.get(name)},
+    )
     return replace(attribution, domains=domains, rows=queries, fixed=others, energy_source=source)
 
 

@@ -43,6 +43,11 @@ def source_of(parts: Sequence[TracePart], names: tuple[str, ...]) -> EnergySourc
         main_domain=names[0] if names else "",
         total_error=max((one.total_error for one in sources), default=0.0) if names else 0.0,
         left_out={name: why for one in sources for name, why in one.left_out.items()},
+        other_errors={
+            name: max(one.other_errors.get(name, 0.0) for one in sources)
+            for name in names[1:]
+            if any(name in one.other_errors for one in sources)
+        },
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from qjoule.model.gpsup import Comparison, Form, compare, match
 from qjoule.model.result import Attribution
 from qjoule.model.row_sums import merged
+from qjoule.model.same_total import without_total_error
 from qjoule.report.page_data import clean
 from qjoule.reporters import format as fmt
 from qjoule.reporters.json_report import forms
@@ -25,12 +26,14 @@ def compared(traces: Mapping[str, Attribution]) -> list[dict[str, Any]]:
 
 
 def _pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dict[str, Any]:
-    pairs = match(_forms(base), _forms(new))
+    differ = warnings(base, new)
+    # Totals of one machine and source are wrong by the same factor.
+    pairs = match(_forms(base, same_total=not differ), _forms(new, same_total=not differ))
     found = [compare(one, other) for one, other in pairs]
     return {
         "base": clean(base_name, 200),
         "new": clean(name, 200),
-        "warnings": warnings(base, new),
+        "warnings": differ,
         "rows": [_row(one) for one in found[:ROWS_MAX]],
         "more": max(len(found) - ROWS_MAX, 0),
     }
@@ -56,11 +59,13 @@ def _machine(found: Attribution) -> str:
     return " · ".join(filter(None, (found.trace.host, found.trace.cpu, found.trace.kernel)))
 
 
-def _forms(found: Attribution) -> list[Form]:
-    """Statements by fingerprint alone, whatever else rows are grouped by."""
+def _forms(found: Attribution, *, same_total: bool) -> list[Form]:
+    """Statements by fingerprint alone, whatever else rows are grouped by. `same_total`: without the
+    error of the total."""
     rows = [row for row in found.rows if "fingerprint" in row.keys and not row.not_selected]
     alone = merged(replace(row, keys={"fingerprint": row.keys["fingerprint"]}) for row in rows)
-    return forms(replace(found, rows=tuple(alone)))
+    of_rows = forms(replace(found, rows=tuple(alone)))
+    return [*map(without_total_error, of_rows)] if same_total else of_rows
 
 
 def _row(one: Comparison) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def about(name: str, found: Attribution) -> dict[str, Any]:
         "calibrated": found.model.calibrated,
         "coverage": fmt.share(found.coverage) if found.rows else "",
         "measured": fmt.joules(found.main.measured_nj / 1e9) if known else fmt.UNKNOWN,
+        "graded": clean(provenance.graded(found)),
         "mean_power": _mean_power(found) if known else fmt.UNKNOWN,
         "duration": fmt.duration(found.trace.duration_s * 1e9),
         "lines": [*provenance.heading(found), *provenance.footing(found)],

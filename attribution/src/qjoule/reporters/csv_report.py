@@ -98,6 +98,9 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     record |= impact.flat_row(row, attribution)
     record["domain"] = attribution.energy_source.main_domain
     record["grade"] = attribution.energy_source.grade
+    if attribution.energy_source.total_error:
+        record["total_error"] = attribution.energy_source.total_error
+        record["error_in_rows"] = "yes" if attribution.energy_source.error_in_rows else "no"
     record["calibrated"] = "yes" if attribution.model.calibrated else "no"
     record["idle_policy"] = attribution.policy["idle"]
     loss = sorted(attribution.trace.loss.items())

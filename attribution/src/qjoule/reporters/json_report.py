@@ -6,11 +6,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from qjoule.errors import QjouleError
-from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
@@ -59,7 +57,7 @@ def _row(
     attribution: Attribution,
     in_parts: Mapping[_Key, Mapping[str, tuple[Row, bool]]],
 ) -> dict[str, Any]:
-    shown = row_document(row, bool(attribution.domains))
+    shown = row_document(row, bool(attribution.domains), attribution.energy_source.error_in_rows)
     return shown | impact.row_document(row, attribution) | _shares(row, in_parts)
 
 
@@ -92,6 +90,8 @@ def _head(attribution: Attribution) -> dict[str, Any]:
             "main_domain": source.main_domain,
             "total_error": source.total_error,
             **({"left_out": source.left_out} if source.left_out else {}),
+            **({"other_errors": source.other_errors} if source.other_errors else {}),
+            **({"error_in_rows": source.error_in_rows} if source.total_error else {}),
         },
         "policy": attribution.policy,
         "model": {
@@ -153,8 +153,12 @@ def _key(row: Row) -> _Key:
     return row.kind, tuple(sorted(row.keys.items()))
 
 
-def row_document(row: Row, known: bool = True) -> dict[str, Any]:
-    """One row; the group's keys come first, under their own names."""
+def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> dict[str, Any]:
+    """One row; the group's keys come first, under their own names.
+
+    `error_in_rows`: its interval contains the error of the total. The interval per call without
+    it, or else with it, is a field of its own.
+    """
     out: dict[str, Any] = {
         **row.keys,
         "shape": row.shape,
@@ -189,8 +193,9 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
     if known and row.error and (lost_nj := row.error.loss_nj + row.error.unnamed_nj) > 0:
         out["loss_error_j"] = lost_nj / 1e9
     if known and row.error and row.error.total_nj > 0 and row.calls:
-        ends = replace(row.error, total_nj=0.0).ends(float(row.energy_nj))
-        out["j_per_call_same_total_ci95"] = [float(end) / 1e9 / row.calls for end in ends]
+        ends = row.error.ends(float(row.energy_nj), absolute=not error_in_rows)
+        other = "same_total" if error_in_rows else "absolute"
+        out[f"j_per_call_{other}_ci95"] = [float(end) / 1e9 / row.calls for end in ends]
     if not row.exact:
         out["exact"] = False
     if row.ids:
@@ -235,12 +240,15 @@ def run_forms(attribution: Attribution, name: str) -> RunForms:
 
 def forms(attribution: Attribution) -> list[Form]:
     """The query forms of an attribution by fingerprint."""
-    known = bool(attribution.domains)
-    return [_form(row_document(row, known)) for row in attribution.rows]
+    source, known = attribution.energy_source, bool(attribution.domains)
+    rows = [row_document(row, known, source.error_in_rows) for row in attribution.rows]
+    return [_form(row, 0.0 if source.error_in_rows else source.total_error) for row in rows]
 
 
 def _run_forms(found: dict[str, Any], name: str) -> RunForms:
     trace, source, model = found["trace"], found["energy_source"], found["model"]
+    # An older document has the total's error in its rows.
+    error = 0.0 if source.get("error_in_rows", True) else _total_error(source)
     made_with = MadeWith(
         grade=str(source["grade"]),
         idle_policy=str(found["policy"]["idle"]),
@@ -251,20 +259,18 @@ def _run_forms(found: dict[str, Any], name: str) -> RunForms:
     by = str(found["policy"].get("by", "fingerprint"))
     return RunForms(
         name,
-        [_form(row, by) for row in found["rows"]],
+        [_form(row, error, by) for row in found["rows"]],
         made_with,
         start=str(trace["start"]),
         duration_s=float(trace["duration_s"]),
         selection=str(found["policy"].get("where", "")),
         by=by,
         problems=_problems(trace),
-        total_error=_total_error(source),
     )
 
 
 def _total_error(source: dict[str, Any]) -> float:
-    """An older document does not say it: by its grade."""
-    error = float(source.get("total_error", TOTAL_ERROR.get(str(source["grade"]), 0.0)))
+    error = float(source["total_error"])
     if not 0 <= error < math.inf:
         raise ValueError(f"the error of its total is {error}")
     return error
@@ -277,10 +283,15 @@ def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
     return (*cut_off, *((f"lost: {words}",) if words else ()), *dark)
 
 
-def _form(row: dict[str, Any], by: str = "fingerprint") -> Form:
+def _form(row: dict[str, Any], total_error: float, by: str = "fingerprint") -> Form:
+    """`total_error`: of the total, as far as the row's interval lacks it."""
     keys = {key: str(row.get(key, "")) for key in by.split(",") if key != "fingerprint"}
     ends, energy_j = row["j_per_call_ci95"], row["energy_j"]
     same = row.get("j_per_call_same_total_ci95")
+    if total_error and ends:
+        more_j = total_error * row["j_per_call"]  # of a joined row, whose errors are not known
+        whole = (max(ends[0] - more_j, 0.0), ends[1] + more_j)
+        same, ends = ends, row.get("j_per_call_absolute_ci95", whole)
     return Form(
         name="/".join((str(row["fingerprint"]), *keys.values())),
         shape=str(row["shape"]),

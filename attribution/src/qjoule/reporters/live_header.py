@@ -11,7 +11,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.alarm import alarm
 from qjoule.reporters.live_frame import Line, Span, flow, place
 from qjoule.reporters.live_state import SORTS, ViewState
-from qjoule.reporters.provenance import has_energy, rungs
+from qjoule.reporters.provenance import graded, has_energy, rungs
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
 _TREND_FROM = 100  #: columns from which the total's history is drawn
@@ -47,9 +47,9 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
         if has_energy(attribution) and seconds > 0
         else None
     )
-    grade = fmt.one_line(source.grade)
+    style = _GRADE_STYLES.get(source.grade, "bad")
     total = f"{fmt.watts(power_w)} W {fmt.one_line(source.main_domain)}".rstrip()
-    right = [Span(0, total, "title"), Span(0, grade, _GRADE_STYLES.get(grade, "bad"))]
+    right = [Span(0, total, "title"), Span(0, graded(attribution), style)]
     if width >= _TREND_FROM:
         right.insert(0, Span(0, fmt.sparkline(list(state.power_w), width // 5), "accent"))
     taken = sum(cell_len(span.text) + 2 for span in right)

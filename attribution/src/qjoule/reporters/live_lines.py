@@ -48,7 +48,8 @@ def screen_document(state: ViewState) -> dict[str, Any]:
     if state.shown is None or shown is None:
         return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
     known = bool(shown.domains)
-    rows = [row_document(row, known) for row in state.rows()]
+    in_rows = shown.energy_source.error_in_rows
+    rows = [row_document(row, known, in_rows) for row in state.rows()]
     return {
         "schema": SCHEMA,
         "elapsed_s": state.shown.elapsed_s,
@@ -60,20 +61,20 @@ def screen_document(state: ViewState) -> dict[str, Any]:
             "group": state.group,
             "span": "since reset" if state.cumulative else "last interval",
             "paused": state.paused,
-            "selected": _selected(state, known),
+            "selected": _selected(state, known, in_rows),
         },
         "interval": {**document(shown), "rows": rows},
     }
 
 
-def _selected(state: ViewState, known: bool) -> dict[str, Any] | None:
+def _selected(state: ViewState, known: bool, in_rows: bool) -> dict[str, Any] | None:
     """The row of the drill-down with its power history."""
     row = state.selected_row() if state.mode is Mode.DETAIL else None
     if row is None:
         return None
     history = state.history_w.get(row_key(row), ())
     watts = [value if value == value else None for value in history]  # noqa: PLR0124 (NaN)
-    return {**row_document(row, known), "history_w": watts}
+    return {**row_document(row, known, in_rows), "history_w": watts}
 
 
 def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:

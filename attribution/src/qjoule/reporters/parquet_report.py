@@ -41,5 +41,5 @@ def _type(name: str) -> pa.DataType:
         return pa.int64()
     numeric = name.startswith(("energy_j", "j_per_call", "latency_ns", "power_factor", "commit_"))
     numeric |= name.startswith(_IMPACT)
-    numeric |= name in ("share", "shared_j", "cycles", "instructions", "llc_misses")
+    numeric |= name in ("share", "shared_j", "cycles", "instructions", "llc_misses", "total_error")
     return pa.float64() if numeric else pa.string()

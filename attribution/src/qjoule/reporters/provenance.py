@@ -31,6 +31,13 @@ def has_energy(attribution: Attribution) -> bool:
     return bool(attribution.domains) and attribution.energy_source.grade != "none"
 
 
+def graded(attribution: Attribution) -> str:
+    """What the total is, with its own error at 95 %, if it has one: `estimated ±90 %`."""
+    source = attribution.energy_source
+    error = f" ±{source.total_error * 100:.0f} %" if source.total_error > 0 else ""
+    return fmt.one_line(source.grade + error)
+
+
 def heading(attribution: Attribution) -> list[tuple[str, str]]:
     """What a reader must know before the first figure: (name, text) lines."""
     trace, source = attribution.trace, attribution.energy_source
@@ -59,7 +66,7 @@ def _part(part: TracePart) -> str:
     total = fmt.UNKNOWN
     if has_energy(one):
         column = fmt.energy_column([one.main.measured_nj])
-        total = f"{column.total} {column.unit} {one.energy_source.grade}"
+        total = f"{column.total} {column.unit} {graded(one)}"
     about = (f"{part.name}: {fmt.moment(one.trace.start)}", seconds, one.trace.host, total)
     return " · ".join(filter(None, about))
 

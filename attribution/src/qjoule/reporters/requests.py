@@ -165,7 +165,7 @@ def _trace_json(one: TraceSum) -> dict[str, Any]:
 
 
 def _part_json(one: Request, part: At) -> dict[str, Any]:
-    low, high = part.error.ends(float(part.energy_nj))
+    low, high = part.error.ends(float(part.energy_nj), absolute=True)
     return {
         "trace": part.trace,
         "host": part.host,

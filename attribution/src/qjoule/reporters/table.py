@@ -22,7 +22,7 @@ from qjoule.reporters.labels import (
     statement_label,
 )
 from qjoule.reporters.plain import Page, page_width, ruled_table
-from qjoule.reporters.provenance import flag_letters, footing, has_energy, heading
+from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 
 _MIN_WIDTH = 40
 _FALLBACK = 120  #: used if the terminal's width is unknown
@@ -219,8 +219,7 @@ def _line(
 
 
 def _graded(attribution: Attribution) -> str:
-    grade = attribution.energy_source.grade
-    return fmt.one_line(grade) if has_energy(attribution) else "(no energy source)"
+    return graded(attribution) if has_energy(attribution) else "(no energy source)"
 
 
 def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.result import Attribution
+from qjoule.model.same_total import with_total_error
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import BATCH_ROWS, Trace
 
@@ -77,7 +78,9 @@ def figures(path: Path, begin_ns: int, end_ns: int, idle: str) -> Figures:
     Raises `QjouleError` if there is no trace.
     """
     trace = Span(path, begin_ns, end_ns)
-    result = attribute(trace, ("fingerprint",), cast(IdlePolicy, idle), calibrated=for_trace(trace))
+    result = with_total_error(
+        attribute(trace, ("fingerprint",), cast(IdlePolicy, idle), calibrated=for_trace(trace))
+    )
     served = [row for row in (*result.rows, *result.fixed) if row.kind in ("queries", "background")]
     known = bool(result.domains)
     parts = result.main.parts_nj if known else {}

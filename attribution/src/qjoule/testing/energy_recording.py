@@ -61,8 +61,9 @@ class EnergyRecording:
             raise Impossible("qjoule record did not end in time") from None
         if code != 0:
             raise Impossible(f"qjoule record failed: {self._last_words()}")
+        words = ["--by", by, "--format", "json", "--absolute"]  # a budget is in joules, not a share
         found = subprocess.run(
-            [self._program, "attribute", str(self._trace), "--by", by, "--format", "json"],
+            [self._program, "attribute", str(self._trace), *words],
             capture_output=True,
             check=False,
         )

@@ -113,6 +113,7 @@ def _errors(
         ledger.main,
         total_error=total_errors(meta).get(ledger.main, by_grade),
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
+        estimated=meta.energy.grade == "estimated",
     )
     return {name: np.asarray(getattr(errors, name))[groups] for name in ERRORS}
 

@@ -162,8 +162,8 @@ def _summed(one: str, grade: str, policy: str, rows: Sequence[Mapping[str, Any]]
         for row in sorted(rows, key=lambda row: (row["host"], row["server"], row["trace"]))
     )
     energy_nj = sum(part.energy_nj for part in parts)
-    low, high = of_recordings([part.error for part in parts]).ends(float(energy_nj))
-    ends = [part.error.ends(float(part.energy_nj)) for part in parts]
+    low, high = of_recordings([part.error for part in parts]).ends(float(energy_nj), absolute=True)
+    ends = [part.error.ends(float(part.energy_nj), absolute=True) for part in parts]
     # No part is below 0, so the sum of all ends may limit more closely.
     low = max(float(low), math.fsum(float(each[0]) for each in ends))
     high = min(float(high), math.fsum(float(each[1]) for each in ends))

@@ -109,8 +109,9 @@ const show = (snapshot) => {
   const source = interval.energy_source, main = interval.domains[0];
   at('host').textContent = safe(interval.trace.host, 100);
   const watts = main ? number(main.measured_nj / 1e9 / seconds, 'W') : 'no energy source';
+  const error = source.total_error ? ` ±${Math.round(100 * source.total_error)} %` : '';
   const lost = Object.entries(interval.trace.loss).map(([cause, count]) => `${cause} ${count}`).join(', ') || 'nothing';
-  say(safe(`${watts} ${source.main_domain}, ${source.grade} (${source.name}); idle ${interval.policy.idle}; last ${number(seconds, 's')}; lost: ${lost}; ${snapshot.name}`, 1000), source.grade !== 'measured');
+  say(safe(`${watts} ${source.main_domain}, ${source.grade}${error} (${source.name}); idle ${interval.policy.idle}; last ${number(seconds, 's')}; lost: ${lost}; ${snapshot.name}`, 1000), source.grade !== 'measured');
   document.querySelector('main').hidden = false;
   table(interval, seconds);
   detail(interval, seconds);
