@@ -278,6 +278,14 @@ bench-overhead: build ## What tracing costs a server, paired and interleaved (BE
 bench-attach: build ## How long attaching takes beside 100 processes of a hostile user
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
 
+.PHONY: bench-stealing
+bench-stealing: build ## Whether qjoule's own user ever takes the root part's socket (30 minutes)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_stealing.py $(BENCH_ARGS)
+
+.PHONY: bench-neighbour
+bench-neighbour: build ## The agent beside a user who starts and ends servers (23 minutes)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_neighbour.py $(BENCH_ARGS)
+
 .PHONY: bench-compare
 bench-compare: build ## How often compare's verdicts are right, simulated (BENCH_ARGS="--record N" on a real server, too)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_compare.py $(BENCH_ARGS)
