@@ -16,7 +16,7 @@ from qjoule.trace.meta import Server
 
 S = 1_000_000_000
 Events = list[tuple[int, int, TaskEvent, dict[str, Any]]]
-SERVER = Server(id=1, name="shop:3306", kind="shopdb")
+SERVER = Server(id=1, name="shop:3306", kind="shopdb", no_symbol="no symbols")
 
 
 class Lookout:
@@ -175,24 +175,17 @@ def test_a_replaced_executable_runs_untraced_once_it_has_lived_long_enough() -> 
     assert changes_of(watch)[1] == ("untraced", "shopd", 6 * S, 9 * S)
 
 
-def test_a_server_that_hides_sessions_is_a_change_with_what_shows_them() -> None:
-    watch = watched()
-    watch._traced[1].no_symbol = ""
-    session = {"event": SessionEvent.OPAQUE, "server": 1}
-    for t_ns, more in ((3 * S, {"event": SessionEvent.OPEN}), (4 * S, {}), (5 * S, {"server": 2})):
-        watch.sessions(records(Block.SESSION, [{"t_ns": t_ns, **session, **more}]))
-    assert changes_of(watch) == [("hidden", "shop:3306", 4 * S, None)]
-    assert (watch.changes[0].pid, watch.changes[0].why) == (100, "")
-
-
 def test_reasons_are_given_why_a_server_is_not_followed_or_sessions_are_missed() -> None:
     follower = Follower()
     unseen = {"shop:3306": "sessions of the Y Protocol"}
     watch = watched(UNTRACED, follower=follower, unseen=unseen)
+    for event in (SessionEvent.OPEN, SessionEvent.OPAQUE):
+        watch.sessions(records(Block.SESSION, [{"t_ns": 4 * S, "event": event, "server": 1}]))
     watch.advance(8 * S)
     follower.answers = [Followed(200, why="no symbols")]
     watch.advance(9 * S)
     assert [(one.what, one.name, one.why) for one in watch.changes] == [
         ("unseen", "shop:3306", "sessions of the Y Protocol"),
+        ("hidden", "shop:3306", "no symbols"),
         ("untraced", "shopd", "no symbols"),
     ]

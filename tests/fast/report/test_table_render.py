@@ -26,6 +26,7 @@ from qjoule.model.energy import Cause
 from qjoule.model.result import PARTS, Alone, Attribution, Domain, ModelInfo
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
+from qjoule.reporters.alarm import alarm_of
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.live_header import _calibration
@@ -102,6 +103,27 @@ def test_unknown_windows_and_anomalies_have_words_and_units() -> None:
         text = missing.anomalies(replace(typical(), anomalies={name: 5 * J}))
         assert text.startswith("5.00 s " if name.endswith("_ns") else "5.00 G ")
         assert name.replace("_", " ") not in text
+
+
+@pytest.mark.parametrize(
+    ("loss", "counted", "begins"),
+    [
+        ({"framing": 5, "query": 6}, 989, "1.1 % of requests were lost (11, 989 seen)"),
+        (
+            *({"framing": 9, "query": 2}, 989),
+            "1.1 % of requests were lost (11, 989 seen, mostly by framing: a client that",
+        ),
+        ({"opaque_session": 3}, 0, "no request was seen, and 3 sessions are hidden"),
+        ({}, 0, ""),
+        ({"framing": 1, "query": 9}, 990, ""),
+        ({"switch": 1000, "multiplexed": 1000, "text": 10, "prepared": 5}, 10, ""),
+    ],
+)
+def test_lost_requests_are_an_alarm_from_one_percent_on(
+    loss: dict[str, int], counted: int, begins: str
+) -> None:
+    words = alarm_of(loss, counted)
+    assert words.startswith(begins) and bool(words) == bool(begins)
 
 
 # ---- the model -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pyarrow.dataset as ds
 import pytest
 
 from exclusive.test_agent import CALLS, execute, running, settled, warmed
-from qjoule.root_part.protocol import START_AGAIN
 from servers.mariadb import mariadb_server
 from tracing.agent import Agent, fingerprint_of, value
 from tracing.live_top import QJOULE, live_top
@@ -94,28 +92,3 @@ def test_the_agent_changes_to_the_rung_that_shows_compressed_sessions(tmp_path: 
     assert after - before == CALLS
     assert words.count("the rung symbol shows what TLS or compression hides of mariadb") == 1
     assert words.count("starting again") == 1
-
-
-SCRIPT = """
-import os, sys
-path = sys.argv[-1]
-with open(path, "a") as file:
-    file.write(f"{os.getppid()} {os.geteuid()}\\n")
-with open(path) as file:
-    sys.exit(%d if len(file.readlines()) < 3 else 7)
-"""
-
-
-@pytest.mark.parametrize(("command", "starts"), [("agent", 3), ("top", 1)])
-def test_the_root_part_starts_the_agent_again(tmp_path: Path, command: str, starts: int) -> None:
-    script, log = tmp_path / "script.py", tmp_path / "log"
-    script.write_text(SCRIPT % START_AGAIN)
-    log.touch()
-    log.chmod(0o666)
-    root = str(Path(sys.executable).parent / "qjoule-root")
-    words = [root, sys.executable, "-I", str(script), command, str(log)]
-    code = subprocess.run(words, timeout=60, check=False).returncode
-    lines = log.read_text().splitlines()
-    assert len(lines) == starts and code == (7 if starts == 3 else START_AGAIN)
-    assert len(set(lines)) == 1, "the same process, and each time without rights"
-    assert "0" not in lines[0].split()
