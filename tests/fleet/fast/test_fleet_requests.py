@@ -199,5 +199,5 @@ def test_the_command_writes_a_table_json_and_all_requests(tmp_path: Path) -> Non
     assert answer["totals"][0]["requests"] == 8
     rows = pq.read_table(file).to_pylist()
     assert sorted(row["id"] for row in rows) == IDS
-    assert sum(row["energy_nj"] for row in rows) * 1e-9 == answer["totals"][0]["energy_j"]
+    assert sum(row["energy_nj"] for row in rows) / 10**9 == answer["totals"][0]["energy_j"]
     assert not list(tmp_path.glob(".*"))
