@@ -140,14 +140,3 @@ def test_doctor_tells_what_each_process_may_do(tmp_path: Path) -> None:
     checks = {check["name"]: check for check in document["checks"]}
     assert checks["privileges"]["ok"] is True
     assert checks["host energy"]["detail"] == f"user {rights['command']['user']} cannot read {tree}"
-
-
-def test_a_file_that_its_user_may_not_read_is_told(tmp_path: Path) -> None:
-    """Root could read it, but the command is not root's."""
-    secret = tmp_path / "secret" / "energy"
-    secret.parent.mkdir(mode=0o700)
-    secret.write_text("{}")
-    done = qjoule("record", "-o", str(tmp_path / "t"), "-d", "1", "--energy", f"replay:{secret}")
-    assert done.returncode == 1
-    assert f"{secret}: Permission denied" in done.stderr.splitlines()[-1]
-    assert not (tmp_path / "t").exists()
