@@ -351,6 +351,8 @@ class Service:
         hiding = [one.name for one in found.trace.changes if one.what == HIDDEN]
         if hiding:
             self._status += f", sessions of {', '.join(hiding)} hidden by TLS or compression"
+        for name, why in found.energy_source.left_out.items():
+            self._status += f", {name} left out: {why}"
         if self.controller is not None and self.meter is not None and self.meter.cost is not None:
             self._status += f", budget level {self.level}, takes {self.meter.cost.known:.2%} CPU"
         return self._status

@@ -111,7 +111,8 @@ const show = (snapshot) => {
   const watts = main ? number(main.measured_nj / 1e9 / seconds, 'W') : 'no energy source';
   const error = source.total_error ? ` ±${Math.round(100 * source.total_error)} %` : '';
   const lost = Object.entries(interval.trace.loss).map(([cause, count]) => `${cause} ${count}`).join(', ') || 'nothing';
-  say(safe(`${watts} ${source.main_domain}, ${source.grade}${error} (${source.name}); idle ${interval.policy.idle}; last ${number(seconds, 's')}; lost: ${lost}; ${snapshot.name}`, 1000), source.grade !== 'measured');
+  const leftOut = Object.entries(source.left_out ?? {}).map(([name, why]) => `; ${name} left out: ${why}`).join('');
+  say(safe(`${watts} ${source.main_domain}, ${source.grade}${error} (${source.name}); idle ${interval.policy.idle}; last ${number(seconds, 's')}; lost: ${lost}${leftOut}; ${snapshot.name}`, 1000), source.grade !== 'measured');
   document.querySelector('main').hidden = false;
   table(interval, seconds);
   detail(interval, seconds);
