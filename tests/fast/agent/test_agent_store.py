@@ -72,9 +72,6 @@ def is_closed(path: Path) -> bool:
 def test_a_minute_has_what_was_counted(tmp_path: Path) -> None:
     write(tmp_path, 0)
     rows = table(tmp_path).to_pylist()
-    nodes = {row["name"]: row["energy_nj"] for row in rows if row["kind"] == "node"}
-    assert nodes["package"] == round(20 * 1000 * 2.0**-14 * 1e9)
-    assert sum(row["energy_nj"] or 0 for row in rows if row["kind"] != "node") == nodes["package"]
     queries = [row for row in rows if row["kind"] == "queries"]
     assert sum(row["calls"] for row in queries) == 20 * 3
     for row in queries:

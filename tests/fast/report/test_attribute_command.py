@@ -23,7 +23,7 @@ from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
-from qjoule.trace.meta import Server
+from qjoule.trace.meta import EnergyInfo, Server
 from qjoule.trace.reader import Trace
 
 TENANTS = 6
@@ -145,12 +145,8 @@ def test_a_replay_at_its_end_is_the_attribution(
     assert last.policy == whole.policy
     assert last.domains == whole.domains
     for row, same in zip((*last.rows, *last.fixed), (*whole.rows, *whole.fixed), strict=True):
-        assert (row.keys, row.calls, row.energy_nj, row.cpu_ns) == (
-            same.keys,
-            same.calls,
-            same.energy_nj,
-            same.cpu_ns,
-        )
+        for name in ("keys", "calls", "energy_nj", "cpu_ns"):
+            assert getattr(row, name) == getattr(same, name)
         assert row.energy_nj_ci95 == pytest.approx(same.energy_nj_ci95, rel=1e-9, abs=2)
 
 
@@ -162,6 +158,17 @@ def test_attribute_and_top_take_where_and_max_values(trace: Trace) -> None:
     assert [row["tag:tenant"] for row in whole["rows"]].count("other") == 1
     for row, same in zip(whole["rows"], last["rows"], strict=True):
         assert (row["energy_j"], row["calls"]) == (same["energy_j"], same["calls"])
+
+
+def test_the_error_of_a_total_is_beside_it_and_in_rows_if_asked_for(tmp_path: Path) -> None:
+    path = hand.write(tmp_path / "t", meta={"energy": EnergyInfo("estimated", "estimated", "")})
+    assert "TOTAL estimated ±50 %" in run(path).output
+    for words in ([], ["--absolute"]):
+        whole = json.loads(run(path, *words, "--format", "json").output)
+        last = json.loads(top(path, "-d", 3600, *words).output.splitlines()[-1])["interval"]
+        assert whole["energy_source"]["error_in_rows"] == bool(words)
+        for row, same in zip(whole["rows"], last["rows"], strict=True):
+            assert row["energy_j_ci95"] == pytest.approx(same["energy_j_ci95"])
 
 
 def test_values_of_a_tag_are_bounded_and_counted(trace: Trace) -> None:
