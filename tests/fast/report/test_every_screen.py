@@ -222,6 +222,7 @@ def test_what_shows_hidden_sessions_and_an_alarm_are_in_every_output() -> None:
     calm = replace(calm, trace=replace(calm.trace, changes=(hides, never)))
     lost = {**calm.trace.loss, "framing": sum(row.calls for row in calm.rows)}
     bad = replace(calm, trace=replace(calm.trace, loss=lost))
+    assert "mariadb:3306 hides sessions: --rung symbol" in _screen(calm, 60)
     for whole, alarms in (calm, False), (bad, True):
         for text in _everywhere(whole):
             assert "--rung symbol shows those of mariadb:3306" in text

@@ -10,6 +10,7 @@ from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
 
 UNTRACED, FOLLOWED, UNSEEN, HIDDEN = "untraced", "followed", "unseen", "hidden"
+_SHOWS = ": --rung symbol"
 
 
 class _Hiding(Protocol):
@@ -55,8 +56,10 @@ def untraced(attribution: Attribution) -> list[str]:
     for one, row, known in _all(attribution):
         if one.what == UNSEEN:
             words.append(fmt.one_line(f"{one.name} hides {one.why}"))
+        elif one.what == HIDDEN:
+            words.append(f"{fmt.one_line(one.name)} hides sessions{'' if one.why else _SHOWS}")
         elif one.what != UNTRACED:
-            if one.what not in (FOLLOWED, HIDDEN) and not one.until:
+            if one.what != FOLLOWED and not one.until:
                 words.append(fmt.one_line(f"{one.name} exited"))
         elif row is not None or not one.until:
             hidden = f" {fmt.joules(row.energy_nj * 1e-9)}" if row is not None and known else ""
