@@ -86,7 +86,7 @@ class Runs:
     def _again(self, said: Path, command: str) -> None:
         if command == "agent":
             return
-        words = ["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(free_port())]
+        words = ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", str(free_port())]
         server = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + AGAIN_S

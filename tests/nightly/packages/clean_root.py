@@ -19,7 +19,7 @@ PACKAGES = (
 )
 #: None of these may be there.
 BUILDERS = ("cc", "gcc", "clang", "bpftool", "make", "ld", "javac")
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 
 
 class CleanRoot:

@@ -24,7 +24,7 @@ RECIPE = TREE / "packaging/oci/Containerfile"
 FILTER = TREE / "packaging/oci/seccomp.json"
 BASE = "docker.io/library/debian:12-slim"
 TOOLS = ("buildah", "podman", "runc", "debootstrap")
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 
 
 class Image:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 
 import pytest
 
@@ -43,7 +42,9 @@ def test_a_recording_counts_every_call(
     with subprocess.Popen(
         root.script(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        time.sleep(3)  # it has attached, or the count below is short
+        assert process.stderr is not None
+        while "qjoule: tracing" not in (line := process.stderr.readline()):
+            assert line, "it ended before it attached"
         with mariadb.connect() as connection, connection.cursor() as cursor:
             for number in range(CALLS):
                 cursor.execute(f"select {number} as packaged")

@@ -42,8 +42,9 @@ from qjoule.trace.meta import Server
 if TYPE_CHECKING:
     from qjoule.metrics.live_page import SnapshotBoard
 
-#: A server that is not followed by then is worth another start.
-PATIENCE_S = 20.0
+#: A server that is not followed by then is worth another start. A stranger's must have stayed for
+#: longer: others may start and end servers all the time.
+PATIENCE_S, STRANGERS_PATIENCE_S = 20.0, 900.0
 #: Without a store, nobody knows of earlier starts: a run lasts so long before the next.
 UNKNOWN_S = 600.0
 #: How long what was learned of the machine serves, if no block of windows ends before. Learning
@@ -330,9 +331,14 @@ class Service:
 
     def _worth_a_start(self, pids: Iterable[int], elapsed_s: float) -> Owner | None:
         """The owner of one of these servers, for which another start is due: the most trusted."""
-        owners = {owner for pid in pids if (owner := self.owner(pid)) is not None}
-        for owner in sorted(owners, key=lambda one: (one.trust, str(one))):
+        waited_s: dict[Owner, float] = {}
+        for pid in pids:
+            if (whose := self.owner(pid)) is not None:
+                waited_s[whose] = max(waited_s.get(whose, 0.0), elapsed_s - self._waiting[pid])
+        for owner in sorted(waited_s, key=lambda one: (one.trust, str(one))):
             wait_s = self.handed.restarts.wait_s(owner, self.clock())
+            if not owner.trusted:
+                wait_s = max(wait_s, STRANGERS_PATIENCE_S - waited_s[owner])
             if self.rollups is None:  # nothing is handed over: this run is all that is known
                 wait_s = UNKNOWN_S - elapsed_s if owner.trusted else math.inf
             if wait_s <= 0:
