@@ -14,7 +14,7 @@ from nightly.packages.clean_root import CleanRoot
 from qjoule.contract import CONTRACT_VERSION
 from servers.process import DatabaseServer
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages]
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]
 WHERE = {"with_wheel": "/opt/qjoule/bin/qjoule", "with_deb": "/usr/bin/qjoule"}
 CALLS = 137
 

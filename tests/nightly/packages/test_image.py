@@ -19,7 +19,7 @@ from qjoule.studies.servers.process import free_port
 from servers.process import DatabaseServer, Unavailable
 from tracing.live_top import QJOULE
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages]
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]
 CALLS = 173
 EPOCH = "1750000000"
 
