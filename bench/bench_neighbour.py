@@ -44,7 +44,7 @@ from servers.process import Unavailable  # noqa: E402
 QJOULE = Path(sys.executable).parent / "qjoule"
 AGENT, NEIGHBOUR = 61233, 61234  #: users without an account
 QUERIES_PER_S = 100
-STATEMENT, SHAPE = "select {n} + 4711", "select ? + ?"
+STATEMENT, SHAPE = "select {n} + 4711 as beside", "select ? + ? as beside"
 LIVES_S = (1, 3, 8, 30)
 SETTLED_S = 25.0  #: two intervals of the agent and more
 
