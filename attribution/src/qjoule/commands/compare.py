@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,13 @@ from qjoule.reporters.comparison import Report
 
 #: Stands for `--vs` among the paths; no argument of a program can contain a NUL.
 _VS = "\0vs"
+
+
+class _Side(click.Path):
+    """A path, or `--vs`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == _VS else super().convert(value, param, ctx)
 
 
 class _TwoSides(click.Command):
@@ -51,7 +59,7 @@ Exit codes:
      reaches both sides of the limit, or the spread between runs is not known
 """,
 )
-@click.argument("paths", type=click.Path(readable=False), metavar="A… [--vs] B…", nargs=-1)
+@click.argument("paths", type=_Side(readable=False), metavar="A… [--vs] B…", nargs=-1)
 @click.option(
     "--vs",
     is_flag=True,

@@ -35,8 +35,8 @@ _DESTINATION = "url"
 _ONLY_WITH = {"top": "replay"}
 #: By option: what is no file, although it could be the name of one.
 _WORDS = {"energy": ("none", "estimated"), "calibration": ("none",), "memory": ("none",)}
-#: A number, a URL or the word between two sides is no file's name either, unless there is one.
-_NO_NAME = re.compile(r"[-+.]?[0-9]|--vs$|[a-z0-9]+://")
+#: A number, a URL or the mark between two sides is no file's name either, unless there is one.
+_NO_NAME = re.compile(r"[-+.]?[0-9]|\0|[a-z0-9]+://")
 _ABSENT = 1 << 30  #: no descriptor: what is not there when it is looked for is not there later
 
 Given = dict[str, Any]
