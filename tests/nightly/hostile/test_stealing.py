@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,8 +34,8 @@ def thief() -> Iterator[Path]:
 
 
 @contextmanager
-def robbed(thief: Path) -> Iterator[set[int]]:
-    """When the block ends: the processes of root whose sockets were taken."""
+def robbed(thief: Path) -> Iterator[tuple[set[int], list[subprocess.Popen[str]]]]:
+    """When the block ends: the processes of root whose sockets were taken; and the thieves."""
     taken: set[int] = set()
     with ExitStack() as stack:
         thieves = []
@@ -45,20 +47,30 @@ def robbed(thief: Path) -> Iterator[set[int]]:
             assert process.stdout
             assert process.stdout.readline() == "ready\n"
             thieves.append(process)
-        yield taken
+        yield taken, thieves
         for process in thieves:
             process.kill()
             taken |= {int(line) for line in process.communicate()[0].split()}
 
 
 def test_thieves_take_what_an_ordinary_program_holds(thief: Path) -> None:
-    waits = "print('here', flush=True); import time; time.sleep(2)"
+    waits = ["/usr/bin/python3", "-I", "-c", "import sys; sys.stdin.read()"]
     ours, theirs = socket.socketpair()
-    with ours, theirs, robbed(thief) as taken:
-        words = ["/usr/bin/python3", "-I", "-c", waits]
-        subprocess.run(
-            words, pass_fds=[theirs.fileno()], user=USER, group=USER, extra_groups=[], check=True
-        )
+    with ours, theirs, robbed(thief) as (taken, thieves):
+        outputs: list[Any] = [one.stdout for one in thieves]
+        for _ in range(_MOST_S // 8):  # thieves look at the newest processes
+            holder = subprocess.Popen(
+                waits,
+                stdin=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                user=USER,
+                group=USER,
+                extra_groups=[],
+            )
+            stolen, _, _ = select.select(outputs, [], [], 2.0)
+            holder.communicate()
+            if stolen:
+                break
     assert os.getpid() in taken
 
 
@@ -67,7 +79,10 @@ def test_nobody_takes_a_socket_to_the_root_part(thief: Path) -> None:
     of_user = {**os.environ, "QJOULE_UID": str(USER), "QJOULE_GID": str(USER)}
     own = os.getpid()
     root_parts = set()
-    with tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory, robbed(thief) as taken:
+    with (
+        tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory,
+        robbed(thief) as (taken, _),
+    ):
         for number in range(RUNS):
             words = f"record -d 0.3 --pid {own} -o {directory}/{number}.qjoule"
             recorder = subprocess.Popen([QJOULE, *words.split()], env=of_user)
