@@ -14,7 +14,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
 from tag_listener import Listener, listening, reporting_to, sending_to_servers
@@ -167,11 +167,7 @@ def _server(start: Callable[[], AbstractContextManager[DatabaseServer]]) -> Any:
 
     @pytest.fixture(scope="session")
     def shared(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-        with ExitStack() as stack:
-            try:
-                server = stack.enter_context(start())
-            except Unavailable as reason:
-                pytest.skip(str(reason))
+        with or_skip(), start() as server:
             yield server
 
     return shared

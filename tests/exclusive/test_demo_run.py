@@ -18,15 +18,10 @@ import pytest
 from waiting import until
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "demo.py"
-TRACER = Path(sys.executable).parent / "qjoule-tracer"
 WAIT_S = 60.0
 Victim = Callable[[psutil.Process], psutil.Process | None]
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.server,
-    pytest.mark.skipif(not TRACER.exists(), reason=f"{TRACER} is not there: run 'make build'"),
-]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
 @pytest.fixture(scope="module")

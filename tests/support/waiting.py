@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 Found = TypeVar("Found")
@@ -17,3 +18,11 @@ def until(look: Callable[[], Found], what: str = "", *, seconds: float = 60.0) -
         assert time.monotonic() < deadline, f"it never came: {what}"
         time.sleep(0.02)
     return found
+
+
+def is_running(pid: int) -> bool:
+    """Neither gone nor a zombie, which its parent has not waited for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver bench: what is measured below drift and noise, and the words for a target."""
+"""The benches of overhead: what is measured below drift and noise, words, and empty programs."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from bench.drivers.figures import Added, added, instrument, line, verdict
 from bench.drivers.turns import COUNTED, Times
+from bench.overhead import empty
 from bench.overhead.stats import Estimate
 
 TURNS = 3000
@@ -50,3 +54,14 @@ def test_words_for_a_target(low: float, high: float, word: str) -> None:
     assert verdict(found, 5.0) == word
     assert f"≤ 5 µs {word}," in line("mode", Added(found, found, bare=100.0))
     assert "≤ 1% (1.00 µs)" in line("mode", Added(found, found, bare=100.0))
+
+
+def test_empty_programs_stand_on_the_hooks_of_the_real_ones() -> None:
+    section = re.compile(r'SEC\("\??tp_btf/(\w+)"\)')
+    real = {
+        name
+        for path in (Path(__file__).parents[3] / "bpf").glob("*/*.bpf.[ch]")
+        for name in section.findall(path.read_text())
+    } - {"sched_process_free"}  # of the variant for early kernels alone
+    assert real == {*empty.ALWAYS, empty.SOCKET, empty.REDIS_SEND}
+    assert set(section.findall((empty.HERE / "empty.bpf.c").read_text())) == real

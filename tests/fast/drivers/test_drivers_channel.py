@@ -30,17 +30,15 @@ def _peer(name: str = "x") -> Peer:
     return Peer({"db.system.name": name})
 
 
-def _in_threads(count: int, work: Callable[[int], None], meanwhile: Callable[[], None]) -> None:
+def _in_threads(
+    count: int, work: Callable[[int], None], meanwhile: Callable[[], None] = lambda: None
+) -> None:
     threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
     for thread in threads:
         thread.start()
     meanwhile()
     for thread in threads:
         thread.join()
-
-
-def _nothing() -> None:
-    pass
 
 
 # ---- calls ------------------------------------------------------------------------------------
@@ -229,24 +227,6 @@ def test_a_call_in_a_signal_handler_while_a_recorder_is_met_is_counted(
 # ---- threads, signals and processes -----------------------------------------------------------
 
 
-def test_many_threads_at_once(listener: Listener, channel: Channel) -> None:
-    channel.begin(_peer())
-
-    def work(number: int) -> None:
-        peer = _peer(f"t{number}")
-        with tag(thread=f"t{number}"):
-            for _ in range(150):
-                channel.end(peer, channel.begin(peer), OK)
-                channel.failed()
-
-    _in_threads(32, work, _nothing)
-    process = listener.only()
-    begins = process.begins[1:]
-    assert len(begins) == process.errors == 32 * 150
-    assert all(begin.connection["db.system.name"] == begin.tags["thread"] for begin in begins)
-    assert process.dropped == 0
-
-
 def test_first_calls_of_threads_come_at_once(listener: Listener) -> None:
     for _ in range(20):
         channel, start, calls = Channel(str(listener.path)), threading.Barrier(16), list[int]()
@@ -261,7 +241,7 @@ def test_first_calls_of_threads_come_at_once(listener: Listener) -> None:
             start.wait()
             calls.append(channel.begin(peer))
 
-        _in_threads(16, work, _nothing)
+        _in_threads(16, work)
         assert sorted(calls) == list(range(1, 17))
         channel.close()
 
@@ -300,7 +280,8 @@ def test_a_fork_in_the_middle_of_many_threads_calls(
             if turn == 20:
                 halfway.wait()  # all of them continue while the process forks
             with tag(thread=f"t{number}"):
-                channel.begin(peer)
+                channel.end(peer, channel.begin(peer), OK)
+                channel.failed()
 
     def fork() -> None:
         halfway.wait()
@@ -318,9 +299,9 @@ def test_a_fork_in_the_middle_of_many_threads_calls(
     assert [begin.tags["thread"] for begin in forked.begins] == ["child"]
     assert forked.begins[0].connection == {"db.system.name": "shared"}
     begins = parent.begins[1:]
-    assert len(begins) == 64 * 40
+    assert len(begins) == parent.errors == 64 * 40
     assert all(begin.connection["db.system.name"] == begin.tags["thread"] for begin in begins)
-    assert (parent.dropped, parent.errors, forked.dropped, forked.errors) == (0, 0, 0, 0)
+    assert (parent.dropped, forked.dropped, forked.errors) == (0, 0, 0)
     assert not parent.ended
 
 

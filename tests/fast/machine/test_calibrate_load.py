@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from qjoule.errors import QjouleError
 from qjoule.machine import load
 from qjoule.machine.load import BusyWatch, running
 from qjoule.machine.steps import IDLE, KERNELS, WAKEUP_RATES, Step, plan_steps, wakeup_rate
+from waiting import is_running, until
 
 SOURCES = Path(__file__).parents[3] / "tracer" / "load"
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-WAIT_S = 60.0
 LINE = 64
 CPU = min(os.sched_getaffinity(0))
 
@@ -92,20 +91,6 @@ def test_a_wrong_command_line(arguments: str) -> None:
     assert done.stderr.startswith("usage: qjoule-load KERNEL CPUS SECONDS")
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 # ---- what calibrate does with it ----------------------------------------------------------------
 
 
@@ -150,7 +135,7 @@ def test_a_step_runs_as_long_as_its_block(monkeypatch: pytest.MonkeyPatch) -> No
         assert step.exceeds_cache
         mine = [Path(f"/proc/{pid}/cmdline") for pid in children() - before]
         kernels = {path.read_bytes().split(b"\0")[1] for path in mine}
-        wait_until(lambda: watch._read() > watch._busy_s)
+        until(lambda: watch._read() > watch._busy_s)
     assert kernels == {b"wakeups:1000", b"integer"}
     assert not [path for path in mine if path.exists()]
     assert watch.cpus() > 0
@@ -170,4 +155,4 @@ def test_a_load_that_ends_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(load, "installed_program", lambda _: program)
     step = Step("cache", (0,), False, 1.0)
     with pytest.raises(QjouleError, match="ended by itself"), running(step) as load_running:
-        wait_until(lambda: not any(map(is_running, load_running.pids)))
+        until(lambda: not any(map(is_running, load_running.pids)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from energy_probe.probe import write, zone
+from waiting import until
 
 HERE = Path(__file__).parents[3] / "examples" / "host-feed"
 KEY = b"k" * 32
@@ -119,11 +119,8 @@ def test_a_key_must_be_long_and_secret(tmp_path: Path) -> None:
             feed_message.read_key(tmp_path / "key")
 
 
-def until(counter: Path, value: str) -> None:
-    deadline = time.monotonic() + 10
-    while not counter.exists() or counter.read_text() != value:
-        assert time.monotonic() < deadline, counter.exists() and counter.read_text()
-        time.sleep(0.01)
+def until_reads(counter: Path, value: str) -> None:
+    until(lambda: counter.exists() and counter.read_text() == value, value)
 
 
 def program(name: str, key: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -145,21 +142,21 @@ def test_the_counter_follows_the_feed_and_is_empty_without_it(tmp_path: Path) ->
     ):
         sender.connect(("127.0.0.1", port))
         try:
-            until(counter, "")
+            until_reads(counter, "")
             sender.send(b"garbage")
             sender.send(encode(message(), b"another key" * 3))
             sender.send(encode(message(), KEY))
-            until(counter, f"{0:020d}\n")
+            until_reads(counter, f"{0:020d}\n")
             assert counter.with_name("period_ms").read_text() == "100\n"
             with counter.open("rb", buffering=0) as held:  # as the tracer holds it
                 sender.send(encode(message(sequence=2, energy_uj=3000), KEY))
-                until(counter, f"{2000:020d}\n")
+                until_reads(counter, f"{2000:020d}\n")
                 sender.send(encode(message(sequence=2, energy_uj=4000), KEY))
                 sender.send(encode(message(sequence=3, energy_uj=9 * 10**12), KEY))
-                until(counter, "")  # lost: nothing valid came for a second
+                until_reads(counter, "")  # lost: nothing valid came for a second
                 assert held.read() == b""
                 sender.send(encode(message(sequence=4, energy_uj=5000), KEY))
-                until(counter, f"{4000:020d}\n")
+                until_reads(counter, f"{4000:020d}\n")
                 held.seek(0)
                 assert held.read() == f"{4000:020d}\n".encode()
             root = host(tmp_path / "powercap", 0)
@@ -167,11 +164,11 @@ def test_the_counter_follows_the_feed_and_is_empty_without_it(tmp_path: Path) ->
             write(tmp_path / "cpu.stat", "usage_usec 0\n")
             of_vm = ("--powercap", str(root), "--proc", str(tmp_path), "--cgroup", str(tmp_path))
             shares = ("--rest-w", "90", "--rest-share", "0.5")
-            until(counter, "")
+            until_reads(counter, "")
             with program("export.py", key, "--to", address, *of_vm, *shares) as exporter:
-                until(counter, f"{0:020d}\n")
+                until_reads(counter, f"{0:020d}\n")
                 host(root, 20_000)
-                until(counter, f"{10_000:020d}\n")
+                until_reads(counter, f"{10_000:020d}\n")
                 exporter.terminate()
         finally:
             process.terminate()

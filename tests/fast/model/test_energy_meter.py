@@ -6,8 +6,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ from qjoule.trace.meta import MeterInfo
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import METER
 from qjoule.trace.writer import TraceWriter
+from waiting import until
 
 MS, S = 1_000_000, 1_000_000_000
 WATTS = 80
@@ -38,12 +37,6 @@ EPOCH_NS = 1_700_000_000 * S  #: when the trace begins
 @pytest.fixture(autouse=True)
 def as_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-
-
-def until(there: Callable[[], bool]) -> None:
-    """Waits for what a program will certainly do; the limit is the test's own timeout."""
-    while not there():
-        time.sleep(0.01)
 
 
 def read(*lines: str | bytes) -> tuple[list[Reading], MeterLines]:

@@ -216,11 +216,7 @@ def test_a_connection_met_in_the_middle(
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=12), st.sampled_from([0, 1, 2]))
 @example([struct.pack(">IIII", 16, 80877102, 1234, 5678)], STARTUP)  # CancelRequest
 def test_any_bytes_are_survived(pieces: list[bytes], phase: int) -> None:
-    connection = Connection(registry.kind_of("postgres"), phase)
-    for piece in pieces:
-        connection.receive(piece)
-        connection.wait()
-    for one in connection.close():
+    for one in run(pieces, phase)[0]:
         assert one.flags & 0xFFFF < 512
 
 

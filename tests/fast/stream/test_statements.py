@@ -65,9 +65,6 @@ def test_single_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ever_new.fingerprints(settled).null_count == 0
 
 
-# ---- statements that were prepared before --------------------------------------------------------
-
-
 # ---- tags that clients send to servers -----------------------------------------------------------
 
 TAGS = pa.map_(pa.string(), pa.string())

@@ -188,14 +188,13 @@ def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
         return attribute(Trace(Path(directory) / "t"), tuple(by.split(",")), where=selection(where))
 
 
+def _source(stream: bytes, **options: Any) -> StreamSource:
+    blocks, meta = Stream(io.BytesIO(stream)), Meta(servers=(Server(1, SERVER, rung="socket"),))
+    return StreamSource(blocks, ft.fingerprint, meta, client_tags=True, **options)
+
+
 def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:
-    source = StreamSource(
-        Stream(io.BytesIO(stream)),
-        ft.fingerprint,
-        Meta(servers=(Server(1, SERVER, rung="socket"),)),
-        client_tags=True,
-        where=selection(where),
-    )
+    source = _source(stream, where=selection(where))
     return list(source.snapshots(Controls(interval_s, by)))
 
 
@@ -224,13 +223,7 @@ def test_live_sums_are_those_of_a_recording(
 def _by_value(stream: bytes, key: str, interval_s: float = 0.05) -> Counter[Tagged]:
     """Calls, as the agent adds them up: by value and statement, over all intervals."""
     by = per_tag(key)
-    source = StreamSource(
-        Stream(io.BytesIO(stream)),
-        ft.fingerprint,
-        Meta(servers=(Server(1, SERVER, rung="socket"),)),
-        client_tags=True,
-        groups=(PER_SERVER, by),
-    )
+    source = _source(stream, groups=(PER_SERVER, by))
     calls: Counter[Tagged] = Counter()
     controls = Controls(interval_s, PER_SERVER, totals=False, also=(by,))
     for snapshot in source.snapshots(controls):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from qjoule_drivers.channel import RETRY_NS, Channel, Peer
 from qjoule_drivers.ring import OK, SLOTS
 from tag_ring import HandMade
 from tag_source import NAMES, Everyone, ask, call, new_peer, records, tcp_peer
+from waiting import until
 
 MINUTE_NS = 60_000_000_000
 UNIX = {"db.system.name": "redis", "network.transport": "unix", "client.inode": 77}
@@ -196,13 +196,6 @@ def test_distinct_pairs_keep_their_places(pairs: list[tuple[int, int]]) -> None:
 # ---- the listener's threads -------------------------------------------------------------------
 
 
-def _wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_thread_takes_turns_only_for_applications(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,9 +216,9 @@ def test_the_thread_takes_turns_only_for_applications(
         channel, peer = Channel(str(tmp_path / "tags.sock")), new_peer()
         call(channel, peer, "1")
         source._listener._accept()  # in this thread
-        _wait_until(lambda: turns.count("qjoule-tags") > 3 and source.applications == 1)
+        until(lambda: turns.count("qjoule-tags") > 3 and source.applications == 1)
         channel.close()
-        _wait_until(lambda: not source._listener._crowd)
+        until(lambda: not source._listener._crowd)
 
 
 def test_threads_that_poll_at_once_take_each_record_once(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import Owner, SocketOwners
 from qjoule.tags.tagging import TagSource
 from tag_ring import HandMade
+from waiting import until
 
 HOLDS = 5
 _NEW_USER_AND_NET = 0x50000000  # CLONE_NEWUSER | CLONE_NEWNET
@@ -163,9 +164,11 @@ def test_a_user_is_believed_about_their_own_connections(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("in_another_namespace", [False, True])
-def test_a_connection_that_is_root_s_or_of_another_namespace_is_not_the_user_s(
-    source: TagSource, server: socket.socket, path: Path, in_another_namespace: bool
+@pytest.mark.parametrize(
+    ("uid", "new_namespaces"), [(NOBODY, 0), (NOBODY, _NEW_USER_AND_NET), (0, _NEW_NET)]
+)
+def test_a_connection_of_the_machine_s_root_is_neither_a_user_s_nor_a_container_s_root_s(
+    source: TagSource, server: socket.socket, path: Path, uid: int, new_namespaces: int
 ) -> None:
     """A process inherits it from root; anybody can have the same addresses in a namespace."""
     with _connected(server) as client:
@@ -173,28 +176,10 @@ def test_a_connection_that_is_root_s_or_of_another_namespace_is_not_the_user_s(
 
         def work() -> tuple[None, object]:
             libc = ctypes.CDLL(None, use_errno=True)
-            if in_another_namespace:
-                assert libc.unshare(_NEW_USER_AND_NET) == 0, os.strerror(ctypes.get_errno())
+            assert libc.unshare(new_namespaces) == 0, os.strerror(ctypes.get_errno())
             return None, _report(path, about, "forged")
 
-        with other_user(NOBODY, work):
-            assert _ask(source, about) is None
-            assert source.unverified == 1
-
-
-@pytest.mark.root
-def test_root_of_a_container_is_not_the_machine_s(
-    source: TagSource, server: socket.socket, path: Path
-) -> None:
-    with _connected(server) as client:
-        about = _described(client)  # root's
-
-        def work() -> tuple[None, object]:
-            libc = ctypes.CDLL(None, use_errno=True)
-            assert libc.unshare(_NEW_NET) == 0, os.strerror(ctypes.get_errno())
-            return None, _report(path, about, "forged")
-
-        with other_user(0, work):
+        with other_user(uid, work):
             assert _ask(source, about) is None
             assert source.unverified == 1
 
@@ -208,9 +193,7 @@ def test_only_processes_of_our_namespaces_may_be_the_machine_s_root(
     words = ["unshare", *namespace, "--fork", "--kill-child", "sleep", "600"]
     with subprocess.Popen(words) as outer:
         children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
-        while not children.read_text():
-            time.sleep(0.01)
-        assert not shares_namespaces(int(children.read_text()))
+        assert not shares_namespaces(int(until(children.read_text)))
         outer.kill()
     assert not shares_namespaces(outer.pid)
 

@@ -18,6 +18,7 @@ from servers.mariadb import mariadb_server
 from tracing.agent import Agent
 from tracing.asking import asked
 from tracing.live_top import QJOULE
+from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -49,18 +50,13 @@ def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
         agent = Agent(tmp_path, server.pid, more=more, words=words)
         try:
             agent.started()
-            deadline = time.monotonic() + 60
             # It exists before its tracer is attached, and grows from then on.
-            while not any(one.stat().st_size for one in recordings.glob("*/ring/spool-*")):
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            until(lambda: any(one.stat().st_size for one in recordings.glob("*/ring/spool-*")))
             time.sleep(1)
             execute(connection)
-            while not (shown := decode(agent.page("snapshot"))[0]).interval.rows:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+            rows = until(lambda: decode(agent.page("snapshot"))[0].interval.rows)
             assert b"</html>" in agent.page("")
-            assert shown.interval.rows[0].server.startswith("mariadb")
+            assert rows[0].server.startswith("mariadb")
             (recorder,) = recordings.iterdir()
             subprocess.run([QJOULE, "dump", str(recorder)], check=True, capture_output=True)
             (part,) = recorder.glob("kept-*")

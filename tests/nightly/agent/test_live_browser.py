@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from qjoule.metrics.live_page import LivePage, SnapshotBoard
 from qjoule.model.result import Attribution
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
+from waiting import until
 
 pytestmark = [
     pytest.mark.beside,
@@ -73,14 +74,6 @@ def nothing_goes_wrong(browser: Any, agent: Page) -> Iterator[None]:
     sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
     urls = {event["params"]["request"]["url"] for event in sent}
     assert urls <= {f"{agent.url}/", f"{agent.url}/snapshot", "data:,"}, urls
-
-
-def until(true: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
-    while not (value := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
 
 
 def texts(browser: Any, selector: str) -> list[str]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from http_receiver import Receiver, receiver
 from metrics_pages import Key
 from tracing.agent import Agent, value
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -37,8 +37,7 @@ def joules(its: Receiver) -> float:
 def test_a_receiver_has_the_joules_from_a_process_without_rights(tmp_path: Path) -> None:
     with receiver() as its, _sending(tmp_path, its.url) as agent:
         agent.until(lambda page: (_pages(page, "sent") or 0) > 2, "not sent")
-        while not its.got:
-            time.sleep(0.1)
+        until(lambda: its.got)
         assert joules(its) > 0
         for one in agent.processes()[1:]:
             status = Path(f"/proc/{one.pid}/status").read_text()

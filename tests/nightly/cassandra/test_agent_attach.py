@@ -7,8 +7,7 @@ import os
 import pwd
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,13 +21,12 @@ from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import Identity
 from qjoule.servers.maps import mapped_files
 from qjoule.servers.procfs import Process
-from servers.process import Unavailable
+from servers.process import or_skip
 from servers.toy_cassandra import ToyCassandra, compile_toy, toy_cassandra
 from tracing.agents import agents_by_root_part
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
-
-TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +34,8 @@ def classes() -> Iterator[Path]:
     directory = Path("/tmp") / f"qjoule-test-toy-{os.getpid()}"  # other users have to read it
     directory.mkdir(mode=0o755)
     try:
-        yield compile_toy(directory)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+        with or_skip():
+            yield compile_toy(directory)
     finally:
         shutil.rmtree(directory)
 
@@ -68,13 +65,6 @@ def put_into(toy: ToyCassandra) -> None:
 def identity_of(process: Process) -> Identity:
     with agents_by_root_part() as agents, agents.reached(process) as jvm:
         return jvm_process.identity_of(jvm.pid, jvm_process.status_of(jvm))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def has_agent(toy: ToyCassandra) -> bool:

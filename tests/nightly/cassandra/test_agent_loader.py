@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,11 +25,11 @@ from qjoule.servers.procfs import Process
 from servers.process import server_directory
 from tracing import fake_jvm
 from tracing.agents import AgentsByRootPart, StartLoader, agents_by_root_part
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root]
 
 UID, GID = 54321, 54322
-TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -106,15 +105,8 @@ def refused(jvm: FakeJvm, words: str, start_loader: StartLoader | None = None) -
     assert {path.name: path.read_text() for path in victim.iterdir()} == dict.fromkeys(
         fake_jvm.FILES, "ok"
     )
-    no_loader_is_left(jvm.agents)
+    until(lambda: not jvm.agents.loaders())
     return said
-
-
-def no_loader_is_left(agents: AgentsByRootPart) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while agents.loaders():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def proc_status(pid: int) -> dict[str, list[str]]:
@@ -139,7 +131,7 @@ def test_an_agent_is_put_and_taken_out(root: Path, client_tags: bool) -> None:
             assert put.handle
             assert jvm.agents.library(put).read_bytes() == agent_files()[-1].read_bytes()
             assert jvm.left_behind == []
-            no_loader_is_left(jvm.agents)
+            until(lambda: not jvm.agents.loaders())
             assert jvm.line() == "asked"
         finally:
             put.close()
@@ -183,7 +175,7 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
         assert secret not in links
         assert environment == b""
         # Nobody waits for its answer any more: it has ended and removed its files.
-        no_loader_is_left(jvm.agents)
+        until(lambda: not jvm.agents.loaders())
         assert jvm.left_behind == []
 
 

@@ -16,7 +16,7 @@ from cassandra.query import BatchStatement
 from servers.cassandra import Client
 from servers.process import DatabaseServer
 from tracing import cql_story as day
-from tracing.recording import Recorder, Run, qjoule, recording
+from tracing.recording import Recorder, Run, credentials, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -52,13 +52,6 @@ def statements(client: Client) -> list[Any]:
     return [*prepared, client.session.prepare("SELECT note FROM orders WHERE id = ?")]
 
 
-def _credentials(directory: Path, text: str, mode: int = 0o600) -> tuple[str, ...]:
-    file = directory / f"accounts-{len(text)}.toml"
-    file.write_text(text)
-    file.chmod(mode)
-    return "--credentials", str(file)
-
-
 def _no_password_is_shown(recorder: Recorder) -> None:
     for process in psutil.Process(recorder.process.pid).children(recursive=True):
         shown = (*process.cmdline(), *process.environ().values())
@@ -77,7 +70,7 @@ def test_they_have_their_texts_if_the_server_tells(
     options = "--pid", str(cassandra.pid), "--ring-mb", "64"
     with ExitStack() as stack:
         asked, refused = (
-            stack.enter_context(recording(tmp_path / name, *options, *_credentials(tmp_path, text)))
+            stack.enter_context(recording(tmp_path / name, *options, *credentials(tmp_path, text)))
             for name, text in (("asked", section), ("refused", refuses))
         )
         for statement in statements:
@@ -107,7 +100,7 @@ def test_they_have_their_texts_if_the_server_tells(
 
 
 def test_a_file_that_others_may_read_is_refused(cassandra: DatabaseServer, tmp_path: Path) -> None:
-    options = _credentials(tmp_path, "[cassandra]\n", 0o644)
+    options = credentials(tmp_path, "[cassandra]\n", 0o644)
     done = qjoule(
         *("record", "-o", str(tmp_path / "t"), "--pid", str(cassandra.pid), "-d", "1"),
         *("--energy", "none", *options),

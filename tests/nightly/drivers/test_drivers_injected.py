@@ -51,8 +51,12 @@ def program(tmp_path: Path, mariadb: DatabaseServer) -> Path:
 
 
 def _run(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return _ended([QJOULE, "run", *argv], **environment)
+
+
+def _ended(argv: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [QJOULE, "run", *argv],
+        argv,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -156,13 +160,7 @@ def test_connections_made_before_instrument_are_tagged_until_the_interpreter_end
             connection.query("select 1")
         atexit.register(connection.query, "select 2")
         """
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    ran = _ended([sys.executable, "-c", textwrap.dedent(code)])
     assert (ran.returncode, ran.stderr) == (0, "")
     assert [begin.tags for begin in listener.only().begins] == [{"m": "x"}, {}]
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -20,6 +19,7 @@ import pytest
 
 from servers.process import DatabaseServer
 from tracing.recording import QJOULE, Run, recording
+from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 BIN = Path(sys.executable).parent
@@ -73,11 +73,8 @@ def gunicorn(kind: str, folder: Path) -> Iterator[Path]:
             [*argv, "app:app"], cwd=folder, stdout=words, stderr=words, env=home
         )
     try:
-        deadline = time.monotonic() + TIMEOUT_S
-        while log.read_text().count("Booting worker") < WORKERS:
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
+        until(lambda: server.poll() or log.read_text().count("Booting worker") >= WORKERS)
+        assert server.poll() is None, log.read_text()
         yield place
         server.send_signal(signal.SIGTERM)
         server.wait(TIMEOUT_S)

@@ -23,6 +23,7 @@ from qjoule.machine.calibration import load
 from qjoule.machine.identity import this_machine
 from tracing.animated_rapl import AnimatedRapl, animated_rapl
 from tracing.recording import QJOULE, qjoule
+from waiting import is_running, until
 
 pytestmark = pytest.mark.root
 WAIT_S = 60.0
@@ -150,13 +151,8 @@ def test_stopped_half_way_it_leaves_nothing(
         words = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == (-how if how == signal.SIGKILL else 130)
     assert "Traceback" not in words
-    deadline = time.monotonic() + WAIT_S
-    while [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]:
-        assert time.monotonic() < deadline, family
-        time.sleep(0.02)
-    while list(scratch.iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: not any(is_running(one.pid) for one in family), f"the end of {family}")
+    until(lambda: not list(scratch.iterdir()))
     assert not (tmp_path / "c.json").exists()
 
 

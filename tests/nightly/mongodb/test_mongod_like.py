@@ -14,7 +14,7 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from servers.mongodb import VERSIONS, mongod_stand_in
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing.at_once import at_once
 from tracing.mongodb_client import Client, clients, clients_gone
 from tracing.recording import Run, both_rungs, recording
@@ -32,11 +32,8 @@ MORE = 4  #: further batches of each cursor
 
 @pytest.fixture(scope="module")
 def mongod(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    try:
-        with mongod_stand_in() as server:
-            yield server
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), mongod_stand_in() as server:
+        yield server
 
 
 def status(client: Client) -> dict[str, dict[str, int]]:
@@ -166,16 +163,14 @@ def test_what_a_server_asks_itself_is_no_request(run: Run) -> None:
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "7"])
 def test_other_versions(version: str, tmp_path: Path) -> None:
     """Other signatures, and a function that returns a Future."""
-    try:
-        with (
-            mongod_stand_in(version) as server,
-            recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
-        ):
-            with Client(server) as client:
-                assert fetched(client, "a") == MORE
-            clients_gone(server)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with (
+        or_skip(),
+        mongod_stand_in(version) as server,
+        recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
+    ):
+        with Client(server) as client:
+            assert fetched(client, "a") == MORE
+        clients_gone(server)
     run = Run(tmp_path / "t")
     find = "shop.orders find {a: ?} more ?"
     assert run.executions() == {find: 1, f"shop.orders getMore of {find}": MORE}

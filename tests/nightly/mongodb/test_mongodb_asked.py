@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from servers.mongodb import mongod_stand_in
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing.mongodb_client import Client
-from tracing.recording import Run, attribute, recording, until_named
+from tracing.recording import Run, attribute, credentials, recording, until_named
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -30,27 +30,17 @@ def _connected(server: DatabaseServer, at: int) -> Client:
     return client
 
 
-def _credentials(directory: Path, product: str) -> tuple[str, ...]:
-    file = directory / "accounts.toml"
-    file.write_text(f"[{product}]\n")
-    file.chmod(0o600)
-    return "--credentials", str(file)
-
-
 def test_names_by_the_servers_list(tmp_path: Path) -> None:
     """On sockets a session is known by its client's address, by symbols by its thread's name. A
     connection that greets while tracing runs keeps the names of its greeting."""
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(mongod_stand_in())
-        except Unavailable as reason:
-            pytest.skip(str(reason))
+    with or_skip(), ExitStack() as stack:
+        server = stack.enter_context(mongod_stand_in())
         clients = [stack.enter_context(_connected(server, at)) for at in range(CLIENTS)]
         with ExitStack() as recordings:
             for rung in ("socket", "symbol"):
                 for asks in (True, False):
                     options = ["--pid", str(server.pid), "--rung", rung]
-                    options += _credentials(tmp_path, "mongodb") if asks else ()
+                    options += credentials(tmp_path, "[mongodb]\n") if asks else ()
                     recordings.enter_context(recording(tmp_path / f"{rung}-{asks}", *options))
             for client in clients:
                 client.ask({"find": "early", "filter": {"a": 1}})
@@ -79,7 +69,7 @@ def test_names_by_the_servers_list(tmp_path: Path) -> None:
 def test_why_a_server_cannot_be_asked_is_said(ferretdb: DatabaseServer, tmp_path: Path) -> None:
     with Client(ferretdb) as client:
         client.ask({"hello": 1, "client": {"application": {"name": "shop"}}})
-        options = "--pid", str(ferretdb.pid), *_credentials(tmp_path, "ferretdb")
+        options = "--pid", str(ferretdb.pid), *credentials(tmp_path, "[ferretdb]\n")
         with recording(tmp_path / "t", *options) as recorder:
             client.ask({"ping": 1})
     assert "$currentOp cannot be read" in recorder.said

@@ -24,9 +24,9 @@ from qjoule.servers.texts_by_id import Account
 from qjoule.studies.servers.unavailable import Unavailable
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
-from servers.process import DatabaseServer
+from servers.process import DatabaseServer, or_skip
 from tracing.mysql_client import mysql_client
-from tracing.recording import Run, attribute, recording, until_named
+from tracing.recording import Run, attribute, credentials, recording, until_named
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -66,12 +66,9 @@ class Told:
     directory: Path = Path()
 
 
-def _credentials(directory: Path, product: str) -> list[str]:
-    file = directory / "accounts.toml"
-    users = 'users = ["mysql", "nobody"]'
-    file.write_text(f'[{product}]\nuser = "p_reader"\npassword = "{PASSWORD}"\n{users}\n')
-    file.chmod(0o600)
-    return ["--credentials", str(file)]
+def _credentials(directory: Path, product: str) -> tuple[str, ...]:
+    account = f'user = "p_reader"\npassword = "{PASSWORD}"\nusers = ["mysql", "nobody"]'
+    return credentials(directory, f"[{product}]\n{account}\n")
 
 
 def _client(server: DatabaseServer, way: str, at: int) -> Any:
@@ -91,13 +88,11 @@ def told(
     """Four recordings of the same clients: each rung, with credentials and without."""
     directory = tmp_path_factory.mktemp("asked")
     with ExitStack() as stack:
-        try:
+        with or_skip():
             started = (
                 mysql_server(VIEWS) if request.param == "mysql" else _strange_mariadb(directory)
             )
             server = stack.enter_context(started)
-        except Unavailable as reason:
-            pytest.skip(str(reason))
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             for statement in USERS:
                 cursor.execute(statement)
@@ -116,7 +111,7 @@ def told(
             for rung in RUNGS:
                 for asks in (True, False):
                     options = ["--pid", str(server.pid), "--rung", rung]
-                    options += _credentials(directory, request.param) if asks else []
+                    options += _credentials(directory, request.param) if asks else ()
                     recorders[rung, asks] = recordings.enter_context(
                         recording(directory / f"{rung}-{asks}", *options)
                     )

@@ -17,7 +17,7 @@ import pytest
 
 from servers.fetched import percona
 from servers.mysql import mysql_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing.mysql_statements import (
     BY_SETTINGS,
     IN_SESSIONS,
@@ -123,10 +123,8 @@ def test_a_digest_is_by_the_sessions_settings(told: Told) -> None:
 
 
 def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
-    try:
+    with or_skip():
         tool = percona.pt_query_digest()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
     log = tmp_path / "slow.log"
     log.write_text("".join(f"{_HEAD}{statement};\n" for statement in ALL))
     done = subprocess.run(

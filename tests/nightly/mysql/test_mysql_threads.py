@@ -13,10 +13,11 @@ import pytest
 
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing import mysql_client as wire
 from tracing.mysql_client import mysql_client
 from tracing.recording import Run, both_rungs, recording
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -24,17 +25,12 @@ SESSIONS = 12
 PATIENCE_S = 60.0
 
 
-def _wait_until_cached(watch: Any) -> None:
-    """Waits until no other client's session is left and a thread waits for the next client."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        with watch.cursor() as cursor:
-            cursor.execute("show global status where variable_name like 'Threads_c%ed'")
-            threads = {name: int(value) for name, value in cursor.fetchall()}
-        if threads["Threads_connected"] == 1 and threads["Threads_cached"]:
-            return
-        time.sleep(0.01)
-    raise AssertionError(threads)
+def _is_cached(watch: Any) -> bool:
+    """No other client's session is left, and a thread waits for the next client."""
+    with watch.cursor() as cursor:
+        cursor.execute("show global status where variable_name like 'Threads_c%ed'")
+        threads = {name: int(value) for name, value in cursor.fetchall()}
+    return threads["Threads_connected"] == 1 and threads["Threads_cached"] > 0
 
 
 @pytest.mark.parametrize("start", [mariadb_server, mysql_server], ids=("mariadb", "mysql80"))
@@ -42,11 +38,8 @@ def test_no_query_pays_for_a_login(start: Any, tmp_path: Path) -> None:
     """After a query, a thread waits for the next one under that query's name. If its client
     vanishes, the server keeps the thread for the next client, whose login is no query's work.
     """
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(start())  # many clients leave it many cached threads
-        except Unavailable as reason:
-            pytest.skip(str(reason))
+    with or_skip(), ExitStack() as stack:
+        server = stack.enter_context(start())  # many clients leave it many cached threads
         watch = stack.enter_context(closing(server.connect()))
         watch.query("set global thread_cache_size = 8")
         with recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"):
@@ -58,7 +51,7 @@ def test_no_query_pays_for_a_login(start: Any, tmp_path: Path) -> None:
                     connection._force_close()
                 else:
                     connection.close()
-                _wait_until_cached(watch)
+                until(lambda: _is_cached(watch))
     run = Run(tmp_path / "t")
     assert run.loss == {}
     first = run.having("l_first").sort_values("begin_ns")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nightly.packages.clean_root import CleanRoot, clean_root
-from servers.process import Unavailable
+from servers.process import or_skip
 
 TREE = Path(__file__).parents[3]
 DIST = TREE / os.environ.get("QJOULE_DIST", "build/dist")
@@ -51,11 +51,8 @@ def _root(factory: pytest.TempPathFactory, name: str) -> Iterator[CleanRoot]:
     directory = factory.mktemp(name)
     directory.chmod(0o755)
     directory.parent.chmod(0o755)
-    try:
-        with clean_root(directory) as root:
-            yield root
-    except Unavailable as error:
-        pytest.skip(str(error))
+    with or_skip(), clean_root(directory) as root:
+        yield root
 
 
 @pytest.fixture(scope="session")

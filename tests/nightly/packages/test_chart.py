@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from servers.fetched.go_programs import helm
-from servers.process import Unavailable
+from servers.process import or_skip
 
 PACKAGING = Path(__file__).parents[3] / "packaging"
 pytestmark = pytest.mark.packages
@@ -19,10 +19,8 @@ pytestmark = pytest.mark.packages
 
 @pytest.fixture(scope="module")
 def programs() -> Path:
-    try:
+    with or_skip():
         return helm.installation()
-    except Unavailable as error:
-        pytest.skip(str(error))
 
 
 def _rendered(programs: Path, *options: str) -> list[dict[str, Any]]:

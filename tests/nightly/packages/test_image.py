@@ -16,7 +16,7 @@ from metrics_pages import samples
 from nightly.packages.conftest import built
 from nightly.packages.image import Image, image
 from qjoule.studies.servers.process import free_port
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing.live_top import QJOULE
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]
@@ -27,12 +27,9 @@ EPOCH = "1750000000"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     built("qjoule_*.deb")
-    try:
-        with image(tmp_path_factory.mktemp("image")) as found:
-            found.build(EPOCH)
-            yield found
-    except Unavailable as error:
-        pytest.skip(str(error))
+    with or_skip(), image(tmp_path_factory.mktemp("image")) as found:
+        found.build(EPOCH)
+        yield found
 
 
 def test_a_recording_counts_every_call(

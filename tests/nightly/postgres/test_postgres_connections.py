@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -16,27 +15,24 @@ import pytest
 
 from qjoule_drivers import tag
 from servers.postgres import offer_tls, postgres_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run, both_rungs, recording
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-TIMEOUT_S = 60.0
 RUNGS = ("socket", "symbol")
 
 
 @pytest.fixture(scope="module")
 def replicated(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """A PostgreSQL that allows replicas, asks one user for a password, and supports TLS."""
-    try:
-        with postgres_server("wal_level=logical", "max_wal_senders=4") as server:
-            with server.connect() as connection:
-                connection.execute("create user m_scram password 'secret' replication")
-                offer_tls(server, connection)
-            yield server
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), postgres_server("wal_level=logical", "max_wal_senders=4") as server:
+        with server.connect() as connection:
+            connection.execute("create user m_scram password 'secret' replication")
+            offer_tls(server, connection)
+        yield server
 
 
 def _tls(server: DatabaseServer) -> None:
@@ -66,10 +62,7 @@ def _replica(server: DatabaseServer, received: Path) -> None:
         with server.connect() as connection:
             connection.execute("create table logged (a int)")
             connection.execute("insert into logged select generate_series(1, 5000)")
-        deadline = time.monotonic() + TIMEOUT_S
-        while not (received.exists() and "a[integer]:5000" in received.read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: received.exists() and "a[integer]:5000" in received.read_text())
     finally:
         replica.terminate()
         replica.wait()

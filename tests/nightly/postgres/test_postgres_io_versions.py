@@ -57,10 +57,6 @@ def _io_workers(server: DatabaseServer) -> list[int]:
     return [pid for pid in server.tgids if "io worker" in " ".join(psutil.Process(pid).cmdline())]
 
 
-def _backend(connection: psycopg.Connection) -> int:
-    return connection.info.backend_pid
-
-
 @pytest.mark.parametrize("rung", ["socket", "symbol"])
 def test_io_workers_work_for_the_query_that_reads(
     server: DatabaseServer, rung: str, tmp_path: Path
@@ -68,8 +64,8 @@ def test_io_workers_work_for_the_query_that_reads(
     with ExitStack() as stack:
         scans, computes = (stack.enter_context(closing(server.connect())) for _ in range(2))
         pids = {
-            "m_scan": [_backend(scans), *_io_workers(server)],
-            "m_compute": [_backend(computes)],
+            "m_scan": [scans.info.backend_pid, *_io_workers(server)],
+            "m_compute": [computes.info.backend_pid],
         }
         workers = pids["m_scan"][1:]
         assert workers

@@ -15,11 +15,10 @@ import pytest
 from other_user import SOMEBODY
 from qjoule.studies.servers.accounts import Account
 from qjoule.studies.servers.process import server_directory
-from qjoule.studies.servers.unavailable import Unavailable
-from servers.process import DatabaseServer
+from servers.process import DatabaseServer, or_skip
 from servers.redis import command_stats, installed_redis, redis_in, redis_server
 from servers.valkey import valkey_server
-from tracing.recording import Run, attribute, recording
+from tracing.recording import Run, attribute, credentials, recording
 from tracing.redis_client import redis_client, resp
 from waiting import until
 
@@ -35,22 +34,16 @@ def server(
     request: pytest.FixtureRequest,
     no_server_is_left: None,  # noqa: ARG001
 ) -> Iterator[DatabaseServer]:
-    try:
-        with STARTS[request.param]() as started:
-            with redis_client(started.port) as client:
-                rights = (b"on", b">" + PASSWORD.encode(), b"+client|list", b"+ping", b"+client")
-                client.ask(resp(b"ACL", b"SETUSER", b"r_reader", *rights))
-            yield started
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), STARTS[request.param]() as started:
+        with redis_client(started.port) as client:
+            rights = (b"on", b">" + PASSWORD.encode(), b"+client|list", b"+ping", b"+client")
+            client.ask(resp(b"ACL", b"SETUSER", b"r_reader", *rights))
+        yield started
 
 
 def _credentials(server: DatabaseServer, directory: Path, password: str) -> tuple[str, ...]:
     product = "valkey" if "valkey" in Path(server.argv[0]).name else "redis"
-    file = directory / f"{len(password)}.toml"
-    file.write_text(f'[{product}]\nuser = "r_reader"\npassword = "{password}"\n')
-    file.chmod(0o600)
-    return "--credentials", str(file)
+    return credentials(directory, f'[{product}]\nuser = "r_reader"\npassword = "{password}"\n')
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["with credentials", "without"])

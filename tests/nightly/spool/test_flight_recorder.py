@@ -24,6 +24,7 @@ from qjoule.trace.reader import Trace
 from servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, qjoule
 from tracing.recording import attribute as attribute_tables
+from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 ENERGY = ("--energy", "estimated:5,20,30,40")
@@ -83,11 +84,8 @@ def _parts(directory: Path, why: str = "*") -> list[Path]:
 
 
 def _wait_for(directory: Path, why: str, count: int = 1) -> Path:
-    end = time.monotonic() + 30
-    while len(parts := _parts(directory, why)) < count:
-        assert time.monotonic() < end, f"nothing was saved: {why}"
-        time.sleep(0.1)
-    return parts[0]
+    until(lambda: len(_parts(directory, why)) >= count, f"a part because of {why}")
+    return _parts(directory, why)[0]
 
 
 def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from servers.certificates import self_signed
 from servers.mariadb import mariadb_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing import long_runs
 from tracing import mysql_client as wire
 from tracing.at_once import at_once
@@ -32,11 +32,8 @@ ENDPOINTS = 5
 def mariadb_tls(tmp_path: Path) -> Iterator[DatabaseServer]:
     """A separate server: if a server has TLS, drivers use it unasked."""
     key, certificate = self_signed(tmp_path)
-    try:
-        with mariadb_server(f"--ssl-key={key}", f"--ssl-cert={certificate}") as server:
-            yield server
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), mariadb_server(f"--ssl-key={key}", f"--ssl-cert={certificate}") as server:
+        yield server
 
 
 def _expected() -> Counter[str]:

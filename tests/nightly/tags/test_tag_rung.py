@@ -16,7 +16,7 @@ from qjoule.trace.reader import Trace
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from servers.certificates import self_signed
-from servers.process import DatabaseServer, Unavailable, free_port
+from servers.process import DatabaseServer, free_port, or_skip
 from servers.redis import command_stats
 from servers.unknown_redis import NAME, unknown_redis
 from tracing.recording import attribute, qjoule, recording
@@ -29,11 +29,8 @@ LEAST_CALLS = 200
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DatabaseServer]:
-    try:
-        with unknown_redis() as found:
-            yield found
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), unknown_redis() as found:
+        yield found
 
 
 def _ran_ns(pid: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import glob
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from servers.process import DatabaseServer
 from tracing.recording import Run, recording
+from waiting import until
 
 #: Debian installs bcc for its own Python, not for ours.
 DEBIAN_PYTHON = "/usr/bin/python3"
@@ -108,10 +108,8 @@ def test_as_many_commands_as_bcc_counts(
                 for number in range(400):
                     cursor.execute("select %s", (number,))
         with observer.cursor() as cursor:  # a client does not wait until COM_QUIT is handled
-            while cursor.execute(
-                "show status where variable_name = 'Threads_connected' and value > 1"
-            ):
-                time.sleep(0.01)
+            others = "show status where variable_name = 'Threads_connected' and value > 1"
+            until(lambda: not cursor.execute(others))
     queries = Run(tmp_path / "t").trace.pandas("queries")
     commands = queries[queries["command"] != "connect"]
     assert len(commands) == counted[0] >= 2000

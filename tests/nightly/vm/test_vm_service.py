@@ -15,7 +15,7 @@ from metrics_pages import samples
 from nightly.packages.clean_root import CleanRoot, clean_root
 from nightly.vm.support import machine
 from nightly.vm.support.packages import made
-from servers.process import Unavailable
+from servers.process import or_skip
 
 pytestmark = pytest.mark.timeout(4000)
 RUN_TIMEOUT_S = 3000
@@ -47,16 +47,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Run]:
     directory = tmp_path_factory.mktemp("service")
     deb = made("deb", "qjoule_*.deb")
     shutil.copy(deb, directory / "qjoule.deb")
-    try:
-        with clean_root(directory, PACKAGES, "tree") as root:
-            with_systemd(root)
-            shutil.copy(deb, root.tree / "var/qjoule.deb")
-            root.ran("dpkg", "--force-depends", "--install", "/var/qjoule.deb")
-            script = machine.HERE / "guest/service.sh"
-            variables = {"CALLS": str(CALLS)}
-            yield machine.run("trixie", script, directory, variables, RUN_TIMEOUT_S)
-    except Unavailable as error:
-        pytest.skip(str(error))
+    with or_skip(), clean_root(directory, PACKAGES, "tree") as root:
+        with_systemd(root)
+        shutil.copy(deb, root.tree / "var/qjoule.deb")
+        root.ran("dpkg", "--force-depends", "--install", "/var/qjoule.deb")
+        script = machine.HERE / "guest/service.sh"
+        variables = {"CALLS": str(CALLS)}
+        yield machine.run("trixie", script, directory, variables, RUN_TIMEOUT_S)
 
 
 def with_systemd(root: CleanRoot) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from fuzz.mongodb_library import message, op_msg, op_query
 from servers.mongodb import mongod_stand_in, real_mongod
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing import long_runs
 from tracing.at_once import at_once
 from tracing.mongodb_client import MORE_TO_COME, Client, clients, clients_gone
@@ -78,13 +78,10 @@ def told(
 ) -> Iterator[Told]:
     directory = tmp_path_factory.mktemp("mongodb")
     start = mongod_stand_in if request.param == "stand-in" else real_mongod
-    try:
-        with start() as server:
-            _tell(server, directory)
-            runs = {rung: Run(directory / rung) for rung in ("socket", "symbol")}
-            yield Told(runs, server.pid)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), start() as server:
+        _tell(server, directory)
+        runs = {rung: Run(directory / rung) for rung in ("socket", "symbol")}
+        yield Told(runs, server.pid)
 
 
 @pytest.fixture(params=["socket", "symbol"])
@@ -174,14 +171,9 @@ def _strangers(server: DatabaseServer) -> None:
                 client.socket.sendall(stranger)
                 with suppress(OSError):  # the server may have closed it already
                     client.socket.shutdown(socket.SHUT_WR)
-                _swallow(client.socket)
+                with suppress(ConnectionError):
+                    client.socket.recv(65536)  # a reply, or the end of the connection
             good.ask({"find": "other", "filter": {"good": 1}})
-
-
-def _swallow(connection: socket.socket) -> None:
-    """Reads one reply of at most 64 KB, or the end of the connection."""
-    with suppress(ConnectionError):
-        connection.recv(65536)
 
 
 def _beginning(run: Run, *words: str) -> dict[str, int]:

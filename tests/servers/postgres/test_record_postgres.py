@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tracing.cpu_time import check_owners
 from tracing.mysql_story import MARKER, marker_counts
 from tracing.postgres_client import postgres_client, query
 from tracing.recording import Run, attribute, both_rungs
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -56,8 +56,7 @@ def on_postgres(
         with both_rungs(directory, postgres.pid):
             story = day.tell(postgres, before)
             client.send(query(b"select pg_sleep(60) as m_outlives"))
-            while not observer.execute(f"select 1 from {outlives}").fetchone():
-                time.sleep(0.01)
+            until(lambda: observer.execute(f"select 1 from {outlives}").fetchone())
         observer.execute(f"select pg_cancel_backend(pid) from {outlives}")
         client.replies()
     return {rung: Told(story, Run(directory / rung), rung, directory / rung) for rung in RUNGS}

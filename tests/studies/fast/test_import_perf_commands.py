@@ -43,7 +43,6 @@ MYSQL = _server(
     _probe("mysql-end", 0x1234),
 )
 POSTGRES = _server("postgres", "18.1", _probe("postgres-activity", 0x10))
-REDIS = _server("redis", "7.0")
 
 
 def _definitions(script: str) -> list[str]:

@@ -13,7 +13,6 @@ from qjoule.studies.workloads import workload
 from qjoule.studies.ycsb import goycsb
 from qjoule.studies.ycsb.settings import DEFAULTS, settings
 
-NAN = float("nan")
 WRONG: dict[str, list[tuple[str, Value]]] = {
     "ycsb": [
         ("workload", "G"),

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bench_process import Bench
+from waiting import is_running, until
 
 pytestmark = pytest.mark.beside
 
@@ -20,41 +19,27 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_in_order(bench: Bench, how: signal.Signals, code: int) -> None:
     bench.write(seconds=600)
     process = bench.start()
-    wait_until(lambda: len(bench.clients()) == 1)
+    until(lambda: len(bench.clients()) == 1)
     process.send_signal(how)
     _, words = process.communicate(timeout=60)
     assert process.returncode == code
     assert "stopped after 0 runs, 4 are left: give the same command again" in words
     assert "Traceback" not in words
-    assert not alive(bench.clients()[0])
+    assert not is_running(bench.clients()[0])
 
 
 def killed(bench: Bench, fails: str) -> None:
     """Kills a study once it has two clients, or a client and what that has started."""
     bench.write(fails=fails)
     process = bench.start()
-    wait_until(lambda: len(bench.clients()) == 2)
+    until(lambda: len(bench.clients()) == 2)
     process.kill()
     process.communicate()
-    wait_until(lambda: not any(map(alive, bench.clients())))
+    until(lambda: not any(map(is_running, bench.clients())))
 
 
 def test_killed_it_leaves_nothing_and_goes_on(bench: Bench, tmp_path: Path) -> None:
@@ -95,4 +80,4 @@ def test_a_run_that_lasts_too_long_is_ended(bench: Bench) -> None:
     code, words = bench.run()
     assert code == 1
     assert "it lasted longer than 1.5 s (limit_s), and was ended" in words
-    assert not any(map(alive, bench.clients()))
+    assert not any(map(is_running, bench.clients()))

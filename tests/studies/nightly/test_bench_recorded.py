@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +14,7 @@ from qjoule.studies.runs import read_runs
 from servers.process import DatabaseServer
 from small_workload import NAME
 from tracing.recording import Run
+from waiting import until
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -49,11 +49,8 @@ def killed(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> B
     bench.plan.write_text(PLAN.format(workload=NAME, pid=redis.pid, operations=OPERATIONS))
     process = bench.start()
     trace = bench.study / "runs" / "0002.qjoule"
-    deadline = time.monotonic() + 60
-    while not trace.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: trace.exists() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     left = clients_and_recorders(bench.study)
     process.kill()
     process.communicate()

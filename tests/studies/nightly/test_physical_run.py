@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,15 +21,10 @@ from qjoule.studies.servers.process import PREFIX
 from tracing.animated_rapl import animated_rapl
 from tracing.recording import QJOULE
 
-TRACER = Path(sys.executable).parent / "qjoule-tracer"
 WAIT_S = 240.0
 IDLE_W, SHARED_W, CPU_W = 30.0, 12.0, 9.0
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.server,
-    pytest.mark.skipif(not TRACER.exists(), reason=f"{TRACER} is not there: run 'make build'"),
-]
+pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
 def directories() -> set[Path]:

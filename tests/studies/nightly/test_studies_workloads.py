@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ import pytest
 from qjoule.errors import QjouleError
 from qjoule.studies.connect.mysql import connect_mysql
 from qjoule.studies.servers import start
-from qjoule.studies.servers.unavailable import Unavailable
 from qjoule.studies.twitter.data import Sizes
 from qjoule.studies.twitter.pair import FORMS, Rows
 from qjoule.studies.twitter.servers import open_server
 from qjoule.studies.workload import Target, Value
 from qjoule.studies.workloads.twitter import Twitter
 from qjoule.studies.workloads.ycsb import Ycsb
+from servers.process import or_skip
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
 
@@ -45,11 +44,7 @@ def target(
     no_server_is_left: None,  # noqa: ARG001
 ) -> Iterator[Target]:
     name = request.param
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(start(name, SETTINGS.get(name, {})))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
+    with or_skip(), start(name, SETTINGS.get(name, {})) as server:
         yield server
 
 

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database server as a child process: re-exported from `qjoule.studies.servers`."""
+"""A database server as a child process (from `qjoule.studies.servers`), or a skipped test."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from qjoule.studies.servers.process import (
     DatabaseServer,
@@ -24,6 +29,7 @@ __all__ = [
     "free_port",
     "free_ports",
     "leaks",
+    "or_skip",
     "processes_in",
     "remove_attach_socket",
     "run_quietly",
@@ -32,3 +38,12 @@ __all__ = [
     "started",
     "with_parent",
 ]
+
+
+@contextmanager
+def or_skip() -> Iterator[None]:
+    """Skips the test if what it needs is not on this machine."""
+    try:
+        yield
+    except Unavailable as reason:
+        pytest.skip(str(reason))

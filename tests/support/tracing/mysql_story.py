@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -24,6 +24,7 @@ from tracing import long_runs
 from tracing import mysql_client as wire
 from tracing.at_once import at_once
 from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
+from waiting import until
 
 MARKER = re.compile(r"m_[a-z0-9_]+")
 POINT_SELECTS = 20_000
@@ -444,8 +445,7 @@ def _killed(server: DatabaseServer, story: Story) -> None:
         with closing(_connect(server)) as victim, closing(_connect(server)) as killer:
             sleeper = threading.Thread(target=_expect_to_fail, args=(victim, marker))
             sleeper.start()
-            while not _runs(killer, marker):
-                time.sleep(0.01)
+            until(partial(_runs, killer, marker))
             with killer.cursor() as cursor:
                 cursor.execute(f"{kill} {victim.thread_id()}")
             sleeper.join()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from tracing.postgres_client import (
     postgres_client,
     query,
 )
+from waiting import until
 
 PROTOCOLS = ("simple", "extended", "prepared")
 CLIENTS, SELECTS_EACH, TRANSACTIONS_EACH = 8, 400, 50
@@ -367,8 +368,7 @@ def _killed(server: DatabaseServer, story: Story) -> None:
             sleeper = threading.Thread(target=_expect_to_fail, args=(victim, marker))
             sleeper.start()
             pid = victim.info.backend_pid
-            while not _sleeps(killer, pid):
-                time.sleep(0.01)
+            until(partial(_sleeps, killer, pid))
             killer.execute(f"select pg_{kill}_backend({pid}) as m_killer")
             sleeper.join()
             if kill == "cancel":

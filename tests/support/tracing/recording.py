@@ -122,6 +122,14 @@ def until_named(directory: Path, *names: str) -> None:
     until(lambda: all(name.encode() in path.read_bytes() for name in names), f"{names}")
 
 
+def credentials(directory: Path, text: str, mode: int = 0o600) -> tuple[str, ...]:
+    """The option that names a file of accounts with this content."""
+    file = directory / f"accounts-{len(text)}.toml"
+    file.write_text(text)
+    file.chmod(mode)
+    return "--credentials", str(file)
+
+
 @contextmanager
 def both_rungs(directory: Path, *pids: int, options: Sequence[str] = ()) -> Iterator[None]:
     """Records the block twice, on the socket and the symbol rung: each checks the other."""

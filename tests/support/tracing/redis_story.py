@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -147,8 +146,7 @@ def _snapshot(server: DatabaseServer) -> None:
     """A forked process writes all keys to a file."""
     with server.connect() as client:
         client.bgsave()
-        while client.info("persistence")["rdb_bgsave_in_progress"]:
-            time.sleep(0.01)
+        until(lambda: not client.info("persistence")["rdb_bgsave_in_progress"])
 
 
 def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:

@@ -18,7 +18,7 @@ from qjoule.servers.elf import open_executable
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.supported import documented
 from servers.newer import RELEASES, Release
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer, or_skip
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run
 
@@ -68,11 +68,7 @@ def releases(*servers: str) -> list[Any]:
 @contextmanager
 def running(release: Release, *options: str) -> Iterator[DatabaseServer]:
     """The server of a release; the test is skipped if it cannot be fetched."""
-    try:
-        started = release.running(*options)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    with started as server:
+    with or_skip(), release.running(*options) as server:
         yield server
 
 
