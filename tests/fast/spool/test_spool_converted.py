@@ -205,9 +205,12 @@ def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
     size = spool_of(tmp_path / "large").stat().st_size
     words = [*QJOULE, "convert", "--jobs", "2", str(tmp_path / "large")]
     with subprocess.Popen(words, stderr=subprocess.PIPE) as command:
+        # psutil looks at all processes of the machine: in that time they may have come and gone.
+        listed = Path(f"/proc/{command.pid}/task/{command.pid}/children")
         deadline = time.monotonic() + 60
-        while len(children := psutil.Process(command.pid).children()) < 2:
+        while not (pids := listed.read_text().split()):
             assert time.monotonic() < deadline
+        children = [psutil.Process(int(pid)) for pid in pids]
         command.send_signal(how)
         message = command.communicate(timeout=60)[1]
     assert b"Traceback" not in message
