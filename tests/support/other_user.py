@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import traceback
@@ -36,6 +37,7 @@ def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any
 
 def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int) -> None:
     """Runs in the child; never returns."""
+    gc.disable()  # what the test has left may start a thread when it goes, and unshare(2) refuses
     try:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
