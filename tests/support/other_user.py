@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import gc
+import ctypes
 import json
 import os
 import traceback
@@ -15,13 +15,20 @@ NOBODY, SOMEBODY = 65534, 54003
 
 
 @contextmanager
-def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any]:
-    """Runs `work` in a process of that user; the process ends with the block."""
+def other_user(
+    uid: int, work: Callable[[], tuple[Any, object]], namespaces: int = 0
+) -> Iterator[Any]:
+    """Runs `work` in a process of that user, in new `namespaces` (CLONE_NEWNET) that root makes.
+
+    The process ends with the block.
+    """
     said_here, said_there = os.pipe()
     end_there, end_here = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(end_here)
+        if ctypes.CDLL(None).unshare(namespaces):
+            os._exit(1)
         _work(uid, work, said_there, end_there)
     os.close(said_there)
     os.close(end_there)
@@ -37,7 +44,6 @@ def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any
 
 def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int) -> None:
     """Runs in the child; never returns."""
-    gc.disable()  # what the test has left may start a thread when it goes, and unshare(2) refuses
     try:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
