@@ -6,8 +6,8 @@
  *   RP_ENERGY_FILE  energy_uj is readable by root alone (CVE-2020-8694)
  *   RP_LOAD         loading BPF programs needs CAP_BPF and CAP_PERFMON (capabilities(7))
  *   RP_MAP, RP_RING making a map, or getting one that exists, needs CAP_BPF
- *   RP_ATTACH       needs the program's descriptor, with which its holder could attach it
- * elsewhere; a probe also needs CAP_PERFMON, and goes to a file that was examined, unchanged
+ *   RP_ATTACH       whoever holds a program's descriptor could attach it elsewhere; a probe
+ *                   needs CAP_PERFMON, too, and goes to a file that was examined, unchanged
  *   RP_DONE         changes nothing but what may be asked, and what stays when a request fails
  *   RP_ACCOUNTS     BPF_ENABLE_STATS needs CAP_SYS_ADMIN (bpf(2))
  */

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <linux/securebits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,32 +70,40 @@ static bool is_output(const char *text)
 	return is_given(text, "-o") || is_given(text, "--output") || is_given(text, "--keep");
 }
 
-/* The caller's own memory of this machine (memory_in_force.py): the command line need not name it.
+/*
+ * The caller's own memory of this machine (memory_in_force.py), which the command line need not
+ * name: it is opened with the caller's rights, and only in the caller's home. In any other
+ * directory the command could have made a link of this name.
  */
-static bool is_memory(const char *text)
+static int check_memory(const char *text)
 {
-	size_t length = strlen(text), least = strlen(OWN_MEMORY);
+	/* First, because looking the home up runs libraries of the host. */
+	int err = rights_of_files(root.caller_uid, root.caller_gid);
+	const struct passwd *caller = err ? NULL : getpwuid(root.caller_uid);
+	const char *home = caller && strcmp(caller->pw_dir, "/") ? caller->pw_dir : "";
+	size_t length = strlen(home);
 
-	return length > least && !strcmp(text + length - least, OWN_MEMORY);
-}
-
-static int open_given(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
-	int err = is_memory(request->text) ? rights_of_files(root.caller_uid, root.caller_gid) : 0;
-
-	return err
-		   ?: candidate_read(
-			  syscall(SYS_openat2, AT_FDCWD, request->text, &how, sizeof(how)), answer);
+	if (!err && (strncmp(text, home, length) || strcmp(text + length, OWN_MEMORY)))
+		err = -EPERM;
+	return err;
 }
 
 /* Root alone may be able to read what root named. */
+static int open_given(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+	const char *text = request->text;
+	bool named = is_given(text, "--credentials") || is_given(text, "--config") ||
+		     is_given(text, "--calibration") || is_given(text, "--memory");
+	int err = named ? 0 : check_memory(text);
+
+	return err
+		   ?: candidate_read(syscall(SYS_openat2, AT_FDCWD, text, &how, sizeof(how)),
+				     answer);
+}
+
 int answer_given(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	if (!is_given(request->text, "--credentials") && !is_given(request->text, "--config") &&
-	    !is_given(request->text, "--calibration") && !is_given(request->text, "--memory") &&
-	    !is_memory(request->text))
-		return -EPERM;
 	return guarded(open_given, peer, request, answer);
 }
 

@@ -65,8 +65,8 @@ enum rp_kind {
 			    names; of an iterator: a descriptor to read. A probe goes to the file with
 			    the handle `pid`, at offset, where `size` bytes of text are */
 	RP_DONE,	 /* all is attached: this stays, whatever fails later */
-	/* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_UPROBE, RP_ITERATOR, and
-	   RP_DONE after each server, which keeps its probes. */
+			 /* From the keeper, after RP_DONE: RP_EXE, RP_BIND, RP_MAP, RP_ATTACH, and
+			    RP_DONE after each server, which keeps its probes. */
 };
 
 /* `flags` of a request. */

@@ -248,12 +248,31 @@ def test_only_what_the_command_line_names_is_opened_as_root(place: Path) -> None
         "for path in (b'/etc/shadow', sys.argv[-1].encode()): print(refused(Kind.GIVEN, text=path))"
     )
     assert asked(code, "record", "-o", str(given)).stdout == "EPERM\n" * 2
-    # The caller's own memory is opened with the caller's rights.
-    path = place / ".local/state/qjoule/memory.bin"
-    path.parent.mkdir(parents=True)
-    code = f"print(refused(Kind.GIVEN, text={os.fsencode(path)!r}))"
-    for owner, answer in ((1234, "granted\n"), (0, "EACCES\n")):
+
+
+def test_the_caller_s_own_memory_is_opened_with_the_caller_s_rights(place: Path) -> None:
+    home, secret = place / "home", place / "secret"
+    accounts = place / "passwd"
+    accounts.write_text(f"{Path('/etc/passwd').read_text()}caller:x:1234:1235::{home}:/bin/sh\n")
+    mounted = 'mount --bind "$0" /etc/passwd && exec "$@"'
+    before = ("unshare", "--mount", "--", "sh", "-c", mounted, str(accounts))
+    caller = {"SUDO_UID": "1234", "SUDO_GID": "1235"}
+    secret.write_bytes(b"")
+    secret.chmod(0o600)
+    for folder in (home, place / "elsewhere"):
+        path = folder / ".local/state/qjoule/memory.bin"
+        path.parent.mkdir(parents=True)
+        code = f"print(refused(Kind.GIVEN, text={os.fsencode(path)!r}))"
         path.write_bytes(b"")
-        path.chmod(0o600)
-        os.chown(path, owner, owner)
-        assert asked(code, "record", SUDO_UID="1234", SUDO_GID="1235").stdout == answer
+        os.chown(path, 1234, 1235)
+        own = asked(code, "record", before=before, **caller).stdout
+        path.unlink()
+        path.symlink_to(secret)  # of root
+        linked = [
+            asked(code, "record", before=before, **of).stdout
+            for of in (caller, {"SUDO_UID": "", "SUDO_GID": ""})
+        ]
+        if folder == home:
+            assert (own, linked) == ("granted\n", ["EACCES\n", "EPERM\n"])
+        else:
+            assert (own, linked) == ("EPERM\n", ["EPERM\n"] * 2)
