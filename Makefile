@@ -279,7 +279,7 @@ bench-attach: build ## How long attaching takes beside 100 processes of a hostil
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
 
 .PHONY: bench-stealing
-bench-stealing: build ## Whether qjoule's own user ever takes the root part's socket (30 minutes)
+bench-stealing: build ## Whether qjoule's own user ever takes the root part's socket (10 minutes)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_stealing.py $(BENCH_ARGS)
 
 .PHONY: bench-neighbour

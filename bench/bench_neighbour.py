@@ -42,7 +42,7 @@ from servers.mariadb import mariadb_server  # noqa: E402
 from servers.process import Unavailable  # noqa: E402
 
 QJOULE = Path(sys.executable).parent / "qjoule"
-AGENT, NEIGHBOUR = 61233, 61234  #: users without an account
+AGENT, NEIGHBOUR = 54101, 54102  #: users without an account
 QUERIES_PER_S = 100
 STATEMENT, SHAPE = "select {n} + 4711 as beside", "select ? + ? as beside"
 LIVES_S = (1, 3, 8, 30)
@@ -63,7 +63,7 @@ class Agent:
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [QJOULE, "agent", "--config", config],
-                env={**os.environ, "SUDO_UID": str(AGENT), "SUDO_GID": str(AGENT)},
+                env={**os.environ, "QJOULE_UID": str(AGENT), "QJOULE_GID": str(AGENT)},
                 stdin=subprocess.DEVNULL,
                 stderr=said,
             )
