@@ -108,19 +108,23 @@ class Account:
         """Returns what `finish` would return now, without changing the account."""
         out = self._closed.copy()
         out.notes = dict(self._learner.notes)
-        out.left_out = self._wrong()
-        if self._open.windows:
-            out.add_block([self._open.joined()], self.models())
+        block = self._open_block()
+        out.left_out = self._wrong(block)
+        if block:
+            out.add_block(block, self.models())
             self._add_misfits(out)
         for source, target in self._moves:
             out.move(source, target)
         return out
 
-    def _wrong(self) -> dict[str, str]:
-        """Domains that any block has shown to be wrong, the open one included, and why."""
-        if not self._refit or not self._open.windows:
-            return self._left_out
-        return left_out([self._open.joined()], self._empty.series) | self._left_out
+    def _open_block(self) -> list[WindowBatch]:
+        """The open block as one batch, or none."""
+        return [self._open.joined()] if self._open.windows else []
+
+    def _wrong(self, block: Sequence[WindowBatch]) -> dict[str, str]:
+        """Domains that a closed block or this one has shown to be wrong, and why."""
+        found = left_out(block, self._empty.series) if self._refit else {}
+        return found | self._left_out
 
     def _add_misfits(self, ledger: Ledger) -> None:
         """Adds what the open block shows beyond the model, as its end would."""
@@ -133,7 +137,7 @@ class Account:
         """Returns a ledger of `batches` alone, split by the current models."""
         out = self._new()
         out.notes = dict(self._learner.notes)
-        out.left_out = self._wrong()
+        out.left_out = self._wrong(self._open_block())
         if batches:
             out.add_block([joined(batches)], self.models())
         return out
@@ -195,7 +199,7 @@ class Account:
 
     def _close(self) -> None:
         block = [self._open.joined()]
-        self._closed.left_out = self._left_out = self._wrong()
+        self._closed.left_out = self._left_out = self._wrong(block)
         models = self._learner.learn(block, keep=True) if self._refit else {}
         self._told(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:

@@ -31,10 +31,10 @@ _ADVICE = (
 
 def left_out(batches: Sequence[WindowBatch], series: Sequence[Series]) -> dict[str, str]:
     """Domains whose counters cannot be right in these windows, each with the reason for people."""
-    power_w = {name: _by_package(batches, series, name) for name in ("package", "dram")}
-    dram_w = power_w["dram"]
+    dram_w = _by_package(batches, series, "dram")
+    package_w = _by_package(batches, series, "package") if dram_w else {}
     for package, watts in sorted(dram_w.items()):
-        beside_w = power_w["package"].get(package, np.inf)
+        beside_w = package_w.get(package, np.inf)
         least_w = min(dram_w.values())
         shows = f"shows {watts:.1f} W beside {beside_w:.1f} W of its package {package}"
         if watts > _MOST_OF_PACKAGE * beside_w:
