@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.model.energy import I64, Bool
-from qjoule.model.interval import RowErrors, of_one_recording
+from qjoule.model.interval import of_one_recording
 from qjoule.model.labels import NONE_LABEL, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.result import Attribution, Row
+from qjoule.model.row_sums import errors_of
 from qjoule.trace.views import view
 
 U64 = npt.NDArray[np.uint64]
@@ -114,6 +115,7 @@ def _joined(
     flags = dict.fromkeys(flag for row in rows for flag in row.flags)
     short = all("below_resolution" in row.flags for row in rows)
     domains = most.energy_by_domain_nj
+    error, error_by_domain = errors_of(rows, most.error_by_domain, of_one_recording)
     return replace(
         most,
         keys=keys,
@@ -131,11 +133,8 @@ def _joined(
             n: _ends([row.energy_by_domain_ci95[n] for row in rows])
             for n in most.energy_by_domain_ci95
         },
-        error=_error([row.error for row in rows]),
-        error_by_domain={
-            n: of_one_recording([row.error_by_domain[n] for row in rows])
-            for n in most.error_by_domain
-        },
+        error=error,
+        error_by_domain=error_by_domain,
         power_factor=most.power_factor if len(rows) == 1 else None,
         alone=most.alone if len(rows) == 1 else None,
         shared_nj=_sum([row.shared_nj for row in rows]),
@@ -146,11 +145,6 @@ def _joined(
 
 def _ends(intervals: list[tuple[float, float]]) -> tuple[float, float]:
     return sum(low for low, _ in intervals), sum(high for _, high in intervals)
-
-
-def _error(errors: Sequence[RowErrors | None]) -> RowErrors | None:
-    known = [one for one in errors if one is not None]
-    return of_one_recording(known) if len(known) == len(errors) else None
 
 
 def _sum(values: Sequence[Any]) -> Any:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from qjoule.model.interval import RowErrors, of_recordings
@@ -67,7 +67,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         for name in rows[0].energy_by_domain_nj
         if all(name in row.energy_by_domain_nj for row in rows)
     }
-    error, error_by_domain = _errors(rows, domains) if apart else (None, {})
+    error, error_by_domain = errors_of(rows, domains, of_recordings) if apart else (None, {})
     ends_by_domain = {
         name: _ends(error_by_domain.get(name), domains[name], ends)
         for name, ends in _common_ends(rows).items()
@@ -99,18 +99,20 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
     )
 
 
-def _errors(
-    rows: Sequence[Row], domains: Iterable[str]
+def errors_of(
+    rows: Sequence[Row],
+    domains: Iterable[str],
+    sum_of: Callable[[Sequence[RowErrors]], RowErrors],
 ) -> tuple[RowErrors | None, dict[str, RowErrors]]:
-    """Errors of the main domain and of the others, if all rows have theirs."""
+    """Errors of the rows' sum in the main domain and in others, where all rows have theirs."""
     main = [row.error for row in rows if row.error is not None]
     others = {
         name: [row.error_by_domain[name] for row in rows if name in row.error_by_domain]
         for name in domains
     }
     return (
-        of_recordings(main) if len(main) == len(rows) else None,
-        {name: of_recordings(one) for name, one in others.items() if len(one) == len(rows)},
+        sum_of(main) if len(main) == len(rows) else None,
+        {name: sum_of(one) for name, one in others.items() if len(one) == len(rows)},
     )
 
 
