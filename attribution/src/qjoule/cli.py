@@ -47,6 +47,10 @@ COMMANDS = {
 #: that only read.
 NEED_ROOT = ("doctor", "record", "dump", "agent", "calibrate", "learn", "run", "bench")
 
+#: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
+#: With one, results are equal to the last digit everywhere. `attribute` starts no program that
+#: would inherit it.
+_ONE_THREAD = "attribute"
 _FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 
 #: Errors that mean that there is no room for standard output.
@@ -96,11 +100,7 @@ def cli(ctx: click.Context) -> None:
 def main() -> None:
     """Run a command; errors are one line on standard error, exit codes 0, 1 or 2."""
     sys.excepthook = _say_traceback
-    named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if named != _FOR_ANOTHER:
-        os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
-        sys.dont_write_bytecode = True  # what root then caches, the command could not read
-        _obey_interrupts()
+    _prepare()
     _lack_no_character()
     try:
         if "QJOULE_ROOT_PART" in os.environ:
@@ -134,6 +134,18 @@ def main() -> None:
     finally:
         interrupts.end_at_once()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _prepare() -> None:
+    """What depends on which command it is, before its module is imported."""
+    named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if named != _FOR_ANOTHER:
+        os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
+        sys.dont_write_bytecode = True  # what root then caches, the command could not read
+        _obey_interrupts()
+    if named == _ONE_THREAD:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
 
 
 def _give_up(command: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,6 @@ import sys
 
 from qjoule.interrupts import end_at_once
 
-#: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
-#: With one, results are equal to the last digit everywhere. `attribute` starts no program that
-#: would inherit it.
-_ONE_THREAD = "attribute"
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -23,9 +19,6 @@ def main() -> None:
     """Does not return."""
     end_at_once()
     open_streams()
-    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") == _ONE_THREAD:
-        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(name, "1")
     from qjoule.cli import main as run  # noqa: PLC0415 (an interrupt may come from here on)
 
     run()
