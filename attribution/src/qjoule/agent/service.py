@@ -36,8 +36,7 @@ from qjoule.push.pusher import Tally
 from qjoule.push.pusher import families as of_pushers
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
-from qjoule.stream.watch import HIDDEN, UNTRACED
-from qjoule.trace.meta import Server
+from qjoule.trace.meta import HIDDEN, UNTRACED, Server
 
 if TYPE_CHECKING:
     from qjoule.metrics.live_page import SnapshotBoard

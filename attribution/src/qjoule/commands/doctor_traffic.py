@@ -11,12 +11,12 @@ import click
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.reporters.alarm import alarm_of
-from qjoule.reporters.changes import HIDDEN, advice
+from qjoule.reporters.changes import advice
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.session.traffic import Traffic, measure_traffic
-from qjoule.trace.meta import Change
+from qjoule.trace.meta import HIDDEN, Change
 
 option = click.option(
     "--traffic",

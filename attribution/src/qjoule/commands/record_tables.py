@@ -20,7 +20,7 @@ from qjoule.reporters import changes
 from qjoule.reporters.alarm import alarm_of
 from qjoule.spool.convert import Converted
 from qjoule.trace.arrow import leave_pandas_out
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import HIDDEN, Meta
 from qjoule.trace.reader import Trace
 
 
@@ -50,7 +50,7 @@ def _summary(job: Job, made: Converted, counted: CallCount, applications: int) -
     written = made.meta
     yield what_was_written(job.directory, written, counted, job.along.said)
     for change in server_changes(written):
-        if change.what != changes.HIDDEN:  # said with what was lost
+        if change.what != HIDDEN:  # said with what was lost
             yield changes.said(change)
     if words := alarm_of(written.loss, counted.calls):
         yield f"ALARM: {words}"

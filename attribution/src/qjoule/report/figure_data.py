@@ -16,6 +16,7 @@ import pandas as pd
 from qjoule.model.result import PARTS
 from qjoule.report.gather import Gathered
 from qjoule.report.page_data import query_text
+from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
 from qjoule.reporters.json_report import row_document
 from qjoule.reporters.provenance import has_energy
@@ -74,7 +75,8 @@ def parts(found: Gathered) -> pd.DataFrame:
     """Where the joules went, by part of the total."""
     main = found.attribution.main if has_energy(found.attribution) else None
     rows = [
-        {"part": part, "energy_j": main.parts_nj[part] / 10**9 if main else None} for part in PARTS
+        {"part": part, "energy_j": fmt.in_joules(main.parts_nj[part]) if main else None}
+        for part in PARTS
     ]
     return _said(pd.DataFrame(rows), found)
 

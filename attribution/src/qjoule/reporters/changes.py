@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from qjoule.model.result import Attribution, Row, ServerChange
 from qjoule.reporters import format as fmt
+from qjoule.trace.meta import FOLLOWED, HIDDEN, UNSEEN, UNTRACED
 
-UNTRACED, FOLLOWED, UNSEEN, HIDDEN = "untraced", "followed", "unseen", "hidden"
 _SHOWS = ": --rung symbol"
 
 
@@ -80,7 +80,7 @@ def documents(attribution: Attribution) -> list[dict[str, Any]]:
             "process": one.process,
             "why": one.why,
             "cpu_ns": one.cpu_ns if row is None else row.cpu_ns,
-            "energy_j": row.energy_nj / 10**9 if row is not None and known else None,
+            "energy_j": fmt.in_joules(row.energy_nj) if row is not None and known else None,
             "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if row and known else None,
             "text": said(one, row, energy=known),
         }

@@ -61,14 +61,14 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
         "shape": row.shape,
         "server": row.keys.get("server", row.server),
         "calls": row.calls,
-        "energy_j": row.energy_nj / 10**9 if known else None,
+        "energy_j": fmt.in_joules(row.energy_nj) if known else None,
         "energy_j_low95": None if ends[0] is None else ends[0] / 1e9,
         "energy_j_high95": None if ends[1] is None else ends[1] / 1e9,
         "j_per_call": row.j_per_call if known else None,
         "j_per_call_low95": per_call[0],
         "j_per_call_high95": per_call[1],
         "share": row.share if known else None,
-        "shared_j": row.shared_nj / 10**9 if known and row.shared_nj is not None else None,
+        "shared_j": fmt.in_joules(row.shared_nj) if known and row.shared_nj is not None else None,
         "cpu_ns": row.cpu_ns,
         "latency_ns_mean": row.latency_ns_mean,
         "latency_ns_p50": row.latency_ns_p50,
@@ -86,12 +86,12 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     record |= {name: other_ids.cell(row, name) for name in other_ids.names(attribution)}
     if "transaction" in keys:
         commit_nj = row.commit_nj if known else None
-        record["commit_j"] = None if commit_nj is None else commit_nj / 10**9
+        record["commit_j"] = None if commit_nj is None else fmt.in_joules(commit_nj)
         record["commit_ns_mean"] = row.commit_ns_mean
     for domain in attribution.domains[1:]:
         low, high = row.energy_by_domain_ci95.get(domain.name, (None, None))
         record |= {
-            f"energy_j_{domain.name}": row.energy_by_domain_nj.get(domain.name, 0) / 10**9,
+            f"energy_j_{domain.name}": fmt.in_joules(row.energy_by_domain_nj.get(domain.name, 0)),
             f"energy_j_{domain.name}_low95": None if low is None else low / 1e9,
             f"energy_j_{domain.name}_high95": None if high is None else high / 1e9,
         }

@@ -18,6 +18,7 @@ import pyarrow as pa
 from qjoule.errors import QjouleError
 from qjoule.fleet.times import iso
 from qjoule.fleet.top import Row, Top, Total
+from qjoule.reporters import format as fmt
 from qjoule.reporters.csv_report import cell
 from qjoule.trace.arrow import pq
 
@@ -60,7 +61,7 @@ def _row(row: Row) -> dict[str, Any]:
         "grade": row.grade,
         "policy": row.policy,
         "energy_nj": row.energy_nj,
-        "energy_j": row.energy_nj / 10**9,
+        "energy_j": fmt.in_joules(row.energy_nj),
         "energy_j_ci95": None if ends is None else [ends[0] / 1e9, ends[1] / 1e9],
         "share": row.share,
         "calls": row.calls,
@@ -105,7 +106,7 @@ def flat_rows(found: Top) -> list[dict[str, Any]]:
         for kind, energy_nj in lines.items():
             record = _flat(found, kind, None)
             record |= {"grade": total.grade, "policy": total.policy, "energy_nj": energy_nj}
-            record["energy_j"] = energy_nj / 10**9
+            record["energy_j"] = fmt.in_joules(energy_nj)
             if kind == "total":
                 record |= {"calls": total.calls, "cpu_ns": total.cpu_ns, "hosts": total.hosts}
                 record |= {"lost_records": total.lost_records, "lost_cpu_ns": total.lost_cpu_ns}

@@ -47,6 +47,11 @@ def si(value: float | None, unit: str, digits: int = 3) -> str:
     return f"{significant(value / 10.0**exponent, digits)} {_PREFIXES[exponent]}{unit}"
 
 
+def in_joules(energy_nj: int) -> float:
+    """The nearest float64. `energy_nj / 1e9` rounds twice beyond 2**53 nJ."""
+    return energy_nj / 10**9
+
+
 def joules(value_j: float | None, digits: int = 3) -> str:
     return si(value_j, "J", digits)
 

@@ -14,6 +14,7 @@ from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
 from qjoule.reporters import changes, impact, other_ids
+from qjoule.reporters import format as fmt
 from qjoule.reporters.alarm import alarm
 from qjoule.reporters.missing import lost
 from qjoule.reporters.power import unavailable
@@ -165,12 +166,12 @@ def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> d
         "server": row.keys.get("server", row.server),
         "kind": row.kind,
         "calls": row.calls,
-        "energy_j": row.energy_nj / 10**9 if known else None,
+        "energy_j": fmt.in_joules(row.energy_nj) if known else None,
         "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if known else None,
         "j_per_call": row.j_per_call if known else None,
         "j_per_call_ci95": row.j_per_call_ci95 if known else None,
         "share": row.share if known else None,
-        "shared_j": row.shared_nj / 10**9 if known and row.shared_nj is not None else None,
+        "shared_j": fmt.in_joules(row.shared_nj) if known and row.shared_nj is not None else None,
         "cpu_ns": row.cpu_ns,
         "latency_ns_mean": row.latency_ns_mean,
         "latency_ns_p50": row.latency_ns_p50,
@@ -179,7 +180,7 @@ def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> d
     }
     if row.commit_nj is not None:
         out |= {
-            "commit_j": row.commit_nj / 10**9 if known else None,
+            "commit_j": fmt.in_joules(row.commit_nj) if known else None,
             "commit_ns_mean": row.commit_ns_mean,
         }
     counters = {name: getattr(row, name) for name in ("cycles", "instructions", "llc_misses")}
@@ -201,7 +202,9 @@ def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> d
     if row.ids:
         out["ids"] = other_ids.document(row)
     if row.energy_by_domain_nj:
-        out["energy_by_domain_j"] = {n: nj / 10**9 for n, nj in row.energy_by_domain_nj.items()}
+        out["energy_by_domain_j"] = {
+            n: fmt.in_joules(nj) for n, nj in row.energy_by_domain_nj.items()
+        }
     if row.energy_by_domain_ci95:
         out["energy_by_domain_j_ci95"] = {
             name: [end / 1e9 for end in ends] for name, ends in row.energy_by_domain_ci95.items()
@@ -212,8 +215,8 @@ def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> d
 def _totals(domain: Domain | None) -> dict[str, float | None]:
     if domain is None:
         return dict.fromkeys(("measured", *PARTS))
-    parts = {part: domain.parts_nj[part] / 10**9 for part in PARTS}
-    return {"measured": domain.measured_nj / 10**9, **parts}
+    parts = {part: fmt.in_joules(domain.parts_nj[part]) for part in PARTS}
+    return {"measured": fmt.in_joules(domain.measured_nj), **parts}
 
 
 def forms_from_json(text: bytes, where: str) -> RunForms:

@@ -9,6 +9,7 @@ from typing import Any
 from qjoule.fleet.requests.clocks import Offset
 from qjoule.fleet.requests.join import At, Request
 from qjoule.fleet.requests.run import Answer, TraceSum
+from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import Page, page_width, ruled_table
 
 SCHEMA = "qjoule.requests/1"
@@ -52,7 +53,7 @@ def to_json(answer: Answer) -> str:
                 "idle": policy,
                 "requests": sums.requests,
                 "over_several_hosts": sums.several_hosts,
-                "energy_j": None if grade == "none" else sums.energy_nj / 10**9,
+                "energy_j": None if grade == "none" else fmt.in_joules(sums.energy_nj),
                 "flags": dict(sorted(sums.flags.items())),
             }
             for (grade, policy), sums in answer.totals.items()

@@ -20,10 +20,8 @@ from qjoule.contract import OwnerKind, SessionEvent, TaskEvent
 from qjoule.stream.following import Followed, Follower, NoFollower, untraced_cpu_ns
 from qjoule.stream.watched import Candidate, Traced
 from qjoule.trace.columns import Array
-from qjoule.trace.meta import Change, Server
+from qjoule.trace.meta import EXITED, FOLLOWED, HIDDEN, UNSEEN, UNTRACED, Change, Server
 
-EXITED, UNTRACED, FOLLOWED, UNSEEN = "exited", "untraced", "followed", "unseen"
-HIDDEN = "hidden"
 #: A server lives longer; `mariadbd --version` does not.
 CONFIRM_NS = 1_000_000_000
 #: Any user may name a program like a server, and start it again and again.

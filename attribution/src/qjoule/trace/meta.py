@@ -110,6 +110,10 @@ class Server:
     no_symbol: str | None = None
 
 
+EXITED, UNTRACED, FOLLOWED, UNSEEN = "exited", "untraced", "followed", "unseen"
+HIDDEN = "hidden"
+
+
 @dataclass(frozen=True)
 class Change:
     """A traced server that exited or was followed, or a server whose queries nobody saw.
