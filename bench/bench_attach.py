@@ -24,7 +24,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
-from bench.command import machine, machine_lines, run  # noqa: E402
+from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
 from servers.mariadb import mariadb_server  # noqa: E402
 from servers.postgres import postgres_server  # noqa: E402
@@ -131,9 +130,7 @@ def _pss(pid: int) -> int:
 @contextmanager
 def fakes(count: int, others: int) -> Iterator[None]:
     """Processes of a user without an account: some with names of servers, some that only sleep."""
-    with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as name:
-        place = Path(name)
-        place.chmod(0o755)
+    with shared_directory() as place:
         programs = list(_programs(place))
         started = [
             subprocess.Popen([random.choice(programs), "wait"], user=SOMEBODY, cwd="/")
@@ -179,8 +176,7 @@ def bench(rounds: int, count: int, others: int) -> None:
     beside: list[Attached] = []
     processes = 0
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qjoule-bench-")))
-        directory.chmod(0o755)
+        directory = stack.enter_context(shared_directory())
         real = [stack.enter_context(redis_server()), stack.enter_context(postgres_server())]
         for _ in range(rounds):
             alone.append(attach(directory))
@@ -202,8 +198,7 @@ def bench_pairs(rounds: int, old: Path) -> None:
         print(line)
     runs: dict[Path, list[Attached]] = {QJOULE: [], old: []}
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qjoule-bench-")))
-        directory.chmod(0o755)
+        directory = stack.enter_context(shared_directory())
         servers = (stack.enter_context(mariadb_server()), stack.enter_context(postgres_server()))
         pids = [word for one in servers for word in ("--pid", str(one.pid))]
         for which in runs:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -167,13 +166,12 @@ def _regressed(sides: Sides, limit: float) -> bool:
 def real(runs: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Runs of a script on its own Redis, alternating: A and B alike, and C with 10 % more loops."""
     found: dict[str, list[RunForms]] = {"A": [], "B": [], "C": []}
-    with redis_server() as server, tempfile.TemporaryDirectory(prefix="qjoule-bench-") as folder:
-        Path(folder).chmod(0o755)
+    with redis_server() as server, command.shared_directory() as folder:
         for number in range(runs):
             for side in found:
                 say(f"recording {side}{number + 1} of {runs}")
                 loops = round(LOOPS * (1.1 if side == "C" else 1.0))
-                trace = Path(folder) / f"{side}{number}"
+                trace = folder / f"{side}{number}"
                 with (
                     recording(trace, "--energy", "auto", "--pid", str(server.pid)),
                     server.connect() as client,

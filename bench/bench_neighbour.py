@@ -33,7 +33,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
-from bench.command import machine, machine_lines, run  # noqa: E402
+from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
 from metrics_pages import samples  # noqa: E402
 from qjoule.studies.servers.accounts import Account  # noqa: E402
@@ -193,8 +193,7 @@ def bench(blocks: int, seconds: float) -> None:
         print(line)
     core: dict[bool, list[float]] = {False: [], True: []}
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qjoule-bench-")))
-        directory.chmod(0o755)
+        directory = stack.enter_context(shared_directory())
         load = Load(stack.enter_context(mariadb_server()))
         neighbour = Neighbour(directory)
         agent = Agent(directory)

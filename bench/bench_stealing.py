@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
-from bench.command import machine, machine_lines, run  # noqa: E402
+from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
 from qjoule.studies.servers.process import free_port  # noqa: E402
 
@@ -93,8 +93,7 @@ class Runs:
 
 def attacked(seconds: float, thieves: int, thief: Path) -> None:
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qjoule-bench-")))
-        directory.chmod(0o755)
+        directory = stack.enter_context(shared_directory())
         runs, started = Runs(directory), []
         for _ in range(thieves):
             process = subprocess.Popen(

@@ -8,7 +8,10 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
@@ -57,6 +60,14 @@ def machine_lines(facts: Mapping[str, Any]) -> list[str]:
 
 #: What is raised if a server is missing or does not start.
 NO_SERVER = (Unavailable, RuntimeError)
+
+
+@contextmanager
+def shared_directory() -> Iterator[Path]:
+    """A temporary directory that servers' users and qjoule's can enter."""
+    with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def not_measured(name: str, reason: Exception) -> str:
