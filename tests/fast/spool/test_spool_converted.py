@@ -27,6 +27,7 @@ from captured_trace import CANARY, META, captured_trace, eventful
 from qjoule.commands import attribute
 from qjoule.commands import convert as convert_command
 from qjoule.errors import QjouleError
+from qjoule.named import OPENED
 from qjoule.servers.shapes import fingerprint
 from qjoule.spool import convert as module
 from qjoule.spool.convert import convert
@@ -197,6 +198,14 @@ def test_tables_do_not_depend_on_the_number_of_processes(
     shutil.rmtree(directory)
 
 
+@pytest.mark.usefixtures("always_parallel")
+def test_several_processes_convert_what_root_has_opened(captured: Path, direct: Path) -> None:
+    opened = os.open(captured, os.O_PATH)
+    convert(OPENED / str(opened), jobs=2)
+    os.close(opened)
+    assert _files(captured) == _files(direct)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
     tmp_path: Path, how: signal.Signals
@@ -209,7 +218,7 @@ def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
         listed = Path(f"/proc/{command.pid}/task/{command.pid}/children")
         deadline = time.monotonic() + 60
         while not (pids := listed.read_text().split()):
-            assert time.monotonic() < deadline
+            assert command.poll() is None and time.monotonic() < deadline
         children = [psutil.Process(int(pid)) for pid in pids]
         command.send_signal(how)
         message = command.communicate(timeout=60)[1]

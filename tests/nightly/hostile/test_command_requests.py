@@ -256,7 +256,6 @@ def test_the_caller_s_own_memory_is_opened_with_the_caller_s_rights(place: Path)
     accounts.write_text(f"{Path('/etc/passwd').read_text()}caller:x:1234:1235::{home}:/bin/sh\n")
     mounted = 'mount --bind "$0" /etc/passwd && exec "$@"'
     before = ("unshare", "--mount", "--", "sh", "-c", mounted, str(accounts))
-    caller = {"SUDO_UID": "1234", "SUDO_GID": "1235"}
     secret.write_bytes(b"")
     secret.chmod(0o600)
     for folder in (home, place / "elsewhere"):
@@ -265,12 +264,12 @@ def test_the_caller_s_own_memory_is_opened_with_the_caller_s_rights(place: Path)
         code = f"print(refused(Kind.GIVEN, text={os.fsencode(path)!r}))"
         path.write_bytes(b"")
         os.chown(path, 1234, 1235)
-        own = asked(code, "record", before=before, **caller).stdout
+        own = asked(code, "record", before=before, SUDO_UID="1234", SUDO_GID="1235").stdout
         path.unlink()
         path.symlink_to(secret)  # of root
         linked = [
-            asked(code, "record", before=before, **of).stdout
-            for of in (caller, {"SUDO_UID": "", "SUDO_GID": ""})
+            asked(code, "record", before=before, SUDO_UID=uid, SUDO_GID=uid).stdout
+            for uid in ("1234", "")
         ]
         if folder == home:
             assert (own, linked) == ("granted\n", ["EACCES\n", "EPERM\n"])

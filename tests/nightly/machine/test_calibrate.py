@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -169,9 +169,10 @@ def until_load_runs(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """All processes of a calibration once its first load runs; none if it has ended before."""
     deadline = time.monotonic() + WAIT_S
     while process.poll() is None and time.monotonic() < deadline:
-        family = psutil.Process(process.pid).children(recursive=True)
-        if any(one.is_running() and one.name() == "qjoule-load" for one in family):
-            return family
+        with suppress(psutil.NoSuchProcess):  # one that ended between two looks
+            family = psutil.Process(process.pid).children(recursive=True)
+            if any(one.name() == "qjoule-load" for one in family):
+                return family
         time.sleep(0.02)
     return []
 

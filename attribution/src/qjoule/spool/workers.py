@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from qjoule.errors import QjouleError
+from qjoule.named import NAMED, as_given, by_descriptor
 from qjoule.session.helper import FIRST, fork_helper
 from qjoule.spool.tables import Made, Tables
 from qjoule.stream.share import Share
@@ -36,13 +37,17 @@ class Worker:
         self.made: Made | None = None
         self._left = b""
         self._pipe, theirs = os.pipe()
+        kept = [theirs]
         try:
-            self.pid = fork_helper(lambda: _work(trace, folder, share), (theirs,))
+            # A name below /proc/self/fd leads to something else in the worker.
+            kept += (os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (trace, folder.parent))
+            self.pid = fork_helper(lambda: _work(trace, folder, share), kept)
         except BaseException:
             os.close(self._pipe)
             raise
         finally:
-            os.close(theirs)
+            for descriptor in kept:
+                os.close(descriptor)
 
     def fileno(self) -> int:
         return self._pipe
@@ -109,10 +114,13 @@ def _wait(workers: Sequence[Worker], progress: Any) -> None:
 
 
 def _work(trace: Path, folder: Path, share: Share) -> None:
-    """The whole life of such a process."""
+    """The whole life of such a process. It has both directories, by descriptor."""
+    words = [as_given(str(path)) for path in (trace, folder.parent)]
+    NAMED.clear()
+    trace, unfinished = (by_descriptor(FIRST + 1 + at, word) for at, word in enumerate(words))
     with os.fdopen(FIRST, "wb", buffering=0) as pipe:
         try:
-            tables = Tables(trace, folder, share)
+            tables = Tables(trace, unfinished / folder.name, share)
             told = 0
             for done, total in tables.steps():
                 if done - told >= _STEP_BYTES:
@@ -123,12 +131,12 @@ def _work(trace: Path, folder: Path, share: Share) -> None:
             values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
             _say(pipe, meta=made.meta.to_json(), **values)
         except QjouleError as error:
-            _say(pipe, error=str(error))
+            _say(pipe, error=as_given(str(error)))
         except OSError as error:
             where = error.filename or trace
-            _say(pipe, error=f"{where}: {error.strerror}; the recording is as it was")
+            _say(pipe, error=as_given(f"{where}: {error.strerror}; the recording is as it was"))
         except MemoryError:
-            _say(pipe, error=f"{trace}: there is not enough memory; the recording is as it was")
+            _say(pipe, error=f"{words[0]}: there is not enough memory; the recording is as it was")
 
 
 def _say(pipe: BinaryIO, **values: Any) -> None:
