@@ -19,8 +19,8 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.servers.choice import KernelFacts
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server

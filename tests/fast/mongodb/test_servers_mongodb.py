@@ -12,8 +12,8 @@ from fuzz.mongodb_library import op_msg, op_query
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import open_executable
-from qjoule.servers.ferretdb.settings import encryption as ferretdb_encryption
-from qjoule.servers.mongodb.signatures import SIGNATURES, Role, boundary_functions
+from qjoule.servers.ferretdb.support import encryption as ferretdb_encryption
+from qjoule.servers.mongodb.resolve import SIGNATURES, Role, boundary_functions
 from qjoule.servers.mongodb.startup import hello
 from qjoule.servers.support import Settings
 from servers.examined import candidate, settings_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fuzz.redis_library import Connection
 from fuzz.wire_library import split
-from qjoule.servers.redis.startup import connection_name
+from qjoule.servers.redis.decoding import connection_name
 from tracing.redis_client import resp
 
 MOST = 256  #: bytes of a name that are read

@@ -14,9 +14,8 @@ from click.testing import CliRunner, Result
 from qjoule.commands import doctor, doctor_traffic
 from qjoule.contract import Rung
 from qjoule.machine.check import Check
-from qjoule.servers.choice import Choice
+from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.discovery import Discovery
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.types import Fact, Restart, Server
 from qjoule.session.traffic import Traffic

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.servers.choice import KernelFacts
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, find_generic
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Server
 from servers.fake_proc import FakeProc

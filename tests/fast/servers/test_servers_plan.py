@@ -17,10 +17,9 @@ from qjoule.errors import QjouleError
 from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.root_part.host import with_handles
 from qjoule.root_part.protocol import Kind
-from qjoule.servers.choice import with_hidden
+from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.elf import open_executable
 from qjoule.servers.examined import Examined
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan

@@ -38,9 +38,9 @@ def test_its_facts_are_the_registrys(support: ServerSupport) -> None:
 
 
 def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
-    module = f"qjoule.servers.{support.name}.signatures"
-    has_own = find_spec(module) is not None
-    roles = set(import_module(module).Role) if has_own else set()
+    names = [f"qjoule.servers.{support.name}.{part}" for part in ("signatures", "resolve")]
+    own = [import_module(name) for name in names if find_spec(name) is not None]
+    roles = {role for module in own for role in getattr(module, "Role", ())}
     server = registry.servers()[support.name]
     assert roles == (set() if server.of else set(server.roles))
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers import order
+from qjoule.servers import owner as order
 from qjoule.servers.access import FileIdentity
+from qjoule.servers.choice import KernelFacts
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
 from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.generic.find import find_generic
 from qjoule.servers.host import Listed
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.owner import EXAMINED_MAX, Owner, Trust, owner_of
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.procfs import Process

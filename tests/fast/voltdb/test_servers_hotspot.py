@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.servers import registry
+from qjoule.servers.access import Mapping, mapped_files
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
-from qjoule.servers.maps import Mapping, mapped_files
 from qjoule.servers.voltdb.find import HeapLayout, layout_of
 from servers.hostile import ToyMemory, hotspot, vm_structs
 

@@ -11,16 +11,16 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
+from qjoule.servers.choice import KernelFacts
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.examine import resolve
 from qjoule.servers.plan import build_plan
-from qjoule.servers.resolve import resolve
 from qjoule.servers.shapes import fingerprint
 from qjoule.servers.types import Fact, Server
 from qjoule.servers.voltdb import resolve as resolving
 from qjoule.servers.voltdb.find import HeapLayout, client_port, native_library
-from qjoule.servers.voltdb.signatures import FUNCTION
+from qjoule.servers.voltdb.resolve import FUNCTION
 from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers.access import ProcFile
+from qjoule.servers.access import ProcFile, mapped_files
 from qjoule.servers.cassandra.agent import agent_files
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.jvm import process as jvm_process
 from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import Identity
-from qjoule.servers.maps import mapped_files
 from qjoule.servers.procfs import Process
 from servers.process import or_skip
 from servers.toy_cassandra import ToyCassandra, compile_toy, toy_cassandra

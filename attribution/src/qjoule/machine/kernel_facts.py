@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from qjoule.machine import kernel
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.choice import KernelFacts
 
 
 def read_kernel_facts(root: Path = Path("/"), process: int | None = None) -> KernelFacts:

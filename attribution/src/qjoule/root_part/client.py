@@ -32,7 +32,7 @@ from qjoule.root_part.protocol import (
 )
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
-from qjoule.servers.order import asking_user
+from qjoule.servers.owner import asking_user
 
 _VARIABLE = "QJOULE_ROOT_PART"
 _SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from qjoule.errors import QjouleError
-from qjoule.servers.agent import Agent
 from qjoule.servers.jvm.process import Reach
 from qjoule.servers.registered import support_of, supported
+from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
 
 

@@ -3,8 +3,7 @@
 
 The socket rung sees queries in the traffic of the serving thread. It is exact if one thread serves
 a connection from request to reply and the bytes are not encrypted. Otherwise probes on the server's
-own functions are used (the symbol rung), which cost more per query.
-"""
+own functions are used (the symbol rung), which cost more per query."""
 
 from __future__ import annotations
 
@@ -12,8 +11,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.types import Fact, Server
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    reads: bool  #: reads of sockets are seen, for the socket rung
+    sends: bool  #: writes are, for the socket rung of servers that need them
+    uprobes: bool  #: for the symbol rung
+    early: bool = False  #: lacks what Linux 5.19 has: the programs for early kernels are loaded
+
 
 _NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
 _NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
-from qjoule.servers.order import asking_user, fair
-from qjoule.servers.owner import Owner
+from qjoule.servers.owner import Owner, asking_user, fair
 from qjoule.servers.place import place_of, told_apart
 from qjoule.servers.procfs import Process
 from qjoule.servers.registered import runtimes, supported

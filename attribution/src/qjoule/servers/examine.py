@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examines one candidate: all parsing of a stranger's bytes happens in one function of an `Access`.
 
-The result is plain data, so the function can run in a separate process without any rights.
-"""
+The result is plain data, so the function can run in a separate process without any rights."""
 
 from __future__ import annotations
 
 import codecs
 from dataclasses import replace
+from functools import lru_cache
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, Unreadable
 from qjoule.servers.candidate import Candidate
+from qjoule.servers.elf import Executable
 from qjoule.servers.examined import (
     INODES_MAX,
     LISTED_MAX,
@@ -22,15 +23,40 @@ from qjoule.servers.examined import (
     Facts,
 )
 from qjoule.servers.function_code import load_disassembler
-from qjoule.servers.identify import identify
 from qjoule.servers.listening import Listening, SocketTables
 from qjoule.servers.one_line import one_line
+from qjoule.servers.probing import without_probes
 from qjoule.servers.registered import runtimes, support_of, supported
-from qjoule.servers.resolve import resolve
+from qjoule.servers.resolution import Resolution
 from qjoule.servers.restart import restart_of
 from qjoule.servers.support import Identified, Running, ServerSupport
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 from qjoule.shapes.safe_text import sanitise
+
+
+@lru_cache(maxsize=8)
+def identify(executable: Executable) -> Identified | None:
+    """The server it is; None if qjoule does not know it.
+
+    The version is "" if the executable does not contain it. If several servers recognise it, the
+    first certain one wins, else the first.
+    """
+    doubtful = None
+    for support in supported():
+        found = support.identify(executable)
+        if found is not None and found.certain:
+            return found
+        doubtful = doubtful or found
+    return doubtful
+
+
+def resolve(candidate: Candidate, flavour: str, version: str) -> Resolution:
+    """What its executable offers. What is missing is described in `problem` or `notes`."""
+    try:
+        return support_of(flavour).resolve(candidate, version)
+    except QjouleError as error:
+        return replace(without_probes(candidate), problem=str(error))
+
 
 _NAME_MAX = 64
 _NOT_RUNNING = Fact(None, "not running, so its configuration is not known")

@@ -3,14 +3,17 @@
 
 A user id alone says little: root of a container has id 0, a web server's account has one below
 1000, and an ordinary user may have thousands of subordinate ids. The control group, which only root
-chooses, says which service, container or login a process belongs to.
-"""
+chooses, says which service, container or login a process belongs to."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 #: Candidates of one owner that are examined; of root's, all are.
 EXAMINED_MAX = 32
@@ -101,3 +104,30 @@ def container_of(control_groups: str) -> str:
         if (match := pattern.search(line))
     ]
     return min(found, key=lambda match: match.start())[1] if found else ""
+
+
+FIRST_USER = 1000  #: login.defs, UID_MIN: below are root and accounts of services
+
+Item = TypeVar("Item")
+
+
+def asking_user() -> int:
+    """The user who runs this command, also through sudo. This process may have another."""
+    given = os.environ.get("SUDO_UID", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 11 else os.getuid()
+
+
+def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) -> list[Item]:
+    """The items in this order. Items of equal rank keep theirs."""
+    seen: Counter[Owner] = Counter()
+    ranked: list[tuple[tuple[int, ...], int, Item]] = []
+    for item in items:
+        owner = owner_of(item)
+        trust, before = int(owner.trust), 0
+        if owner.trust is not Trust.ROOT:
+            before = seen[owner]
+            seen[owner] += 1
+        if not owner.trusted and owner.uid == itself != 0 and not owner.place:
+            trust += 1
+        ranked.append(((trust, before, owner.uid >= FIRST_USER), len(ranked), item))
+    return [item for _, _, item in sorted(ranked, key=lambda one: one[:2])]

@@ -34,12 +34,10 @@ from typing import Any
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
-from qjoule.servers.agent import Agent
-from qjoule.servers.blind_spots import resolution_of
-from qjoule.servers.choice import Choice
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.registered import support_of
-from qjoule.servers.resolution import FileKey, Probe, Resolution
+from qjoule.servers.resolution import Agent, FileKey, Probe, Resolution
+from qjoule.servers.rungs import resolution_of
 from qjoule.servers.sharing import Member, decide, falling_back
 from qjoule.servers.types import Server
 

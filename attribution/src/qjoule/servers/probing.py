@@ -30,6 +30,18 @@ def file_key(executable: Executable) -> FileKey:
     return executable.build_id or device, inode
 
 
+def no_function_of(product: str) -> Callable[[Candidate, str], Resolution]:
+    """The `resolve` of a server without a function that probes would be attached to.
+
+    It raises QjouleError where not even the identity of the executable can be read.
+    """
+
+    def resolve(candidate: Candidate, _version: str) -> Resolution:
+        return Resolution(file_key(candidate.executable), problem=f"{product} has none")
+
+    return resolve
+
+
 def check_machine(executable: Executable) -> None:
     """
     Raises:

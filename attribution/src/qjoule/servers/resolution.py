@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -78,3 +79,19 @@ class Resolution:
             no_ids=self.no_ids or missing,
             notes=notes,
         )
+
+
+@dataclass
+class Agent:
+    """An agent that is in a JVM until `close()`."""
+
+    library: str  #: path of the file with the marker functions, for messages
+    handle: int  #: the root part's number for it
+    probes: tuple[Probe, ...]
+    _lease: int
+
+    def close(self) -> None:
+        """Has the agent removed, which takes a moment. May be called twice."""
+        lease, self._lease = self._lease, -1
+        if lease >= 0:
+            os.close(lease)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rung a server gets: the cheapest that is exact for its configuration."""
+"""What a plan uses of an examined server: its rung, what can be attached to, what is never seen.
+
+A server gets the cheapest rung that is exact for its configuration.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,20 @@ from dataclasses import replace
 
 from qjoule.contract import Rung
 from qjoule.servers import registry
-from qjoule.servers.choice import Case, Choice
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.choice import Case, Choice, KernelFacts
 from qjoule.servers.registered import support_of
-from qjoule.servers.types import Server
+from qjoule.servers.resolution import Resolution
+from qjoule.servers.types import NO_PROTOCOL, Server
+
+
+def resolution_of(server: Server) -> Resolution:
+    """The result of its examination, plus what is never seen of such a server."""
+    notes = support_of(server.flavour).blind_spots(server)
+    if server.flavour == NO_PROTOCOL:  # also a server whose protocol is deliberately not used
+        return Resolution(server.exe_id, notes=notes)
+    if server.resolution is None:
+        return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")
+    return replace(server.resolution, notes=(*notes, *server.resolution.notes))
 
 
 def choose_rung(

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
-from qjoule.servers.agent import Agent
-from qjoule.servers.choice import Choice
-from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.resolution import FileKey, Resolution
+from qjoule.servers.choice import Choice, KernelFacts
+from qjoule.servers.resolution import Agent, FileKey, Resolution
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Server
 

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from qjoule.contract import Rung
-from qjoule.servers.agent import Agent
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.elf import Executable
 from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.listening import Listening
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.resolution import Probe, Resolution
+from qjoule.servers.resolution import Agent, Probe, Resolution
 from qjoule.servers.types import Fact, Server
 
 _UNCOMPRESSED = Fact(False, "")

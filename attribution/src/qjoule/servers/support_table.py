@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qjoule.contract import Rung
-from qjoule.servers.choice import Choice
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.measured import MeasuredCost, known_costs
 from qjoule.servers.plan import SERVERS_MAX
 from qjoule.servers.supported import documented

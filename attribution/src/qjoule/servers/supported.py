@@ -12,8 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from qjoule.contract import Rung
-from qjoule.servers.choice import Choice
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.registered import supported
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server

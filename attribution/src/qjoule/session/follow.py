@@ -24,11 +24,10 @@ from qjoule.root_part.bound import who_is
 from qjoule.root_part.client import why as why_refused
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask
-from qjoule.servers.choice import with_hidden
+from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.direct_access import DELETED, control_groups
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.place import told_apart
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes

@@ -12,14 +12,13 @@ from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
-from qjoule.servers.agent import Agent
 from qjoule.servers.agents import put_agents
-from qjoule.servers.choice import with_hidden
+from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
-from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
 from qjoule.session.apart import apart
 from qjoule.session.asker import Asker, start_asker

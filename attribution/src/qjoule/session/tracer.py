@@ -26,8 +26,8 @@ from qjoule.machine.surroundings import read_surroundings
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
-from qjoule.servers.agent import Agent
 from qjoule.servers.plan import AttachPlan
+from qjoule.servers.resolution import Agent
 from qjoule.session.apart import apart
 
 _STOP_SECONDS = 10.0

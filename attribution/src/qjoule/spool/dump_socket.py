@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.order import asking_user
+from qjoule.servers.owner import asking_user
 from qjoule.spool.recorder import Asked, Recorder
 from qjoule.spool.ring_files import PART, RingFiles
 from qjoule.spool.save import Saved

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import Rung
-from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.choice import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Fact, Server
 from servers.examined import examined

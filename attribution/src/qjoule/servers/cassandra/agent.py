@@ -22,8 +22,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_files
-from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, opened
-from qjoule.servers.agent import Agent
+from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, mapped_files, opened
 from qjoule.servers.cassandra.signatures import MARKERS, Role
 from qjoule.servers.elf import open_executable
 from qjoule.servers.jvm.agent_loader import (
@@ -43,9 +42,8 @@ from qjoule.servers.jvm.process import (
     identity_of,
     status_of,
 )
-from qjoule.servers.maps import mapped_files
 from qjoule.servers.probe_site import CODE_BYTES, inspect_site
-from qjoule.servers.resolution import Probe
+from qjoule.servers.resolution import Agent, Probe
 from qjoule.shapes.safe_text import sanitise
 
 _MAPPINGS_MAX = 8  #: of files with the library's name; each costs a handle

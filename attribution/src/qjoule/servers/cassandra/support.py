@@ -3,17 +3,53 @@
 
 from __future__ import annotations
 
-from qjoule.servers.agent import Agent
+from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.cassandra.find import cassandra_version, is_cassandra
-from qjoule.servers.cassandra.rungs import WITH_AGENT, choose_rung
-from qjoule.servers.cassandra.settings import PORT, settings
+from qjoule.servers.cassandra.find import cassandra_version, configuration, is_cassandra
 from qjoule.servers.cassandra.signatures import boundary_cost_ns
+from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.probing import without_probes
-from qjoule.servers.resolution import Resolution
-from qjoule.servers.support import AgentSupport, Identified, ServerSupport
-from qjoule.servers.types import Server
+from qjoule.servers.resolution import Agent, Resolution
+from qjoule.servers.support import AgentSupport, Identified, Running, ServerSupport, Settings
+from qjoule.servers.types import Fact, Server
+
+PORT = "port"
+
+
+def settings(running: Running) -> Settings:
+    """Reads the settings from its cassandra.yaml."""
+    found = configuration(running.candidate)
+    return Settings(
+        found.encryption,
+        Fact(True, "its stages have threads of their own"),
+        first_port=found.port,
+        facts={PORT: found.port},
+    )
+
+
+_OWN_STAGES = "a request goes from stage to stage, each with threads of its own"
+_NEEDS_AGENT = "agent: exact, and dearer: with --agent, which changes its code while it runs"
+#: With qjoule's agent in it.
+WITH_AGENT = Choice(
+    Rung.AGENT, "as asked for: an agent in its JVM tells which thread works for which request"
+)
+
+
+def choose_rung(case: Case) -> Choice:
+    """A request goes through several threads, and nothing outside shows which request they work
+    for.
+    """
+    server, missing = case.server, case.no_recv
+    if case.wanted is not None and case.wanted is not Rung.STATISTICAL:
+        return as_wanted(case, _OWN_STAGES, _OWN_STAGES)
+    if missing:
+        why = f"CPU time and energy by stage: requests cannot be counted, {missing}"
+        return Choice(Rung.NONE, why, _NEEDS_AGENT, exact=False, by_thread=True)
+    why = "requests are counted on its sockets; joules by regression on their counts"
+    if server.encryption.value is not False:
+        why += f"; encrypted sessions are counted, not seen ({server.encryption.source})"
+    return Choice(Rung.STATISTICAL, why, _NEEDS_AGENT, exact=False)
 
 
 def _recognise(candidate: Candidate) -> Identified | None:

@@ -1,13 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FerretDB, which speaks the protocol of MongoDB, for shared code."""
+"""FerretDB, which speaks the protocol of MongoDB: recognising it, its settings, and its rung.
+
+Its executable contains no certain version. It has no function that probes would be attached to.
+"""
 
 from __future__ import annotations
 
-from qjoule.servers.ferretdb.identify import identify
-from qjoule.servers.ferretdb.resolve import resolve
-from qjoule.servers.ferretdb.rungs import choose_rung
-from qjoule.servers.ferretdb.settings import settings
-from qjoule.servers.support import ServerSupport
+from qjoule.contract import Rung
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.choice import Case, Choice, as_wanted
+from qjoule.servers.config_text import shown_value
+from qjoule.servers.elf import Executable
+from qjoule.servers.probing import no_function_of
+from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.types import Fact
+
+_MODULE = b"github.com/FerretDB/FerretDB/"  #: where Go has its packages from
+
+
+def identify(executable: Executable) -> Identified | None:
+    return Identified("ferretdb") if _MODULE in executable.constants() else None
+
+
+_OPTION, _VARIABLE = "--listen-tls", "FERRETDB_LISTEN_TLS"
+
+#: FerretDB is written in Go, whose scheduler runs a connection's work on any of its threads.
+NO_OWN_THREADS = Fact(True, "goroutines go from thread to thread")
+
+
+def settings(running: Running) -> Settings:
+    """Reads the settings from its command line and its environment."""
+    return Settings(encryption(running.candidate), NO_OWN_THREADS)
+
+
+def encryption(candidate: Candidate) -> Fact:
+    """Whether it listens for TLS."""
+    if not candidate.arguments:
+        return Fact(None, "its command line cannot be read")
+    for argument in candidate.arguments[1:]:
+        name, _, value = argument.partition("=")
+        if name == _OPTION:
+            return Fact(True, f"{_OPTION} {shown_value(value)}".strip())
+    if address := candidate.environment.get(_VARIABLE):
+        return Fact(True, f"{_VARIABLE}={shown_value(address)}")
+    return Fact(False, f"without {_OPTION}")
+
+
+def choose_rung(case: Case) -> Choice:
+    """Requests are seen. Their CPU time is not, since threads serve other requests in between."""
+    server, missing = case.server, case.no_recv
+    moves = server.thread_pool.source
+    if case.wanted not in (None, Rung.STATISTICAL):
+        return as_wanted(case, moves, moves)
+    if missing:
+        return Choice(Rung.NONE, missing, exact=False)
+    why = f"requests are counted and timed; {moves}, so none owns CPU time"
+    if server.encryption.value is not False:
+        why += "; those with TLS would be counted as loss, not seen"
+    return Choice(Rung.STATISTICAL, why, "symbol: FerretDB has none", exact=False)
+
 
 SUPPORT = ServerSupport(
     name="ferretdb",
@@ -16,6 +67,6 @@ SUPPORT = ServerSupport(
     executables="ferretdb",
     identify=identify,
     settings=settings,
-    resolve=resolve,
+    resolve=no_function_of("FerretDB"),
     choose_rung=choose_rung,
 )

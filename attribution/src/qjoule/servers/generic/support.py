@@ -3,12 +3,25 @@
 
 from __future__ import annotations
 
+from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.generic.rungs import choose_rung
+from qjoule.servers.choice import Case, Choice
 from qjoule.servers.probing import without_probes
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import Running, ServerSupport, Settings
 from qjoule.servers.types import NO_PROTOCOL, Fact, Server
+
+_BY_THREAD = Choice(
+    Rung.NONE,
+    "where its queries begin is not known: CPU time and energy by thread name",
+    by_thread=True,
+)
+
+
+def choose_rung(_case: Case) -> Choice:
+    """The same for any wish of the user."""
+    return _BY_THREAD
+
 
 _NO_PROTOCOL = Fact(False, "no protocol is known")
 

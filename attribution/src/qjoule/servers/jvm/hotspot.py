@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import Access, ProcFile
+from qjoule.servers.access import Access, ProcFile, mapped_files
 from qjoule.servers.elf import Executable, open_executable
-from qjoule.servers.maps import mapped_files
 
 _ENTRIES_MAX = 20_000  #: of one of the JVM's tables: Java 17 has 801 fields, 769 types
 _CLASSES_MAX = 200_000

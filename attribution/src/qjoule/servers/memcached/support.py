@@ -1,13 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memcached, for shared code."""
+"""memcached: recognising it, its settings, and its rung. It has no function to attach to."""
 
 from __future__ import annotations
 
-from qjoule.servers.memcached.identify import identify
-from qjoule.servers.memcached.resolve import resolve
-from qjoule.servers.memcached.rungs import choose_rung
-from qjoule.servers.memcached.settings import settings
-from qjoule.servers.support import ServerSupport
+import re
+from collections.abc import Iterator, Sequence
+
+from qjoule.contract import Rung
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.choice import Case, Choice, as_wanted
+from qjoule.servers.elf import Executable
+from qjoule.servers.probing import no_function_of
+from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.types import Fact
+
+_BANNER = re.compile(rb"\0memcached (1\.\d{1,2}\.\d{1,3})(?:[-_.][\w.]{1,40})?\0")  # `-V` prints it
+_OPTION = b"print memcached and libevent license"  # memcached.c, usage()
+
+
+def identify(executable: Executable) -> Identified | None:
+    """By two texts of its own; one of them has the version."""
+    strings = executable.constants()
+    if _OPTION not in strings:
+        return None
+    found = _BANNER.search(strings)
+    return Identified("memcached", found[1].decode() if found else "")
+
+
+#: Options of one letter that have a value (memcached -h).
+_WITH_VALUE = frozenset("pUsalumcPfnDtRbBIYeoN")
+_TLS = ("Z", "enable-ssl")
+_UDP = ("U", "udp-port")
+_OWN_THREAD = Fact(False, "a connection stays with its worker thread")
+
+
+def settings(running: Running) -> Settings:
+    """Reads the settings from its command line."""
+    return Settings(encryption(running.candidate), _OWN_THREAD)
+
+
+def encryption(candidate: Candidate) -> Fact:
+    """Whether requests may arrive in a form that is not parsed: by TLS or UDP."""
+    if not candidate.arguments:
+        return Fact(None, "its command line cannot be read")
+    for name, value in _options(candidate.arguments[1:]):
+        if name in _TLS:
+            return Fact(True, "TLS: -Z")
+        if name in _UDP and value.strip("0"):
+            return Fact(True, "UDP: -U")
+    return Fact(False, "neither -Z nor -U")
+
+
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, value) of each option; the value of one that has none is empty."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            return
+        if argument.startswith("--"):
+            name, is_joined, value = argument[2:].partition("=")
+            yield name, value if is_joined or name not in _UDP else next(rest, "")
+        elif argument.startswith("-"):
+            letters = argument[1:]
+            for at, letter in enumerate(letters):
+                if letter in _WITH_VALUE:
+                    yield letter, letters[at + 1 :] or next(rest, "")
+                    break
+                yield letter, ""
+
+
+def choose_rung(case: Case) -> Choice:
+    """A connection stays with its worker thread, which executes what it reads."""
+    missing = case.no_traffic
+    if case.wanted is not None:
+        return as_wanted(case, "memcached has none", missing)
+    if missing:
+        return Choice(Rung.NONE, missing, exact=False)
+    why = "a worker thread reads and executes a request; all commands of one read are one request"
+    encryption = case.server.encryption
+    if encryption.value is False:
+        return Choice(Rung.SOCKET, why, "symbol: memcached has none")
+    why += f"; what comes by TLS or UDP is counted as loss, not seen ({encryption.source})"
+    return Choice(Rung.SOCKET, why, "symbol: memcached has none; exact without these", exact=False)
+
 
 SUPPORT = ServerSupport(
     name="memcached",
@@ -15,6 +90,6 @@ SUPPORT = ServerSupport(
     executables="memcached",
     identify=identify,
     settings=settings,
-    resolve=resolve,
+    resolve=no_function_of("memcached"),
     choose_rung=choose_rung,
 )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from qjoule.servers.mongodb.signatures import SIGNATURES
+from qjoule.servers.mongodb.resolve import SIGNATURES
 from qjoule.servers.supported import THREAD_MODES, Functions, Supported
 
 ROWS = (

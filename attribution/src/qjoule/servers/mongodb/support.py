@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 from qjoule.servers.choice import rung_by_connection
-from qjoule.servers.mongodb.identify import identify
+from qjoule.servers.elf import Executable
 from qjoule.servers.mongodb.resolve import boundary_cost_ns, resolve
 from qjoule.servers.mongodb.settings import settings
-from qjoule.servers.support import ServerSupport
+from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.types import Server
+
+#: Names of options, in every mongod since 2.6 and in no mongos.
+_OPTIONS = (b"storage.dbPath", b"systemLog.destination")
+
+
+def identify(executable: Executable) -> Identified | None:
+    strings = executable.constants()
+    return Identified("mongodb") if all(option in strings for option in _OPTIONS) else None
 
 
 def _blind_spots(server: Server) -> tuple[str, ...]:

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes PostgreSQL's data."""
 
-from qjoule.servers.decoding_types import CAUSED_BY_READS, CAUSED_BY_WRITES, Decoding, Titles
-from qjoule.servers.postgres.dialect import LANGUAGE
-from qjoule.servers.postgres.other_tools import query_id
+from __future__ import annotations
+
+from functools import partial
+
+from qjoule.servers.decoding_types import (
+    CAUSED_BY_READS,
+    CAUSED_BY_WRITES,
+    Decoding,
+    Language,
+    Titles,
+)
+from qjoule.servers.postgres.other_tools import ids_of, query_id
 from qjoule.servers.postgres.startup import (
     application_set,
     first_message,
@@ -12,6 +21,18 @@ from qjoule.servers.postgres.startup import (
 )
 from qjoule.servers.postgres.titles import WITH_CLIENT, role_of_title, session_of_title
 from qjoule.servers.registry import dialect
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.sql import sql_shape
+from qjoule.shapes.summary import sql_summary
+
+LANGUAGE = Language(
+    shape=partial(sql_shape, lexis=Lexis.STANDARD),
+    summary=partial(sql_summary, lexis=Lexis.STANDARD),
+    lexis=Lexis.STANDARD,
+    follows_rules=True,
+    ids=ids_of,
+)
+
 
 DECODING = Decoding(
     languages={dialect("postgres"): LANGUAGE},

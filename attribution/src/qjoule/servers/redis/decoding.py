@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes Redis' data."""
 
+from __future__ import annotations
+
 from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding
 from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.redis.dialect import LANGUAGE
-from qjoule.servers.redis.startup import connection_name
 from qjoule.servers.registry import dialect
+
+
+def connection_name(name: bytes) -> str | None:
+    """The name that a client sets for its connection, "": none. None: the server refuses it.
+
+    Redis refuses blanks and anything but printable ASCII (clientSetNameOrReply(), networking.c).
+    """
+    return name.decode("ascii") if all(0x21 <= byte <= 0x7E for byte in name) else None
+
 
 DECODING = Decoding(
     languages={dialect("redis"): LANGUAGE},

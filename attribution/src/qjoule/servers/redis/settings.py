@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import ProcFile
+from qjoule.servers.access import ProcFile, mapped_files
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.listening import Listening
-from qjoule.servers.maps import mapped_files
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 

@@ -1,13 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Valkey, which speaks the protocol of Redis, for shared code."""
+"""Valkey, which speaks the protocol of Redis: recognising it, and its settings.
+
+From 8.0 on, its io-threads both read requests and write replies (io_threads.c). TLS is detected as
+for Redis.
+"""
 
 from __future__ import annotations
 
-from qjoule.servers.redis.resolve import resolve
-from qjoule.servers.redis.rungs import blind_spots, choose_rung
-from qjoule.servers.support import ServerSupport
-from qjoule.servers.valkey.identify import identify
-from qjoule.servers.valkey.settings import is_valkey_server, settings
+from qjoule.errors import QjouleError
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.elf import Executable
+from qjoule.servers.redis.settings import encryption, is_server
+from qjoule.servers.redis.support import blind_spots, choose_rung, identify_by, resolve
+from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.types import Fact
+
+_BANNER = b"Valkey version=%s, bits=%d"  # server.c
+
+
+def identify(executable: Executable) -> Identified | None:
+    return identify_by(executable, _BANNER, "valkey")
+
+
+def is_valkey_server(candidate: Candidate) -> bool:
+    """Whether it is a server, not one of the tools that are the same executable."""
+    return is_server(candidate, "valkey")
+
+
+def settings(running: Running) -> Settings:
+    """Reads the settings from its threads, its sockets and its memory."""
+    return Settings(encryption(running.candidate, running.listening), io_threads(running.candidate))
+
+
+def io_threads(candidate: Candidate) -> Fact:
+    """Whether other threads than the main one read."""
+    try:
+        names = candidate.access.threads()
+    except QjouleError as error:
+        return Fact(None, str(error))
+    threads = sum(name.startswith("io_thd_") for name in names)
+    if not threads:
+        return Fact(False, "one thread serves all")
+    return Fact(True, f"{threads} io-threads, which read and write")
+
 
 SUPPORT = ServerSupport(
     name="valkey",

@@ -1,8 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes VoltDB's data."""
+"""Decodes VoltDB's data. The shape of a call is the name of its procedure."""
 
-from qjoule.servers.decoding_types import Decoding
+from __future__ import annotations
+
+from qjoule.servers.decoding_types import Decoding, Language
 from qjoule.servers.registry import dialect
-from qjoule.servers.voltdb.dialect import LANGUAGE
+from qjoule.shapes.safe_text import ended, sanitise
+from qjoule.shapes.summary import bounded
+
+
+def procedure_shape(name: bytes, truncated: bool) -> tuple[str, bool]:
+    """The procedure's name, and whether it is cut."""
+    return sanitise(ended(name.decode("latin-1"), truncated)), truncated
+
+
+LANGUAGE = Language(shape=procedure_shape, summary=lambda text: bounded(text.split(" ")))
+
 
 DECODING = Decoding(languages={dialect("voltdb"): LANGUAGE})

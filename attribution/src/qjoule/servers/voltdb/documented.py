@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from qjoule.servers.supported import Functions, Mode, Supported
 from qjoule.servers.voltdb.find import VERSIONS
-from qjoule.servers.voltdb.signatures import FUNCTION
+from qjoule.servers.voltdb.resolve import FUNCTION
 
 _TESTED = "10.0"
 

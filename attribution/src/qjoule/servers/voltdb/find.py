@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import Access, ProcFile
+from qjoule.servers.access import Access, Mapping, ProcFile, mapped_files
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
-from qjoule.servers.maps import Mapping, mapped_files
 
 MAIN_CLASS = "org.voltdb.VoltDB"
 #: Versions whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.

@@ -5,14 +5,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from enum import StrEnum
 
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.elf import open_executable
+from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.probe_site import SiteCost
 from qjoule.servers.probing import check_machine, probes_of, within_bounds, without_probes
 from qjoule.servers.resolution import Resolution
+from qjoule.servers.signatures import the_one
 from qjoule.servers.voltdb.find import HeapLayout, heap_layout, native_library
-from qjoule.servers.voltdb.signatures import Role, boundary_functions
+
+
+class Role(StrEnum):
+    """What a probe reports: `roles` of the registry."""
+
+    BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb/symbol.bpf.c
+    END = "voltdb-end"  # return of the same function
+
+
+#: JNI's name of a method (JNI specification, "Resolving Native Method Names") has no types either;
+#: its arguments are those of VoltDB 10 (org/voltdb/jni/ExecutionEngine.java).
+FUNCTION = "Java_org_voltdb_jni_ExecutionEngine_nativeExecutePlanFragments"
+
+
+def boundary_functions(library: Executable) -> dict[str, Symbol]:
+    """The function that begins and ends a query, by role.
+
+    Raises:
+        CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
+    """
+    fragments = the_one(library, FUNCTION)
+    return {Role.BEGIN: fragments, Role.END: fragments}
+
 
 #: What is found, by its names in the registry.
 FACTS = tuple(field.name.replace("_", "-") for field in fields(HeapLayout))

@@ -1,15 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VoltDB, for shared code."""
+"""VoltDB: recognising it, its settings, and its rung: probes on the function of all its SQL."""
 
 from __future__ import annotations
 
+from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.support import Identified, ServerSupport
-from qjoule.servers.types import Server
-from qjoule.servers.voltdb.find import is_voltdb, voltdb_version
+from qjoule.servers.choice import Case, Choice, as_wanted
+from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.types import Fact, Server
+from qjoule.servers.voltdb.find import client_port, is_voltdb, voltdb_version
 from qjoule.servers.voltdb.resolve import FACTS, boundary_cost_ns, resolve
-from qjoule.servers.voltdb.rungs import choose_rung
-from qjoule.servers.voltdb.settings import settings
+
+
+def settings(running: Running) -> Settings:
+    """Nothing of its configuration changes how it is traced."""
+    return Settings(
+        Fact(None, "procedures are seen behind it"),
+        Fact(False, "a procedure's SQL stays on the threads of its partitions"),
+        first_port=client_port(running.candidate.arguments),
+    )
+
+
+_OTHER_THREADS = "procedures run on other threads than connections"
+
+
+def choose_rung(case: Case) -> Choice:
+    """Connections and procedures have different threads: sockets do not show whose work is done."""
+    symbol_problem = case.no_probes
+    if case.wanted is not None:
+        return as_wanted(case, symbol_problem, _OTHER_THREADS)
+    if symbol_problem:
+        why = f"CPU time and energy by thread name: {symbol_problem}"
+        return Choice(Rung.NONE, why, exact=False, by_thread=True)
+    why = "one site thread executes a procedure's SQL, all of it through one native function"
+    return Choice(Rung.SYMBOL, why, f"socket: not possible, {_OTHER_THREADS}")
+
 
 #: What is less than complete, one line each.
 _BLIND_SPOTS = (
