@@ -30,7 +30,7 @@ from qjoule.metrics.counters import Limits
 from qjoule.metrics.exposition import page
 from qjoule.model.result import ServerChange
 from qjoule.servers.owner import ROOT, Owner, Trust
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.snapshots import Snapshot
 
 WALL_S = 1_795_000_000.0

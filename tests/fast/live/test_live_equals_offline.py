@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import fake_tracer
 from qjoule.engine.attribute import attribute
-from qjoule.live.loss import LossSums
-from qjoule.live.replay import ReplaySource
+from qjoule.live.replay import LossSums, ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated

@@ -27,7 +27,7 @@ from qjoule.reporters.live_state import (
     ViewState,
     row_key,
 )
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.snapshots import Snapshot
 
 

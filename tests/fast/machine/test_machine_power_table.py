@@ -11,6 +11,7 @@ import pytest
 from energy_probe.probe import Probe, auto, write
 from qjoule.machine import held_out
 from qjoule.machine.cpu import Cpu, CpuInfo, read_cpu_info
+from qjoule.machine.files import read_table
 from qjoule.machine.power_table import (
     LABEL_BYTES,
     estimate_curve,
@@ -19,7 +20,6 @@ from qjoule.machine.power_table import (
 )
 from qjoule.machine.published import LOADS, published
 from qjoule.machine.surroundings import Surroundings, read_surroundings
-from qjoule.machine.tables import read_table
 
 Signature = tuple[str, int, int, int]
 

@@ -10,9 +10,9 @@ import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.machine import held_out
+from qjoule.machine.files import read_table
 from qjoule.machine.power_model import LEVELS, shape
 from qjoule.machine.published import KINDS, REST, of_wall, published, raised, read_published
-from qjoule.machine.tables import read_table
 
 
 def row(columns: str, values: str) -> dict[str, str]:

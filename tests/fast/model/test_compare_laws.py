@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qjoule.live.judging import LEAST, expected, leaves
 from qjoule.model.arrays import F64
-from qjoule.model.own_history import LEAST, expected, leaves
 from qjoule.model.run_ratios import log_ratios
 
 positive = st.floats(1e-9, 1e9)

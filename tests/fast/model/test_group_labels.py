@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qjoule.engine.class_keys import ClassKeys
-from qjoule.model.coverage import by_server
+from qjoule.model.assemble import by_server
 from qjoule.model.labels import (
     KERNEL,
     OTHER_SHAPES,
@@ -21,7 +21,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.result import ServerCoverage
 from qjoule.servers.decoding import causes_of
 from qjoule.trace.meta import Server
-from qjoule.trace.roles import thread_role
+from qjoule.trace.vocabulary import thread_role
 
 SERVERS = (Server(1, "shop-db", "mysql", "8.0"), Server(2, "other-db", "mysql", "8.4"))
 

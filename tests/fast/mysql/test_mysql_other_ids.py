@@ -11,9 +11,9 @@ from qjoule.servers.decoding_types import Build
 from qjoule.servers.mysql.other_tools import CHECKSUM, DIGEST, ids_of
 from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.other_id import OtherId
 from qjoule.shapes.reserved_words import RESERVED
 from qjoule.shapes.rules import COUNTS, PLAIN_MODES, Charset, Quoting, backtick_rules
+from qjoule.shapes.shape import OtherId
 
 _DIGESTS = ("?", "?, ...", "(?)", "(?) /* , ... */", "(...)", "(...) /* , ... */", "(tok_id)")
 _WORDS = [*map(chr, range(33, 127)), *sorted(RESERVED), "COUNT(", "IN (...)", *_DIGESTS]

@@ -30,7 +30,7 @@ from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.shapes import fingerprint
 from qjoule.servers.strict_json import Untrue
 from qjoule.servers.types import Fact, Server
-from qjoule.shapes.other_id import OtherId, certain
+from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Stream
 from qjoule.stream.names import Names
 from qjoule.stream.recording import record

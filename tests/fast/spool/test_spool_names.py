@@ -17,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 from fake_tracer import records
 from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.startup import Startup
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.spool import still_needed
 from qjoule.spool.names import (
     Counted,

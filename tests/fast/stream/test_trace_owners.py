@@ -11,7 +11,7 @@ import fake_tracer as ft
 from qjoule.contract import Block, OwnerKind, TaskEvent
 from qjoule.stream.lives import NAMES_MAX
 from qjoule.stream.owners import Owners
-from qjoule.trace.roles import thread_role
+from qjoule.trace.vocabulary import thread_role
 
 ALIVE, FORK, EXEC, EXIT, RENAME, ROLE = TaskEvent
 SERVED = {"owner_kind": OwnerKind.SERVER, "server": 1}

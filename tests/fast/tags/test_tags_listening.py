@@ -19,8 +19,8 @@ from other_user import NOBODY, other_user
 from qjoule.errors import QjouleError
 from qjoule.session.applications import holder
 from qjoule.tags import tagging
+from qjoule.tags.addresses import is_local
 from qjoule.tags.listening import listen_at
-from qjoule.tags.local import is_local
 from qjoule.tags.tagging import TagSource
 
 

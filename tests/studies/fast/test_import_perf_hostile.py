@@ -19,8 +19,7 @@ from qjoule.imports.perf.header import parse_header
 from qjoule.imports.perf.lines import Record, in_step, open_recording
 from qjoule.imports.perf.scan import scan
 from qjoule.imports.perf.servers import servers_of
-from qjoule.imports.perf.stream import PerfStream, Sources
-from qjoule.imports.perf.switches import switch_of
+from qjoule.imports.perf.stream import PerfStream, Sources, switch_of
 
 GOLDEN = Path(__file__).parents[2] / "fast/golden/perf"
 MS = 1_000_000

@@ -10,8 +10,8 @@ from host_library import compiled
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
 from qjoule.shapes.c_tables import entry
-from qjoule.shapes.reduction import symbols
 from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.sql import symbols
 
 #: Dialects of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
 SQL_DIALECTS = (registry.dialect("mysql"), registry.dialect("postgres"))

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from qjoule.shapes.lexers import lexer
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.sql import reduce_statement
 from qjoule.shapes.tokens import Kind, closed_early, known_part, strip_ellipsis, tokens
 
 CORPUS = Path(__file__).parents[2] / "fast/golden" / "shape_statements.txt"

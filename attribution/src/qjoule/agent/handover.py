@@ -20,7 +20,7 @@ from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
 from qjoule.metrics.interval import Amounts, Owner, Shape, Spent
 from qjoule.model.result import Outcomes
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.trace.durable import write_whole
 from qjoule.typed_json import read_as
 

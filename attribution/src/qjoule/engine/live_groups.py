@@ -38,7 +38,7 @@ from qjoule.model.labels import (
 )
 from qjoule.model.renumbering import Renumbering
 from qjoule.servers.decoding import causes_of
-from qjoule.trace.roles import thread_role
+from qjoule.trace.vocabulary import thread_role
 
 #: The kernel side sums per shape and server, so a live stream has no finer groups, except tags
 #: (`tag:KEY`).

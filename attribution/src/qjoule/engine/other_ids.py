@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from qjoule.model.result import Attribution
-from qjoule.shapes.other_id import OtherId, certain
+from qjoule.shapes.shape import OtherId, certain
 from qjoule.trace.reader import Trace
 
 Ids = Mapping[str, tuple[OtherId, ...]]  #: by fingerprint

@@ -7,21 +7,25 @@ are those that `qjoule attribute` would give, and the tracer does nothing for it
 
 from __future__ import annotations
 
+import math
 import queue
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, stdev
+
+from scipy import stats
 
 from qjoule.engine.attribute import attribute
 from qjoule.engine.heavy_queries import heavy_queries
 from qjoule.errors import QjouleError
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients_used import Calibrated
-from qjoule.model.own_history import leaves
+from qjoule.model.run_ratios import LEVEL
 from qjoule.spool.convert import convert
 from qjoule.spool.files import FOLDER, names_of, spool_of
 from qjoule.spool.names import SegmentBegins, line_of
@@ -30,6 +34,37 @@ from qjoule.stream.part import PartOf
 from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
+
+#: With fewer figures the interval is too wide to leave it.
+LEAST = 8
+
+
+def expected(past: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % prediction interval of the next of some positive figures; None: they are too few.
+
+    The figures are treated as independent and log-normal, as in `qjoule.model.run_ratios`. Their
+    next one lies within mean +/- t s sqrt(1 + 1/n) of the logs (Hahn and Meeker, Statistical
+    Intervals, 1991, section 4.8).
+    """
+    logs = [math.log(value) for value in past if value > 0 and math.isfinite(value)]
+    if len(logs) < LEAST:
+        return None
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, len(logs) - 1)) * stdev(logs)
+    reach *= math.sqrt(1 + 1 / len(logs))
+    centre = fmean(logs)
+    return math.exp(centre - reach), math.exp(centre + reach)
+
+
+def leaves(now: tuple[float, float], past: Sequence[float]) -> tuple[float, float] | None:
+    """The interval that a figure leaves, of which `now` is the 95 % interval; None: it does not.
+
+    It leaves only if the two intervals have nothing in common.
+    """
+    ends = expected(past)
+    if ends is None or (now[1] >= ends[0] and now[0] <= ends[1]):
+        return None
+    return ends
+
 
 #: Segments that wait to be looked at. Later ones are left out: those in the ring would be written
 #: over before.

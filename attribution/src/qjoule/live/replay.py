@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from qjoule.engine import recorded, tables
 from qjoule.engine.accounts import Accounts, total_errors
@@ -22,8 +23,7 @@ from qjoule.engine.query_groups import CallsByEnd
 from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books
-from qjoule.live.loss import LossSums
-from qjoule.live.tag_keys import groups_of_tags
+from qjoule.live.call_sums import groups_of_tags
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
@@ -39,6 +39,34 @@ from qjoule.model.windows import SegmentWindows
 from qjoule.servers.decoding import SERVING_THREADS
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.reader import Trace
+
+
+class LossSums:
+    """The `loss` table of a trace, prepared for queries of any span of time."""
+
+    def __init__(self, loss: pa.Table) -> None:
+        self._series: dict[tuple[int | None, str], list[tuple[int, int, int]]] = {}
+        for row in loss.select(["t_ns", "cpu", "cause", "count", "lost_ns"]).to_pylist():
+            sums = (row["t_ns"], row["count"], row["lost_ns"])
+            self._series.setdefault((row["cpu"], row["cause"]), []).append(sums)
+
+    def between(self, begin_ns: int, end_ns: int) -> tuple[dict[str, int], int]:
+        """Count by cause, only of causes that happened, and lost CPU time after `begin_ns`."""
+        before, before_ns = self._until(begin_ns)
+        until, until_ns = self._until(end_ns)
+        counts = {cause: count - before.get(cause, 0) for cause, count in sorted(until.items())}
+        return {cause: count for cause, count in counts.items() if count}, until_ns - before_ns
+
+    def _until(self, t_ns: int) -> tuple[dict[str, int], int]:
+        counts: dict[str, int] = {}
+        lost_ns = 0
+        for (_, cause), sums in self._series.items():
+            known = np.array([(count, ns) for at, count, ns in sums if at <= t_ns], np.int64)
+            if len(known):
+                counts[cause] = counts.get(cause, 0) + int(known[:, 0].max())
+                lost_ns += int(known[:, 1].max())
+        return counts, lost_ns
+
 
 #: The groupings that `g` offers besides those that the user gave.
 GROUPS = ("fingerprint", "fingerprint,database,user", "server", "database", "user")

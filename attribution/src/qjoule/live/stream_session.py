@@ -17,12 +17,11 @@ from qjoule.engine.live_records import LiveNames, identities
 from qjoule.engine.other_ids import with_ids
 from qjoule.engine.recorded import server_changes
 from qjoule.engine.selection import EVERYTHING, Selection
-from qjoule.live.call_sums import CallSums
+from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.grouping import Grouping
 from qjoule.live.learning import LiveMemory, Told, nobody
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.samples import Samples
-from qjoule.live.tag_keys import Keys
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
 from qjoule.model import assemble
 from qjoule.model.account import Account

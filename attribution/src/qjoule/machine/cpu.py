@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.machine.tables import read_table
+from qjoule.machine.files import read_table
 
 ROOT = Path("/")
 ARM_IMPLEMENTER = 0x41

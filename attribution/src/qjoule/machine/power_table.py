@@ -15,10 +15,10 @@ from statistics import mean
 
 from qjoule.machine.brand import base_ghz, in_parentheses, names_model, words
 from qjoule.machine.cpu import CpuInfo
+from qjoule.machine.files import read_table
 from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
 from qjoule.machine.published import LOADS, SOURCES, published
 from qjoule.machine.surroundings import Surroundings
-from qjoule.machine.tables import read_table
 
 #: The label is part of a line of 191 bytes, after the reasons against better sources.
 LABEL_BYTES = 64

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from qjoule.errors import QjouleError
 from qjoule.machine.brand import words
-from qjoule.machine.tables import read_table
+from qjoule.machine.files import read_table
 
 _Made = TypeVar("_Made")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from qjoule.metrics.admission import Admission
 from qjoule.metrics.interval import OTHER, Amounts, Interval, Owner, Query, Shape, Spent
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 
 RETIRED = "retired"  #: stands for series that had to leave
 #: Roles of a server's threads, and names of processes, with a series of their own.

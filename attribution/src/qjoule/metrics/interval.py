@@ -14,8 +14,8 @@ from typing import NamedTuple
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.interval import RowErrors, of_recordings
 from qjoule.model.result import PARTS, Attribution, Domain, Outcomes, Row
-from qjoule.shapes.other_id import OtherId
 from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.shapes.shape import OtherId
 
 OTHER = "other"  #: stands for all names beyond the bound
 NAME_LENGTH = 128  #: of a process, a role, a server; text has a bound of its own

@@ -11,7 +11,6 @@ import numpy as np
 
 from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import TOTAL_ERROR
-from qjoule.model.coverage import by_server
 from qjoule.model.findings import Findings, model_info
 from qjoule.model.interval import EnergyErrors
 from qjoule.model.labels import BY_CALLS, BY_THREAD, SHAPE_OF, GroupLabel
@@ -24,9 +23,33 @@ from qjoule.model.result import (
     EnergySource,
     Outcomes,
     Row,
+    ServerCoverage,
     TraceInfo,
 )
 from qjoule.model.row_sums import in_order, without
+
+UNNAMED_ROLES = ("", "(unknown)")
+
+
+def by_server(ledger: Ledger, labels: Sequence[GroupLabel]) -> tuple[ServerCoverage, ...]:
+    """The coverage of each server that ran, sorted by name.
+
+    A query counts if its statement is known; a thread outside of queries counts if it has a
+    role. The CPU time of a group that belongs to several servers is listed under
+    `labels.SEVERAL`.
+    """
+    ledger.grow(len(labels))
+    spent: dict[str, list[int]] = {}
+    for label, ns in zip(labels, ledger.cpu_ns.tolist(), strict=False):
+        if label.kind not in ("queries", "background") or not label.server or not ns:
+            continue
+        sums = spent.setdefault(label.server, [0, 0, 0])
+        sums[0] += ns
+        if label.kind == "queries":
+            sums[1] += ns * label.named
+        else:
+            sums[2] += ns * (dict(label.keys).get("role", "") not in UNNAMED_ROLES)
+    return tuple(ServerCoverage(name, *sums) for name, sums in sorted(spent.items()))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, WindowBatch
-from qjoule.model.block_split import BlockSplit, DomainTerms
+from qjoule.model.block_split import BlockSplit, DomainSums, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
-from qjoule.model.domain_sums import DomainSums
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
 from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself

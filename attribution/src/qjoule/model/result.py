@@ -13,7 +13,7 @@ from typing import NamedTuple
 from qjoule.model.impact import Factors
 from qjoule.model.interval import RowErrors
 from qjoule.model.labels import BY_THREAD, COUNTED, NOT_SELECTED
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 
 #: The parts of the total, in the order in which they are shown.
 PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")

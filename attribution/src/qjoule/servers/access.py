@@ -4,7 +4,8 @@
 Everything read of a candidate goes through an `Access`. `DirectAccess` opens paths with the rights
 of this process. The other one asks the root part over a socket that is bound to one process.
 Nothing else below `servers/` opens, stats, lists or follows a path of a candidate. So the code that
-parses a candidate's files needs no rights of its own."""
+parses a candidate's files needs no rights of its own.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 
 The socket rung sees queries in the traffic of the serving thread. It is exact if one thread serves
 a connection from request to reply and the bytes are not encrypted. Otherwise probes on the server's
-own functions are used (the symbol rung), which cost more per query."""
+own functions are used (the symbol rung), which cost more per query.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 from qjoule.servers import registry, unseen
 from qjoule.servers.decoding_types import Decoding, Language, References, Titles
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.tags.comments import tags_in
 from qjoule.tags.definitions import Tags
 

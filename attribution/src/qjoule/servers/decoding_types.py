@@ -11,7 +11,7 @@ from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.startup import Startup
 from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.tags.definitions import Tags
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examines one candidate: all parsing of a stranger's bytes happens in one function of an `Access`.
 
-The result is plain data, so the function can run in a separate process without any rights."""
+The result is plain data, so the function can run in a separate process without any rights.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +25,13 @@ from qjoule.servers.examined import (
 )
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.listening import Listening, SocketTables
-from qjoule.servers.one_line import one_line
 from qjoule.servers.probing import without_probes
 from qjoule.servers.registered import runtimes, support_of, supported
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.restart import restart_of
 from qjoule.servers.support import Identified, Running, ServerSupport
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
-from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.safe_text import one_line, sanitise
 
 
 @lru_cache(maxsize=8)

@@ -13,9 +13,9 @@ from typing import Any
 
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.listening import PORT_RANGE_DEFAULT
-from qjoule.servers.one_line import one_line
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.types import Fact, Restart
+from qjoule.shapes.safe_text import one_line
 
 #: Limit for the list of what one process listens on.
 LISTED_MAX = 1024

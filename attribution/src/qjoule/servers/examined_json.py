@@ -23,7 +23,6 @@ from qjoule.servers.examined import (
     SOCKETS_MAX,
     Examined,
 )
-from qjoule.servers.one_line import WORDS_MAX
 from qjoule.servers.probe_site import ProbeSite
 from qjoule.servers.probing import OFFSET_MAX
 from qjoule.servers.registered import support_of
@@ -42,6 +41,7 @@ from qjoule.servers.strict_json import (
     text,
 )
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
+from qjoule.shapes.safe_text import WORDS_MAX
 
 DOCUMENT_MAX = 1 << 20  #: bytes
 _PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 32

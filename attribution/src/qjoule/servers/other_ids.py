@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from qjoule.servers.decoding import LANGUAGES, TOLD_IDS, kinds_of
 from qjoule.servers.decoding_types import Build
 from qjoule.servers.types import Server
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 
 MAX_TEXT_BYTES = 1 << 16  #: of a statement that ids are computed of
 

@@ -3,7 +3,8 @@
 
 A user id alone says little: root of a container has id 0, a web server's account has one below
 1000, and an ordinary user may have thousands of subordinate ids. The control group, which only root
-chooses, says which service, container or login a process belongs to."""
+chooses, says which service, container or login a process belongs to.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +119,14 @@ def asking_user() -> int:
 
 
 def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) -> list[Item]:
-    """The items in this order. Items of equal rank keep theirs."""
+    """The items in the order in which places are given out, where there is room for only a few.
+
+    Anybody may run programs that look like servers. Real root's come first, then those of the
+    host's system services, one of each service before the second of any. Then come all others,
+    likewise one of each owner before the second of any. The calling user's (`itself`) come last,
+    because fakes of that user would otherwise displace what is to be measured. Items of equal rank
+    keep their order.
+    """
     seen: Counter[Owner] = Counter()
     ranked: list[tuple[tuple[int, ...], int, Item]] = []
     for item in items:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qjoule.errors import QjouleError
-from qjoule.servers.one_line import one_line
+from qjoule.shapes.safe_text import one_line
 
 Reader = Callable[[Any, str], Any]
 _DIGITS_MAX = 20

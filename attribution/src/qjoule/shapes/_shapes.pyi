@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of SQL statements, in C (attribution/shapes).
 
-Python code uses `qjoule.shapes.sql`, `qjoule.shapes.reduction` and `qjoule.shapes.tokens`.
+Python code uses `qjoule.shapes.sql`, `qjoule.shapes.sql` and `qjoule.shapes.tokens`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Lexer:
         hints: Lexer | None = None,
     ) -> None: ...
     def reduce(self, text: bytes, /) -> tuple[str, bool]:
-        """As `qjoule.shapes.reduction.reduce_statement`."""
+        """As `qjoule.shapes.sql.reduce_statement`."""
 
     def tokens(self, reduced: str, /) -> list[tuple[int, str, bool]]:
         """Kind, text, and whether a blank stands before, of each token of a reduced statement."""

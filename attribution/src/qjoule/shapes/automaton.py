@@ -4,7 +4,7 @@
 The automaton decides, byte by byte, what of a statement is structure and what is a literal or a
 comment. :mod:`qjoule.shapes.transitions` defines what each byte does; :mod:`qjoule.shapes.tables`
 flattens that to a transition table. The kernel side walks the table and hashes the emitted text
-(``bpf/core/shape_hash.h``). :mod:`qjoule.shapes.reduction` walks the same table and keeps the
+(``bpf/core/shape_hash.h``). :mod:`qjoule.shapes.sql` walks the same table and keeps the
 emitted text. A shape is computed from that text alone, so equal hash implies equal shape.
 
 Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*

@@ -49,3 +49,11 @@ def shorten(text: str, length: int) -> str:
 def ended(text: str, truncated: bool) -> str:
     """A shape's text without blanks at its end; of a truncated statement it ends in an ellipsis."""
     return text.rstrip(" " + ELLIPSIS) + ELLIPSIS if truncated else text.rstrip(" ")
+
+
+WORDS_MAX = 1000  #: characters
+
+
+def one_line(text: str) -> str:
+    """At most WORDS_MAX characters, without NUL, each run of white space as one blank."""
+    return " ".join(text.replace("\0", " ").split())[:WORDS_MAX].rstrip()

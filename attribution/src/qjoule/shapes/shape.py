@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 try:
     from _blake2 import blake2b  # hashlib's own: importing that takes OpenSSL along, 4 MB
@@ -32,3 +34,19 @@ def shape_of(whole: str, truncated: bool, dialect: int, length: int) -> Shape:
     """The shape with this whole text, which is safe to print. `length` bounds what is shown."""
     digest = blake2b(whole.encode(), digest_size=8).hexdigest()
     return Shape(digest, shorten(whole, length), truncated, dialect)
+
+
+class OtherId(NamedTuple):
+    """An id, or the reason why there is none: never a guess."""
+
+    name: str  #: what users of that tool call it
+    id: str | None
+    of: str  #: the tool, or the server and its version, that has this id
+    why: str = ""  #: without an id: the reason
+
+
+def certain(ids: Iterable[OtherId]) -> tuple[OtherId, ...]:
+    """Each id once. The reason why one was missing goes once the same tool has an id."""
+    distinct = tuple(dict.fromkeys(ids))
+    known = {(one.name, one.of) for one in distinct if one.id is not None}
+    return tuple(one for one in distinct if one.id is not None or (one.name, one.of) not in known)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from qjoule.shapes.lexers import lexer
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.reduction import reduce_statement
+from qjoule.shapes.sql import reduce_statement
 from qjoule.shapes.tokens import Kind, Token, strip_ellipsis, tokens
 
 LENGTH_MAX = 255

@@ -21,7 +21,7 @@ import numpy as np
 from xxhash import xxh3_64_hexdigest
 
 from qjoule.contract import TASK, Loss
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import Records
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import Named, ToldId

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qjoule.trace.columns import Array
-from qjoule.trace.roles import thread_role
-from qjoule.trace.vocabulary import UNKNOWN_COMM
+from qjoule.trace.vocabulary import UNKNOWN_COMM, thread_role
 
 #: A new thread carries its creator's name. A rename within this time counts as its first name.
 NAMING_NS = 100_000_000

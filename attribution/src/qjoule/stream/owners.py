@@ -21,9 +21,8 @@ from qjoule.contract import OwnerKind, TaskEvent
 from qjoule.late import pa
 from qjoule.stream.lives import Life, Name
 from qjoule.trace.columns import Array, distinct, rows_of, strings
-from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import OWNERS
-from qjoule.trace.vocabulary import IDLE_OWNER, OWNER_KINDS, UNKNOWN_COMM
+from qjoule.trace.vocabulary import IDLE_OWNER, OWNER_KINDS, UNKNOWN_COMM, thread_role
 
 #: A thread's last slices run after its exit event, while the kernel takes it apart.
 EXIT_TAIL_NS = 10_000_000_000

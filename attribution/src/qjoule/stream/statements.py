@@ -14,7 +14,7 @@ from qjoule.late import pa
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.servers.other_ids import OtherIds
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import (
     Fingerprint,

@@ -19,8 +19,8 @@ from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.automaton import RAW_COMMENT, RAW_STAR, RAW_TAG
-from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.shapes.sql import reduce_statement
 from qjoule.shapes.tokens import Kind, Token, tokens
 from qjoule.studies.reading.session import functions
 

@@ -7,14 +7,48 @@ the address is this host's, and no other traced server listens on that port.
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from qjoule.tags.definitions import Connection
-from qjoule.tags.local import is_local
+
+_NETWORK = ipaddress.IPv4Network | ipaddress.IPv6Network
+#: Two lines of a leaf: `|-- 127.0.0.0`, and below it `/8 host LOCAL`.
+_LEAF = re.compile(r"\|-- ([0-9.]+)|/(\d+) host LOCAL")
+
+
+def is_local(address: str, proc: Path = Path("/proc")) -> bool:
+    """Whether this network namespace's host has the address now."""
+    try:
+        wanted = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(wanted, ipaddress.IPv6Address) and wanted.ipv4_mapped:
+        wanted = wanted.ipv4_mapped
+    return wanted.is_unspecified or any(
+        wanted in network for network in _networks(wanted.version, proc / "self" / "net")
+    )
+
+
+def _networks(version: int, directory: Path) -> Iterator[_NETWORK]:
+    with suppress(OSError, ValueError):
+        if version == 6:
+            for line in (directory / "if_inet6").read_text().splitlines():
+                yield ipaddress.IPv6Network(int(line.split()[0], 16))
+            return
+        leaf = ""
+        for found in _LEAF.finditer((directory / "fib_trie").read_text()):
+            if found[1]:
+                leaf = found[1]
+            else:
+                yield ipaddress.IPv4Network(f"{leaf}/{found[2]}")
+
 
 #: getsockopt(2), <asm-generic/socket.h>: the network namespace of a socket. Since Linux 5.14.
 _SO_NETNS_COOKIE = 71

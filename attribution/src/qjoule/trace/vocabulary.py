@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -45,3 +46,17 @@ CAUSES = [
 DIALECTS = _by_number({registry.c_name(name): n for name, n in registry.dialects().items()})
 SESSION_EVENTS = lower_names(SessionEvent)
 DOMAIN_KINDS = lower_names(DomainKind)
+
+
+#: At the end, or after a character that is not a letter. A number inside a name belongs to it: `G1
+#: Main Marker`, `C2 CompilerThre`.
+_NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z])|[0-9]+$")
+
+
+def thread_role(comm: str, process_comm: str) -> str:
+    """`worker-12` and `worker-7` both become `worker-?`.
+
+    A thread that has its process's name (the main thread, or an unnamed one) keeps that name, since
+    a number in it is a version: `python3.11`.
+    """
+    return comm if comm == process_comm else _NUMBER.sub("?", comm)

@@ -9,7 +9,7 @@ from qjoule.contract import SHAPE_OTHER, TEXT, Block
 from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.reduction import reduce_statement
+from qjoule.shapes.sql import reduce_statement
 from qjoule.stream.blocks import Frame
 from qjoule.stream.statements import MAX_SHAPES
 

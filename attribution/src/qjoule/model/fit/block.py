@@ -18,13 +18,49 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA, WEIGHT_TERMS
-from qjoule.model.fit import warming
 from qjoule.model.fit.discrepancy import discrepancy
 from qjoule.model.fit.guard import NO_MISFIT, Misfit, misfit_of
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.places import Places
 from qjoule.model.fit.power import optima, solve_nonnegative
 from qjoule.model.fit.predict import above_idle, mean_w, predict
+
+#: Time constants; any other lies between two of them and is a mixture of both.
+TAU_S = (4.0, 12.0, 36.0)
+#: Standard error of the power's change while the low-passed power changes by its own mean.
+_WARMTH_SIGMA = 0.02
+
+
+def _warmth(rows: Rows) -> F64:
+    """(n, 3) low-passed power of each zone, over its mean, minus 1; 0 where it begins.
+
+    A warm chip leaks more, so all power rises by one to a few per cent within seconds to a minute
+    of load. Without these columns the fit takes warming for dynamic power.
+    """
+    out = np.zeros((len(rows.power_w), len(TAU_S)))
+    for z in range(len(rows.edge_w)):
+        mine = np.flatnonzero(rows.zone == z)
+        known = rows.known[mine]
+        mean_w = float(rows.power_w[mine][known].mean()) if known.any() else 0.0
+        if mean_w <= 0:
+            continue
+        above = np.where(known, rows.power_w[mine] / mean_w - 1.0, 0.0)
+        for i, tau_s in enumerate(TAU_S):
+            out[mine, i] = low_passed(above, np.exp(-rows.lengths_s[mine] / tau_s))
+    return out
+
+
+def low_passed(values: F64, keep: F64) -> F64:
+    """(n,): each is the one before times `keep` (n,), plus 1 - `keep` of the value; from 0.
+
+    A block has some thousand rows at most. Importing `scipy.signal` for `lfilter` takes 0.5 s.
+    """
+    level, out = 0.0, []
+    for inflow, kept in zip(((1.0 - keep) * values).tolist(), keep.tolist(), strict=True):
+        level = inflow + kept * level
+        out.append(level)
+    return np.array(out, np.float64)
+
 
 _K = THETA.index("k")
 _EFFECTS = slice(len(WEIGHT_TERMS), len(THETA))
@@ -90,8 +126,8 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
     scale, k_sigma = expected_scale(rows), _k_sigma(belief)
     wander_w = _WANDER * mean_w(rows)
-    waves, warmth = _waves(rows), warming.warmth(rows)
-    warm_sigma = np.full(warmth.shape[1], warming.SIGMA)
+    waves, warmth = _waves(rows), _warmth(rows)
+    warm_sigma = np.full(warmth.shape[1], _WARMTH_SIGMA)
     for step in range(_STEPS):
         power, slopes = predict(rows, value)
         residual = np.where(rows.known, rows.power_w - power, 0.0)

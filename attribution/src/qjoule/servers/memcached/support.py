@@ -35,7 +35,10 @@ _OWN_THREAD = Fact(False, "a connection stays with its worker thread")
 
 
 def settings(running: Running) -> Settings:
-    """Reads the settings from its command line."""
+    """Reads the settings from its command line, which it does not change.
+
+    Its options come from no file and no environment variable (memcached.c, main()).
+    """
     return Settings(encryption(running.candidate), _OWN_THREAD)
 
 

@@ -5,17 +5,54 @@ The kernel side inflates only Snappy (bpf/mongodb/packed.h). It sends other comp
 they are, cut like any message. So only the beginning is inflated here. zlib yields as much as there
 is. zstd has blocks of up to 128 KB, and a cut block yields nothing.
 
-MongoDB manual, "MongoDB Wire Protocol", OP_COMPRESSED; MongoDB's transport/message_compressor_*.
+Libraries refuse a truncated block, but of a long request only the first bytes are sent. What
+inflates takes any bytes and returns at most `limit` bytes: the valid ones, and never more than the
+whole input would give. It never raises.
+
+RFC 1950 (zlib), RFC 8878 (Zstandard); MongoDB manual, "MongoDB Wire Protocol", OP_COMPRESSED;
+MongoDB's transport/message_compressor_*.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable
 
+from qjoule.late import pa
 from qjoule.servers.mongodb.dialect_message import BODY_BYTES, HEAD, MESSAGE_MAX
 from qjoule.servers.mongodb.dialect_tree import Opcode
-from qjoule.shapes.inflate import zlib_stream, zstd_frame
+
+_ZLIB_STEP = 64  #: bytes at a time; in a damaged step, what follows the damage is lost
+
+
+def zlib_stream(data: bytes, limit: int) -> bytes:
+    """A zlib stream."""
+    inflater = zlib.decompressobj()
+    out = bytearray()
+    for at in range(0, len(data), _ZLIB_STEP):
+        if len(out) >= limit or inflater.eof:
+            break
+        try:
+            piece = inflater.unconsumed_tail + data[at : at + _ZLIB_STEP]
+            out += inflater.decompress(piece, limit - len(out))
+        except zlib.error:
+            break
+    return bytes(out)
+
+
+def zstd_frame(data: bytes, limit: int) -> bytes:
+    """A Zstandard frame, as far as its blocks are complete: a truncated block yields nothing."""
+    wanted = limit
+    while wanted:
+        try:
+            with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+                return bytes(stream.read(wanted))
+        except (OSError, pa.ArrowException):
+            # The truncated part raises only once it is requested.
+            wanted //= 2
+    return b""
+
 
 COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
 _COMPRESSION = struct.Struct("<IIB")  #: original opcode, uncompressed size, compressor

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from qjoule.servers.elf import Executable
-from qjoule.servers.strings import AFTER, BEFORE, NUMBER, places
+from qjoule.servers.signatures import AFTER, BEFORE, NUMBER, places
 from qjoule.servers.support import Identified
 
 _MARIADB_NAME = b"MariaDB"

@@ -12,8 +12,6 @@ from qjoule.servers.mysql.digest import NoDigest, digest
 from qjoule.servers.types import major_of
 from qjoule.shapes.automaton import SECOND, UNSURE
 from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.other_id import OtherId
-from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rules import (
     PLAIN_MODES,
     Charset,
@@ -21,6 +19,8 @@ from qjoule.shapes.rules import (
     backtick_rules,
     backtick_settings,
 )
+from qjoule.shapes.shape import OtherId
+from qjoule.shapes.sql import reduce_statement
 
 CHECKSUM, DIGEST = "pt_checksum", "mysql_digest"
 _PERCONA = "pt-query-digest 3"

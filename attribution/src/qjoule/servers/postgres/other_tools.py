@@ -14,7 +14,7 @@ import numpy as np
 
 from qjoule.contract import TOLD_ID
 from qjoule.servers.decoding_types import Build
-from qjoule.shapes.other_id import OtherId
+from qjoule.shapes.shape import OtherId
 
 QUERY_ID = "pg_queryid"
 _OF = "pg_stat_statements"

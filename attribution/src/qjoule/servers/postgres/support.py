@@ -11,7 +11,7 @@ from qjoule.servers.elf import Executable
 from qjoule.servers.postgres.resolve import FACTS, SYMBOL_FACTS, boundary_cost_ns, resolve
 from qjoule.servers.postgres.settings import NO_POOL, settings
 from qjoule.servers.postgres.signatures import Role
-from qjoule.servers.strings import AFTER, places
+from qjoule.servers.signatures import AFTER, places
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.types import Server
 

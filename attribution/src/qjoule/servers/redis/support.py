@@ -11,7 +11,7 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
 from qjoule.servers.probing import no_function_of
 from qjoule.servers.redis.settings import is_redis_server, settings
-from qjoule.servers.strings import FOUND_MAX, is_whole
+from qjoule.servers.signatures import FOUND_MAX, is_whole
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.types import Server
 

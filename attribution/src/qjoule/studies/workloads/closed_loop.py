@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.studies.latencies import latencies as of_one
 from qjoule.studies.workload import Latencies
 
 #: Runs the operation of this number (from 0, over all connections); returns its command's name.
@@ -90,4 +89,11 @@ def latencies(
     known = {command: each for command, each in sorted(by_command.items()) if len(each)}
     if len(known) > 1:
         known[ALL] = np.concatenate([np.asarray(each) for each in known.values()])
-    return {command: of_one(each) for command, each in known.items()}
+    return {command: latencies_of(each) for command, each in known.items()}
+
+
+def latencies_of(times_ns: Sequence[int] | npt.NDArray[np.int64]) -> Latencies:
+    """Mean and percentiles of at least one operation's."""
+    values = np.asarray(times_ns, dtype=float)
+    p50, p95, p99 = (float(value) for value in np.percentile(values, [50, 95, 99]))
+    return Latencies(len(values), float(values.mean()), p50, p95, p99)

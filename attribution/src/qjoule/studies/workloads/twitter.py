@@ -9,11 +9,11 @@ from time import perf_counter_ns
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.studies import options as checked
-from qjoule.studies.latencies import latencies
 from qjoule.studies.twitter.data import Sizes
 from qjoule.studies.twitter.pair import FORMS, PairFacts, Server
 from qjoule.studies.twitter.servers import FLAVOURS, open_server
 from qjoule.studies.workload import Outcome, Target, Value
+from qjoule.studies.workloads.closed_loop import latencies_of
 
 LEAST_ROWS, MOST_ROWS = 1_000, 10_000_000
 #: After so many failures in a row, the server is considered gone.
@@ -137,6 +137,6 @@ def _run(server: Server, wanted: _Settings, pair: PairFacts) -> Outcome:
         errors=errors,
         wall_s=(end_ns - start_ns) / 1e9,
         client="qjoule",
-        commands={wanted.form: latencies(times_ns)} if times_ns else {},
+        commands={wanted.form: latencies_of(times_ns)} if times_ns else {},
         notes=tuple(notes),
     )
