@@ -11,12 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from kept_too import tags_either_way
 from qjoule.tags.definitions import Connection
+from qjoule.tags.kept_calls import KeptCalls, kept_calls
 from qjoule.tags.owners import Owner
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer
+
+
+def tags_either_way(
+    source: TagSource, names: list[str | None], codes: Any, streams: Any, begins_ns: Any
+) -> list[Any]:
+    """Tags of queries, see `TagSource.tags_of`. Both ways must give the same."""
+    source.poll()
+    calls = source._calls
+    with calls._lock:
+        known = calls._sorted()
+        keys, sets = calls._keys.names(), list(calls._tags)
+        kept = KeptCalls(kept_calls(known, calls._until(known), keys, sets))
+    later = kept.tags_of(names, codes, streams, begins_ns).to_pylist()
+    at_once: list[Any] = source.tags_of(names, codes, streams, begins_ns).to_pylist()
+    assert _sorted(later) == _sorted(at_once)
+    return at_once
+
+
+def _sorted(found: list[Any]) -> list[Any]:
+    return [tags and sorted(tags) for tags in found]
+
 
 NAMES: list[str | None] = [f"127.0.0.1 {40000 + n} > 127.0.0.1 3306" for n in range(4)]
 

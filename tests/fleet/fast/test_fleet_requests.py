@@ -4,22 +4,83 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-import request_traces
-from attribute_trace import MS
+import attribute_trace
+from attribute_trace import BEGIN_NS, MS
 from qjoule.commands import fleet_requests
-from qjoule.engine.attribute import attribute
+from qjoule.engine.attribute import Asked, attribute
 from qjoule.errors import QjouleError
 from qjoule.fleet.requests import join
-from qjoule.fleet.requests.run import Answer
+from qjoule.fleet.requests.run import Answer, Source, Wanted, answer
 from qjoule.reporters.requests import render, to_json
+from qjoule.trace.meta import EnergyInfo, Server
 from qjoule.trace.reader import Trace
-from request_traces import MEASURED, Call, asked
+
+#: When the hosts' recordings began, in ms since 1970.
+EPOCH_MS = 1_700_000_000_000
+LONGEST_NS = 2_000 * MS
+
+
+@dataclass(frozen=True)
+class Call:
+    """A query from `begin` to `end`, in ms of true time since the recordings began."""
+
+    id: str | None
+    begin: float
+    end: float
+    span: str | None = None
+    client: bool = False
+
+
+def write(
+    directory: Path, host: str, calls: Sequence[Call], ahead_ms: float = 0.0, **meta: Any
+) -> Path:
+    """A trace of 4 s in windows of 20 ms, at 1 J each. Its clock is `ahead_ms`."""
+    count = 200
+    queries, segments = [], []
+    for number, call in enumerate(calls, 1):
+        tags = {"trace": call.id, "span": call.span}
+        extra = {"tags": [(key, value) for key, value in tags.items() if value]}
+        row = attribute_trace.query(call.begin, call.end, number, "aaaa", "query", extra)
+        if call.client:
+            row |= {"query": 2**63 + number, "rung": "tag", "server": None}
+        else:
+            segments.append(attribute_trace.segment(call.begin, call.end, 0, 1, number))
+        queries.append(row)
+    fields = {
+        "host": host,
+        "begin_ns": BEGIN_NS,
+        "end_ns": BEGIN_NS + 20 * count * MS,
+        # Each host's monotonic clock is its own; what counts is the sum.
+        "realtime_offset_ns": round((EPOCH_MS + ahead_ms) * MS) - BEGIN_NS,
+        "servers": (Server(1, f"{host}-db", "mysql", rung="socket"),),
+    }
+    return attribute_trace.write(
+        directory,
+        meta=fields | meta,
+        queries=queries,
+        segments=sorted(segments, key=lambda row: row["t0_ns"]),
+        energy=[attribute_trace.energy(20 * k, k * 10**9) for k in range(count + 1)],
+    )
+
+
+MEASURED = EnergyInfo("powercap", "measured", "a test")
+
+
+def asked(paths: Sequence[Path], **wanted: Any) -> Answer:
+    """The answer for some traces."""
+    sources = [Source(path.name, Trace(path), Asked()) for path in paths]
+    options: dict[str, Any] = {"tag": "trace", "top": 100, "longest_ns": LONGEST_NS} | wanted
+    return answer(sources, Wanted(**options))
+
 
 HOUR_MS = 3_600_000.0
 #: Requests at 100, 300, ... ms; each asks db1 and then db2.
@@ -30,8 +91,8 @@ TWO = [Call(one, 125 + 200 * n, 155 + 200 * n) for n, one in enumerate(IDS)]
 
 def two_hosts(tmp_path: Path, ahead_ms: float = 0.0) -> list[Path]:
     return [
-        request_traces.write(tmp_path / "a", "db1", [*ONE, Call(None, 3000, 3010)]),
-        request_traces.write(tmp_path / "b", "db2", TWO, ahead_ms),
+        write(tmp_path / "a", "db1", [*ONE, Call(None, 3000, 3010)]),
+        write(tmp_path / "b", "db2", TWO, ahead_ms),
     ]
 
 
@@ -77,7 +138,7 @@ def test_requests_tell_how_far_clocks_are_apart(tmp_path: Path) -> None:
     assert clock.told
     assert (clock.by, clock.shared, clock.agree) == ("requests", 8, 8)
     assert clock.low_ns <= ahead_ms * MS <= clock.high_ns
-    assert clock.high_ns - clock.low_ns < 2 * request_traces.LONGEST_NS
+    assert clock.high_ns - clock.low_ns < 2 * LONGEST_NS
     assert all(not row.flags and len(row.hosts) == 2 for row in answer.rows)
 
 
@@ -87,8 +148,8 @@ def test_calls_of_a_client_tell_it_more_closely(tmp_path: Path) -> None:
     ]
     queries = [Call(c.id, c.begin + 10, c.end - 10, c.span) for c in calls]
     paths = [
-        request_traces.write(tmp_path / "app", "app", calls),
-        request_traces.write(tmp_path / "db", "db", queries, 5000.0),
+        write(tmp_path / "app", "app", calls),
+        write(tmp_path / "db", "db", queries, 5000.0),
     ]
     answer = asked(paths)
     clock = answer.clocks["db"]
@@ -102,10 +163,10 @@ def test_a_host_without_shared_requests_is_known_through_another_one(tmp_path: P
     others = [Call(f"y{n}", 200 + 10 * n, 205 + 10 * n) for n in range(3)]
     more = [Call(f"z{n}", 300 + 10 * n, 305 + 10 * n) for n in range(2)]
     paths = [
-        request_traces.write(tmp_path / "a", "db1", ONE, 500.0),
-        request_traces.write(tmp_path / "b", "db2", [*TWO, *others], 1000.0),
-        request_traces.write(tmp_path / "c", "db3", [*others, *more], -2000.0),
-        request_traces.write(tmp_path / "d", "db4", more, 9000.0),
+        write(tmp_path / "a", "db1", ONE, 500.0),
+        write(tmp_path / "b", "db2", [*TWO, *others], 1000.0),
+        write(tmp_path / "c", "db3", [*others, *more], -2000.0),
+        write(tmp_path / "d", "db4", more, 9000.0),
     ]
     answer = asked(paths, longest_ns=100 * MS)
     assert answer.reference == "db2"
@@ -120,8 +181,8 @@ def test_the_same_ids_on_unrelated_hosts_are_not_one_request(tmp_path: Path) -> 
     """Clocks are known from other requests; r0 was used again much later."""
     later = [*TWO[1:], Call("r0", 3900, 3910)]
     paths = [
-        request_traces.write(tmp_path / "a", "db1", ONE),
-        request_traces.write(tmp_path / "b", "db2", later),
+        write(tmp_path / "a", "db1", ONE),
+        write(tmp_path / "b", "db2", later),
     ]
     answer = asked(paths, longest_ns=500 * MS)
     uses = [row for row in answer.rows if row.id == "r0"]
@@ -143,8 +204,8 @@ def test_clocks_are_unknown_where_requests_disagree_or_none_is_shared(
     tmp_path: Path, other: list[Call], shared: int
 ) -> None:
     paths = [
-        request_traces.write(tmp_path / "a", "db1", ONE),
-        request_traces.write(tmp_path / "b", "db2", other),
+        write(tmp_path / "a", "db1", ONE),
+        write(tmp_path / "b", "db2", other),
     ]
     answer = asked(paths, longest_ns=100 * MS)
     assert not answer.clocks["db2"].told and answer.clocks["db2"].shared == shared
@@ -155,8 +216,8 @@ def test_clocks_are_unknown_where_requests_disagree_or_none_is_shared(
 
 def test_grades_are_never_added(tmp_path: Path) -> None:
     paths = [
-        request_traces.write(tmp_path / "a", "db1", ONE),
-        request_traces.write(tmp_path / "b", "db2", TWO, energy=MEASURED),
+        write(tmp_path / "a", "db1", ONE),
+        write(tmp_path / "b", "db2", TWO, energy=MEASURED),
     ]
     answer = asked(paths)
     assert {grade for grade, _ in answer.totals} == {"measured", "simulated"}
@@ -166,11 +227,11 @@ def test_grades_are_never_added(tmp_path: Path) -> None:
 
 
 def test_traces_without_tags_or_clock_and_calls_without_a_server_are_named(tmp_path: Path) -> None:
-    untagged = request_traces.write(tmp_path / "c", "db3", [Call(None, 10, 20)])
+    untagged = write(tmp_path / "c", "db3", [Call(None, 10, 20)])
     paths = [
         *two_hosts(tmp_path),
         untagged,
-        request_traces.write(tmp_path / "d", "db4", [Call("r0", 10, 20)], realtime_offset_ns=None),
+        write(tmp_path / "d", "db4", [Call("r0", 10, 20)], realtime_offset_ns=None),
     ]
     answer = asked(paths)
     notes = {one.name: one.notes for one in answer.traces}
@@ -181,7 +242,7 @@ def test_traces_without_tags_or_clock_and_calls_without_a_server_are_named(tmp_p
     with pytest.raises(QjouleError, match="no query has the tag 'order'"):
         asked([untagged], tag="order")
     calls = [*ONE, Call("r0", 101, 119, "s0", client=True)]
-    answer = asked([request_traces.write(tmp_path / "e", "db1", calls)])
+    answer = asked([write(tmp_path / "e", "db1", calls)])
     assert by_id(answer)["r0"].flags == (join.MISSING,)
 
 

@@ -14,8 +14,31 @@ import pytest
 
 from servers.process import DatabaseServer
 from tracing.mysql_client import MysqlClient, mysql_client
-from tracing.mysql_modes import ANSI, MODES, PLAIN, STATEMENTS
 from tracing.recording import Run, both_rungs
+
+PLAIN, ANSI = b"NO_BACKSLASH_ESCAPES", b"ANSI_QUOTES"
+MODES = (b"", PLAIN, ANSI, PLAIN + b"," + ANSI)
+
+#: By mode: a statement that is right under it, and its shape.
+STATEMENTS = {
+    b"": (
+        b"select 'a\\', secret', \"b\\\", secret\", 'it''s secret' as m_escapes",
+        "select ?, ?, ? as m_escapes",
+    ),
+    PLAIN: (
+        b"select 'a\\', 'secret', \"b\\\", 'secret' as m_plain",
+        "select ?, ?, ?, ? as m_plain",
+    ),
+    ANSI: (
+        b"select \"m_x\" as m_names from (select 'a\\', secret' as \"m_x\") m_t where 'secret'<>''",
+        "select m_x as m_names from (select ? as m_x) m_t where ? <> ?",
+    ),
+    PLAIN + b"," + ANSI: (
+        b"select \"m_x\", 'a\\', 'secret' as m_both from (select 1 as \"m_x\") m_t",
+        "select m_x, ?, ? as m_both from (select ? as m_x) m_t",
+    ),
+}
+
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 

@@ -3,12 +3,85 @@
 
 from __future__ import annotations
 
+import json
+import platform
+import re
 import shutil
+import subprocess
+import zipfile
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from servers.fetched import go
-from servers.fetched.cache import folder
+from servers.fetched.cache import folder, run_tool
+from servers.process import Unavailable
+
+MINIMUM = (1, 24)
+TOOLCHAIN = "v0.0.1-go1.24.13.linux-amd64"
+TOOLCHAIN_SUM = "h1:5sgfUhn9QCgVl4UYj32GrIYFHI3bi2UX55tNfupXwxc="
+
+
+def module(path: str, version: str, h1: str, cwd: Path) -> Path:
+    """The zip of a module, in Go's own cache. Raises Unavailable."""
+    name = f"{path}@{version}"
+    told = json.loads(run_tool([_any_go(), "mod", "download", "-json", name], cwd, name))
+    if told["Sum"] != h1:
+        raise Unavailable(f"{name} has hash {told['Sum']}, expected {h1}: not used")
+    return Path(told["Zip"])
+
+
+def unpack_module(archive: Path, directory: Path) -> None:
+    """Extracts a module's files below `directory`, without the zip's leading `path@version`."""
+    with zipfile.ZipFile(archive) as opened:
+        for member in opened.infolist():
+            # `path@version/…`: the path contains slashes, and the first part with an `@` ends it.
+            parts = PurePosixPath(member.filename).parts
+            after = next(i for i, part in enumerate(parts) if "@" in part) + 1
+            target = directory.joinpath(*parts[after:])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with opened.open(member) as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+
+
+def build(source: Path, package: str, output: Path, task: str) -> None:
+    """Build a command of an unpacked module. Raises Unavailable."""
+    environment = {
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",
+        "CGO_ENABLED": "0",
+        "GOWORK": "off",
+    }
+    run_tool([recent_go(), "build", "-o", str(output), package], source, task, environment)
+
+
+def recent_go() -> str:
+    """A `go` that is new enough: the machine's, or else the toolchain, which is a module too."""
+    go = _any_go()
+    if go_version(go) >= MINIMUM:
+        return go
+    if platform.machine() != "x86_64":
+        raise Unavailable(f"{go} is too old: install Go {MINIMUM[0]}.{MINIMUM[1]} or later")
+    return str(folder(TOOLCHAIN, TOOLCHAIN_SUM, _fill_toolchain) / "bin" / "go")
+
+
+def go_version(go: str) -> tuple[int, int]:
+    """(1, 24) for go1.24.3; (0, 0) if there is no version."""
+    said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\bgo(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _fill_toolchain(directory: Path) -> None:
+    unpack_module(module("golang.org/toolchain", TOOLCHAIN, TOOLCHAIN_SUM, directory), directory)
+    # A module's zip contains no permissions.
+    for program in [*directory.glob("bin/*"), *directory.glob("pkg/tool/*/*")]:
+        program.chmod(0o755)
+
+
+def _any_go() -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable("go is not installed: install the package golang-go")
+    return go
 
 
 @dataclass
@@ -28,10 +101,10 @@ class GoModule:
 
     def _fill(self, directory: Path) -> None:
         source = directory / "source"
-        go.unpack_module(go.module(self.path, self.version, self.h1, directory), source)
+        unpack_module(module(self.path, self.version, self.h1, directory), source)
         if self.writes_version:  # its release process does, so the module's zip lacks it
             (source / "build/version/version.txt").write_text(self.version + "\n")
-        go.build(source, self.package, directory / self.name, f"{self.name} {self.version}")
+        build(source, self.package, directory / self.name, f"{self.name} {self.version}")
         shutil.rmtree(source)
 
 
