@@ -30,8 +30,8 @@ from bench.accuracy.scenarios import make_case
 
 from qjoule.engine.accounts import Accounts, divided, idle_table
 from qjoule.engine.class_keys import ClassKeys
+from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.recorded import energy_windows
-from qjoule.engine.remembering import Remembering
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import Coefficients
@@ -197,7 +197,7 @@ def attribute(
     refit: bool,
     group: I64 | None = None,
     labels: Sequence[GroupLabel] = (),
-    memory: Remembering | None = None,
+    memory: MemoryAdapter | None = None,
 ) -> Ledger:
     """The engine's ledger of a recording, divided as `qjoule attribute` divides a trace.
 
@@ -222,7 +222,7 @@ def remembering(
     cells: Sequence[Cell],
     now: Now | None = None,
     source: int | None = None,
-) -> Remembering:
+) -> MemoryAdapter:
     """The memory that a recording is attributed with.
 
     `now`: its day, where that is not what its machine's clock shows. `source`: a number of the
@@ -232,7 +232,7 @@ def remembering(
     now = now or Now(BOOTED_S + begin_s, CONDITIONS)
     keys = ClassKeys(shape_labels(recording.groups), {})
     source = (recording.begin_ns if source is None else source) & _SOURCE_BITS
-    return Remembering(cells, keys, source, now, round((now.when_s - begin_s) * 1e9))
+    return MemoryAdapter(cells, keys, source, now, round((now.when_s - begin_s) * 1e9))
 
 
 def meta_of(recording: Recording) -> Meta:

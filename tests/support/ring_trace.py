@@ -16,7 +16,7 @@ from qjoule.contract import Block
 from qjoule.engine.attribute import attribute
 from qjoule.model.result import Attribution
 from qjoule.servers.shapes import fingerprint
-from qjoule.spool.recorder import Asked, Bounds, Recorder
+from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
 from qjoule.spool.ring_capture import RingCapture
 from qjoule.spool.ring_files import WHOLE, open_ring
 from qjoule.spool.save import Saved
@@ -78,7 +78,7 @@ class RingTrace:
             found.append(result)
             done.set()
 
-        self.recorder.ask(Asked(why, "a test", triggered, answer))
+        self.recorder.ask(SaveRequest(why, "a test", triggered, answer))
         self.recorder.look(self.capture.now)
         assert done.wait(_WAIT_S)
         return found[0]

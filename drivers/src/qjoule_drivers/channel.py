@@ -16,9 +16,9 @@ from time import monotonic_ns
 from qjoule_drivers.context import EMPTY, Frame, innermost, outermost
 from qjoule_drivers.propagation import OPENTELEMETRY, context_of_opentelemetry, modules
 from qjoule_drivers.recorder import Recorder
+from qjoule_drivers.report_cache import NEVER, ReportCache
 from qjoule_drivers.ring import HOLDS, NOT_DEFINED
 from qjoule_drivers.spans import with_opentelemetry
-from qjoule_drivers.standing import NEVER, Standing
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
 #: Time between two looks for a recorder. A recorder that starts waits as long before it announces
@@ -43,11 +43,11 @@ class Peer:
         #: The recorder (its token) it was defined to, and its number there. One value, as threads
         #: share it.
         self.announced: tuple[object, int] = (None, 0)
-        #: Calls of stream 0 in this frame have nothing new to report, as long as `Standing` holds.
+        #: Calls of stream 0 in this frame have nothing new to report while `ReportCache` holds.
         self.frame: Frame = outermost
-        self.to: Standing = NEVER
+        self.to: ReportCache = NEVER
         #: The same two values for other streams.
-        self.told: dict[int, tuple[Frame, Standing]] = {}
+        self.told: dict[int, tuple[Frame, ReportCache]] = {}
 
     def __del__(self) -> None:
         with suppress(Exception):  # the interpreter may be shutting down
@@ -76,7 +76,7 @@ class Channel:
         self._meeting = False
         self._missed = 0
         self.frame = innermost  #: the tags and trace of a query sent now
-        self.to = Standing(innermost, 0)  #: replaced when everything has to be reported again
+        self.to = ReportCache(innermost, 0)  #: replaced when everything has to be reported again
         #: Whether ends of calls are reported, and callbacks for when that changes.
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
@@ -198,7 +198,7 @@ class Channel:
     def tell_anew(self) -> None:
         """Makes each connection report everything again at its next call."""
         with self._meets:  # of two threads that do this at once, one would keep its old state
-            before, self.to = self.to, Standing(self.frame, self.to.until_ns)
+            before, self.to = self.to, ReportCache(self.frame, self.to.until_ns)
             before.end()
 
     def interrupt(self) -> None:

@@ -18,9 +18,9 @@ from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.comments import put_in_statements
 from qjoule_drivers.connections import put_in_connections
 from qjoule_drivers.context import innermost, outermost
+from qjoule_drivers.report_cache import ReportCache
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims import cassandra, peer, psycopg, pymongo, pymysql, redis
-from qjoule_drivers.standing import Standing
 from tag_listener import Listener, settle, status, tagged
 
 LATER_NS = 1 << 62
@@ -253,7 +253,7 @@ def test_the_fast_path_is_taken_until_something_changes(
 
 
 def test_a_standing_that_ended_never_holds_again() -> None:
-    standing = Standing(innermost, LATER_NS)
+    standing = ReportCache(innermost, LATER_NS)
     assert standing.frame() is innermost()
     standing.end()
     standing.until_ns = LATER_NS  # by a thread that has just checked

@@ -14,7 +14,7 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
-from qjoule.live.recent import Recent
+from qjoule.live.group_lru import GroupLru
 from qjoule.live.source import StreamSource
 from qjoule.model.labels import FORGOTTEN_SHAPES, OTHER_SHAPES, process
 from qjoule.snapshots import Controls, Snapshot
@@ -187,7 +187,7 @@ def flooded(*, texts: bool) -> Iterator[bytes]:
 def test_shapes_are_forgotten_and_totals_still_add_up(
     texts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recent.__init__, "__defaults__", (KEPT - 20, 20))
+    monkeypatch.setattr(GroupLru.__init__, "__defaults__", (KEPT - 20, 20))
     seen = snapshots(flooded(texts=texts), 1.0)
     total = seen[-1].total
     assert max(len(one.total.rows) for one in seen) <= KEPT + PER_WINDOW + 2
@@ -211,7 +211,7 @@ def test_shapes_are_forgotten_and_totals_still_add_up(
 
 
 def test_groups_of_least_cpu_time_are_forgotten_down_to_the_limit() -> None:
-    recent, labels = Recent(remembered=2, spare=1), [process(str(n)) for n in range(5)]
+    recent, labels = GroupLru(remembered=2, spare=1), [process(str(n)) for n in range(5)]
     rows = sums(np.arange(5), ONE_NS)
     rows["cpu_ns"] = [3, 1, 5, 2, 4]
     recent.note(rows, np.arange(5))

@@ -20,7 +20,7 @@ from qjoule.cli import cli
 from qjoule.commands import calibrate, calibrate_quick, calibrated_run
 from qjoule.commands.calibrate_quick import Quick, known_before
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine import in_force
+from qjoule.machine import active_calibration
 from qjoule.machine.calibration import Calibration, DomainName, Found
 from qjoule.machine.identity import of_trace
 from qjoule.machine.steps import IDLE, Step
@@ -181,32 +181,35 @@ def test_a_damaged_one(trace: Path, tmp_path: Path) -> None:
 
 def test_the_machines_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, meta, made = tmp_path / "c.json", trace_meta(), calibration()
-    monkeypatch.setattr(in_force, "machine_file", lambda: file)
-    monkeypatch.setattr(in_force, "this_machine", lambda: MACHINE)
-    assert in_force.for_machine()(meta).coefficients is None
-    assert in_force.to_record() == (None, ())
+    monkeypatch.setattr(active_calibration, "machine_file", lambda: file)
+    monkeypatch.setattr(active_calibration, "this_machine", lambda: MACHINE)
+    assert active_calibration.for_machine()(meta).coefficients is None
+    assert active_calibration.to_record() == (None, ())
     written(file, made)
-    assert in_force.for_machine()(meta).coefficients == made.coefficients
-    assert in_force.to_record() == (made, ())
-    assert in_force.to_record("none") == (None, ())
-    monkeypatch.setattr(in_force, "this_machine", lambda: replace(MACHINE, governor="powersave"))
+    assert active_calibration.for_machine()(meta).coefficients == made.coefficients
+    assert active_calibration.to_record() == (made, ())
+    assert active_calibration.to_record("none") == (None, ())
+    powersave = replace(MACHINE, governor="powersave")
+    monkeypatch.setattr(active_calibration, "this_machine", lambda: powersave)
     flags = ("was made with governor performance, not powersave",)
-    assert in_force.to_record()[1] == in_force.for_machine()(meta).flags == flags
-    monkeypatch.setattr(in_force, "this_machine", lambda: replace(MACHINE, cpu="Another"))
-    assert in_force.to_record()[0] is None
-    assert "another CPU" in in_force.for_machine()(meta).notes[0]
+    assert (
+        active_calibration.to_record()[1] == active_calibration.for_machine()(meta).flags == flags
+    )
+    monkeypatch.setattr(active_calibration, "this_machine", lambda: replace(MACHINE, cpu="Another"))
+    assert active_calibration.to_record()[0] is None
+    assert "another CPU" in active_calibration.for_machine()(meta).notes[0]
     with pytest.raises(QjouleError, match="another CPU"):
-        in_force.to_record(str(file))
+        active_calibration.to_record(str(file))
 
 
 def test_doctors_line(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    assert "none: " in in_force.check(MACHINE, file).detail
+    assert "none: " in active_calibration.check(MACHINE, file).detail
     written(file)
     changed = replace(MACHINE, governor="powersave")
     cases = ((MACHINE, True, "on db1, by powercap"), (changed, None, "governor"))
     for machine, ok, words in (*cases, (replace(MACHINE, cpu="Another"), False, "not used")):
-        found = in_force.check(machine, file)
+        found = active_calibration.check(machine, file)
         assert (found.ok, words in found.detail, bool(found.fix)) == (ok, True, ok is not True)
 
 

@@ -12,6 +12,7 @@ from energy_probe.probe import Probe, auto, write
 from qjoule.machine import held_out
 from qjoule.machine.cpu import Cpu, CpuInfo, read_cpu_info
 from qjoule.machine.files import read_table
+from qjoule.machine.host_hardware import HostHardware, read_host_hardware
 from qjoule.machine.power_table import (
     LABEL_BYTES,
     estimate_curve,
@@ -19,7 +20,6 @@ from qjoule.machine.power_table import (
     find_model,
 )
 from qjoule.machine.published import LOADS, published
-from qjoule.machine.surroundings import Surroundings, read_surroundings
 
 Signature = tuple[str, int, int, int]
 
@@ -112,7 +112,7 @@ def test_a_guest_has_its_threads_part_of_a_package() -> None:
 def test_every_curve_is_concave_and_has_a_label_that_fits(
     key: Signature, threads: int, hypervisor: bool
 ) -> None:
-    around = Surroundings(memory_gb=threads * 4.0)
+    around = HostHardware(memory_gb=threads * 4.0)
     curve = estimate_curve(cpu_info(key, threads=threads, hypervisor=hypervisor), around)
     watts = curve.package.watts
     assert_concave(watts)
@@ -131,12 +131,12 @@ def test_a_cloud_s_instance_type_names_the_cpu_that_a_guest_cannot_see(tmp_path:
     meminfo, dmi = tmp_path / "proc/meminfo", tmp_path / "sys/class/dmi/id"
     for text in ("", "MemTotal: x kB", "MemTotal: 0 kB"):
         write(meminfo, text)
-        assert read_surroundings(tmp_path) == Surroundings(), "memory is unknown"
+        assert read_host_hardware(tmp_path) == HostHardware(), "memory is unknown"
     write(dmi / "sys_vendor", "Amazon EC2\n")
     write(dmi / "product_name", "c6g.large\n")
     write(meminfo, "MemTotal:        3932160 kB\nMemFree: 1 kB\n")
-    around = read_surroundings(tmp_path)
-    assert around == Surroundings(3.75, "c6g.large", virtual=True)
+    around = read_host_hardware(tmp_path)
+    assert around == HostHardware(3.75, "c6g.large", virtual=True)
     curve = estimate_curve(cpu_info(("ARM", 8, 0xD0C, 1), hypervisor=False), around)
     assert "nobody published watts of Graviton2" in curve.reason
     assert curve.label.startswith("Neoverse N1, 2 of 64 threads, error ")
@@ -167,7 +167,7 @@ def test_the_errors_in_use_are_those_of_the_tables() -> None:
 
 @pytest.mark.needs("gcc")
 def test_tracer_opens_this_machines_curve(tmp_path: Path) -> None:
-    curve = estimate_curve(read_cpu_info(), read_surroundings())
+    curve = estimate_curve(read_cpu_info(), read_host_hardware())
     options = {"curve": curve.spec, "curve_label": curve.label, "curve_errors": curve.errors}
     with auto(tmp_path, **options) as probe:
         assert probe.name == "estimated"

@@ -11,14 +11,14 @@ import pytest
 from memory_cases import NAMES, NOW_S, USUAL, cell, changed
 from qjoule.model.arrays import F64
 from qjoule.model.fit.cell_algebra import arrow, folded, restricted
-from qjoule.model.fit.cells import Cell, Told, union
+from qjoule.model.fit.cells import Cell, MemoryReport, union
 from qjoule.model.fit.remembered import Asked, Now, recalled
 
 ALL = np.arange(1, 20, dtype=np.uint64)
 DAY_S = 86_400.0
 
 
-def estimate(told: Told) -> tuple[F64, F64]:
+def estimate(told: MemoryReport) -> tuple[F64, F64]:
     """Values and standard errors under a wide prior around 2 (fixed) and 1 (shapes)."""
     count = len(told.moment) - len(NAMES)
     weight = np.append(np.full(len(NAMES), 1e-4), np.full(count, 0.15**-2.0))
@@ -27,7 +27,7 @@ def estimate(told: Told) -> tuple[F64, F64]:
     return covariance @ (told.moment + weight * mean), np.sqrt(np.diag(covariance))
 
 
-def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> Told:
+def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> MemoryReport:
     releases = np.full(len(keys), 7, np.uint64)
     return recalled(cells, Asked("package", NAMES, keys, releases), Now(now_s, USUAL))
 

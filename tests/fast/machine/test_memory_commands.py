@@ -18,7 +18,7 @@ from memory_cases import cell
 from qjoule.commands import attribute
 from qjoule.commands.taken_along import TakenAlong
 from qjoule.errors import QjouleError
-from qjoule.machine import memory_in_force
+from qjoule.machine import active_memory
 from qjoule.machine.identity import Identity, Package
 from qjoule.machine.memory import TRACE_FILE, Memory, extend, load
 from qjoule.model.fit.cells import Cell
@@ -33,8 +33,8 @@ REALTIME_NS = 1_800_000_000 * 10**9
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of this user's memory, on the machine `BOX`."""
-    monkeypatch.setattr(memory_in_force, "MACHINE_FILE", tmp_path / "absent" / "memory.bin")
-    monkeypatch.setattr(memory_in_force, "this_machine", lambda: BOX)
+    monkeypatch.setattr(active_memory, "MACHINE_FILE", tmp_path / "absent" / "memory.bin")
+    monkeypatch.setattr(active_memory, "this_machine", lambda: BOX)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "qjoule" / "memory.bin"
 
@@ -169,7 +169,7 @@ def test_a_memory_of_another_machine_is_refused(tmp_path: Path) -> None:
     path = trace(tmp_path / "a")
     assert run(path, "--memory", file).exit_code != 0
     with pytest.raises(QjouleError, match="another host"):
-        memory_in_force.for_trace(Trace(path), str(file))
+        active_memory.for_trace(Trace(path), str(file))
     (path / TRACE_FILE).write_bytes(file.read_bytes())
     assert "the memory is not used: it is of another host" in notes_of(path)
 
@@ -181,15 +181,15 @@ def test_a_damaged_memory_of_the_machine_hinders_nothing(tmp_path: Path, state: 
     assert result.exit_code == 0
     assert "the memory is not extended" in result.stderr
     assert state.read_bytes() == b"rubbish"
-    memory, notes = memory_in_force.to_record()
+    memory, notes = active_memory.to_record()
     assert memory is not None and not memory.cells
     assert "is no memory" in notes[0]
 
 
 def test_doctor_says_what_is_remembered(state: Path) -> None:
-    assert memory_in_force.check(BOX).ok
+    assert active_memory.check(BOX).ok
     extend(state, with_memory((cell(1),)))
-    assert "3 shapes" in memory_in_force.check(BOX).detail
-    assert memory_in_force.check(replace(BOX, cpu="another")).ok is None
+    assert "3 shapes" in active_memory.check(BOX).detail
+    assert active_memory.check(replace(BOX, cpu="another")).ok is None
     state.write_bytes(b"rubbish")
-    assert "is no memory" in memory_in_force.check(BOX).detail
+    assert "is no memory" in active_memory.check(BOX).detail

@@ -13,7 +13,7 @@ from bench.accuracy.histories import DAY_S
 from model_cases import accounts
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
 from qjoule.engine.class_keys import ClassKeys
-from qjoule.engine.remembering import Remembering
+from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.model.arrays import F64
 from qjoule.model.cells_of_time import BLOCK_NS
 from qjoule.model.coefficients import Coefficients
@@ -41,7 +41,9 @@ def learn(
     """
     cases = [cases] if isinstance(cases, Known) else cases
     offset_ns = round(when_s * 1e9)
-    memory = Remembering(cells, ClassKeys(LABELS, {}), source, Now(when_s, Conditions()), offset_ns)
+    memory = MemoryAdapter(
+        cells, ClassKeys(LABELS, {}), source, Now(when_s, Conditions()), offset_ns
+    )
     account = accounts(cases[0].series, (0,), coefficients or Coefficients()).new(memory=memory)
     first = begin_ns = 0
     for case in cases:

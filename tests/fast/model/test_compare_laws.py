@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.live.judging import LEAST, expected, leaves
+from qjoule.live.triggers import LEAST, expected, leaves
 from qjoule.model.arrays import F64
 from qjoule.model.run_ratios import log_ratios
 

@@ -16,7 +16,7 @@ from qjoule.model.batches import cut, windows
 from qjoule.model.coarse import coarse, first_parts
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
-from qjoule.model.slow import Standing, add_slow
+from qjoule.model.slow import SlowCounterState, add_slow
 from qjoule.model.windows import SegmentWindows
 
 MS, S = 1_000_000, 1_000_000_000
@@ -101,7 +101,7 @@ def test_live_windows_are_a_recordings(phase_ms: int, failed: list[int], chunks:
     ok[failed] = False
     every = readings(moving(T_NS, phase_ms * MS), ok)
     whole = energy_of(every)
-    standings: dict[int, Standing] = {}
+    standings: dict[int, SlowCounterState] = {}
     rows = []
     for begin, end in pairwise(sorted({0, *chunks, len(T_NS) - 1})):
         mine = slice(2 * begin, 2 * end + 2)

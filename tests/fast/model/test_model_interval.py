@@ -12,10 +12,10 @@ import pytest
 import attribute_trace as hand
 from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import attribute
+from qjoule.model.combine_results import combine_results
 from qjoule.model.interval import GroupErrors, edge_sigma_nj
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.same_total import with_total_error, without_total_error
-from qjoule.model.together import together
 from qjoule.reporters.json_report import forms
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.reader import Trace
@@ -98,5 +98,7 @@ def test_the_error_of_the_total_is_noted_and_in_rows_only_if_asked_for(tmp_path:
         assert form.j_per_call_ci95 == wide.j_per_call_ci95
         assert without_total_error(form).j_per_call_ci95 == row.j_per_call_ci95
     sure, unsure = (TracePart(str(id(one)), one) for one in (small, unknown))
-    assert not together([sure, sure]).energy_source.error_in_rows
-    assert together([sure, unsure]).energy_source.error_in_rows, "their errors are not the same"
+    assert not combine_results([sure, sure]).energy_source.error_in_rows
+    assert combine_results([sure, unsure]).energy_source.error_in_rows, (
+        "their errors are not the same"
+    )

@@ -24,9 +24,9 @@ from qjoule.commands.attribute import command
 from qjoule.errors import UsageError
 from qjoule.model import assemble, latency
 from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
+from qjoule.model.combine_results import combine_results
 from qjoule.model.labels import GroupLabel, background, process
 from qjoule.model.result import PARTS, Attribution, Row, TraceInfo, TracePart
-from qjoule.model.together import together
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Server
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -130,8 +130,8 @@ def nameless(whole: Attribution) -> Attribution:
 
 @given(several())
 def test_a_sum_is_what_its_parts_are_in_any_order(traces: list[TracePart]) -> None:
-    whole = together(traces)
-    reversed_order = together(traces[::-1])
+    whole = combine_results(traces)
+    reversed_order = combine_results(traces[::-1])
     assert nameless(whole) == nameless(reversed_order)
     for domain in whole.domains:
         assert sum(domain.parts_nj.values()) == domain.measured_nj

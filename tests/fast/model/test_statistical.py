@@ -15,7 +15,7 @@ from qjoule.model.energy import I64, Series
 from qjoule.model.labels import SHAPE_OF, GroupLabel, background
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import CPU_TIME, SPANS_MAX, Roles, SpanSums
-from qjoule.model.spans import learn, settle
+from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.statistical import costs
 from qjoule.servers.decoding import SERVING_THREADS
 
@@ -121,7 +121,7 @@ def test_what_shapes_get_is_taken_from_serving_rows(seed: int, windows: int, sca
             target[group] += used.sum()
             spans.add_used(domain, bounds[:-1], np.full(windows, group), used)
     before = energy.copy(), cpu.copy()
-    settle(ledger, learn(ledger))
+    apply_regression_costs(ledger, learn(ledger))
     for now, then in ((energy, before[0]), (cpu, before[1])):
         assert now.sum() == then.sum()
         assert (now >= 0).all()
@@ -178,7 +178,7 @@ def test_tags_that_always_come_together_are_told_apart_by_their_shapes() -> None
     sums = ledger.domains["package"].energy_nj
     sums[4] = used.sum()
     spans.add_used("package", bounds[:-1], np.full(windows, 4), used)
-    settle(ledger, learn(ledger))
+    apply_regression_costs(ledger, learn(ledger))
     assert sums.sum() == used.sum()
     assert sums[:4] == pytest.approx(counts.sum(axis=0) * np.tile(truth, 2), rel=0.1)
     each = sums[:4] / counts.sum(axis=0)

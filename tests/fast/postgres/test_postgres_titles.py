@@ -13,7 +13,7 @@ from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.postgres.decoding import DECODING
 from qjoule.servers.postgres.titles import role_of_title, session_of_title
 from qjoule.stream.blocks import encode_block
-from qjoule.stream.titles import TitledStream
+from qjoule.stream.process_titles import ProcessTitleStream
 
 assert DECODING.titles is not None
 SERVERS = {1: DECODING.titles}
@@ -47,16 +47,18 @@ def task(t_ns: int, pid: int, event: TaskEvent, server: int = 1, tgid: int = 0) 
     return ft.records(Block.TASK, [{**row, "comm": b"postgres"}])
 
 
-def stream_of(*events: tuple[int, ft.Records | None], titles: dict[int, str]) -> TitledStream:
+def stream_of(*events: tuple[int, ft.Records | None], titles: dict[int, str]) -> ProcessTitleStream:
     """Events of a stream with their times; those without a record have another kind."""
     blocks = [ft.head()]
     for t_ns, records in events:
         kind = Block.FLUSH if records is None else Block.TASK
         blocks.append(encode_block(kind, records, t_ns=t_ns))
-    return TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda pid: titles.get(pid, ""))
+    return ProcessTitleStream(
+        io.BytesIO(b"".join(blocks)), SERVERS, lambda pid: titles.get(pid, "")
+    )
 
 
-def renamed(stream: TitledStream) -> list[tuple[int, int, bytes]]:
+def renamed(stream: ProcessTitleStream) -> list[tuple[int, int, bytes]]:
     found = []
     for frame in stream:
         if frame.kind is Block.TASK:
@@ -69,7 +71,7 @@ def test_a_title_that_comes_late_is_waited_for() -> None:
     answers = iter(["/usr/bin/postgres -D /data", "", "postgres: walwriter"])
     blocks = [ft.head(), encode_block(Block.TASK, task(5, 7, TaskEvent.ALIVE), t_ns=5)]
     blocks += [encode_block(Block.FLUSH, t_ns=t * 10_000_000) for t in range(1, 9)]
-    stream = TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: next(answers))
+    stream = ProcessTitleStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: next(answers))
     assert renamed(stream) == [(5, 7, b"walwriter")]
 
 
@@ -114,7 +116,7 @@ def session_frames(event: SessionEvent, server: int, title: str) -> list[tuple[i
     record = {"session": 1, "tgid": 7, "pid": 7, "event": event, "server": server}
     records = ft.records(Block.SESSION, [record])
     blocks = [ft.head(), encode_block(Block.SESSION, records, t_ns=6)]
-    stream = TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: title)
+    stream = ProcessTitleStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: title)
     frames = [frame for frame in stream if frame.kind is Block.SESSION]
     return [(int(frame.records["event"][0]), frame.text) for frame in frames]
 
@@ -136,6 +138,6 @@ def test_a_title_that_its_event_carries() -> None:
     text = b"postgres: bob shop [local] SELECT"
     block = encode_block(Block.SESSION, ft.records(Block.SESSION, [record]), text=text, t_ns=6)
     asked = "postgres: eve games [local] SELECT"
-    stream = TitledStream(io.BytesIO(ft.head() + block), SERVERS, lambda _pid: asked)
+    stream = ProcessTitleStream(io.BytesIO(ft.head() + block), SERVERS, lambda _pid: asked)
     frames = [frame.text for frame in stream if frame.kind is Block.SESSION]
     assert frames == [text, b"bob\0shop\0"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qjoule.servers.discovery import discover, find_servers
-from qjoule.servers.place import place_of, told_apart
+from qjoule.servers.place import make_labels_unique, place_of
 from qjoule.servers.types import Fact, Server
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, toy_server
@@ -176,4 +176,4 @@ INSIDE: dict[str, Any] = {"sockets": ("/run/redis/redis.sock",), "container": "a
     ],
 )
 def test_labels_are_short_and_unique(servers: list[Server], labels: list[str]) -> None:
-    assert [server.label for server in told_apart(servers)] == labels
+    assert [server.label for server in make_labels_unique(servers)] == labels

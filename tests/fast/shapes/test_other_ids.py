@@ -28,7 +28,7 @@ from qjoule.servers.examined import Examined
 from qjoule.servers.examined_json import examined_from_json
 from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.shapes import fingerprint
-from qjoule.servers.strict_json import Untrue
+from qjoule.servers.strict_json import InvalidDocument
 from qjoule.servers.types import Fact, Server
 from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Stream
@@ -143,7 +143,7 @@ def test_a_vocabulary_from_an_examiner_is_bounded() -> None:
 
     wrong: tuple[object, ...] = ([], {"a": -1}, {"a": "b"}, {"a": 1 << 33}, {"a" * 65: 1})
     for bad in wrong:
-        with pytest.raises(Untrue):
+        with pytest.raises(InvalidDocument):
             examined_from_json(document(bad))
-    with pytest.raises(Untrue):
+    with pytest.raises(InvalidDocument):
         examined_from_json(document({str(n): n for n in range(4097)}))

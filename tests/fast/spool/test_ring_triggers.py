@@ -11,7 +11,7 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block
-from qjoule.live.judging import Judge
+from qjoule.live.triggers import Judge
 from qjoule.spool.ring_capture import RingCapture
 from qjoule.stream.blocks import Stream, encode_block
 from ring_trace import RingTrace, joined, ring_trace

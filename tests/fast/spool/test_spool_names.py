@@ -18,7 +18,8 @@ from fake_tracer import records
 from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.startup import Startup
 from qjoule.shapes.shape import OtherId
-from qjoule.spool import still_needed
+from qjoule.spool import live_name_table
+from qjoule.spool.live_name_table import LiveNameTable
 from qjoule.spool.names import (
     Counted,
     Ended,
@@ -30,9 +31,8 @@ from qjoule.spool.names import (
     Spooled,
     Untraced,
 )
-from qjoule.spool.still_needed import StillNeeded
 from qjoule.stream.client_tags import Tagged
-from qjoule.stream.named import Named, ToldId
+from qjoule.stream.named import ReportedQueryId, StatementShape
 from qjoule.stream.session_news import SessionNews
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
@@ -40,9 +40,9 @@ from qjoule.tags.reported_calls import Call
 OTHER_ID = OtherId("pt_checksum", None, "pt-query-digest 3", "it is cut")
 TAGS = (("endpoint", "checkout"), ("tenant", "4\u00e9\u0002"))
 EVERY: list[News] = [
-    Named((1 << 64) - 1, "f", "select ?", 1, 2, True, True, 5, b"\xff'", 9, (OTHER_ID,)),
-    Named(7, "f", "\U0001f600", 1),
-    ToldId(7, OTHER_ID._replace(id="12", why="")),
+    StatementShape((1 << 64) - 1, "f", "select ?", 1, 2, True, True, 5, b"\xff'", 9, (OTHER_ID,)),
+    StatementShape(7, "f", "\U0001f600", 1),
+    ReportedQueryId(7, OTHER_ID._replace(id="12", why="")),
     SessionNews(1, 2, 1, 3, 4, 5, "192.0.2.7", "a > b", Startup("u", None, "app", TAGS)),
     SessionNews(1, 2, 2, 3, 4, 5, None, None, None, sets=True, resets=True),
     Tagged(9, TAGS, True),
@@ -120,8 +120,8 @@ def test_what_no_trace_can_hold_is_counted(document: Any) -> None:
 # ---- names that a flight recorder remembers ------------------------------------------------------
 
 
-def _shape(number: int, *, single: bool = False) -> Named:
-    return Named(number, f"f{number}", f"select {number}", 1, single=single)
+def _shape(number: int, *, single: bool = False) -> StatementShape:
+    return StatementShape(number, f"f{number}", f"select {number}", 1, single=single)
 
 
 def _session(
@@ -140,25 +140,25 @@ def _tasks(*rows: dict[str, Any]) -> Any:
     return records(Block.TASK, [{"tgid": row["pid"], **row} for row in rows])
 
 
-def _learnt(news: Iterable[News]) -> StillNeeded:
-    needed = StillNeeded()
+def _learnt(news: Iterable[News]) -> LiveNameTable:
+    needed = LiveNameTable()
     for line in news:
         needed.learn(line)
     return needed
 
 
-def _lines(needed: StillNeeded, kind: type) -> list[Any]:
+def _lines(needed: LiveNameTable, kind: type) -> list[Any]:
     return [line for line in needed.lines() if isinstance(line, kind)]
 
 
 def test_shapes_in_use_outlive_a_flood_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(still_needed, "MAX_SHAPES", 100)
+    monkeypatch.setattr(live_name_table, "MAX_SHAPES", 100)
     needed = _learnt(_shape(number) for number in range(1, 60))
     assert needed.crowded
     for number in range(1000, 3000):
         needed.learn(_shape(number))
         needed.use(records(Block.QUERY, [{"shape": 7}, {"shape": 8}]))
-    kept = {named.shape for named in _lines(needed, Named)}
+    kept = {named.shape for named in _lines(needed, StatementShape)}
     assert len(kept) == 100
     assert {7, 8} <= kept
     assert set(range(2902, 3000)) <= kept
@@ -195,8 +195,8 @@ def test_threads_that_live_and_their_last_names() -> None:
 
 def test_a_year_of_news_takes_no_more_than_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_SHAPES", "MAX_TAGS", "MAX_SESSIONS", "MAX_THREADS", "MAX_SINGLES"):
-        monkeypatch.setattr(still_needed, name, 50)
-    needed = StillNeeded()
+        monkeypatch.setattr(live_name_table, name, 50)
+    needed = LiveNameTable()
     for number in range(1, 2000):
         needed.learn(_shape(number))
         needed.learn(_shape(number, single=True))
@@ -204,6 +204,6 @@ def test_a_year_of_news_takes_no_more_than_the_bounds(monkeypatch: pytest.Monkey
         needed.learn(_session(number, SessionEvent.OPEN))
         needed.learn(_tasks({"pid": number, "event": TaskEvent.FORK}))
     needed.turn()
-    assert len(_lines(needed, Named)) == 100
+    assert len(_lines(needed, StatementShape)) == 100
     assert len(_lines(needed, Tagged)) == len(_lines(needed, SessionNews)) == 50
     assert sum(map(len, _lines(needed, np.ndarray))) == 50

@@ -16,9 +16,9 @@ from qjoule.servers.names_before import NamesBefore, Told
 from qjoule.servers.redis.connections import named as clients_named
 from qjoule.servers.registry import dialect
 from qjoule.servers.texts_by_id import TextsById
-from qjoule.stream.answers import WAIT_NS, Answer, AnsweredStream
 from qjoule.stream.blocks import Stream
 from qjoule.stream.named_before import OFTEN, PAUSE_NS, NamedStream, Names
+from qjoule.stream.prepared_texts import WAIT_NS, Answer, PreparedTextStream
 
 IDS, CQL, BATCHES, SQL = (dialect(name) for name in ("cql-id", "cql", "cql-batch", "mysql"))
 BY_ID = TextsById(
@@ -62,7 +62,7 @@ def text(shape: int, words: bytes, *, kind: int = IDS, server: int = 1) -> bytes
 
 def shown(server: TextServer, *blocks: bytes) -> list[tuple[int, int, bytes]]:
     """(shape, dialect, text) of each text in the stream, in order."""
-    frames = [frame for frame in AnsweredStream(stream_of(*blocks), server) if frame.text]
+    frames = [frame for frame in PreparedTextStream(stream_of(*blocks), server) if frame.text]
     return [
         (int(frame.records[0]["shape"]), int(frame.records[0]["dialect"]), frame.text)
         for frame in frames

@@ -9,8 +9,8 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, OwnerKind, TaskEvent
-from qjoule.stream.lives import NAMES_MAX
 from qjoule.stream.owners import Owners
+from qjoule.stream.thread_lifetimes import NAMES_MAX
 from qjoule.trace.vocabulary import thread_role
 
 ALIVE, FORK, EXEC, EXIT, RENAME, ROLE = TaskEvent

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import attribute_trace
 from attribute_trace import BEGIN_NS, MS
 from qjoule.commands import fleet_requests
-from qjoule.engine.attribute import Asked, attribute
+from qjoule.engine.attribute import AttributionRequest, attribute
 from qjoule.errors import QjouleError
 from qjoule.fleet.requests import join
 from qjoule.fleet.requests.run import Answer, Source, Wanted, answer
@@ -77,7 +77,7 @@ MEASURED = EnergyInfo("powercap", "measured", "a test")
 
 def asked(paths: Sequence[Path], **wanted: Any) -> Answer:
     """The answer for some traces."""
-    sources = [Source(path.name, Trace(path), Asked()) for path in paths]
+    sources = [Source(path.name, Trace(path), AttributionRequest()) for path in paths]
     options: dict[str, Any] = {"tag": "trace", "top": 100, "longest_ns": LONGEST_NS} | wanted
     return answer(sources, Wanted(**options))
 

@@ -29,7 +29,7 @@ from qjoule.engine.live_groups import PER_SERVER, TAG, per_tag
 from qjoule.errors import QjouleError
 from qjoule.fleet.layout import OWN_STORE
 from qjoule.live.source import StreamSource
-from qjoule.machine.in_force import for_machine
+from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.root_part.bound import owner_of_process

@@ -21,14 +21,14 @@ from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.selection import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.freed_memory import keep_freed_memory
-from qjoule.machine import memory_in_force
-from qjoule.machine.in_force import for_trace
+from qjoule.machine import active_memory
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.combine_results import combine_results
 from qjoule.model.fit.cells import Cell
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.same_total import with_total_error
-from qjoule.model.together import together
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
 
@@ -83,7 +83,9 @@ def run(
             )
             for name, trace in opened.items()
         ]
-    whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+    whole = (
+        combine_results(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+    )
     whole = with_total_error(whole) if absolute else whole
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
     return bound_tags(with_ids(whole, recorded), max_values)
@@ -91,12 +93,12 @@ def run(
 
 def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:
     """Adds the evidence of a trace to the machine's memory, or says why that fails."""
-    path = memory_in_force.where_to_extend(trace, choice)
+    path = active_memory.where_to_extend(trace, choice)
 
     def remember(cells: tuple[Cell, ...]) -> None:
         if path is not None:
             try:
-                memory_in_force.add(path, cells, memory_in_force.identity_of(trace))
+                active_memory.add(path, cells, active_memory.identity_of(trace))
             except QjouleError as error:
                 say(f"the memory is not extended: {error}")
 

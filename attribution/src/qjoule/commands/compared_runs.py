@@ -14,7 +14,7 @@ import click
 from qjoule.commands.conversion import readable
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import Difference, RunForms, differences, repeated_recording

@@ -142,13 +142,13 @@ def _test(of_physical: dict[str, Any], *, full: bool, as_json: bool) -> int:
 def examine(host_root: Path | None = None) -> Findings:
     """Look at this machine."""
     # Only this command needs these; `--help` does not.
+    from qjoule.machine.active_calibration import checks as power_checks  # noqa: PLC0415
     from qjoule.machine.cpu import read_cpu_info  # noqa: PLC0415
+    from qjoule.machine.host_hardware import read_host_hardware  # noqa: PLC0415
     from qjoule.machine.identity import this_machine  # noqa: PLC0415
-    from qjoule.machine.in_force import checks as power_checks  # noqa: PLC0415
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
     from qjoule.machine.kernel_facts import read_kernel_facts  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
-    from qjoule.machine.surroundings import read_surroundings  # noqa: PLC0415
     from qjoule.root_part.client import root_part  # noqa: PLC0415
     from qjoule.root_part.host import this_host  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
@@ -159,7 +159,7 @@ def examine(host_root: Path | None = None) -> Findings:
     own = part.process
     host = this_host()
     discovery = discover(host=host)
-    curve = estimate_curve(read_cpu_info(), read_surroundings())
+    curve = estimate_curve(read_cpu_info(), read_host_hardware())
     return Findings(
         checks=(
             *check_machine(host_root=host_root, sensors=part.sensors(), privileged=own),

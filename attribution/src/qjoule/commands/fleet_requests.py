@@ -14,11 +14,11 @@ import click
 from qjoule.commands import options
 from qjoule.commands.attribute_run import progress
 from qjoule.commands.conversion import readable
-from qjoule.engine.attribute import Asked
+from qjoule.engine.attribute import AttributionRequest
 from qjoule.errors import UsageError
 from qjoule.fleet.requests.run import Answer, Source, Wanted, answer
 from qjoule.fleet.requests.written import all_requests
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.trace.reader import Trace
 from qjoule.trace.several import counted_twice, open_several
@@ -89,7 +89,9 @@ def command(
 
     def source(name: str, trace: Trace) -> Source:
         calibrated = for_trace(trace, calibration, memory)
-        return Source(name, trace, Asked(idle=cast(IdlePolicy, idle), calibrated=calibrated))
+        return Source(
+            name, trace, AttributionRequest(idle=cast(IdlePolicy, idle), calibrated=calibrated)
+        )
 
     sources = [source(name, trace) for name, trace in opened.items()]
     rows = sum(trace.rows("segments") for trace in opened.values())

@@ -131,7 +131,7 @@ def command(
     shows what each statement draws when nothing else of them runs.
     """
     from qjoule.engine.solo import known_factors  # noqa: PLC0415 (slow to import)
-    from qjoule.machine.in_force import for_trace  # noqa: PLC0415
+    from qjoule.machine.active_calibration import for_trace  # noqa: PLC0415
     from qjoule.studies.client import Job  # noqa: PLC0415
     from qjoule.studies.plan import Recording, Running  # noqa: PLC0415
     from qjoule.studies.recording import recorded  # noqa: PLC0415

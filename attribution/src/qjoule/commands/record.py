@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from qjoule.commands import options
+from qjoule.commands.flight_recorder_session import FlightRecorderSession, open_kept
 from qjoule.commands.keep_options import Keeping, Triggers, keep_options
-from qjoule.commands.kept import Kept, open_kept
 from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.commands.via import ViaCommand, record_there, sent, streamed, via
@@ -267,7 +267,7 @@ def _record(
     targets: Targets,
     settings: Settings,
     job: Job,
-    kept: Kept | None = None,
+    kept: FlightRecorderSession | None = None,
     streams: Streams | None = None,
 ) -> int:
     """Records into the working directory; returns the exit code."""
@@ -317,7 +317,7 @@ def _record(
     return code
 
 
-def _ended(written: Meta, job: Job, kept: Kept | None, applications: int) -> Meta:
+def _ended(written: Meta, job: Job, kept: FlightRecorderSession | None, applications: int) -> Meta:
     """Converts what was captured, unless it is to be done later, and says what there is."""
     if kept is not None:
         for words in kept.summary():
@@ -344,7 +344,9 @@ def _closed(tracer: Tracer) -> QjouleError | None:
     return None
 
 
-def _captured(running: Tracing, job: Job, kept: Kept | None, *, client_tags: bool) -> Meta:
+def _captured(
+    running: Tracing, job: Job, kept: FlightRecorderSession | None, *, client_tags: bool
+) -> Meta:
     """Captures until the stream ends; returns the trace's metadata."""
     meta = replace(running.meta, literals=job.literals)
     others: dict[str, Any] = {"reports": running.tags, "client_tags": client_tags}

@@ -13,7 +13,7 @@ from qjoule.commands import options
 from qjoule.commands.attribute_run import OF_ONE_TRACE, progress
 from qjoule.commands.conversion import readable
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.named import OPENED, as_given
 from qjoule.trace.reader import Trace

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from qjoule.commands.record_job import Along
-from qjoule.machine import in_force, memory_in_force
+from qjoule.machine import active_calibration, active_memory
 from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.memory import TRACE_FILE as MEMORY_FILE
 from qjoule.machine.memory import Memory
@@ -29,7 +29,9 @@ class TakenAlong:
     def of(calibration: str | None, memory: str | None) -> TakenAlong:
         """By the user's choices, see `options`. Raises `QjouleError` for a file that does not
         fit."""
-        return TakenAlong(*in_force.to_record(calibration), *memory_in_force.to_record(memory))
+        return TakenAlong(
+            *active_calibration.to_record(calibration), *active_memory.to_record(memory)
+        )
 
     def packed(self) -> Along:
         """What of it a recording needs."""

@@ -23,7 +23,7 @@ from qjoule.engine.selection import Selection, selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.live.value_limit import LimitedValues
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.remote.streams import Streams
 from qjoule.remote.via import RemoteSource, other_end

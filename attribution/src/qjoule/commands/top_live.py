@@ -14,9 +14,9 @@ from qjoule.engine.selection import Selection
 from qjoule.errors import QjouleError
 from qjoule.live.learning import Told, nobody
 from qjoule.live.source import StreamSource
-from qjoule.machine import memory_in_force
+from qjoule.machine import active_memory
+from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.identity import this_machine
-from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.fit.cells import Cell
 from qjoule.servers.shapes import fingerprint
@@ -84,8 +84,8 @@ def _remembering(choice: str | None, failures: list[str]) -> Told:
 
     Our user may have no right to write the caller's own.
     """
-    path = Path(choice) if choice else memory_in_force.own_file()
-    if choice == memory_in_force.NONE or not (choice or os.access(path.parent, os.W_OK)):
+    path = Path(choice) if choice else active_memory.own_file()
+    if choice == active_memory.NONE or not (choice or os.access(path.parent, os.W_OK)):
         return nobody
     try:
         machine = this_machine()
@@ -95,7 +95,7 @@ def _remembering(choice: str | None, failures: list[str]) -> Told:
     def told(cells: tuple[Cell, ...]) -> None:
         measured = [cell for cell in cells if cell.conditions.energy.endswith("measured")]
         try:
-            memory_in_force.add(path, measured if choice is None else cells, machine)
+            active_memory.add(path, measured if choice is None else cells, machine)
         except QjouleError as error:
             failures.append(f"the memory is not extended: {error}")
 

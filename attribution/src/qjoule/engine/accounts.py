@@ -16,7 +16,7 @@ from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles
-from qjoule.model.spans import learn, settle
+from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.meta import Meta
 
@@ -105,7 +105,7 @@ def divided(
     for batch in batches():
         account.add(requests.added(batch) if requests else batch)
     ledger = account.finish()
-    settle(ledger, learn(ledger))
+    apply_regression_costs(ledger, learn(ledger))
     return ledger
 
 

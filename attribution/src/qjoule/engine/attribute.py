@@ -12,8 +12,8 @@ from qjoule.engine import recorded
 from qjoule.engine.accounts import Accounts, divided, total_errors
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
+from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.observer import NOBODY, Observer
-from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.engine.transactions import COMMIT, Transactions, with_commits
 from qjoule.engine.transactions import KEY as TRANSACTION
@@ -35,7 +35,7 @@ from qjoule.trace.reader import Trace
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttributionRequest:
     """What an attribution is asked for; the arguments of `attribute`."""
 
     by: tuple[str, ...] = ("fingerprint",)
@@ -51,10 +51,10 @@ class Asked:
             raise UsageError(f"no idle policy '{self.idle}': use {', '.join(IDLE_POLICIES)}")
 
 
-class Terms:
+class AttributionContext:
     """A trace's windows and groups, before any segment is read."""
 
-    def __init__(self, trace: Trace, asked: Asked) -> None:
+    def __init__(self, trace: Trace, asked: AttributionRequest) -> None:
         self.trace, self.asked = trace, asked
         self.energy = recorded.windows(trace)
         has_transactions = TRANSACTION in asked.by
@@ -68,12 +68,12 @@ class Terms:
         """Converts the trace's segments to its windows."""
         return recorded.segment_windows(self.trace, self.energy)
 
-    def memory(self) -> Remembering:
+    def memory(self) -> MemoryAdapter:
         """What is remembered of earlier traces."""
-        return Remembering.of(self.asked.calibrated.memory, self.labels, self.trace.meta)
+        return MemoryAdapter.of(self.asked.calibrated.memory, self.labels, self.trace.meta)
 
     def account(
-        self, packages: tuple[int, ...], memory: Remembering, closed: Closed | None = None
+        self, packages: tuple[int, ...], memory: MemoryAdapter, closed: Closed | None = None
     ) -> Account:
         """An empty account of the windows."""
         accounts = Accounts.of(
@@ -94,7 +94,7 @@ class Terms:
 
 def result(
     trace: Trace,
-    asked: Asked,
+    asked: AttributionRequest,
     ledger: Ledger,
     groups: tuple[Sequence[GroupLabel], CallStats],
     seen: tuple[float | None, Anomalies],
@@ -138,8 +138,8 @@ def attribute(
     changes nothing. `learned` is called with what the trace tells of the machine, for its memory.
     Raises `UsageError` for an unknown key or policy.
     """
-    asked = Asked(check_keys(by), idle, coefficients, calibrated, where)
-    terms = Terms(trace, asked)
+    asked = AttributionRequest(check_keys(by), idle, coefficients, calibrated, where)
+    terms = AttributionContext(trace, asked)
     grouped, requests, labels = terms.grouped, terms.requests, terms.labels
     windows, memory = terms.windows(), terms.memory()
     account = terms.account(windows.machine.packages, memory, observer.split)

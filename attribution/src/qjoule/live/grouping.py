@@ -9,8 +9,8 @@ from qjoule.engine.live import LiveCalls
 from qjoule.engine.live_groups import TAG, LiveGroups
 from qjoule.engine.live_records import Identity, LiveNames, Records, Tagged
 from qjoule.engine.selection import EVERYTHING, Selection
-from qjoule.live.books import Books
-from qjoule.live.recent import Recent
+from qjoule.live.group_lru import GroupLru
+from qjoule.live.interval_ledgers import IntervalLedgers
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.energy import I64
@@ -38,13 +38,13 @@ class Grouping:
         self.begin_ns = begin_ns
         self._groups = LiveGroups(names, by, where)
         roles = Roles(self._groups.index.labels, SERVING_THREADS)
-        self._books = Books(
+        self._books = IntervalLedgers(
             lambda: new_account(roles, self.labels),
             lambda: any(label.is_counted for label in self.labels),
         )
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
         self._roles = roles
-        self._recent = Recent()
+        self._recent = GroupLru()
 
     @property
     def labels(self) -> list[GroupLabel]:

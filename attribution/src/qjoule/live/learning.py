@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from qjoule.engine.remembering import Remembering
+from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
 from qjoule.model.memory_used import Remembered
@@ -30,17 +30,17 @@ class LiveMemory:
     meta: Meta
     told: Told = nobody
     _first: Sequence[GroupLabel] | None = None
-    _mine: list[Remembering] = field(default_factory=list)
+    _mine: list[MemoryAdapter] = field(default_factory=list)
     _since_ns: int | None = None
 
-    def of(self, labels: Sequence[GroupLabel]) -> Remembering:
+    def of(self, labels: Sequence[GroupLabel]) -> MemoryAdapter:
         """The memory of an account whose groups have these labels.
 
         All groupings see the same windows, so only the accounts of the first tell about them.
         """
         if self._first is None:
             self._first = labels
-        one = Remembering.of(self.used, labels, self.meta, "live", str(len(self._mine)))
+        one = MemoryAdapter.of(self.used, labels, self.meta, "live", str(len(self._mine)))
         if labels is self._first:
             self._mine.append(one)
         else:

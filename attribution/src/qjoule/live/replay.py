@@ -18,12 +18,12 @@ from qjoule.engine.accounts import Accounts, total_errors
 from qjoule.engine.calls import Calls
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
+from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.query_groups import CallsByEnd
-from qjoule.engine.remembering import Remembering
 from qjoule.engine.selection import EVERYTHING, Selection
-from qjoule.live.books import Books
 from qjoule.live.call_sums import groups_of_tags
+from qjoule.live.interval_ledgers import IntervalLedgers
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
@@ -160,7 +160,7 @@ class ReplaySource:
             empty = grouped.attribution(grouped.books.total, calls, span_ns)
             yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
 
-    def _catch_up(self, batch: WindowBatch, place: _Place, books: Books) -> int:
+    def _catch_up(self, batch: WindowBatch, place: _Place, books: IntervalLedgers) -> int:
         """Adds the batch's windows before `place` to the total; returns the window to continue
         with."""
         count = windows(batch)
@@ -214,7 +214,7 @@ class _Pass:
         lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
         self._windows = SegmentWindows(source._machine, source._energy, lost)
         self._class_of = classes(self._grouped.labels)
-        self.books = Books(self._account)
+        self.books = IntervalLedgers(self._account)
 
     def batches(self) -> Iterator[WindowBatch]:
         for segments in self._grouped.segments():
@@ -274,7 +274,7 @@ class _Pass:
     def _account(self) -> Account:
         roles = Roles(self._grouped.labels, SERVING_THREADS) if self._requests.any else None
         source, labels = self._source, self._grouped.labels
-        memory = Remembering.of(source._calibrated.memory, labels, self._trace.meta)
+        memory = MemoryAdapter.of(source._calibrated.memory, labels, self._trace.meta)
         return source._accounts.new(class_of=self._class_of, roles=roles, memory=memory)
 
 

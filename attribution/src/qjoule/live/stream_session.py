@@ -20,9 +20,9 @@ from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.grouping import Grouping
 from qjoule.live.learning import LiveMemory, Told, nobody
-from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.samples import Samples
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
+from qjoule.live.window_assembler import Chunk, Records, WindowAssembler
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
@@ -118,7 +118,7 @@ class StreamSession:
             )
             for number, domain in announced.domains.items()
         }
-        self._rounds = Rounds(series, self._machine, self._begin_ns, lag_ns(self._meta))
+        self._rounds = WindowAssembler(series, self._machine, self._begin_ns, lag_ns(self._meta))
         self._accounts = Accounts.of(
             meta, self._rounds.series, self._machine.packages, idle, self._calibrated.coefficients
         )

@@ -16,7 +16,7 @@ import numpy as np
 
 from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
 from qjoule.engine.live_records import Tagged
-from qjoule.live.rounds import Records
+from qjoule.live.window_assembler import Records
 from qjoule.model.energy import I64, Bool
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags

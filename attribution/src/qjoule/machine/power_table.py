@@ -16,13 +16,13 @@ from statistics import mean
 from qjoule.machine.brand import base_ghz, in_parentheses, names_model, words
 from qjoule.machine.cpu import CpuInfo
 from qjoule.machine.files import read_table
+from qjoule.machine.host_hardware import HostHardware
 from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
 from qjoule.machine.published import LOADS, SOURCES, published
-from qjoule.machine.surroundings import Surroundings
 
 #: The label is part of a line of 191 bytes, after the reasons against better sources.
 LABEL_BYTES = 64
-NOTHING_KNOWN = Surroundings()
+NOTHING_KNOWN = HostHardware()
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PowerCurve:
         return ",".join(f"{one.error if one else 0:.3f}" for one in series)
 
 
-def estimate_curve(cpu: CpuInfo, around: Surroundings = NOTHING_KNOWN) -> PowerCurve:
+def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerCurve:
     """The curve of one package of `cpu`; a guest gets its threads' share of a package."""
     data = published()
     threads = len(cpu.cpus) / len(cpu.packages)

@@ -33,7 +33,7 @@ _PATIENCE_UNITS = 16  #: or so long that it should have moved by this many count
 
 
 @dataclass
-class Standing:
+class SlowCounterState:
     """State of a slow counter after the readings so far; kept from call to call."""
 
     read_ns: int | None = None  #: of the last reading
@@ -49,7 +49,7 @@ class Standing:
 def add_slow(
     energy: WindowEnergy,
     readings: Readings,
-    standings: dict[int, Standing] | None = None,
+    standings: dict[int, SlowCounterState] | None = None,
 ) -> None:
     """Fills in the rows of slow series, in place.
 
@@ -58,11 +58,17 @@ def add_slow(
     """
     for s, one in enumerate(energy.series):
         if one.is_slow and one.has_unit and len(energy.boundaries_ns) > 1:
-            standing = Standing() if standings is None else standings.setdefault(s, Standing())
+            standing = (
+                SlowCounterState()
+                if standings is None
+                else standings.setdefault(s, SlowCounterState())
+            )
             _fill(energy, s, readings, standing, ends=standings is None)
 
 
-def _fill(energy: WindowEnergy, s: int, readings: Readings, at: Standing, *, ends: bool) -> None:
+def _fill(
+    energy: WindowEnergy, s: int, readings: Readings, at: SlowCounterState, *, ends: bool
+) -> None:
     series, bounds = energy.series[s], energy.boundaries_ns
     t_ns, raw, ok, half_ns = _own(energy, s, readings, at)
     energy.cause[s] = Cause.PART
@@ -101,7 +107,7 @@ def _fill(energy: WindowEnergy, s: int, readings: Readings, at: Standing, *, end
 
 
 def _own(
-    energy: WindowEnergy, s: int, readings: Readings, at: Standing
+    energy: WindowEnergy, s: int, readings: Readings, at: SlowCounterState
 ) -> tuple[I64, npt.NDArray[np.uint64], Bool, I64]:
     """Times in order, counts, which are good, and half widths of a series' readings."""
     bounds, series = energy.boundaries_ns, energy.series[s]
@@ -124,7 +130,7 @@ def _closings(
     series: Series,
     found: tuple[I64, npt.NDArray[np.uint64], Bool, I64],
     boundary: I64,
-    at: Standing,
+    at: SlowCounterState,
 ) -> tuple[I64, npt.NDArray[np.uint8], I64]:
     """Readings that end a window, the causes forced on them, and their half widths.
 

@@ -43,7 +43,7 @@ def learn(ledger: Ledger) -> dict[str, Learned]:
     return {server: _learn(spans, server, ledger.domain_names) for server in _servers(spans)}
 
 
-def settle(ledger: Ledger, learned: Mapping[str, Learned]) -> None:
+def apply_regression_costs(ledger: Ledger, learned: Mapping[str, Learned]) -> None:
     """Gives shapes their part of the serving rows, flags them, and notes what could not be learned.
 
     Call once per ledger, because the energy moves out of the serving rows.

@@ -10,7 +10,7 @@ import numpy as np
 from qjoule.engine import recorded
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.ledger import main_domain
 from qjoule.model.physical import Round
 from qjoule.model.result import Attribution

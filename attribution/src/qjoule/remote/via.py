@@ -25,8 +25,8 @@ from pathlib import Path
 
 from qjoule import __version__
 from qjoule.errors import QjouleError, UsageError
+from qjoule.model.combine_results import combine_results
 from qjoule.model.result import Attribution, TracePart
-from qjoule.model.together import together
 from qjoule.remote.streams import GREETING
 from qjoule.remote.wire import MAX_BYTES, MAX_ROWS, decode
 from qjoule.shapes.safe_text import sanitise, shorten
@@ -261,7 +261,7 @@ def _added(total: Attribution | None, interval: Attribution) -> Attribution:
     same = (total.trace.host, total.policy) == (interval.trace.host, interval.policy)
     if not same or len(total.domains) != len(interval.domains):
         return interval
-    found = together([TracePart("", total), TracePart("", interval)])
+    found = combine_results([TracePart("", total), TracePart("", interval)])
     # Intervals do not overlap, even if all give the time at which tracing began. What is said of
     # the model and of changes would grow with each of them.
     duration_s = total.trace.duration_s + interval.trace.duration_s

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from qjoule.servers import in_root
+from qjoule.servers import rootfs_reader
 from qjoule.servers.access import (
     PROC_BYTES_MAX,
     SOCKETS_MAX,
@@ -113,10 +113,10 @@ class DirectAccess:
             raise Unreadable(f"its memory may not be read: {error.strerror}") from None
 
     def file(self, path: str) -> bytes | None:
-        return in_root.read_file(self.directory / "root", path)
+        return rootfs_reader.read_file(self.directory / "root", path)
 
     def names(self, path: str) -> list[str]:
-        return in_root.list_directory(self.directory / "root", path)
+        return rootfs_reader.list_directory(self.directory / "root", path)
 
     def sockets(self) -> frozenset[int]:
         return frozenset(_socket_inodes(self.directory / "fd"))
@@ -137,7 +137,7 @@ class DirectAccess:
 
     def file_id(self, path: str) -> tuple[int, int] | None:
         try:
-            return in_root.file_id(self.directory / "root", path)
+            return rootfs_reader.file_id(self.directory / "root", path)
         except Unreadable:
             return None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.owner import Owner, asking_user, fair
-from qjoule.servers.place import place_of, told_apart
+from qjoule.servers.place import make_labels_unique, place_of
 from qjoule.servers.procfs import Process
 from qjoule.servers.registered import runtimes, supported
 from qjoule.servers.types import Server
@@ -76,7 +76,7 @@ def discover(
     running = fair(running, lambda server: server.owner, asking_user())
     seen = {process.exe_id for process in named}
     installed = _installed(host, seen, unreadable)
-    every = told_apart([*running, *installed])
+    every = make_labels_unique([*running, *installed])
     servers = [replace(server, id=number) for number, server in enumerate(every, start=1)]
     return Discovery(tuple(servers), listed.hidden, tuple(unreadable))
 

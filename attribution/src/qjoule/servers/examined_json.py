@@ -29,7 +29,7 @@ from qjoule.servers.registered import support_of
 from qjoule.servers.registry import flavours, servers
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.strict_json import (
-    Untrue,
+    InvalidDocument,
     flag,
     hexadecimal,
     many,
@@ -105,14 +105,14 @@ def _are_facts(found: Mapping[str, int], limits: Mapping[str, int], names: Itera
 
 def _expect(condition: bool, what: str) -> None:
     if not condition:
-        raise Untrue(f"what was found makes no sense: {what}")
+        raise InvalidDocument(f"what was found makes no sense: {what}")
 
 
 def _cost(value: Any, where: str) -> probe_site.SiteCost:
     for cost in _COSTS:
         if type(value) is dict and value == asdict(cost):
             return cost
-    raise Untrue(f"{where} is no cost that is known")
+    raise InvalidDocument(f"{where} is no cost that is known")
 
 
 def _flavour(value: Any, where: str) -> str:
@@ -130,21 +130,21 @@ def _role(value: Any, where: str) -> str:
 def _facts(value: Any, where: str) -> dict[str, int]:
     """Numbers by name. `_check` decides which names are allowed."""
     if type(value) is not dict or len(value) > _FACTS_MAX:
-        raise Untrue(f"{where} is no list of numbers by name")
+        raise InvalidDocument(f"{where} is no list of numbers by name")
     return {name: number(0, _U64)(found, where) for name, found in value.items()}
 
 
 def _vocabulary(value: Any, where: str) -> dict[str, int]:
     """Numbers by word."""
     if type(value) is not dict or len(value) > _WORDS_MAX:
-        raise Untrue(f"{where} is no list of words")
+        raise InvalidDocument(f"{where} is no list of words")
     word, most = text(_WORD_MAX), number(0, _U32)
     return {word(name, where): most(found, where) for name, found in value.items()}
 
 
 def _file_key(value: Any, where: str) -> tuple[str | int, int]:
     if type(value) is not list or len(value) != 2:
-        raise Untrue(f"{where} is no file")
+        raise InvalidDocument(f"{where} is no file")
     if type(value[0]) is str:
         first: str | int = hexadecimal(64)(value[0], where).hex()
     else:

@@ -34,7 +34,7 @@ def place_of(control_groups: str) -> tuple[str, str]:
     return container, units[-1] if units else ""
 
 
-def told_apart(servers: Sequence[Server]) -> list[Server]:
+def make_labels_unique(servers: Sequence[Server]) -> list[Server]:
     """The same servers with unique labels.
 
     A server in a container always carries it in its name: another container with the same port may

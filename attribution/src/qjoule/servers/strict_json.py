@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses untrusted JSON: each value must have its type and be within bounds.
 
-A reader takes a value and its name for error messages, and returns the value or raises `Untrue`.
+A reader takes a value and its name for error messages, and returns the value or raises
+`InvalidDocument`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Reader = Callable[[Any, str], Any]
 _DIGITS_MAX = 20
 
 
-class Untrue(QjouleError):
+class InvalidDocument(QjouleError):
     """The document is not one that an honest writer produces."""
 
 
@@ -28,7 +29,7 @@ def parse(document: bytes, most: int) -> Any:
         Untrue: it is not such a document.
     """
     if len(document) > most:
-        raise Untrue(f"a document of {len(document)} bytes")
+        raise InvalidDocument(f"a document of {len(document)} bytes")
     try:
         return json.loads(
             document,
@@ -38,7 +39,7 @@ def parse(document: bytes, most: int) -> Any:
             object_pairs_hook=_without_twins,
         )
     except (ValueError, RecursionError):
-        raise Untrue("a document that is no JSON") from None
+        raise InvalidDocument("a document that is no JSON") from None
 
 
 def _parsed_int(digits: str) -> int:
@@ -61,7 +62,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def number(low: int, high: int) -> Reader:
     def read(value: Any, where: str) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise Untrue(f"{where} is not a number from {low} to {high}")
+            raise InvalidDocument(f"{where} is not a number from {low} to {high}")
         return value
 
     return read
@@ -72,13 +73,13 @@ def text(most: int, *, one: bool = False) -> Reader:
 
     def read(value: Any, where: str) -> str:
         if type(value) is not str or len(value) > most or "\0" in value:
-            raise Untrue(f"{where} is no text of at most {most} characters")
+            raise InvalidDocument(f"{where} is no text of at most {most} characters")
         try:
             value.encode(errors="surrogateescape")  # as file names arrive
         except UnicodeEncodeError:
-            raise Untrue(f"{where} is no text") from None
+            raise InvalidDocument(f"{where} is no text") from None
         if one and value != one_line(value):
-            raise Untrue(f"{where} is not one line")
+            raise InvalidDocument(f"{where} is not one line")
         return value
 
     return read
@@ -88,7 +89,7 @@ def hexadecimal(most: int) -> Reader:
     def read(value: Any, where: str) -> bytes:
         digits = text(2 * most)(value, where)
         if not digits or len(digits) % 2 or set(digits) - set("0123456789abcdef"):
-            raise Untrue(f"{where} is not bytes")
+            raise InvalidDocument(f"{where} is not bytes")
         return bytes.fromhex(digits)
 
     return read
@@ -96,7 +97,7 @@ def hexadecimal(most: int) -> Reader:
 
 def flag(value: Any, where: str) -> bool:
     if type(value) is not bool:
-        raise Untrue(f"{where} is neither true nor false")
+        raise InvalidDocument(f"{where} is neither true nor false")
     return value
 
 
@@ -105,7 +106,7 @@ def one_of(*choices: Any) -> Reader:
         for choice in choices:
             if type(value) is str and value == choice:
                 return choice
-        raise Untrue(f"{where} is none of what it can be")
+        raise InvalidDocument(f"{where} is none of what it can be")
 
     return read
 
@@ -113,7 +114,7 @@ def one_of(*choices: Any) -> Reader:
 def many(item: Reader, most: int) -> Reader:
     def read(value: Any, where: str) -> tuple[Any, ...]:
         if type(value) is not list or len(value) > most:
-            raise Untrue(f"{where} is no list of at most {most}")
+            raise InvalidDocument(f"{where} is no list of at most {most}")
         return tuple(item(one, where) for one in value)
 
     return read
@@ -126,7 +127,7 @@ def or_none(reader: Reader) -> Reader:
 def struct(make: Callable[..., Any], **readers: Reader) -> Reader:
     def read(value: Any, where: str) -> Any:
         if type(value) is not dict or value.keys() != readers.keys():
-            raise Untrue(f"{where} has other fields than it should")
+            raise InvalidDocument(f"{where} has other fields than it should")
         return make(**{name: reader(value[name], name) for name, reader in readers.items()})
 
     return read

@@ -36,8 +36,8 @@ from qjoule.session.asker_process import (
 from qjoule.session.credentials import open_credentials
 from qjoule.session.helper import fork_helper, wait_shortly
 from qjoule.session.proven_peer import traced_process
-from qjoule.stream.answers import Answer
 from qjoule.stream.named_before import Names
+from qjoule.stream.prepared_texts import Answer
 
 
 class Asker:

@@ -29,7 +29,7 @@ from qjoule.servers.direct_access import DELETED, control_groups
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.owner import Owner, Trust
-from qjoule.servers.place import told_apart
+from qjoule.servers.place import make_labels_unique
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
 from qjoule.servers.procfs import Process
 from qjoule.servers.registry import c_name
@@ -131,7 +131,7 @@ class Following:
         if before is None:
             self._check_room(planned.server.owner)
             known = [place.planned.server for place in self._places]
-            server = replace(told_apart([*known, planned.server])[-1], id=len(known) + 1)
+            server = replace(make_labels_unique([*known, planned.server])[-1], id=len(known) + 1)
             before = _Place.of(replace(planned, server=server))
             self._places.append(before)
         before.now = planned.server

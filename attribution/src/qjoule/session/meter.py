@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.session.meter_lines import MAX_LINE, UNIT_J, MeterLines, Reading
 from qjoule.trace.arrow import schema
 from qjoule.trace.meta import MeterInfo

@@ -21,8 +21,8 @@ from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.host_hardware import read_host_hardware
 from qjoule.machine.perf_events import More, PerfEvent, more_counters
-from qjoule.machine.surroundings import read_surroundings
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
@@ -215,7 +215,7 @@ def _estimated() -> tuple[str, str, str]:
     """This machine's power by published tables, as the tracer's options say it."""
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415 - see `_arguments`
 
-    curve = estimate_curve(read_cpu_info(), read_surroundings())
+    curve = estimate_curve(read_cpu_info(), read_host_hardware())
     return curve.spec, curve.label, curve.errors
 
 

@@ -22,17 +22,17 @@ from enum import Enum
 from qjoule.own_rights import drop_capability
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
-from qjoule.servers.lookout import ProcLookout
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
+from qjoule.servers.server_detector import ProcServerDetector
 from qjoule.session.applications import listen
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
-from qjoule.stream.answers import AnsweredStream
 from qjoule.stream.blocks import Stream
 from qjoule.stream.named_before import NamedStream
-from qjoule.stream.titles import TitledStream
+from qjoule.stream.prepared_texts import PreparedTextStream
+from qjoule.stream.process_titles import ProcessTitleStream
 from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.meta import Meta
@@ -102,7 +102,7 @@ def tracing(
         meta = replace(meta, more_counters=tracer.more_counters)
         stream = _titled(tracer, targets.plan, watch)
         if targets.asker is not None:
-            stream = AnsweredStream(NamedStream(stream, targets.asker), targets.asker)
+            stream = PreparedTextStream(NamedStream(stream, targets.asker), targets.asker)
         yield Tracing(tracer, stream, meta, tags, watch, unheard)
 
 
@@ -111,7 +111,7 @@ def _titled(tracer: Tracer, plan: AttachPlan, watch: Watch) -> Stream:
     servers = (planned.server for planned in plan.traced)
     known = dict(titled((server.id, server.kind) for server in servers))
     watch.learnt.append(lambda one: known.update(titled([(one.id, server_of(one.kind).kind)])))
-    return TitledStream(tracer.stream, known)
+    return ProcessTitleStream(tracer.stream, known)
 
 
 def _watch(meta: Meta, targets: Targets) -> Watch:
@@ -128,7 +128,7 @@ def _watch(meta: Meta, targets: Targets) -> Watch:
     }
     return Watch(
         meta.servers,
-        ProcLookout(),
+        ProcServerDetector(),
         chosen=bool(targets.pids),
         reasons=reasons,
         unseen=unseen,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.owner import asking_user
-from qjoule.spool.recorder import Asked, Recorder
+from qjoule.spool.recorder import Recorder, SaveRequest
 from qjoule.spool.ring_files import PART, RingFiles
 from qjoule.spool.save import Saved
 from qjoule.typed_json import read_as
@@ -96,7 +96,7 @@ class DumpSocket:
             found.append(result)
             done.set()
 
-        self._recorder.ask(Asked("dump", f"qjoule dump, process {pid}", answer=answer))
+        self._recorder.ask(SaveRequest("dump", f"qjoule dump, process {pid}", answer=answer))
         if not done.wait(_SAVE_S):
             return Answer(error=f"no answer within {_SAVE_S:g} s: see what the recorder says")
         result = found[0]

@@ -17,7 +17,7 @@ from xxhash import xxh3_64
 
 from qjoule.contract import CONTRACT_VERSION, FRAME, FRAME_BYTES, FRAME_MAGIC, Codec
 from qjoule.errors import QjouleError
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 
 _MAGIC = struct.pack("<I", FRAME_MAGIC)
 _CHECKSUM_AT = FRAME.fields["checksum"][1] if FRAME.fields is not None else 0

@@ -24,7 +24,7 @@ from qjoule.contract import TASK, Loss
 from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import Records
 from qjoule.stream.client_tags import Tagged
-from qjoule.stream.named import Named, ToldId
+from qjoule.stream.named import ReportedQueryId, StatementShape
 from qjoule.stream.part import LostBefore, PartOf
 from qjoule.stream.session_news import SessionNews
 from qjoule.stream.valid import TIME_LIMIT_NS
@@ -102,8 +102,8 @@ class SegmentBegins:
 
 #: What a line may say. TASK records stand for themselves.
 News = (
-    Named
-    | ToldId
+    StatementShape
+    | ReportedQueryId
     | SessionNews
     | Tagged
     | KeptCall
@@ -205,7 +205,7 @@ def _encoded(news: News | SegmentBegins) -> dict[str, Any]:
         assert isinstance(news, np.ndarray)
         return {"tasks": base64.b64encode(news.tobytes()).decode()}
     fields = asdict(news)  # type: ignore[arg-type] # all others are
-    if isinstance(news, Named) and news.captured is not None:
+    if isinstance(news, StatementShape) and news.captured is not None:
         fields["captured"] = base64.b64encode(news.captured).decode()
     return {kind: fields}
 
@@ -224,10 +224,10 @@ def _decoded(line: Any) -> News:
     captured, told = fields.pop("captured", None), fields.pop("ids", [])
     if not isinstance(told, list):
         raise ValueError("ids are a list")
-    if kind is ToldId:
-        return ToldId(read_as(int, fields.get("shape"), name), _other_id(fields.get("id")))
+    if kind is ReportedQueryId:
+        return ReportedQueryId(read_as(int, fields.get("shape"), name), _other_id(fields.get("id")))
     news: News = read_as(kind, fields, name)
-    if isinstance(news, Named):
+    if isinstance(news, StatementShape):
         statement = read_as(str | None, captured, name)
         ids = tuple(_other_id(one) for one in told)
         kept = None if statement is None else base64.b64decode(statement)
@@ -267,8 +267,8 @@ _BOUNDS = {
     "status": 4,
 }
 _KINDS: dict[type, str] = {
-    Named: "shape",
-    ToldId: "id",
+    StatementShape: "shape",
+    ReportedQueryId: "id",
     SessionNews: "session",
     Tagged: "tags",
     KeptCall: "call",
@@ -291,5 +291,5 @@ def _kinds(*kinds: type) -> frozenset[bytes]:
 _MARKS = _kinds(Spooled, Ended, PartOf)
 #: Lines that segments and owners need, lines that queries need, and what `Kept` keeps.
 of_times = _MARKS | {b"tasks"}
-of_queries = _MARKS | _kinds(Named, ToldId, SessionNews, Tagged)
+of_queries = _MARKS | _kinds(StatementShape, ReportedQueryId, SessionNews, Tagged)
 of_kept = _kinds(KeptCall, Call, Untraced, Counted, Metered)

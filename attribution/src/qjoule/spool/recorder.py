@@ -39,7 +39,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SaveRequest:
     """A request. `what`: the reason in words. `answer` is called once, from any thread."""
 
     why: str
@@ -58,7 +58,7 @@ class Now:
 
 
 @dataclass
-class _Books:
+class _SaveStats:
     """What was saved so far, and what was not."""
 
     saved: int = 0
@@ -84,9 +84,9 @@ class Recorder:
     ) -> None:
         self._trace, self._keep_s = trace, keep_s
         self._bounds, self._say, self._clock = bounds, say, clock
-        self._asked: queue.SimpleQueue[Asked] = queue.SimpleQueue()
-        self._jobs: queue.Queue[tuple[Asked, Now] | None] = queue.Queue(MAX_WAITING)
-        self._books = _Books()
+        self._asked: queue.SimpleQueue[SaveRequest] = queue.SimpleQueue()
+        self._jobs: queue.Queue[tuple[SaveRequest, Now] | None] = queue.Queue(MAX_WAITING)
+        self._books = _SaveStats()
         self._pending = 0  #: saves that are due or run
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="save", daemon=True)
@@ -96,7 +96,7 @@ class Recorder:
         """Begins to save. Before it, requests wait."""
         self._thread.start()
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: SaveRequest) -> None:
         """Asks for a save, from any thread or a signal handler."""
         self._asked.put(asked)
 
@@ -131,7 +131,7 @@ class Recorder:
             lines.append(f"not saved {times} time{'s' if times > 1 else ''}: {why}")
         return lines
 
-    def _refused(self, asked: Asked) -> str:
+    def _refused(self, asked: SaveRequest) -> str:
         """Why a request is refused; empty: it is not."""
         with self._lock:
             books, pending = self._books, self._pending
@@ -148,7 +148,7 @@ class Recorder:
                 return f"within {self._bounds.pause_s:g} s of the save before (--pause)"
         return ""
 
-    def _refuse(self, asked: Asked, why: str) -> None:
+    def _refuse(self, asked: SaveRequest, why: str) -> None:
         with self._lock:
             times = self._books.refused[why] = self._books.refused.get(why, 0) + 1
         if times == 1 or not asked.triggered:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from qjoule.spool.live_name_table import LiveNameTable
 from qjoule.spool.names import NamesWriter, News, SegmentBegins, Spooled, line_of
 from qjoule.spool.ring_files import SEGMENTS, RingFiles, queries_in
-from qjoule.spool.still_needed import StillNeeded
 from qjoule.stream.part import LostBefore
 
 Sums = Mapping[tuple[int, int], tuple[int, int]]
@@ -48,7 +48,7 @@ class RingNames(NamesWriter):
         self._files = RingFiles(trace)
         self._databases = databases
         self._turned = turned
-        self.needed = StillNeeded()
+        self.needed = LiveNameTable()
         self._lost: Sums = {}
         self._lost_then: Sums = {}
         self._then_ns = 0

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.contract import Block
+from qjoule.spool.captured_inputs import CapturedInputs
 from qjoule.spool.files import meta_of, names_of, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
-from qjoule.spool.kept import Kept
 from qjoule.spool.names import (
     Ended,
     NamesReader,
@@ -92,9 +92,9 @@ class Tables:
         whole = self._ended and self._spooled_all
         return Made(made, self._kept.joined, bool(self._damaged), whole)
 
-    def _read_kept(self, meta: Meta) -> Kept:
+    def _read_kept(self, meta: Meta) -> CapturedInputs:
         with _names(self._trace) as names:
-            return Kept(meta, NamesReader(names, of_kept))
+            return CapturedInputs(meta, NamesReader(names, of_kept))
 
     def _learn_until(self, news: Iterator[News], number: int | None) -> None:
         """Takes in the names that frame `number` refers to; None: all the rest."""

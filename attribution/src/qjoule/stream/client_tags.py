@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import dialect_of

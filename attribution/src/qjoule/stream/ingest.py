@@ -22,7 +22,7 @@ from qjoule.stream.client_tags import ClientTags, Tagged
 from qjoule.stream.following import Watching
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import Metering, with_meter
-from qjoule.stream.named import Fingerprint, Named, ToldId
+from qjoule.stream.named import Fingerprint, ReportedQueryId, StatementShape
 from qjoule.stream.own_losses import OwnLosses
 from qjoule.stream.owners import Owners
 from qjoule.stream.part import PartOf
@@ -164,16 +164,18 @@ class Ingest:
         if frame.kind is Block.ENERGY and records.size:
             self._advance(int(records["t_ns"].max()))
 
-    def learn(self, news: Named | ToldId | SessionNews | Tagged | PartOf | Array) -> None:
+    def learn(
+        self, news: StatementShape | ReportedQueryId | SessionNews | Tagged | PartOf | Array
+    ) -> None:
         """Takes in what a capture kept of a text, a session, tags, or task events; or that the
         capture is a part, before all else.
         """
         match news:
             case PartOf():
                 self._part = news
-            case Named():
+            case StatementShape():
                 self._statements.learn(news)
-            case ToldId():
+            case ReportedQueryId():
                 self._statements.learn_id(news)
             case SessionNews():
                 self._sessions.learn(news)

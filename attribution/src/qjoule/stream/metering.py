@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.trace.meta import EnergyInfo, Meta, MeterInfo
 
 

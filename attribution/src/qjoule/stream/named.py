@@ -28,7 +28,7 @@ class Fingerprint(Protocol):
 
 
 @dataclass(frozen=True)
-class Named:
+class StatementShape:
     """What is kept of a text, without its literals.
 
     `single`: the hash is of one query alone. `captured`: the statement as it was sent, only if the
@@ -49,7 +49,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class ToldId:
+class ReportedQueryId:
     """An id of a shape that its server told."""
 
     shape: int

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from qjoule.contract import OwnerKind, TaskEvent
-from qjoule.late import pa
-from qjoule.stream.lives import Life, Name
+from qjoule.lazy_import import pa
+from qjoule.stream.thread_lifetimes import Name, ThreadLifetime
 from qjoule.trace.columns import Array, distinct, rows_of, strings
 from qjoule.trace.schema import OWNERS
 from qjoule.trace.vocabulary import IDLE_OWNER, OWNER_KINDS, UNKNOWN_COMM, thread_role
@@ -45,10 +45,10 @@ class Owners:
         self._max_threads = max_threads
         self._untraced = untraced
         self._batch = 0
-        self._lives: dict[tuple[int, int], list[Life]] = {}
-        self._ended: list[Life] = []
-        self._renamed: dict[int, Life] = {}  #: by identity: lives with several names
-        self._changed: dict[int, tuple[Life, Name, int, int]] = {}
+        self._lives: dict[tuple[int, int], list[ThreadLifetime]] = {}
+        self._ended: list[ThreadLifetime] = []
+        self._renamed: dict[int, ThreadLifetime] = {}  #: by identity: lives with several names
+        self._changed: dict[int, tuple[ThreadLifetime, Name, int, int]] = {}
         self._next_id = IDLE_OWNER + 1
         self._wrote_idle = False
 
@@ -193,7 +193,7 @@ class Owners:
                 name.role = name.role_before
         self._touch(life)
 
-    def _owner(self, life: Life, name: Name, role: tuple[int, int]) -> int:
+    def _owner(self, life: ThreadLifetime, name: Name, role: tuple[int, int]) -> int:
         owner = name.owners.get(role)
         if owner is None:
             owner = name.owners[role] = self._next_id
@@ -201,23 +201,23 @@ class Owners:
             self._changed[owner] = (life, name, *role)
         return owner
 
-    def _touch(self, life: Life) -> None:
+    def _touch(self, life: ThreadLifetime) -> None:
         for name in life.all_names:
             for role, owner in name.owners.items():
                 self._changed[owner] = (life, name, *role)
 
-    def _role_of(self, life: Life, name: Name, kind: int) -> str | None:
+    def _role_of(self, life: ThreadLifetime, name: Name, kind: int) -> str | None:
         if kind == OwnerKind.PROCESS:
             return self._untraced(life.tgid) or None
         return self._role(life, name) if kind == OwnerKind.SERVER else None
 
-    def _role(self, life: Life, of: Name) -> str | None:
+    def _role(self, life: ThreadLifetime, of: Name) -> str | None:
         name = of.role or of.comm
         if name == UNKNOWN_COMM:
             return None
         return name if life.pid == life.tgid else thread_role(name, self._process_comm(life) or "")
 
-    def _process_comm(self, life: Life) -> str | None:
+    def _process_comm(self, life: ThreadLifetime) -> str | None:
         if life.pid == life.tgid:
             return life.name.comm
         lives = self._lives.get((life.tgid, life.tgid))
@@ -243,22 +243,24 @@ class Owners:
                     owner = self._owner(life, life.names[number], role)
                     result[mine[called == number]] = owner
 
-    def _lives_from(self, thread: tuple[int, int], first_ns: int) -> list[Life]:
+    def _lives_from(self, thread: tuple[int, int], first_ns: int) -> list[ThreadLifetime]:
         """The thread's lives, the first of which has begun by `first_ns`; adds one if there is
         none.
         """
         lives = self._lives.setdefault(thread, [])
         if not lives or (lives[0].begin_ns is not None and lives[0].begin_ns > first_ns):
-            lives.insert(0, Life(*thread, begin_ns=None, first_seen_ns=first_ns))
+            lives.insert(0, ThreadLifetime(*thread, begin_ns=None, first_seen_ns=first_ns))
         return lives
 
 
-def _begin(lives: list[Life], thread: tuple[int, int], begin_ns: int | None) -> Life:
-    lives.append(Life(*thread, begin_ns=begin_ns))
+def _begin(
+    lives: list[ThreadLifetime], thread: tuple[int, int], begin_ns: int | None
+) -> ThreadLifetime:
+    lives.append(ThreadLifetime(*thread, begin_ns=begin_ns))
     return lives[-1]
 
 
-def _adopts(life: Life, fork_ns: int) -> bool:
+def _adopts(life: ThreadLifetime, fork_ns: int) -> bool:
     """Whether a fork announced only now is the beginning of a life already met in segments."""
     if life.settled:
         return life.begin_ns == fork_ns

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from qjoule.contract import QueryFlag, Rung
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.stream.statements import MAX_SHAPES
 from qjoule.tags.maps import tags_type

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from qjoule.contract import SHAPE_OTHER
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.servers.other_ids import OtherIds
@@ -18,9 +18,9 @@ from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import (
     Fingerprint,
-    Named,
+    ReportedQueryId,
     Shape,
-    ToldId,
+    StatementShape,
     dialect_of,
     is_truncated,
     rules_of,
@@ -60,7 +60,7 @@ class Statements:
         max_shapes: int = MAX_SHAPES,
         capture: bool = False,
         ids: OtherIds | None = None,
-        on_named: Callable[[Named | ToldId], object] = lambda _named: None,
+        on_named: Callable[[StatementShape | ReportedQueryId], object] = lambda _named: None,
         starts: bool = True,
     ) -> None:
         self._keeps_starts = starts
@@ -92,7 +92,7 @@ class Statements:
         """How many texts and ids take memory."""
         return len(self._by_hash) + len(self._first) + self._told
 
-    def anew(self, known: Iterable[Named]) -> Statements:
+    def anew(self, known: Iterable[StatementShape]) -> Statements:
         """The same with these texts alone: a recorder must not remember for ever."""
         fresh = Statements(
             self._fingerprint,
@@ -116,7 +116,7 @@ class Statements:
             return
         dialect = dialect_of(frame)
         if self._other_ids is not None and (told := self._other_ids.told(frame.text, dialect)):
-            self.learn_id(ToldId(*told))
+            self.learn_id(ReportedQueryId(*told))
             return
         known = dialect in LANGUAGES
         if known and frame.records[0]["single"]:
@@ -141,14 +141,14 @@ class Statements:
             ids = self._ids_of(frame, text, read_as)
         self.learn(self._without_literals(frame, named, ids, single=True))
 
-    def learn_id(self, told: ToldId) -> None:
+    def learn_id(self, told: ReportedQueryId) -> None:
         """Takes in an id that a server told."""
         self._told += 1
         if self._told <= HASHES_PER_SHAPE * self._max_shapes:
             self._on_named(told)
             self._add_ids(told.shape, [told.id])
 
-    def learn(self, named: Named) -> None:
+    def learn(self, named: StatementShape) -> None:
         """Takes in what is known of a text. Repeated hashes cost a lookup."""
         if named.shape in self._by_hash or named.dialect not in LANGUAGES:
             return
@@ -207,9 +207,9 @@ class Statements:
 
     def _without_literals(
         self, frame: Frame, named: Shape, ids: tuple[OtherId, ...], *, single: bool = False
-    ) -> Named:
+    ) -> StatementShape:
         record = frame.records[0]
-        return Named(
+        return StatementShape(
             shape=int(record["shape"]),
             fingerprint=named.fingerprint,
             text=named.text,
@@ -223,7 +223,7 @@ class Statements:
             ids=ids,
         )
 
-    def _learn(self, named: Named) -> None:
+    def _learn(self, named: StatementShape) -> None:
         if self._no_more_hashes():
             return
         if named.dialect == _UNSEEN:

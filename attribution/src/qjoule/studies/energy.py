@@ -11,7 +11,7 @@ from typing import cast
 import pyarrow as pa
 
 from qjoule.engine.attribute import attribute
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.result import Attribution
 from qjoule.model.same_total import with_total_error

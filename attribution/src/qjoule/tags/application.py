@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qjoule.tags.claims import Claims
+from qjoule.tags.connection_ownership import ConnectionOwnership
 from qjoule.tags.definitions import MAX_BYTES, Definitions
 from qjoule.tags.owners import Owners
 from qjoule.tags.ring import OVER, SLOT, NotARing, RingReader, Slots
@@ -54,7 +54,7 @@ class Application:
         self.is_here = is_here  #: in the recorder's network namespace
         self.definitions = Definitions()
         is_roots = is_here and self.uid == 0 and shares_namespaces(self.pid)
-        self.claims = Claims(self.uid, owners, is_roots=is_roots)
+        self.claims = ConnectionOwnership(self.uid, owners, is_roots=is_roots)
         self.ring: RingReader | None = None
         self.ended = False
         self.is_behind = False  #: more is waiting than one reading may take

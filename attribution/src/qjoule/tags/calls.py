@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.tags.application import Application, until_of
 from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.ends import Ends

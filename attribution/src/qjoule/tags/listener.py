@@ -19,7 +19,7 @@ from typing import Protocol
 
 from qjoule.tags.addresses import is_same_network
 from qjoule.tags.application import Application, met
-from qjoule.tags.crowd import Crowd, room
+from qjoule.tags.connection_limiter import ConnectionLimiter, room
 from qjoule.tags.listening import remove
 from qjoule.tags.owners import Owners, SocketOwners
 from qjoule.tags.ring import Slots
@@ -77,7 +77,7 @@ class Listener:
         self._taker = taker
         self._owners = owners or SocketOwners()
         self._lock = threading.Lock()
-        self._crowd = Crowd(room())
+        self._crowd = ConnectionLimiter(room())
         self._says = select.epoll()
         self._says.register(listening, select.EPOLLIN)
         self._by_descriptor: dict[int, Application] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.tags.definitions import Tags
 
 Array = NDArray[Any]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.tags.addresses import Addresses
 from qjoule.tags.calls import NEVER_NS, Array, Calls
 from qjoule.tags.kept_calls import KeptCall

@@ -10,17 +10,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from qjoule.late import Late, pa
+from qjoule.lazy_import import LazyModule, pa
 
 __all__ = ("leave_pandas_out", "pc", "pq", "schema")
 
-pc: Any = Late("pyarrow.compute")
-pq: Any = Late("pyarrow.parquet")
+pc: Any = LazyModule("pyarrow.compute")
+pq: Any = LazyModule("pyarrow.parquet")
 
 if TYPE_CHECKING:
     from qjoule.trace import schema
 else:
-    schema = Late("qjoule.trace.schema")
+    schema = LazyModule("qjoule.trace.schema")
 
 
 def leave_pandas_out() -> None:

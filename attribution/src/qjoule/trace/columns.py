@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 
 Array = npt.NDArray[Any]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.trace.meta import Meta
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.trace.columns import plain
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from qjoule.late import Late
+from qjoule.lazy_import import LazyModule
 from qjoule.tags.maps import tags_type
 from qjoule.trace.vocabulary import (
     CAUSES,
@@ -80,7 +80,7 @@ __all__ = (
     "lower_names",
 )
 
-pc: Any = Late("pyarrow.compute")
+pc: Any = LazyModule("pyarrow.compute")
 #: Of one column of a row group, written out: statements of 4 KiB each, say, for 60,000 shapes.
 MOST_TEXT_BYTES = 256 << 20
 NAME = pa.dictionary(pa.int32(), pa.string())

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from qjoule.engine import recorded
 from qjoule.engine.accounts import divided, total_errors
-from qjoule.engine.attribute import Asked, Terms
+from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.energy import I64
 from qjoule.model.interval import EnergyErrors
@@ -57,11 +57,13 @@ class Extract:
     notes: tuple[str, ...] = ()
 
 
-def extract(trace: Trace, name: str, asked: Asked, tag: str) -> Extract:
+def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Extract:
     """Reads a trace. `asked.by` is replaced; `tag`: the tag that identifies requests."""
     host = trace.meta.host or f"(host of {name})"
     by = (f"tag:{tag}", "server")
-    terms = Terms(trace, Asked(by, asked.idle, asked.coefficients, asked.calibrated, asked.where))
+    terms = AttributionContext(
+        trace, AttributionRequest(by, asked.idle, asked.coefficients, asked.calibrated, asked.where)
+    )
     stream, memory = terms.windows(), terms.memory()
     account = terms.account(stream.machine.packages, memory)
     ledger = divided(account, stream, terms.grouped.segments(), terms.requests)

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from qjoule.engine.attribute import Asked
+from qjoule.engine.attribute import AttributionRequest
 from qjoule.errors import QjouleError
 from qjoule.fleet.requests.clocks import Offset, Pairs, offsets, reference_of
 from qjoule.fleet.requests.extract import Extract, extract
@@ -22,7 +22,7 @@ class Source:
 
     name: str
     trace: Trace
-    asked: Asked
+    asked: AttributionRequest
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.fleet.filesystems import filesystem
-from qjoule.late import Late, pa
+from qjoule.lazy_import import LazyModule, pa
 from qjoule.trace.durable import write_whole
 
 #: Filesystems on which a written object appears as a whole.
@@ -171,7 +171,7 @@ def _remote(url: str, scheme: str, options: Mapping[str, str]) -> Destination:
 
 def _of_pyarrow(url: str, shown: str, why: str) -> ObjectStore:
     try:
-        found, root = Late("pyarrow.fs").FileSystem.from_uri(url)
+        found, root = LazyModule("pyarrow.fs").FileSystem.from_uri(url)
     except pa.ArrowInvalid:
         raise QjouleError(f"{shown}: {why}") from None
     if found.type_name not in _WHOLE:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from qjoule.fleet.layout import CLOSED_KEY, SLOW, VERSION_KEY, Part, decoded, unreadable
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.trace.arrow import pq
 
 #: A part's bound; an hour of 500 statements has some 400 kB.

@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
 from qjoule.model.coefficients import DEFAULT_ALPHA, EFFECT_TERMS, THETA, WEIGHT_TERMS, Weights
-from qjoule.model.fit.block import Belief
+from qjoule.model.fit.block import Prior
 from qjoule.model.fit.observed import Rows
 from qjoule.model.idle_table import IdleTable
 from qjoule.model.power_model import PowerModel
@@ -55,7 +55,7 @@ def belief_of(
     *,
     dram: bool,
     table: IdleTable | None = None,
-) -> Belief:
+) -> Prior:
     """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
 
     `table`: the idle states of the machine, as far as its kernel shows any.
@@ -72,7 +72,7 @@ def belief_of(
     scale = np.sqrt(np.diag(covariance))
     inverse = np.linalg.inv(covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(scale)))
     precision = inverse / np.outer(scale, scale)
-    return Belief(np.concatenate([idle, shared, theta]), precision, prior.spread)
+    return Prior(np.concatenate([idle, shared, theta]), precision, prior.spread)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from qjoule.model.coefficients import THETA, WEIGHT_TERMS
 from qjoule.model.fit.discrepancy import discrepancy
 from qjoule.model.fit.guard import NO_MISFIT, Misfit, misfit_of
 from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.places import Places
 from qjoule.model.fit.power import optima, solve_nonnegative
 from qjoule.model.fit.predict import above_idle, mean_w, predict
+from qjoule.model.fit.zone_noise import ZoneNoise
 
 #: Time constants; any other lies between two of them and is a mixture of both.
 TAU_S = (4.0, 12.0, 36.0)
@@ -76,7 +76,7 @@ _DEGREES = 4.0  #: of freedom of Student's t
 
 
 @dataclass(frozen=True)
-class Belief:
+class Prior:
     """Gaussian knowledge of (idle_w, shared_w, theta) and how far factors spread around 1."""
 
     mean: F64
@@ -113,7 +113,7 @@ class BlockFit:
     beyond: Misfit = NO_MISFIT
 
 
-def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
+def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
     """Fits a block under `belief` and the evidence of blocks `before`.
 
     Raises `LinAlgError` if the numbers are so far apart that they cannot be solved.
@@ -121,7 +121,7 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     fixed, size = len(belief.mean), len(belief.mean) + len(rows.classes)
     plain = np.append(belief.mean, np.ones(size - fixed))
     value = plain
-    places = Places.of(rows)
+    places = ZoneNoise.of(rows)
     levels = places.first_levels()
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
     scale, k_sigma = expected_scale(rows), _k_sigma(belief)
@@ -174,7 +174,7 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     return BlockFit(value, spread_cov, spread, mine_told, drift, *ratios, beyond)
 
 
-def _k_sigma(belief: Belief) -> float:
+def _k_sigma(belief: Prior) -> float:
     """Standard error of the belief about k, all else unknown."""
     at = len(belief.mean) - len(THETA) + _K
     return float(np.sqrt(max(np.linalg.inv(belief.precision)[at, at], 0.0)))
@@ -247,7 +247,7 @@ def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Cal
     return left, bend
 
 
-def _solve(told: Evidence, belief: Belief, fixed: int, size: int) -> tuple[F64, F64, float]:
+def _solve(told: Evidence, belief: Prior, fixed: int, size: int) -> tuple[F64, F64, float]:
     """Values, covariance, and spread of the factors, averaged over how far factors may spread."""
     mean = np.append(belief.mean, np.ones(size - fixed))
     spreads = belief.spread * (_SPREADS if size > fixed else np.ones(1))

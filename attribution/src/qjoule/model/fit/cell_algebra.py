@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
-from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, U64, Cell, Told
+from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, U64, Cell, MemoryReport
 
 #: When a shape is integrated out of a cell that is folded, it may be this many times further from 1
 #: than was believed. So the evidence that is left on the machine's coefficients is too small rather
@@ -28,7 +28,9 @@ class Gone(NamedTuple):
     mean: F64
 
 
-def restricted(cell: Cell, names: Sequence[str], keys: U64, void: U64 | None = None) -> Told:
+def restricted(
+    cell: Cell, names: Sequence[str], keys: U64, void: U64 | None = None
+) -> MemoryReport:
     """Evidence of a cell on `names` and `keys`; the others are integrated out.
 
     A shape in `keys` but not in the cell has none. `void`: shapes whose evidence in this cell does
@@ -47,7 +49,9 @@ def restricted(cell: Cell, names: Sequence[str], keys: U64, void: U64 | None = N
         stays = np.array([*taken, *range(f, len(moment))], np.int64)
         sigma = np.maximum(np.abs(cell.value[gone]), 1e-9)
         told = integrated(
-            Told(precision, moment), stays, Gone(np.array(gone), sigma**-2, cell.value[gone])
+            MemoryReport(precision, moment),
+            stays,
+            Gone(np.array(gone), sigma**-2, cell.value[gone]),
         )
         precision, moment = told
     at = np.concatenate(
@@ -57,7 +61,7 @@ def restricted(cell: Cell, names: Sequence[str], keys: U64, void: U64 | None = N
         ]
     ).astype(np.int64)
     size = len(names) + len(keys)
-    out = Told(np.zeros((size, size)), np.zeros(size))
+    out = MemoryReport(np.zeros((size, size)), np.zeros(size))
     out.precision[np.ix_(at, at)] = precision
     out.moment[at] = moment
     return out
@@ -73,7 +77,9 @@ def _without_shapes(cell: Cell, here: npt.NDArray[np.bool_]) -> tuple[F64, F64, 
         stays = np.append(np.arange(f), f + np.flatnonzero(here))
         out = f + np.flatnonzero(gone)
         weight = np.full(len(out), prior)
-        told = integrated(Told(precision, cell.moment), stays, Gone(out, weight, np.ones(len(out))))
+        told = integrated(
+            MemoryReport(precision, cell.moment), stays, Gone(out, weight, np.ones(len(out)))
+        )
         return (
             told.precision[:f, :f],
             told.moment[:f],
@@ -91,16 +97,16 @@ def _without_shapes(cell: Cell, here: npt.NDArray[np.bool_]) -> tuple[F64, F64, 
     )
 
 
-def integrated(told: Told, stays: I64, gone: Gone) -> Told:
+def integrated(told: MemoryReport, stays: I64, gone: Gone) -> MemoryReport:
     """Evidence on the parameters `stays`; those `gone` are integrated out, under a prior."""
     precision, moment = told
     if not len(gone.at):
-        return Told(precision[np.ix_(stays, stays)], moment[stays])
+        return MemoryReport(precision[np.ix_(stays, stays)], moment[stays])
     own = precision[np.ix_(gone.at, gone.at)] + np.diag(gone.weight)
     cross = precision[np.ix_(stays, gone.at)]
     start = moment[gone.at] + gone.weight * gone.mean
     solved = np.linalg.solve(own, np.column_stack([cross.T, start]))
-    return Told(
+    return MemoryReport(
         precision[np.ix_(stays, stays)] - cross @ solved[:, :-1],
         moment[stays] - cross @ solved[:, -1],
     )

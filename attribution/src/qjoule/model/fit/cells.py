@@ -128,7 +128,7 @@ class Cell:
         return (len(self.members), len(self.keys), self.when_s, matrix.tobytes())
 
 
-class Told(NamedTuple):
+class MemoryReport(NamedTuple):
     """Evidence on named parameters and on shapes: precision (p, p), moment (p,)."""
 
     precision: F64

@@ -12,15 +12,15 @@ import numpy as np
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.energy import I64, Series
-from qjoule.model.fit.alone import alone_in
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import Belief, BlockFit, fit_block
-from qjoule.model.fit.earlier import Earlier
+from qjoule.model.fit.block import BlockFit, Prior, fit_block
+from qjoule.model.fit.decayed_evidence import DecayedEvidence
+from qjoule.model.fit.idle_power import IdlePowerEvidence, believed, contradicted, found_by, told_by
 from qjoule.model.fit.merging import chosen
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Memory
-from qjoule.model.fit.rest import Rest, believed, contradicted, found_by, told_by
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
+from qjoule.model.fit.single_class import alone_in
 from qjoule.model.fit.with_memory import BlockMemory
 from qjoule.model.idle_table import IdleTable
 from qjoule.model.plausible import left_out
@@ -57,8 +57,10 @@ class Learner:
     table: IdleTable | None = None  #: the machine's idle states; None: its kernel shows none
     notes: dict[str, int] = field(default_factory=dict)  #: what happened, and in how many blocks
     last: dict[str, PowerModel] = field(default_factory=dict)  #: of the last block kept
-    _memory: dict[str, Earlier] = field(default_factory=dict)
-    _rest: dict[str, Rest] = field(default_factory=dict)  #: told by blocks of this trace
+    _memory: dict[str, DecayedEvidence] = field(default_factory=dict)
+    _rest: dict[str, IdlePowerEvidence] = field(
+        default_factory=dict
+    )  #: told by blocks of this trace
 
     def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
         """Returns models by domain for one block of consecutive windows; remembers them if
@@ -149,8 +151,8 @@ class Learner:
         return model
 
     def _fit(
-        self, memory: BlockMemory, rows: Rows, belief: Belief, earlier: Earlier, keep: bool
-    ) -> tuple[BlockFit, Earlier]:
+        self, memory: BlockMemory, rows: Rows, belief: Prior, earlier: DecayedEvidence, keep: bool
+    ) -> tuple[BlockFit, DecayedEvidence]:
         """The fit of a block, and what it used of earlier blocks."""
         domain = memory.domain.partition("/")[0]
         calibrated = self.coefficients.of(domain).calibrated
@@ -160,13 +162,13 @@ class Learner:
             self._note(note)
         if fit.misfit > _HARMS * fit.misfit_without:
             # What was learned predicts worse than the prior alone.
-            earlier = Earlier.none(len(belief.mean), rows.classes)
+            earlier = DecayedEvidence.none(len(belief.mean), rows.classes)
             fit = fit_block(rows, belief, earlier.evidence)
             if keep:
                 self._note(f"{domain} power is not what it was: learned anew")
         return fit, earlier
 
-    def _rest_of(self, domain: str, memory: BlockMemory) -> Rest:
+    def _rest_of(self, domain: str, memory: BlockMemory) -> IdlePowerEvidence:
         """What resting blocks of this trace and of earlier ones showed of power at rest."""
         known = memory.rest()
         return known.plus(self._rest[domain]) if domain in self._rest else known
@@ -182,13 +184,13 @@ class Learner:
             self._rest[domain] = told = found_by(fit, count)
         else:
             told = told_by(rows, fit)
-            self._rest[domain] = told.plus(self._rest.get(domain, Rest.none(count)))
+            self._rest[domain] = told.plus(self._rest.get(domain, IdlePowerEvidence.none(count)))
         memory.tell_rest(told, fit, end_ns, anew=contradicts)
 
-    def _earlier(self, domain: str, classes: I64, fixed: int) -> Earlier:
+    def _earlier(self, domain: str, classes: I64, fixed: int) -> DecayedEvidence:
         """The evidence of earlier blocks about the parameters of this one."""
         known = self._memory.get(domain)
-        return known.of(classes) if known else Earlier.none(fixed, classes)
+        return known.of(classes) if known else DecayedEvidence.none(fixed, classes)
 
 
 def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:

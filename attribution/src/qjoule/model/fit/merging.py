@@ -25,7 +25,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
-from qjoule.model.fit.block import Belief
+from qjoule.model.fit.block import Prior
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.predict import above_idle, predict
 from qjoule.model.fit.rows import thinned
@@ -39,7 +39,7 @@ _MOST_STEPS = 8
 _ALIKE = 1e-7
 
 
-def chosen(windows: Rows, even: Rows, width: int, belief: Belief) -> Rows:
+def chosen(windows: Rows, even: Rows, width: int, belief: Prior) -> Rows:
     """Rows of at least `width` windows that keep most of what `belief` leaves unknown.
 
     `even`: the windows, merged evenly. What earlier blocks told is left aside, so that the rows of
@@ -148,7 +148,7 @@ def joined_at(rows: Rows, starts: I64) -> Rows:
     )
 
 
-def _after(belief: Belief, seen: F64) -> F64:
+def _after(belief: Prior, seen: F64) -> F64:
     """Covariance (p, p) of all parameters once rows with slopes `seen` (n, p), over their noise,
     were seen."""
     fixed, precision = len(belief.mean), seen.T @ seen

@@ -20,7 +20,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
 from qjoule.model.fit.block import Evidence
 from qjoule.model.fit.cell_algebra import changed_since, outdated, restricted, since_anew
-from qjoule.model.fit.cells import HALF_LIFE_S, U64, Cell, Conditions, Told
+from qjoule.model.fit.cells import HALF_LIFE_S, U64, Cell, Conditions, MemoryReport
 
 #: Drift (1 sigma) relative to a parameter's value, as a calibration's: leakage follows temperature.
 _IDLE_DRIFT, _SHARED_DRIFT, _SCALE_DRIFT = 0.02, 0.05, 0.03
@@ -133,19 +133,19 @@ class Asked(NamedTuple):
     releases: U64
 
 
-def recalled(cells: Sequence[Cell], asked: Asked, now: Now) -> Told:
+def recalled(cells: Sequence[Cell], asked: Asked, now: Now) -> MemoryReport:
     """Evidence on names and keys, in that order, of all cells of a domain."""
     domain, names, keys, releases = asked
     mine = since_anew([cell for cell in cells if cell.domain == domain])
     size = len(names) + len(keys)
-    total = Told(np.zeros((size, size)), np.zeros(size))
+    total = MemoryReport(np.zeros((size, size)), np.zeros(size))
     since = changed_since(mine)
     sources: dict[tuple[int, Conditions], list[Cell]] = {}
     for cell in mine:
         sources.setdefault((cell.source, cell.conditions), []).append(cell)
     youngest, value = np.inf, np.zeros(len(names))
     for (_, conditions), several in sorted(sources.items()):
-        told = Told(np.zeros((size, size)), np.zeros(size))
+        told = MemoryReport(np.zeros((size, size)), np.zeros(size))
         other = np.zeros(len(keys), bool)  # shapes that ran on another release
         for cell in several:
             one = restricted(cell, names, keys, outdated(cell, since))
@@ -218,7 +218,7 @@ def _drift(
     return out[:, out.any(axis=0)]
 
 
-def _drifted(told: Told, root: F64) -> Told:
+def _drifted(told: MemoryReport, root: F64) -> MemoryReport:
     """Evidence on a parameter now, from evidence on what it was before a drift."""
     if not root.shape[1]:
         return told
@@ -226,10 +226,12 @@ def _drifted(told: Told, root: F64) -> Told:
     inner = np.eye(root.shape[1]) + root.T @ left
     solved = np.linalg.solve(inner, np.column_stack([left.T, root.T @ told.moment]))
     precision = told.precision - left @ solved[:, :-1]
-    return Told((precision + precision.T) / 2.0, told.moment - left @ solved[:, -1])
+    return MemoryReport((precision + precision.T) / 2.0, told.moment - left @ solved[:, -1])
 
 
-def by_key(told: Callable[[U64, U64], Told], names: int, keys: U64, releases: U64) -> Recalled:
+def by_key(
+    told: Callable[[U64, U64], MemoryReport], names: int, keys: U64, releases: U64
+) -> Recalled:
     """Evidence by class from evidence by key. `keys` (classes,): 0 for a class without one.
 
     If classes have one key, the first of them has its evidence.

@@ -10,10 +10,10 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
-from qjoule.model.fit.block import Belief, BlockFit, Evidence, fit_block
+from qjoule.model.fit.block import BlockFit, Evidence, Prior, fit_block
+from qjoule.model.fit.idle_power import IdlePowerEvidence
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Learned, Memory, Recalled
-from qjoule.model.fit.rest import Rest
 from qjoule.model.zones import Zone
 
 #: What is remembered is not used if it predicts a block this many times worse than the prior does.
@@ -50,7 +50,7 @@ class MemoryFit:
 
 
 def fit_with_memory(
-    rows: Rows, belief: Belief, before: Evidence, recall: Recall, *, calibrated: bool
+    rows: Rows, belief: Prior, before: Evidence, recall: Recall, *, calibrated: bool
 ) -> MemoryFit:
     """Fits a block under `belief`, the evidence of its trace (`before`) and of others (`recall`).
 
@@ -84,7 +84,7 @@ def fit_with_memory(
     return MemoryFit(fit, tuple(changed))
 
 
-def _apart(fit: BlockFit, belief: Belief, before: Evidence, old: Recalled) -> float:
+def _apart(fit: BlockFit, belief: Prior, before: Evidence, old: Recalled) -> float:
     """How far a block and what is remembered are apart: Mahalanobis' distance squared, from its
     mean, in its standard deviations.
 
@@ -104,7 +104,7 @@ def _apart(fit: BlockFit, belief: Belief, before: Evidence, old: Recalled) -> fl
     return float((apart @ solved[:, 0] - freedom) / (2.0 * freedom) ** 0.5)
 
 
-def _prior(fit: BlockFit, belief: Belief, size: int) -> tuple[F64, F64]:
+def _prior(fit: BlockFit, belief: Prior, size: int) -> tuple[F64, F64]:
     """Precision and mean of what is believed of all parameters before any window."""
     fixed = len(belief.mean)
     prior = np.zeros((size, size))
@@ -114,7 +114,7 @@ def _prior(fit: BlockFit, belief: Belief, size: int) -> tuple[F64, F64]:
     return prior, np.append(belief.mean, np.ones(len(at)))
 
 
-def _contradict(belief: Belief, old: Recalled) -> bool:
+def _contradict(belief: Prior, old: Recalled) -> bool:
     """Whether a calibration and a memory differ in a parameter by more than their errors."""
     fixed = len(belief.mean)
     vague = np.zeros_like(old.evidence.precision)
@@ -152,7 +152,7 @@ class BlockMemory:
         )
 
     def fit(
-        self, rows: Rows, belief: Belief, before: Evidence, *, calibrated: bool, keep: bool
+        self, rows: Rows, belief: Prior, before: Evidence, *, calibrated: bool, keep: bool
     ) -> tuple[BlockFit, list[str]]:
         """The fit of a block, and notes on what is remembered. Raises as `fit_block`.
 
@@ -189,14 +189,16 @@ class BlockMemory:
         """Of power at rest, which is the same with counters and without."""
         return f"{self.domain.partition('/')[0]}/rest"
 
-    def rest(self) -> Rest:
+    def rest(self) -> IdlePowerEvidence:
         """What resting blocks of earlier traces showed of power at rest."""
         if self.memory is None:
-            return Rest.none(self.zones)
+            return IdlePowerEvidence.none(self.zones)
         names = self.names[: self.zones]
-        return Rest.of(self.memory.recall(self._rest_domain, names, _NO_CLASSES).evidence)
+        return IdlePowerEvidence.of(
+            self.memory.recall(self._rest_domain, names, _NO_CLASSES).evidence
+        )
 
-    def tell_rest(self, rest: Rest, fit: BlockFit, end_ns: int, *, anew: bool) -> None:
+    def tell_rest(self, rest: IdlePowerEvidence, fit: BlockFit, end_ns: int, *, anew: bool) -> None:
         """Adds to the memory what a block showed of power at rest, if it showed anything.
 
         `anew`: it contradicts what is remembered.
@@ -213,7 +215,7 @@ def _sum(a: Evidence, b: Evidence) -> Evidence:
     return Evidence(a.precision + b.precision, a.moment + b.moment)
 
 
-def _most_changed(fit: BlockFit, belief: Belief, before: Evidence, old: Recalled) -> int:
+def _most_changed(fit: BlockFit, belief: Prior, before: Evidence, old: Recalled) -> int:
     """The class that differs most from what is remembered of it, -1 if none does.
 
     What is remembered of a class is a row: its factor as a function of the other parameters, with

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.result import Attribution, Row
 from qjoule.physical import reading
 from qjoule.physical.kit.document import Part, Run

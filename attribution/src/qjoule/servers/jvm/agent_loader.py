@@ -38,8 +38,8 @@ from types import FrameType
 from qjoule.installed import installed_files
 from qjoule.own_rights import drop_capability, hide
 from qjoule.servers.access import Unreadable
-from qjoule.servers.in_root import open_directory_below
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
+from qjoule.servers.rootfs_reader import open_directory_below
 
 ATTACH_SECONDS = 30.0  #: a JVM in a long garbage collection answers after it
 TOTAL_SECONDS = 45.0

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Unreadable
-from qjoule.servers.in_root import open_directory_below
+from qjoule.servers.rootfs_reader import open_directory_below
 
 DISABLED = "+DisableAttachMechanism"
 _POLL_SECONDS = 0.05

@@ -19,7 +19,7 @@ import struct
 import zlib
 from collections.abc import Callable
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.servers.mongodb.dialect_message import BODY_BYTES, HEAD, MESSAGE_MAX
 from qjoule.servers.mongodb.dialect_tree import Opcode
 

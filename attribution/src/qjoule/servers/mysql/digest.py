@@ -16,7 +16,7 @@ import re
 import string
 from collections.abc import Iterator, Mapping
 
-from qjoule.late import hashlib
+from qjoule.lazy_import import hashlib
 from qjoule.servers.mysql.vocabulary import (
     BEGINS_EXPRESSION,
     CHARSET,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from qjoule.late import hashlib
+from qjoule.lazy_import import hashlib
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, STRING
 from qjoule.shapes.safe_text import text_of
 

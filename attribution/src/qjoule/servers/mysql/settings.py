@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from qjoule.servers.access import FILE_BYTES_MAX, Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_text import ConfigFiles
-from qjoule.servers.strict_json import Untrue, parse
+from qjoule.servers.strict_json import InvalidDocument, parse
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
@@ -114,7 +114,7 @@ def _add_persisted(options: Options, candidate: Candidate) -> None:
         content = candidate.access.file(path)
         for name, value in _persisted(parse(content, FILE_BYTES_MAX)) if content else ():
             options.set(f"{name}={value}", path)
-    except (Unreadable, Untrue) as reason:
+    except (Unreadable, InvalidDocument) as reason:
         options.problem = options.problem or f"{_PERSISTED}: {reason}"
 
 

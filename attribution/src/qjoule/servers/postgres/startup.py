@@ -71,8 +71,8 @@ def first_message(message: bytes) -> Startup:
 
 
 def names_of_title(message: bytes) -> Startup:
-    """User and database, each with a NUL, as `qjoule.stream.titles` takes them from the title of a
-    process whose login was not seen. Never raises.
+    """User and database, each with a NUL, as `qjoule.stream.process_titles` takes them from the
+    title of a process whose login was not seen. Never raises.
     """
     found: dict[str, Any] = {}
     fields = Fields(message)

@@ -35,7 +35,7 @@ class _Open:
     checked_ns: int
 
 
-class Claims:
+class ConnectionOwnership:
     """The connections that one process defined, and until when it is believed about each."""
 
     def __init__(self, uid: int, owners: Owners, *, is_roots: bool = False) -> None:

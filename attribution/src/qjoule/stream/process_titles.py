@@ -34,7 +34,7 @@ def read_title(tgid: int) -> str:
     return read_text(Path(f"/proc/{tgid}/cmdline")).replace("\0", " ").strip()
 
 
-class TitledStream(Stream):
+class ProcessTitleStream(Stream):
     """A stream in which processes of the `servers` are renamed by title.
 
     `servers`: how to read each server's titles, by the attach plan's ids.

@@ -13,7 +13,7 @@ from qjoule.engine.class_keys import ClassKeys, hashed
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
 from qjoule.model.fit.cell_algebra import Gone, integrated
-from qjoule.model.fit.cells import U64, Cell, Conditions, Told
+from qjoule.model.fit.cells import U64, Cell, Conditions, MemoryReport
 from qjoule.model.fit.remembered import Asked, Learned, Now, Recalled, by_key, nothing, recalled
 from qjoule.model.labels import GroupLabel
 from qjoule.model.memory_used import Remembered
@@ -52,7 +52,7 @@ class _Chapter:
         gone = np.setdiff1d(np.arange(len(keys)), kept)
         prior = np.full(len(gone), block.spread**-2.0)
         told = integrated(
-            Told(block.evidence.precision, block.evidence.moment),
+            MemoryReport(block.evidence.precision, block.evidence.moment),
             np.append(np.arange(f), f + kept),
             Gone(f + gone, prior, np.ones(len(gone))),
         )
@@ -82,7 +82,7 @@ class _Chapter:
         stays = np.append(told, f + shapes).astype(np.int64)
         gone = np.setdiff1d(np.arange(f, f + len(keys)), f + shapes)
         prior = np.full(len(gone), self.spread**-2.0)
-        whole = Told(self.precision, self.moment)
+        whole = MemoryReport(self.precision, self.moment)
         left = integrated(whole, stays, Gone(gone, prior, np.ones(len(gone))))
         n = len(told)
         empty = np.zeros(0)
@@ -105,7 +105,7 @@ class _Chapter:
         return bare.holding(*parts, left.moment).stored()
 
 
-class Remembering:
+class MemoryAdapter:
     """A `Memory` for one attribution: `cells` of earlier traces, and those of this one.
 
     `source`: this trace or live view; its own cells are not recalled. `offset_ns`: what makes
@@ -131,13 +131,13 @@ class Remembering:
         self._cache: dict[tuple[object, ...], Recalled] = {}
 
     @staticmethod
-    def of(used: Remembered, labels: Sequence[GroupLabel], meta: Meta, *more: str) -> Remembering:
+    def of(used: Remembered, labels: Sequence[GroupLabel], meta: Meta, *more: str) -> MemoryAdapter:
         """The memory of one attribution. `labels`: of its groups; `more`: what names its source
         besides the trace."""
         begin_ns, offset_ns = meta.begin_ns, meta.realtime_offset_ns
         when_s = (begin_ns or 0) * 1e-9 + (offset_ns or 0) * 1e-9
         known = begin_ns is not None and offset_ns is not None and when_s > 0
-        return Remembering(
+        return MemoryAdapter(
             used.cells,
             ClassKeys.of(labels, meta.servers),
             hashed(meta.host, meta.cpu, str(begin_ns), str(offset_ns), *more),
@@ -158,7 +158,7 @@ class Remembering:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
 
-            def of_keys(some: U64, on: U64) -> Told:
+            def of_keys(some: U64, on: U64) -> MemoryReport:
                 wanted = Asked(domain, tuple(names), some, on)
                 return recalled(self._cells, wanted, now)
 

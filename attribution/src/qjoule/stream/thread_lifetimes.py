@@ -27,7 +27,7 @@ class Name:
 
 
 @dataclass(slots=True)
-class Life:
+class ThreadLifetime:
     """One life of a thread.
 
     `begin_ns` None: it began before anything recorded. `settled`: its begin was announced, by a

@@ -10,10 +10,10 @@ from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.ledger import Ledger
 from qjoule.model.renumbering import Renumbering
-from qjoule.model.spans import Learned, learn, settle
+from qjoule.model.spans import Learned, apply_regression_costs, learn
 
 
-class Books:
+class IntervalLedgers:
     """`new_account` makes an empty account of the session's series, packages and policy.
 
     Both ledgers, and the interval's open windows, are split by what the account has learned so far.
@@ -36,7 +36,7 @@ class Books:
         if self._total is None:
             self._total = self._account.look()
             self._learned = learn(self._total)
-            settle(self._total, self._learned)
+            apply_regression_costs(self._total, self._learned)
         return self._total
 
     @property
@@ -47,7 +47,7 @@ class Books:
             self._interval = self._account.split(self._batches)
             for source, target in self._moves:
                 self._interval.move(source, target)
-            settle(self._interval, self._learned)
+            apply_regression_costs(self._interval, self._learned)
         return self._interval
 
     def add(self, batch: WindowBatch) -> None:

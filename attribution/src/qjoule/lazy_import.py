@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ("Late", "hashlib", "pa")
+__all__ = ("LazyModule", "hashlib", "pa")
 
 
-class Late:
+class LazyModule:
     """Stands for a module."""
 
     def __init__(self, name: str) -> None:
@@ -31,5 +31,5 @@ class Late:
 
 
 if not TYPE_CHECKING:
-    hashlib = Late("hashlib")  # takes OpenSSL along, 4 MB
-    pa = Late("pyarrow")
+    hashlib = LazyModule("hashlib")  # takes OpenSSL along, 4 MB
+    pa = LazyModule("pyarrow")

@@ -48,7 +48,7 @@ class Asking(Protocol):
         """The answers since the last call; waits for some up to this time."""
 
 
-class AnsweredStream(Stream):
+class PreparedTextStream(Stream):
     """A stream with texts in place of what stands for them."""
 
     def __init__(self, inner: Stream, asking: Asking) -> None:

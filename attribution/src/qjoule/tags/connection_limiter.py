@@ -41,7 +41,7 @@ def room() -> int:
     return min(MAX_PROCESSES, (soft - min(_RESERVED, soft // 2)) // _DESCRIPTORS)
 
 
-class Crowd:
+class ConnectionLimiter:
     """The connected applications, in the order of their turns."""
 
     def __init__(self, most: int) -> None:

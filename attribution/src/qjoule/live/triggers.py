@@ -23,7 +23,7 @@ from scipy import stats
 from qjoule.engine.attribute import attribute
 from qjoule.engine.heavy_queries import heavy_queries
 from qjoule.errors import QjouleError
-from qjoule.machine.in_force import for_trace
+from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients_used import Calibrated
 from qjoule.model.run_ratios import LEVEL
 from qjoule.spool.convert import convert

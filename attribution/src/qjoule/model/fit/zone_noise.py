@@ -15,7 +15,7 @@ from qjoule.model.fit.predict import total_power, weights
 
 
 @dataclass(frozen=True)
-class Places:
+class ZoneNoise:
     """The rows of each zone, and the spectra of their noise (`noise.components`)."""
 
     rows: Rows
@@ -23,9 +23,9 @@ class Places:
     parts: list[F64]
 
     @staticmethod
-    def of(rows: Rows) -> Places:
+    def of(rows: Rows) -> ZoneNoise:
         zones = [rows.zone == z for z in range(len(rows.edge_w))]
-        return Places(
+        return ZoneNoise(
             rows, zones, [noise.components(int(mine.sum()), rows.step_s) for mine in zones]
         )
 

@@ -29,7 +29,7 @@ _KIB = 1024
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class HostHardware:
     """`memory_gb` in 2^30 bytes, None if unknown; `instance` as its cloud calls its type."""
 
     memory_gb: float | None = None
@@ -37,12 +37,12 @@ class Surroundings:
     virtual: bool = False
 
 
-def read_surroundings(root: Path = ROOT) -> Surroundings:
+def read_host_hardware(root: Path = ROOT) -> HostHardware:
     """This machine's, from /proc and /sys under `root`."""
     vendor = read_text(root / "sys/class/dmi/id/sys_vendor")
     product = read_text(root / "sys/class/dmi/id/product_name")
     instance = product if vendor == "Amazon EC2" and _INSTANCE.fullmatch(product) else ""
-    return Surroundings(
+    return HostHardware(
         _memory_gb(read_text(root / "proc/meminfo")),
         instance,
         vendor.startswith(_VIRTUAL) and not instance.endswith(".metal"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.features import FEATURES
-from qjoule.model.fit.block import Belief
+from qjoule.model.fit.block import Prior
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.predict import above_idle, predict
 from qjoule.model.power_model import Moments
@@ -21,7 +21,7 @@ _AT_REST = 0.02
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleClassEvidence:
     """The evidence of rows in which one class ran alone, or nothing did.
 
     `precision` (p, p): of all parameters, in the order of `block.Evidence`; `alone_s` (g,): how
@@ -32,14 +32,16 @@ class Alone:
     alone_s: F64
 
     @staticmethod
-    def none(size: int, classes: int) -> Alone:
-        return Alone(np.zeros((size, size)), np.zeros(classes))
+    def none(size: int, classes: int) -> SingleClassEvidence:
+        return SingleClassEvidence(np.zeros((size, size)), np.zeros(classes))
 
-    def plus(self, block: Alone, keep: float) -> Alone:
+    def plus(self, block: SingleClassEvidence, keep: float) -> SingleClassEvidence:
         """With the evidence of another block; `keep`: share of the earlier evidence that stays."""
-        return Alone(keep * self.precision + block.precision, self.alone_s + block.alone_s)
+        return SingleClassEvidence(
+            keep * self.precision + block.precision, self.alone_s + block.alone_s
+        )
 
-    def moments(self, belief: Belief) -> Moments:
+    def moments(self, belief: Prior) -> Moments:
         """What a reader is shown of it. All is relative to `belief`, without any other rows."""
         fixed, size = len(belief.mean), len(self.precision)
         prior = np.zeros((size, size))
@@ -56,7 +58,7 @@ class Alone:
         return Moments(self.alone_s, information_nats)
 
 
-def alone_in(rows: Rows, value: F64) -> Alone:
+def alone_in(rows: Rows, value: F64) -> SingleClassEvidence:
     """The evidence of rows in which one class ran alone; `value` (p,): of all parameters."""
     power, slopes = predict(rows, value)
     classes = len(rows.classes)
@@ -75,4 +77,4 @@ def alone_in(rows: Rows, value: F64) -> Alone:
     seen = slopes[taken] / noise_w[taken, None]
     ran, active_s = who >= 0, rows.active * rows.lengths_s
     seconds: F64 = np.bincount(who[ran], active_s[ran], minlength=classes).astype(np.float64)
-    return Alone(seen.T @ seen, seconds)
+    return SingleClassEvidence(seen.T @ seen, seconds)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 
-from qjoule.late import pa
+from qjoule.lazy_import import pa
 from qjoule.spool.names import Counted, Metered, News, Untraced
 from qjoule.stream.following import untraced_cpu_ns
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
@@ -17,7 +17,7 @@ from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Meta, MeterInfo, Server
 
 
-class Kept(KeptCalls):
+class CapturedInputs(KeptCalls):
     """Answers `qjoule.stream.ingest` in place of the live sources: all is known from the start.
 
     The CPU time of untraced servers is counted here, from the segments.

@@ -20,7 +20,7 @@ from qjoule.model.same_total import with_total_error
 from qjoule.model.together_about import counts, model_of, source_of, trace_of
 
 
-def together(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attribution:
+def combine_results(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attribution:
     """The sum of attributions with the same policy; their order affects only the order of names.
 
     If there are several hosts, servers are named with them. Energy is summed in the domains that
@@ -86,8 +86,8 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     if domains == attribution.domains:
         return attribution
     measured_nj = domains[0].measured_nj
-    rows = [_about(row, before, names, measured_nj) for row in attribution.rows]
-    fixed = [_about(row, before, names, measured_nj) for row in attribution.fixed]
+    rows = [_combined_provenance(row, before, names, measured_nj) for row in attribution.rows]
+    fixed = [_combined_provenance(row, before, names, measured_nj) for row in attribution.fixed]
     queries, others = in_order([*rows, *fixed])
     source = attribution.energy_source
     errors = {**source.other_errors, before: source.total_error}
@@ -101,7 +101,7 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     return replace(attribution, domains=domains, rows=queries, fixed=others, energy_source=source)
 
 
-def _about(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row:
+def _combined_provenance(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row:
     """Changes a row whose main domain was `before` to be about the first of `names`."""
     energy = row.energy_by_domain_nj | {before: row.energy_nj}
     ends = row.energy_by_domain_ci95 | {before: row.energy_nj_ci95}

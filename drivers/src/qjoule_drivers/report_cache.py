@@ -8,8 +8,8 @@ from collections.abc import Callable
 from qjoule_drivers.context import innermost
 
 
-class Standing:
-    """Reports made under one `Standing` hold while tags and trace stay the same and the recorder
+class ReportCache:
+    """Reports made under one `ReportCache` hold while tags and trace stay the same and the recorder
     need not be checked. It is replaced when everything has to be reported again.
 
     All that a call needs is in this one object, because the cost of a call is the memory it
@@ -29,5 +29,5 @@ class Standing:
         self.frame = object
 
 
-NEVER = Standing(innermost, 0)
+NEVER = ReportCache(innermost, 0)
 NEVER.end()

@@ -19,7 +19,7 @@ REMEMBERED = 2_048
 SPARE = 512
 
 
-class Recent:
+class GroupLru:
     """Per group: the interval in which something was last added, and the total CPU time."""
 
     def __init__(self, remembered: int = REMEMBERED, spare: int = SPARE) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from other_user import NOBODY, SOMEBODY, other_user
-from qjoule.tags import application, calls, crowd
+from qjoule.tags import application, calls, connection_limiter
 from qjoule.tags.ends import Ends
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
@@ -54,7 +54,7 @@ def few_descriptors() -> Iterator[None]:
 @pytest.mark.usefixtures("few_descriptors")
 def test_the_limit_of_descriptors_is_raised() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    assert crowd.room() == min(crowd.MAX_PROCESSES, (hard - 256) // 2)
+    assert connection_limiter.room() == min(connection_limiter.MAX_PROCESSES, (hard - 256) // 2)
 
 
 @pytest.mark.parametrize("hard", [16, 200, 600])
@@ -65,7 +65,7 @@ def test_descriptors_are_kept_for_the_recorder(hard: int) -> None:
         status = 1
         with suppress(BaseException):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            most = crowd.room()
+            most = connection_limiter.room()
             assert most >= 1 and 2 * most <= hard - min(256, hard // 2)
             status = 0
         os._exit(status)
@@ -80,7 +80,7 @@ def test_silent_connections_of_one_process_are_bounded(path: Path) -> None:
         source.poll()
         # One descriptor for each of ours, and the recorder's end of those it keeps.
         kept = _descriptors() - before - len(clients)
-        assert kept == crowd.MAX_OF_PROCESS
+        assert kept == connection_limiter.MAX_OF_PROCESS
         assert source._listener.refused == 100 - kept
         for client in clients:
             client.close()
@@ -176,7 +176,7 @@ def test_processes_that_come_and_go_leave_nothing(path: Path) -> None:
 
 @pytest.mark.root
 def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "MAX_PROCESSES", 10)
+    monkeypatch.setattr(connection_limiter, "MAX_PROCESSES", 10)
 
     def work() -> tuple[None, object]:
         return None, [greet(path, HELLO, [empty_ring()]) for _ in range(10)]
@@ -201,7 +201,7 @@ def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_biggest_user_s_definitions_are_forgotten(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "MAX_DEFINED", 200_000)
+    monkeypatch.setattr(connection_limiter, "MAX_DEFINED", 200_000)
 
     def work() -> tuple[None, object]:
         # Each process sends less than the honest one, but together they send more.
@@ -221,7 +221,7 @@ def test_the_biggest_user_s_definitions_are_forgotten(
             source.poll()
             connected = list(source._listener._crowd)
             assert os.geteuid() in {one.uid for one in connected}
-            assert sum(one.definitions.bytes for one in connected) <= crowd.MAX_DEFINED
+            assert sum(one.definitions.bytes for one in connected) <= connection_limiter.MAX_DEFINED
             assert source._listener.refused > 0
             assert ask(source, call(channel, new_peer(), "still")) == ["still"]
 
@@ -273,7 +273,7 @@ def test_the_biggest_user_s_ends_are_forgotten() -> None:
 def _with_full_rings(path: Path) -> Callable[[], tuple[None, object]]:
     def work() -> tuple[None, object]:
         clients = []
-        for _ in range(crowd.MAX_OF_PROCESS):
+        for _ in range(connection_limiter.MAX_OF_PROCESS):
             ring = empty_ring(65536)
             memory = mmap.mmap(ring, 0)
             slots = np.frombuffer(memory, "u8", offset=4096).reshape(65536, 8)

@@ -20,7 +20,7 @@ from qjoule.servers.support import ServerSupport
 
 
 @dataclass(frozen=True)
-class ProcLookout:
+class ProcServerDetector:
     """A `stream.watch.Lookout` that reads /proc."""
 
     proc: Path = Path("/proc")

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.energy import I64, Bool
-from qjoule.model.fit.alone import Alone
 from qjoule.model.fit.block import Evidence
+from qjoule.model.fit.single_class import SingleClassEvidence
 from qjoule.model.renumbering import Renumbering
 
 
 @dataclass(frozen=True)
-class Earlier:
+class DecayedEvidence:
     """Evidence of earlier blocks on the fixed parameters and these classes, sorted; `alone`: the
     part of it from times in which one class ran alone."""
 
     evidence: Evidence
     classes: I64
     spread: float
-    alone: Alone
+    alone: SingleClassEvidence
 
-    def of(self, classes: I64) -> Earlier:
+    def of(self, classes: I64) -> DecayedEvidence:
         """The evidence on `classes` instead; others are integrated out."""
         fixed = len(self.evidence.moment) - len(self.classes)
         stays = np.isin(self.classes, classes)
@@ -32,19 +32,23 @@ class Earlier:
             [np.arange(fixed), fixed + np.searchsorted(classes, self.classes[stays])]
         ).astype(np.int64)
         size = fixed + len(classes)
-        out, alone = Evidence.none(size), Alone.none(size, len(classes))
+        out, alone = Evidence.none(size), SingleClassEvidence.none(size, len(classes))
         out.precision[np.ix_(at, at)] = old.evidence.precision
         out.moment[at] = old.evidence.moment
         alone.precision[np.ix_(at, at)] = old.alone.precision
         alone.alone_s[at[fixed:] - fixed] = old.alone.alone_s
-        return Earlier(out, classes, self.spread, alone)
+        return DecayedEvidence(out, classes, self.spread, alone)
 
     @staticmethod
-    def none(fixed: int, classes: I64) -> Earlier:
+    def none(fixed: int, classes: I64) -> DecayedEvidence:
         size = fixed + len(classes)
-        return Earlier(Evidence.none(size), classes, 1.0, Alone.none(size, len(classes)))
+        return DecayedEvidence(
+            Evidence.none(size), classes, 1.0, SingleClassEvidence.none(size, len(classes))
+        )
 
-    def plus(self, block: Evidence, spread: float, alone: Alone, keep: float) -> Earlier:
+    def plus(
+        self, block: Evidence, spread: float, alone: SingleClassEvidence, keep: float
+    ) -> DecayedEvidence:
         """With the evidence of a block on the same classes.
 
         `keep`: share of the earlier evidence that still counts.
@@ -53,17 +57,17 @@ class Earlier:
             keep * self.evidence.precision + block.precision,
             keep * self.evidence.moment + block.moment,
         )
-        return Earlier(told, self.classes, spread, self.alone.plus(alone, keep))
+        return DecayedEvidence(told, self.classes, spread, self.alone.plus(alone, keep))
 
-    def renumbered(self, renumbering: Renumbering) -> Earlier:
+    def renumbered(self, renumbering: Renumbering) -> DecayedEvidence:
         """With other numbers of classes; those that were merged with others are forgotten."""
         within = self.classes < len(renumbering.group)
         stays = within.copy()
         stays[within] = renumbering.alone(self.classes[within])
         old = self._kept(stays)
-        return Earlier(old.evidence, renumbering.group[old.classes], self.spread, old.alone)
+        return DecayedEvidence(old.evidence, renumbering.group[old.classes], self.spread, old.alone)
 
-    def _kept(self, stays: Bool) -> Earlier:
+    def _kept(self, stays: Bool) -> DecayedEvidence:
         """Only the classes of `stays` (g,); the others are integrated out."""
         if stays.all():
             return self
@@ -78,5 +82,7 @@ class Earlier:
             matrix[np.ix_(kept, kept)] - cross @ solved[:, :-1],
             moment[kept] - cross @ solved[:, -1],
         )
-        alone = Alone(self.alone.precision[np.ix_(kept, kept)], self.alone.alone_s[stays])
-        return Earlier(left, self.classes[stays], self.spread, alone)
+        alone = SingleClassEvidence(
+            self.alone.precision[np.ix_(kept, kept)], self.alone.alone_s[stays]
+        )
+        return DecayedEvidence(left, self.classes[stays], self.spread, alone)

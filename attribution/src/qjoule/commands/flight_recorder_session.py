@@ -16,7 +16,7 @@ from qjoule.commands.say import say
 from qjoule.session.keys import has_keys, keys
 from qjoule.session.tracer import Spool
 from qjoule.spool.dump_socket import DumpSocket
-from qjoule.spool.recorder import Asked, Bounds, Recorder
+from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
 from qjoule.spool.ring_capture import RingCapture
 from qjoule.spool.ring_files import LEAST_MB, WHOLE, open_ring
 from qjoule.stream.blocks import Stream
@@ -24,10 +24,10 @@ from qjoule.stream.named import Fingerprint
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
-    from qjoule.live.judging import Judge
+    from qjoule.live.triggers import Judge
 
 
-class Kept:
+class FlightRecorderSession:
     """A flight recorder of the working directory; `name` is what the user calls it."""
 
     def __init__(self, keeping: Keeping, name: Path) -> None:
@@ -41,10 +41,10 @@ class Kept:
 
     def _new_judge(self, triggers: Triggers) -> Judge:
         """Loads what it needs before this process is confined."""
-        from qjoule.live.judging import Judge  # noqa: PLC0415 - slow to import, for triggers alone
+        from qjoule.live.triggers import Judge  # noqa: PLC0415 - slow to import, for triggers alone
 
         def found(why: str, what: str) -> None:
-            self._recorder.ask(Asked(why, what, triggered=True))
+            self._recorder.ask(SaveRequest(why, what, triggered=True))
 
         return Judge(
             Path(),
@@ -65,12 +65,12 @@ class Kept:
         ways = [f"`qjoule dump {self._name}`", f"kill -USR1 {os.getpid()}"]
 
         def asked(_number: int, _frame: FrameType | None) -> None:
-            self._recorder.ask(Asked("signal", "signal USR1"))
+            self._recorder.ask(SaveRequest("signal", "signal USR1"))
 
         before = signal.signal(signal.SIGUSR1, asked)
         stack.callback(signal.signal, signal.SIGUSR1, before)
         if has_keys() and not has_program:
-            ask = Asked("key", "key s")
+            ask = SaveRequest("key", "key s")
             stack.enter_context(keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
             ways.append("the key s")
         held = f"{self._keeping.keep_s:g} s"
@@ -101,10 +101,10 @@ class Kept:
 @contextmanager
 def open_kept(
     keeping: Keeping, name: Path, limit_mb: int, *, compress: bool
-) -> Iterator[tuple[Spool, Kept]]:
+) -> Iterator[tuple[Spool, FlightRecorderSession]]:
     """The ring and its recorder in the working directory. Raises QjouleError."""
     with open_ring(Path()) as descriptors, ExitStack() as stack:
-        kept = Kept(keeping, name)
+        kept = FlightRecorderSession(keeping, name)
         stack.callback(kept.close)
         turn_ms = max(round(keeping.keep_s * 1000 / WHOLE), 100)
         yield Spool(descriptors, max(limit_mb, LEAST_MB), compress, turn_ms), kept

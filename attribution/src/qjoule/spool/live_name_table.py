@@ -18,7 +18,7 @@ from qjoule.contract import TASK, QueryFlag, Rung, SessionEvent, TaskEvent
 from qjoule.servers.startup import Startup
 from qjoule.spool.names import Counted, News, Untraced
 from qjoule.stream.client_tags import Tagged
-from qjoule.stream.named import Named, ToldId
+from qjoule.stream.named import ReportedQueryId, StatementShape
 from qjoule.stream.session_news import SessionNews
 from qjoule.trace.columns import Array
 
@@ -39,12 +39,12 @@ _CHANGES = (SessionEvent.USER, SessionEvent.DATABASE, SessionEvent.SETS, Session
 _BEGINS = (TaskEvent.ALIVE, TaskEvent.FORK)
 
 
-class StillNeeded:
+class LiveNameTable:
     """Takes in what is named, in order; `lines` are what a reader must learn who begins now."""
 
     def __init__(self) -> None:
-        self._shapes: dict[int, Named] = {}
-        self._ids: dict[int, list[ToldId]] = {}
+        self._shapes: dict[int, StatementShape] = {}
+        self._ids: dict[int, list[ReportedQueryId]] = {}
         self._tags: dict[int, Tagged] = {}
         self._singles: dict[tuple[type, int], News] = {}
         self._singles_before: dict[tuple[type, int], News] = {}
@@ -63,19 +63,19 @@ class StillNeeded:
         )
 
     @property
-    def shapes(self) -> list[Named]:
+    def shapes(self) -> list[StatementShape]:
         return list(self._shapes.values())
 
     def learn(self, news: News) -> None:
         match news:
-            case Named() | Tagged() if news.single:
-                number = news.shape if isinstance(news, Named) else news.number
+            case StatementShape() | Tagged() if news.single:
+                number = news.shape if isinstance(news, StatementShape) else news.number
                 _put(self._singles, (type(news), number), news, MAX_SINGLES)
-            case Named():
+            case StatementShape():
                 _put(self._shapes, news.shape, news, MAX_SHAPES)
             case Tagged():
                 _put(self._tags, news.number, news, MAX_TAGS)
-            case ToldId():
+            case ReportedQueryId():
                 known = [one for one in self._ids.pop(news.shape, []) if one != news]
                 _put(self._ids, news.shape, [*known, news][-MAX_IDS:], MAX_SHAPES)
             case SessionNews():

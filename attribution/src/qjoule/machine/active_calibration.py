@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine import memory_in_force
+from qjoule.machine import active_memory
 from qjoule.machine.calibration import TRACE_FILE, Calibration, Match, load, machine_file, match
 from qjoule.machine.check import Check
 from qjoule.machine.identity import Identity, of_trace, this_machine
@@ -29,13 +29,13 @@ _FIX = "sudo qjoule calibrate, on a machine whose energy is measured"
 def for_trace(trace: Trace, choice: str | None = None, memory: str | None = None) -> Calibrated:
     """The calibration of a trace: its own, a file's (`choice`), or none (`NONE`); and its memory.
 
-    `memory`: as in `memory_in_force.for_trace`.
+    `memory`: as in `active_memory.for_trace`.
 
     Raises:
         QjouleError: the given file is absent, damaged, or of another machine.
     """
     calibrated = _for_trace(trace, choice)
-    return replace(calibrated, memory=memory_in_force.for_trace(trace, memory))
+    return replace(calibrated, memory=active_memory.for_trace(trace, memory))
 
 
 def _for_trace(trace: Trace, choice: str | None) -> Calibrated:
@@ -58,7 +58,7 @@ def for_machine(
     does the returned function.
     """
     calibrated = _for_machine(choice)
-    remembered = memory_in_force.for_machine(memory)
+    remembered = active_memory.for_machine(memory)
     return lambda meta: replace(calibrated(meta), memory=remembered(meta))
 
 
@@ -96,7 +96,7 @@ def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str,
 
 def checks(machine: Identity) -> tuple[Check, ...]:
     """Doctor's lines on what is known of the machine's power."""
-    return check(machine), memory_in_force.check(machine)
+    return check(machine), active_memory.check(machine)
 
 
 def check(machine: Identity, path: Path | None = None) -> Check:

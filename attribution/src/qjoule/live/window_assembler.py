@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qjoule.contract import AGGREGATE, ENERGY, PACKAGE_TIME
 from qjoule.model.arrays import Machine
 from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
-from qjoule.model.slow import Standing, add_slow
+from qjoule.model.slow import SlowCounterState, add_slow
 
 Records = npt.NDArray[np.void]
 UNKNOWN = -1
@@ -69,7 +69,7 @@ class Chunk:
     awake_ns: I64  #: (windows, packages) as `PackageTimes.take` returns it
 
 
-class Rounds:
+class WindowAssembler:
     """Collects ENERGY and AGGREGATE blocks and lost time; `take` returns complete windows.
 
     Windows have the bounds of the kernel side's sums: `lag_ns` before the readings, because that is
@@ -94,7 +94,7 @@ class Rounds:
         self._calls: list[Records] = []
         self._taken_ns = begin_ns  #: windows up to here have been returned
         self._off_ns = 0  #: distance of the sums' end from its expected time at that point
-        self._standings: dict[int, Standing] = {}  #: of slow counters, by number of series
+        self._standings: dict[int, SlowCounterState] = {}  #: of slow counters, by number of series
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
             zip(machine.cpu_ids.tolist(), machine.cpu_package.tolist(), strict=True)

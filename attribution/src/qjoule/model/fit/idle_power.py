@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.model.arrays import F64
-from qjoule.model.fit.block import Belief, BlockFit, Evidence
+from qjoule.model.fit.block import BlockFit, Evidence, Prior
 from qjoule.model.fit.observed import Rows
 
 #: A block rests if its packages are awake for less than this share of its time.
@@ -30,20 +30,20 @@ _CONTRADICTS = 2.5
 
 
 @dataclass(frozen=True)
-class Rest:
+class IdlePowerEvidence:
     """Evidence on the power at rest of each zone: precision in 1/W^2, moment in 1/W, (zones,)."""
 
     precision: F64
     moment: F64
 
     @staticmethod
-    def none(zones: int) -> Rest:
-        return Rest(np.zeros(zones), np.zeros(zones))
+    def none(zones: int) -> IdlePowerEvidence:
+        return IdlePowerEvidence(np.zeros(zones), np.zeros(zones))
 
     @staticmethod
-    def of(told: Evidence) -> Rest:
+    def of(told: Evidence) -> IdlePowerEvidence:
         """From evidence on the zones' power at rest alone, without precision between zones."""
-        return Rest(np.maximum(np.diag(told.precision), 0.0), told.moment)
+        return IdlePowerEvidence(np.maximum(np.diag(told.precision), 0.0), told.moment)
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
@@ -60,34 +60,36 @@ class Rest:
         error = np.where(self.known, self.precision, 1.0) ** -0.5
         return np.where(self.known, np.hypot(error, _DRIFT * self.value_w), np.inf)
 
-    def plus(self, other: Rest) -> Rest:
-        return Rest(self.precision + other.precision, self.moment + other.moment)
+    def plus(self, other: IdlePowerEvidence) -> IdlePowerEvidence:
+        return IdlePowerEvidence(self.precision + other.precision, self.moment + other.moment)
 
-    def only(self, zones: npt.NDArray[np.bool_]) -> Rest:
+    def only(self, zones: npt.NDArray[np.bool_]) -> IdlePowerEvidence:
         """Without what is known of the other zones."""
-        return Rest(np.where(zones, self.precision, 0.0), np.where(zones, self.moment, 0.0))
+        return IdlePowerEvidence(
+            np.where(zones, self.precision, 0.0), np.where(zones, self.moment, 0.0)
+        )
 
     def evidence(self) -> Evidence:
         return Evidence(np.diag(self.precision), self.moment)
 
 
-def told_by(rows: Rows, fit: BlockFit) -> Rest:
+def told_by(rows: Rows, fit: BlockFit) -> IdlePowerEvidence:
     """What a block shows of power at rest; nothing about a zone unless all zones rested.
 
     A package that rests beside a busy one may be kept awake by it.
     """
     zones = len(rows.edge_w)
     if not all(_rested(rows, z) for z in range(zones)):
-        return Rest.none(zones)
+        return IdlePowerEvidence.none(zones)
     return found_by(fit, zones, _MOST_ERROR)
 
 
-def found_by(fit: BlockFit, zones: int, most_error: float = np.inf) -> Rest:
+def found_by(fit: BlockFit, zones: int, most_error: float = np.inf) -> IdlePowerEvidence:
     """Power at rest as a block was fitted, of zones in which its relative error is small enough."""
     value_w, variance = fit.value[:zones], np.diag(fit.covariance)[:zones]
     good = (value_w > 0) & (np.sqrt(np.maximum(variance, 0.0)) <= most_error * value_w)
     precision = np.where(good, 1.0 / np.maximum(variance, 1e-12), 0.0)
-    return Rest(precision, precision * value_w)
+    return IdlePowerEvidence(precision, precision * value_w)
 
 
 def _rested(rows: Rows, zone: int) -> bool:
@@ -95,7 +97,7 @@ def _rested(rows: Rows, zone: int) -> bool:
     return bool(mine.any()) and float(rows.active[mine].mean()) <= _MOST_ACTIVE
 
 
-def believed(belief: Belief, rest: Rest) -> Belief:
+def believed(belief: Prior, rest: IdlePowerEvidence) -> Prior:
     """`belief` with the known power at rest in place of its own."""
     at = np.flatnonzero(rest.known)
     if not len(at):
@@ -104,10 +106,10 @@ def believed(belief: Belief, rest: Rest) -> Belief:
     mean[at] = rest.value_w[at]
     precision[at, :] = precision[:, at] = 0.0
     precision[at, at] = rest.sigma_w[at] ** -2.0
-    return Belief(mean, precision, belief.spread)
+    return Prior(mean, precision, belief.spread)
 
 
-def contradicted(rest: Rest, fit: BlockFit) -> bool:
+def contradicted(rest: IdlePowerEvidence, fit: BlockFit) -> bool:
     """Whether the windows of a block that was fitted under `rest` say otherwise."""
     at = np.flatnonzero(rest.known)
     moved = np.abs(fit.value[at] - rest.value_w[at])
