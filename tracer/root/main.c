@@ -49,7 +49,6 @@ static const struct {
     [RP_RUN] = {PEER_COMMAND, answer_run},
     [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
     [RP_ACCOUNTS] = {PEER_COMMAND, answer_accounts},
-    [RP_NOTIFY] = {PEER_COMMAND, answer_notify},
     [RP_RECORDING] = {PEER_COMMAND, answer_recording},
     [RP_GIVEN] = {PEER_COMMAND, answer_given},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},

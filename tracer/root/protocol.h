@@ -43,8 +43,6 @@ enum rp_kind {
 		       empty one: only tries whether it could be */
 	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
 			The kernel accounts for all programs while the descriptor is open */
-	RP_NOTIFY,   /* number: enum rp_notice, which the service manager is told with the status in
-			text; it listens to our main process alone (sd_notify(3)) */
 	RP_RECORDING, /* the agent's flight recorder. offset: starts it, in the directory of this
 			 number below the one in text, which the agent has for recordings; 0: only
 			 answers. size: seconds that it keeps. Answers with its pid, 0 if it has
@@ -92,14 +90,6 @@ enum rp_what {
 	RP_WHAT_PROC,	 /* text: a name in /proc/PID, one of a fixed list; the target of a link is
 			    in text */
 	RP_WHAT_KEPT,	 /* offset: n; the handle of the n-th file opened for it, from 0 */
-};
-
-/* What RP_NOTIFY tells. */
-enum rp_notice {
-	RP_NOTICE_READY = 1,
-	RP_NOTICE_RELOADING,
-	RP_NOTICE_STOPPING,
-	RP_NOTICE_ALIVE,
 };
 
 /* A file that was opened and checked; all zero if there is none. */

@@ -51,7 +51,6 @@ static int become_recording(struct peer *peer, const struct rp_request *request,
 	umask(root.umask);
 	dup2(root.null_fd, STDIN_FILENO); /* it asks nobody */
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	unsetenv("NOTIFY_SOCKET");
 	execv(words[0], words);
 	return -errno;
 }

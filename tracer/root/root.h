@@ -64,7 +64,6 @@ typedef int answer_fn(struct peer *peer, const struct rp_request *request, struc
 answer_fn answer_exe, answer_bind, answer_installed, answer_peer, answer_open; /* look.c */
 answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given;   /* outputs.c */
 answer_fn answer_as, answer_run;					       /* started.c */
-answer_fn answer_notify;						       /* notify.c */
 answer_fn answer_recording;						       /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_done, answer_accounts; /* attach.c */

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from qjoule.agent.budget import MEASUREMENTS, Controller, Shed
 from qjoule.agent.config import Config, defaults
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
-from qjoule.agent.notify import Manager, Notice
+from qjoule.agent.notify import Manager
 from qjoule.agent.restarts import Restarts
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import PATIENCE_S, UNKNOWN_S, Service, kept, limits
@@ -144,21 +145,39 @@ def test_damaged_counters_are_not_taken_over(tmp_path: Path) -> None:
         assert len(said) == 1 and said[0].startswith("the counters begin at 0")
 
 
-def test_the_manager_is_told() -> None:
-    came: list[tuple[Notice, str]] = []
-    told = Manager(lambda notice, status: came.append((notice, status)), watchdog_s=1000.0)
-    service = service_of()
-    service.manager = told
-    told.ready("tracing\ndb:1")
-    service.tick()
-    service.tick()  # not again before its time
-    assert came == [(Notice.READY, "tracing db:1"), (Notice.ALIVE, "tracing db:1")]
-    service.take(snapshots()[0], META.servers)
-    service.wants_reload = True
-    service.tick()
-    told.stopping()
-    assert [notice for notice, _ in came[2:]] == [Notice.RELOADING, Notice.READY, Notice.STOPPING]
-    assert all("W (simulated)" in status for _, status in came[2:])
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_manager_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
+    address = f"@{tmp_path}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address.replace("@", "\0", 1))
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        monkeypatch.setenv("WATCHDOG_USEC", "1000000000")
+        service = service_of()
+        service.manager = told = Manager.of_environment()
+        told.ready("tracing\nMAINPID=1 " + "\U0001d543" * 4096)
+        service.tick()
+        service.tick()  # not again before its time
+        status = "tracing MAINPID=1 " + "\U0001d543" * 982
+        for name in ("READY", "WATCHDOG"):
+            assert manager.recv(4096).decode() == f"{name}=1\nSTATUS={status}"
+        service.take(snapshots()[0], META.servers)
+        service.wants_reload = True
+        service.tick()
+        told.stopping()
+        for name in ("RELOADING", "READY", "STOPPING"):
+            assert re.match(rf"{name}=1\nSTATUS=.*W \(simulated\)", manager.recv(4096).decode())
+        with pytest.raises(BlockingIOError):
+            manager.recv(1)
+    told.stopping()  # nobody listens any more
+
+
+@pytest.mark.parametrize("address", ["", "/nowhere/notify"])
+def test_nobody_is_told(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    Manager.of_environment().stopping()
 
 
 def test_a_reload_applies_what_it_can_and_keeps_what_is_wrong() -> None:

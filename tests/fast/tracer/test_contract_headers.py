@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from qjoule import contract
-from qjoule.agent.notify import Notice
 from qjoule.root_part import protocol
 from qjoule.servers import registry
 from registry_library import registry_include
@@ -68,7 +67,6 @@ CONSTANTS = {f"QJ_{name}": getattr(contract, name) for name in SAME_NAMES} | {
 ROOT_ENUMS: Mapping[str, tuple[str, type[IntEnum]]] = {
     "RP_": ("rp_kind", protocol.Kind),
     "RP_WHAT_": ("rp_what", protocol.What),
-    "RP_NOTICE_": ("rp_notice", Notice),
 }
 #: Fields in order, as `ask` packs them and `receive` unpacks them.
 ROOT_STRUCTS: Mapping[str, tuple[Struct, Sequence[str]]] = {

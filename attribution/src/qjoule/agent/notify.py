@@ -1,31 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells the service manager how the agent is (sd_notify(3)).
 
-It listens to its service's main process alone, which is the root part: that passes it on.
+The unit has `NotifyAccess=all`: the main process is the root part, and this is the command.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import socket
 import time
 from collections.abc import Callable
-from enum import IntEnum
+from contextlib import suppress
 
-from qjoule.errors import QjouleError
-
-
-class Notice(IntEnum):
-    """What can be told: `enum rp_notice` (tracer/root/protocol.h)."""
-
-    READY = 1
-    RELOADING = 2
-    STOPPING = 3
-    ALIVE = 4
-
-
-#: Passes a notice on, with a status of one line. Raises `QjouleError`: nobody listens.
-Tell = Callable[[Notice, str], object]
+#: Passes a message on. Raises `OSError`: nobody listens.
+Tell = Callable[[bytes], object]
+#: A message has 4096 bytes at most, and a character up to four of them.
+_STATUS_CHARACTERS = 1000
 
 
 class Manager:
@@ -39,40 +30,55 @@ class Manager:
         self._status = ""
 
     @staticmethod
-    def of_environment(tell: Tell) -> Manager:
-        """As NOTIFY_SOCKET and WATCHDOG_USEC say; without the former, nobody is told."""
-        listens = bool(os.environ.pop("NOTIFY_SOCKET", ""))
+    def of_environment() -> Manager:
+        """As NOTIFY_SOCKET and WATCHDOG_USEC say; without the former, nobody is told.
+
+        The socket is opened now, because the engine can open none.
+        """
+        tell = _connected(os.environ.pop("NOTIFY_SOCKET", ""))
         try:
             watchdog_s = int(os.environ.pop("WATCHDOG_USEC", "0")) / 1e6
         except ValueError:
             watchdog_s = 0.0
-        return Manager(tell if listens else None, watchdog_s)
+        return Manager(tell, watchdog_s)
 
     def ready(self, status: str) -> None:
-        self._tell(Notice.READY, status)
+        self._tell("READY", status)
 
     def reloading(self) -> None:
-        self._tell(Notice.RELOADING)
+        self._tell("RELOADING")
 
     def stopping(self) -> None:
-        self._tell(Notice.STOPPING)
+        self._tell("STOPPING")
 
     def status(self, status: str) -> None:
         """What it shows from the next sign of life on."""
-        self._status = " ".join(status.split())
+        self._status = " ".join(status.split())[:_STATUS_CHARACTERS]
 
     def alive(self) -> None:
         """To be called often; tells it as often as it is wanted."""
         now_s = time.monotonic()
         if self._every_s and now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._tell(Notice.ALIVE)
+            self._tell("WATCHDOG")
 
-    def _tell(self, notice: Notice, status: str | None = None) -> None:
+    def _tell(self, variable: str, status: str | None = None) -> None:
         if status is not None:
             self.status(status)
         if self._tell_it is not None:
-            try:
-                self._tell_it(notice, self._status)
-            except QjouleError:  # it does not listen: tracing goes on
-                return
+            with suppress(OSError):  # it does not listen: tracing goes on
+                self._tell_it(f"{variable}=1\nSTATUS={self._status}".encode(errors="replace"))
+
+
+def _connected(address: str) -> Tell | None:
+    """Sends to this socket, whose name is abstract if it begins with @."""
+    if not address:
+        return None
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.setblocking(False)
+    try:
+        manager.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
+    except OSError:
+        manager.close()
+        return None
+    return manager.send

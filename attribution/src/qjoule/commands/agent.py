@@ -97,7 +97,7 @@ def command(
     _check_recordings(config, recordings, record_options)
     root_part().need("the agent")
     keep_small()
-    manager = Manager.of_environment(root_part().notify)
+    manager = Manager.of_environment()
     listeners = start_listeners(config)
     listeners.pushed = start_pushers(config, listeners, time.time())
     from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening processes stay small)

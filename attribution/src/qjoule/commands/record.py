@@ -251,6 +251,7 @@ def command(
         if keep_s is None:
             spool = Spool((stack.enter_context(open_spool(Path())),), spool_mb, compress)
             return _record(targets, replace(settings, spool=spool), job, streams=streams)
+        os.environ.pop("NOTIFY_SOCKET", None)  # of the agent that had us started
         keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
         opened = open_kept(keeping, directory, spool_mb, compress=compress)
         spool, kept = stack.enter_context(opened)

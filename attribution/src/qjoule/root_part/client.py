@@ -21,7 +21,6 @@ from qjoule.errors import QjouleError
 from qjoule.exit_codes import exit_code
 from qjoule.own_rights import hide
 from qjoule.root_part.protocol import (
-    TEXT_BYTES,
     Account,
     Kind,
     Opened,
@@ -169,12 +168,6 @@ class RootPart:
         except Refused as error:
             raise QjouleError(f"{error} (the root part needs CAP_SYS_ADMIN)") from None
         return reply.accounts(), reply.fd
-
-    def notify(self, notice: int, status: str) -> None:
-        """Tells the service manager that started us (`enum rp_notice`). `status`: one line. Raises
-        `Refused`."""
-        text = status.encode(errors="replace")[: TEXT_BYTES - 1]
-        ask(self.need("a service"), Kind.NOTIFY, number=notice, text=text)
 
     def recording(self, directory: Path, number: int, seconds: int) -> tuple[bool, int]:
         """The flight recorder beside the agent: whether it runs, and its last exit code.

@@ -41,9 +41,8 @@ class Kind(IntEnum):
     RUN = 24
     PUBLISH = 25
     ACCOUNTS = 26
-    NOTIFY = 27
-    RECORDING = 28
-    GIVEN = 29
+    RECORDING = 27
+    GIVEN = 28
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65
