@@ -6,8 +6,8 @@
  * finds its socket by QJOULE_ROOT_PART. However this program ends, the kernel then ends the command
  * and removes our probes.
  *
- * This file answers no request. It decides who may make which one, passes requests and answers on,
- * and starts the command: only root can become another user.
+ * This file answers no request. It decides who may make which one, and passes requests and answers
+ * on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,6 @@ static const struct {
     [RP_RUN] = {PEER_COMMAND, answer_run},
     [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
     [RP_ACCOUNTS] = {PEER_COMMAND, answer_accounts},
-    [RP_RECORDING] = {PEER_COMMAND, answer_recording},
     [RP_GIVEN] = {PEER_COMMAND, answer_given},
     [RP_OPEN] = {PEER_CANDIDATE, answer_open},
     [RP_COUNTER] = {PEER_TRACER, answer_counter},
@@ -170,20 +169,17 @@ static void serve(unsigned index)
 /* Reaps ended children. Returns the wait status of the command (waitpid(2)), or -1. */
 static int reap(void)
 {
-	static struct answer answer = {.fd = -1};
 	int status, ended = -1;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		if (pid == root.command_pid)
 			ended = status;
-		recording_ended(pid, status);
-		if (pid != root.run_pid)
-			continue;
-		root.run_pid = -1;
-		answer.reply.pid = status;
-		if (peer_count && peers[0].kind == PEER_COMMAND)
-			answer_send(peers[0].fd, &answer);
+		if (pid == root.run_pid) {
+			root.run_pid = -1;
+			send(root.run_fd, &status, sizeof(status), MSG_NOSIGNAL);
+			close(root.run_fd);
+		}
 	}
 	return ended;
 }
@@ -226,34 +222,6 @@ static int serve_until_it_ends(int signal_fd)
 	}
 }
 
-static void run_command(int socket_fd, pid_t parent)
-{
-	char number[16], reached[PATH_MAX], *file;
-
-	snprintf(number, sizeof(number), "%d", socket_fd);
-	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); /* also what root's shell had opened */
-	/* SIGINT stays blocked until the command can end by it (interrupts.py). */
-	if (sigaddset(&root.signals, SIGINT) || sigprocmask(SIG_SETMASK, &root.signals, NULL) ||
-	    fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
-	    rights_give_up(root.uid, root.gid)) {
-		perror("qjoule-root: cannot give up root");
-		_exit(1);
-	}
-	umask(root.umask);
-	/* After the change of user, because that clears it (prctl(2)). */
-	prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
-	if (getppid() != parent)
-		_exit(1);
-	file = root.command[access(root.command[0], X_OK) ? 0 : RP_FILE_WORD];
-	if (!access(file, R_OK))
-		execv(root.command[0], root.command);
-	/* Where realpath(3) fails, `reached` ends with what cannot be reached, behind any links. */
-	fprintf(stderr,
-		"qjoule: user %d cannot run %s (%s: %s): install it where every user can read it\n",
-		root.uid, file, realpath(file, reached) ? file : reached, strerror(errno));
-	_exit(1);
-}
-
 static int listen_to_signals(void)
 {
 	static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -269,8 +237,8 @@ static int listen_to_signals(void)
 
 int main(int argc, char **argv)
 {
+	static struct answer started;
 	int signal_fd, command_fd, status, err;
-	pid_t self = getpid();
 
 	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0) {
 		fputs(
@@ -291,20 +259,26 @@ int main(int argc, char **argv)
 			strerror(-err));
 		return 1;
 	}
-	command_fd = peer_add(&(struct peer){.kind = PEER_COMMAND, .proc_fd = -1});
-	root.command_pid = root.null_fd < 0 || signal_fd < 0 || command_fd < 0 ? -1 : fork();
-	if (root.command_pid < 0) {
-		perror("qjoule-root");
+	command_fd =
+	    root.null_fd < 0 || signal_fd < 0 ? -errno : start(become_command, NULL, &started);
+	if (command_fd < 0) {
+		fprintf(stderr,
+			"qjoule: user %d cannot run %s, which all users must be able to read: %s "
+			"%s\n",
+			root.uid, root.command[0], strerror(-command_fd), started.reply.text);
 		return 1;
 	}
-	if (!root.command_pid)
-		run_command(command_fd, self);
 	close(command_fd);
+	root.command_pid = started.reply.pid;
+	peers[peer_count++] = (struct peer){.kind = PEER_COMMAND, .fd = started.fd, .proc_fd = -1};
 	status = serve_until_it_ends(signal_fd);
 	attach_clear();
-	recording_stop();
 	user_end();
 	outputs_clear();
-	start_again(status, argv);
+	if (status == RP_START_AGAIN << 8 && !strcmp(root.command[RP_COMMAND_WORD], "agent")) {
+		if (root.run_pid > 0)
+			kill(root.run_pid, SIGTERM);
+		become(argv, 0, 0);
+	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -21,7 +21,6 @@
 #define RP_START_AGAIN	 75 /* exit code of the agent: start the same command again */
 #define RP_MAX_KEPT	 16 /* handles of one process, so that one cannot use up those of all */
 #define RP_ACCOUNT_TYPES 64
-#define RP_MAX_SECONDS	 86400 /* that the agent's flight recorder keeps */
 
 enum rp_kind {
 	/* From the command, until the tracer has sent RP_DONE. */
@@ -37,19 +36,18 @@ enum rp_kind {
 		      options; its socket */
 	RP_KEEPER, /* once: the socket of the keeper, which asks after RP_DONE */
 	/* From the command, also after RP_DONE. */
-	RP_RUN =
-	    24,	    /* number: runs this many of our own last arguments as the user who called us */
-	RP_PUBLISH, /* text: a file, replaced by the content of the memfd beside the request; of an
-		       empty one: only tries whether it could be */
+	RP_RUN = 24, /* starts what follows `--` on our own command line, once, as the user who
+			called us. Of the agent: its flight recorder, with the options that follow,
+			in the directory of the number in offset below that in text, which is the
+			agent's for recordings; size: seconds that it keeps. Its pid, and a socket
+			on which its wait status (int) comes when it has ended */
+	RP_PUBLISH,  /* text: a file, replaced by the content of the memfd beside the request; of an
+			empty one: only tries whether it could be */
 	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
 			The kernel accounts for all programs while the descriptor is open */
-	RP_RECORDING, /* the agent's flight recorder. offset: starts it, in the directory of this
-			 number below the one in text, which the agent has for recordings; 0: only
-			 answers. size: seconds that it keeps. Answers with its pid, 0 if it has
-			 ended, and with its wait status in the file's mode */
-	RP_GIVEN,     /* text: a file that our command line gives to --credentials, --config,
-			 --calibration or --memory, or the caller's own memory; a descriptor to
-			 read it */
+	RP_GIVEN,    /* text: a file that our command line gives to --credentials, --config,
+			--calibration or --memory, or the caller's own memory; a descriptor to
+			read it */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists are
 			 in memory: read them from their beginning with pread(2) */
@@ -124,7 +122,7 @@ struct rp_request {
 
 struct rp_reply {
 	int32_t status; /* 0, or a negative errno */
-	int32_t pid; /* of the process that was started; in RP_RUN's second reply its exit status */
+	int32_t pid;	/* of the process that was started */
 	struct rp_file file;
 	char text[RP_TEXT_BYTES];
 };

@@ -45,7 +45,8 @@ struct root {
 	mode_t umask;	  /* the caller's umask */
 	sigset_t signals; /* ... signal mask */
 	pid_t command_pid;
-	pid_t run_pid; /* pid of the program that RP_RUN started; 0 before, -1 after it */
+	pid_t run_pid; /* what RP_RUN started; 0 before, -1 after it */
+	int run_fd;    /* ... gets its wait status */
 	int null_fd;   /* /dev/null */
 	bool done;     /* the tracer is attached: nothing new is opened */
 };
@@ -64,7 +65,6 @@ typedef int answer_fn(struct peer *peer, const struct rp_request *request, struc
 answer_fn answer_exe, answer_bind, answer_installed, answer_peer, answer_open; /* look.c */
 answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given;   /* outputs.c */
 answer_fn answer_as, answer_run;					       /* started.c */
-answer_fn answer_recording;						       /* recording.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_done, answer_accounts; /* attach.c */
 
@@ -98,13 +98,18 @@ void user_end(void);
 /* user.c: gives the caller what our user has written in this directory. */
 void user_give_away(int trace_fd);
 
-/* recording.c: notes that a child has ended; whether it was the flight recorder, it knows. */
-void recording_ended(pid_t pid, int status);
-/* recording.c: has it end in order. */
-void recording_stop(void);
-
-/* started.c: does not return if the agent asked to be started again. */
-void start_again(int status, char **argv);
+/*
+ * started.c: has a child become a program, and answers with its pid and a socket. Returns the other
+ * end, which the child may keep, or a negative errno.
+ */
+int start(answer_fn become, const struct rp_request *request, struct answer *answer);
+answer_fn become_command; /* ... without rights; if it cannot be read, the text says what */
+/*
+ * started.c: this process becomes a program, with the caller's umask and signal mask. It keeps the
+ * first `passed` descriptors from 3 on, and gets the signal `when_we_end`. Returns a negative
+ * errno.
+ */
+int become(char **words, unsigned passed, int when_we_end);
 
 /* attach.c: closes every link, so that nothing remains attached. */
 void attach_clear(void);

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Starts programs as another user: the user's own (RP_RUN), and the agent's loader (RP_AS). */
+/*
+ * Starts programs: the command, the agent's loader (RP_AS), and what follows `--` on our command
+ * line (RP_RUN). Of the agent that is the flight recorder's options: this program again, as `qjoule
+ * record --keep`, with a root part and a tracer of its own.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
+#include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,129 +17,154 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h> /* glibc has the calls for pidfds from 2.36 on */
 #include <unistd.h>
 
 #include "root.h"
 
-static char **program;	  /* for RP_RUN */
-static int loader_socket; /* for RP_AS: the loader's end */
+#define PASSED 3 /* the first descriptor that a program has from us */
 
-/* Starts a child and has `become` replace it by another program. */
-static int start(answer_fn become, const struct rp_request *request, struct answer *answer)
+static char **rest;	  /* of our command line, after `--` */
+static int childs_socket; /* its other end is in the answer */
+
+int become(char **words, unsigned passed, int when_we_end)
 {
-	int err = guarded(become, NULL, request, answer);
-
-	return err == -EIO ? 0 : err;
+	umask(root.umask);
+	sigprocmask(SIG_SETMASK, &root.signals, NULL);
+	close_range(PASSED + passed, ~0U, CLOSE_RANGE_CLOEXEC); /* also what root's shell opened */
+	prctl(PR_SET_PDEATHSIG, when_we_end, 0, 0, 0);
+	execvp(words[0], words);
+	return -errno;
 }
 
-/* In the child: becomes the user who called us, then the program. */
-static int become_caller(struct peer *peer, const struct rp_request *request, struct answer *answer)
+int become_command(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
-	sigprocmask(SIG_SETMASK, &root.signals, NULL);
-	umask(root.umask);
-	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	for (char **word = root.command; word < program; word++)
+	int err = rights_give_up(root.uid, root.gid);
+	char *file = root.command[access(root.command[0], X_OK) ? 0 : RP_FILE_WORD];
+
+	/* Where realpath(3) fails, the text ends with what cannot be reached, behind any links. */
+	if (!err && access(file, R_OK))
+		err = realpath(file, answer->reply.text) ? -EACCES : -errno;
+	/* SIGINT stays blocked until the command can end by it (interrupts.py). */
+	if (err || sigaddset(&root.signals, SIGINT) || dup2(childs_socket, PASSED) < 0 ||
+	    setenv("QJOULE_ROOT_PART", "3", 1))
+		return err ?: -errno;
+	return become(root.command, 1, SIGTERM);
+}
+
+/* As the user who called us. */
+static int become_program(struct peer *peer, const struct rp_request *request,
+			  struct answer *answer)
+{
+	const struct passwd *caller;
+
+	for (char **word = root.command; word < rest; word++)
 		if (!strcmp(*word, "--stdout")) { /* the command's own talk is there */
 			dup2(root.null_fd, STDIN_FILENO);
 			dup2(STDERR_FILENO, STDOUT_FILENO);
 		}
-	if (root.caller_uid &&
-	    (setgroups(0, NULL) || setresgid(root.caller_gid, root.caller_gid, root.caller_gid) ||
-	     setresuid(root.caller_uid, root.caller_uid, root.caller_uid) ||
-	     setenv("HOME", request->text, 1)))
-		return -errno;
-	execvp(program[0], program);
-	return -errno;
-}
-
-int answer_run(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	int err;
-
-	for (program = root.command; *program && strcmp(*program, "--");)
-		program++;
-	if (!*program || !*++program || root.run_pid)
-		return -EINVAL; /* no program was named, or it has already run */
-	err = start(become_caller, request, answer);
-	root.run_pid = err ? 0 : answer->reply.pid;
-	return err;
-}
-
-/* Replaces the child by the loader, and passes it `top` and `handle` of the JVM. */
-static int run_loader(const struct rp_request *request, const struct stat *runs_as, int top,
-		      int handle)
-{
-	char own[64], text[RP_TEXT_BYTES], *environment[] = {NULL};
-	char *words[] = {
-	    root.command[0], "-I", "-m", "qjoule.servers.jvm.agent_loader", own, text, NULL};
-	struct rlimit processes;
-	sigset_t none;
-	int err;
-
-	snprintf(own, sizeof(own), "%d:%d:%d:%d", request->pid, loader_socket, top, handle);
-	strcpy(text, request->text);
-	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	for (int i = 0; i < 3; i++)
-		if (dup2(root.null_fd, i) < 0)
+	if (root.caller_uid) {
+		if (setgroups(0, NULL) ||
+		    setresgid(root.caller_gid, root.caller_gid, root.caller_gid) ||
+		    setresuid(root.caller_uid, root.caller_uid, root.caller_uid))
 			return -errno;
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	/* The JVM's threads count as processes of its user, whatever limit the JVM itself has. */
-	if (fcntl(loader_socket, F_SETFD, 0) || fcntl(top, F_SETFD, 0) ||
-	    fcntl(handle, F_SETFD, 0) || setsid() < 0 || chdir("/") ||
-	    getrlimit(RLIMIT_NPROC, &processes))
-		return -errno;
-	processes.rlim_cur = processes.rlim_max;
-	if (setrlimit(RLIMIT_NPROC, &processes))
-		return -errno;
-	err = rights_give_up(runs_as->st_uid, runs_as->st_gid);
-	if (err)
-		return err;
-	execve(words[0], words, environment);
-	return -errno;
+		caller = getpwuid(root.caller_uid);
+		setenv("HOME", caller ? caller->pw_dir : "/", 1);
+	}
+	return become(rest, 0, 0);
 }
 
-/* In the child: becomes the JVM's user, then the loader. */
+/* The agent chooses only its seconds and number. It ends in order if we end, however that is. */
+static int become_recorder(struct peer *peer, const struct rp_request *request,
+			   struct answer *answer)
+{
+	char keep[32], output[RP_TEXT_BYTES + 32];
+	unsigned options = 0;
+
+	while (rest[options])
+		options++;
+	snprintf(keep, sizeof(keep), "--keep=%llu", (unsigned long long)request->size);
+	snprintf(output, sizeof(output), "--output=%s/%llu", request->text,
+		 (unsigned long long)request->offset);
+
+	char *words[RP_COMMAND_WORD + 4 + options + 1];
+	char **word = mempcpy(words, root.command - 1, (RP_COMMAND_WORD + 1) * sizeof(*words));
+
+	*word++ = "record";
+	*word++ = keep;
+	*word++ = output;
+	memcpy(word, rest, (options + 1) * sizeof(*words));
+	dup2(root.null_fd, STDIN_FILENO); /* it asks nobody */
+	return become(words, 0, SIGTERM);
+}
+
+/* As the user of a JVM, with descriptors of its directories in /proc and its root. */
 static int become_loader(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	int handle = syscall(SYS_pidfd_open, request->pid, 0), top;
-	struct stat status;
-	char path[32];
+	char path[32],
+	    *words[] = {root.command[0],       "-I", "-m", "qjoule.servers.jvm.agent_loader",
+			(char *)request->text, NULL};
+	struct rlimit processes;
+	struct stat runs_as;
+	int process, top, err;
 
-	snprintf(path, sizeof(path), "/proc/%d/root", request->pid);
-	top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	*strrchr(path, '/') = '\0';
-	/* The process still runs, so this was its directory, owned by its effective user. */
-	if (handle < 0 || top < 0 || stat(path, &status))
-		return -errno;
-	if (!status.st_uid || syscall(SYS_pidfd_send_signal, handle, 0, NULL, 0))
-		return -EPERM;
-	return run_loader(request, &status, top, handle);
+	snprintf(path, sizeof(path), "/proc/%d", request->pid);
+	process = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	top = process < 0 ? -1 : openat(process, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	/* It belongs to the user that the process runs as, and to root when it has ended. */
+	if (top < 0 || fstat(process, &runs_as) || !runs_as.st_uid)
+		return top < 0 ? -errno : -EPERM;
+	/* The JVM's threads count as processes of its user, whatever limit the JVM itself has. */
+	getrlimit(RLIMIT_NPROC, &processes);
+	processes.rlim_cur = processes.rlim_max;
+	setrlimit(RLIMIT_NPROC, &processes);
+	clearenv();
+	for (int fd = 0; fd < PASSED; fd++)
+		dup2(root.null_fd, fd);
+	dup2(childs_socket, PASSED);
+	dup2(process, PASSED + 1);
+	dup2(top, PASSED + 2);
+	err = rights_give_up(runs_as.st_uid, runs_as.st_gid);
+	return err ?: become(words, 3, 0);
 }
 
-int answer_as(struct peer *peer, const struct rp_request *request, struct answer *answer)
+int start(answer_fn become, const struct rp_request *request, struct answer *answer)
 {
 	int pair[2], err;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
-	loader_socket = pair[1];
-	err = start(become_loader, request, answer);
-	close(pair[1]);
-	if (err)
-		close(pair[0]);
-	else
-		answer->fd = pair[0];
+	childs_socket = pair[1];
+	err = guarded(become, NULL, request, answer);
+	answer->fd = pair[0];
+	if (err == -EIO) /* it has become another program */
+		return childs_socket;
+	close(childs_socket);
 	return err;
 }
 
-/* Replaces this process by itself if the agent asked for another start (docs/agent.md). */
-void start_again(int status, char **argv)
+int answer_as(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	if (status == RP_START_AGAIN << 8 && !strcmp(root.command[RP_COMMAND_WORD], "agent")) {
-		sigprocmask(SIG_SETMASK, &root.signals, NULL);
-		execv(argv[0], argv);
-	}
+	int fd = start(become_loader, request, answer);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+int answer_run(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	bool is_agent = !strcmp(root.command[RP_COMMAND_WORD], "agent");
+
+	if (is_agent && !is_given(request->text, "--recordings"))
+		return -EPERM;
+	for (rest = root.command; *rest && strcmp(*rest++, "--");)
+		;
+	if (root.run_pid > 0 || (!is_agent && (root.run_pid || !*rest)))
+		return -EINVAL; /* it runs, or has run, or none was named */
+	root.run_fd = start(is_agent ? become_recorder : become_program, request, answer);
+	if (root.run_fd < 0)
+		return root.run_fd;
+	root.run_pid = answer->reply.pid;
+	return 0;
 }

@@ -21,14 +21,16 @@ class FakeRootPart:
     runs: bool = False
     refuses: bool = False
 
-    def __call__(self, number: int = 0) -> tuple[bool, int]:
+    def start(self, number: int) -> FakeRootPart:
         if self.refuses:
             raise QjouleError("not permitted")
-        if number:
-            self.started.append(number)
-            (self.directory / str(number) / "ring").mkdir(parents=True)
-            self.runs = True
-        return self.runs, 0
+        self.started.append(number)
+        (self.directory / str(number) / "ring").mkdir(parents=True)
+        self.runs = True
+        return self
+
+    def exit_code(self, *, wait: bool) -> int | None:
+        return 0 if wait or not self.runs else None
 
 
 def test_it_is_started_again_and_leaves_one_ring_and_the_newest_parts(tmp_path: Path) -> None:
@@ -38,7 +40,7 @@ def test_it_is_started_again_and_leaves_one_ring_and_the_newest_parts(tmp_path: 
     for part in parts:
         part.mkdir()
     root, said = FakeRootPart(tmp_path), list[str]()
-    recorder = FlightRecorder(tmp_path, root, 2, said.append, clock=lambda: 1500.0)
+    recorder = FlightRecorder(tmp_path, root.start, 2, said.append, clock=lambda: 1500.0)
     recorder.tick(1.0)
     assert root.started == [1500]
     assert not (tmp_path / "1000" / "ring").exists(), "the last one's may still be needed"

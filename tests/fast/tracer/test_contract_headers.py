@@ -68,7 +68,7 @@ ROOT_ENUMS: Mapping[str, tuple[str, type[IntEnum]]] = {
     "RP_": ("rp_kind", protocol.Kind),
     "RP_WHAT_": ("rp_what", protocol.What),
 }
-#: Fields in order, as `ask` packs them and `receive` unpacks them.
+#: Fields in order, as `ask` packs and unpacks them.
 ROOT_STRUCTS: Mapping[str, tuple[Struct, Sequence[str]]] = {
     "rp_request": (protocol._REQUEST, ["kind", "pid", "number", "flags", "offset", "size", "text"]),
     "rp_reply": (protocol._REPLY, ["status", "pid", "file", "text"]),

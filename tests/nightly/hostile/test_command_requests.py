@@ -127,8 +127,8 @@ def test_a_python_that_the_user_cannot_run_is_named(place: Path) -> None:
     words = [str(ROOT_PART), f"{place}/python", "-I", __file__, "record"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    named = f"cannot run {place}/python ({place}/locked/python: Permission denied)"
-    assert named in done.stderr
+    named = f"cannot run {place}/python, which all users must be able to read: Permission "
+    assert f"{named}denied {place}/locked/python\n" in done.stderr
 
 
 # ---- the socket of the applications --------------------------------------------------------------
@@ -179,7 +179,7 @@ print(refused(Kind.RUN))
 def test_a_program_that_is_killed_not_there_or_not_named() -> None:
     killed = asked(RUN, "record", "--", "sh", "-c", "kill -TERM $$")
     assert killed.stdout.split() == [str(128 + signal.SIGTERM), "EINVAL"], "one program is run"
-    code = "print(refused(Kind.RUN, number=1))"
+    code = "print(refused(Kind.RUN))"
     assert asked(code, "record", "--", "/nonexistent/program").stdout == "ENOENT\n"
     assert asked(code, "record", "-o", "/bin/true").stdout == "EINVAL\n"
 

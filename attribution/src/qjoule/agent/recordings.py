@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flight recorder beside the agent: it is started, and what it saved is bounded.
 
-It is a `qjoule record --keep` of its own, which the root part starts (tracer/root/recording.c). Its
+It is a `qjoule record --keep` of its own, which the root part starts (tracer/root/started.c). Its
 directory in `--recordings` is a number, the Unix time of its start.
 """
 
@@ -25,11 +25,13 @@ LOOK_S, AGAIN_S = 1.0, 600.0
 _NUMBER = re.compile(r"[1-9][0-9]{0,19}")
 
 
-class Ask(Protocol):
-    """Asks the root part: whether it runs, and its last exit code. `number`: starts it in the
-    directory of this name; 0: only asks. Raises `QjouleError`."""
+class Running(Protocol):
+    def exit_code(self, *, wait: bool) -> int | None:
+        """None: it runs."""
 
-    def __call__(self, number: int = 0) -> tuple[bool, int]: ...
+
+#: Starts it in the directory of this name. Raises `QjouleError`.
+Start = Callable[[int], Running]
 
 
 @dataclass
@@ -37,12 +39,12 @@ class FlightRecorder:
     """`most`: so many of the parts that it saved are kept. `say` logs a line."""
 
     directory: Path
-    ask: Ask
+    start: Start
     most: int
     say: Callable[[str], object]
     clock: Callable[[], float] = time.time
     _number: int = 0
-    _runs: bool = False
+    _running: Running | None = None
     _look_s: float = 0.0
     _start_s: float = 0.0
 
@@ -51,19 +53,16 @@ class FlightRecorder:
         if now_s < self._look_s:
             return
         self._look_s = now_s + LOOK_S
-        if self._runs:
-            self._look()
-        if not self._runs and now_s >= self._start_s:
+        if self._running is not None:
+            self._look(self._running)
+        if self._running is None and now_s >= self._start_s:
             self._start_s = now_s + AGAIN_S
             self._start()
 
-    def _look(self) -> None:
-        try:
-            self._runs, code = self.ask()
-        except QjouleError as error:
-            self._runs, code = False, 1
-            self.say(f"recordings: {error}")
-        if not self._runs:
+    def _look(self, running: Running) -> None:
+        code = running.exit_code(wait=False)
+        if code is not None:
+            self._running = None
             words = "has ended" if not code else f"has failed (exit code {code})"
             self.say(f"recordings: {self.directory / str(self._number)} {words}")
 
@@ -73,7 +72,7 @@ class FlightRecorder:
         while (self.directory / str(number)).exists():
             number += 1
         try:
-            self._runs, _ = self.ask(number)
+            self._running = self.start(number)
         except QjouleError as error:
             self.say(f"recordings: not started: {error}")
             return

@@ -33,7 +33,7 @@ from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.root_part.bound import owner_of_process
-from qjoule.root_part.client import root_part
+from qjoule.root_part.client import Started, root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import NO_SERVERS, Targets, find_targets
@@ -102,10 +102,10 @@ def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecor
     if directory is None or not flight_s or level:
         return None
 
-    def ask(number: int = 0) -> tuple[bool, int]:
-        return root_part().recording(directory, number, flight_s)
+    def start(number: int) -> Started:
+        return root_part().record(directory, number, flight_s)
 
-    return FlightRecorder(made(directory), ask, config.whole("recordings.kept"), say)
+    return FlightRecorder(made(directory), start, config.whole("recordings.kept"), say)
 
 
 def _trace_servers(service: Service, recordings: Path | None, pids: Collection[int]) -> None:

@@ -27,42 +27,57 @@ from qjoule.root_part.protocol import (
     Refused,
     Reply,
     ask,
-    receive,
 )
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
-from qjoule.servers.owner import asking_user
 
 _VARIABLE = "QJOULE_ROOT_PART"
 _SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group
 
 
+class Started:
+    """What the root part has started. `exit_code` says once that it has ended."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.pid = reply.pid
+        self._ended = socket.socket(fileno=reply.fd)
+
+    def exit_code(self, *, wait: bool) -> int | None:
+        """Its exit code or, as shells do, 128 plus the signal that ended it; None: it runs."""
+        try:
+            status = self._ended.recv(4, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        self._ended.close()
+        if not status:  # the root part has ended
+            return 1
+        return exit_code(os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder)))
+
+
 class Program:
     """The program that the user had us run beside the recording."""
 
-    def __init__(self, connection: socket.socket, pid: int, ended: Callable[[], None]) -> None:
-        self.pid = pid
-        self._code = 1
-        self._connection = connection
+    def __init__(self, started: Started, ended: Callable[[], None]) -> None:
+        self.pid = started.pid
+        self._code: int | None = 1
+        self._started = started
         self._ended = ended
         self._thread = threading.Thread(target=self._wait, name="qjoule-child", daemon=True)
         self._thread.start()
 
-    def exit_code(self) -> int:
-        """Waits for its end. Returns its exit code or, as shells do, 128 plus the signal that ended
-        it.
-        """
+    def exit_code(self) -> int | None:
+        """Waits for its end."""
         self._thread.join()
         return self._code
 
     def _wait(self) -> None:
-        with suppress(QjouleError, OSError):
-            self._code = exit_code(os.waitstatus_to_exitcode(receive(self._connection).pid))
+        with suppress(OSError):
+            self._code = self._started.exit_code(wait=True)
         self._ended()
 
 
 class RootPart:
-    """The root part as the command uses it. One thread at a time; nothing after `run`."""
+    """The root part as the command uses it. One thread at a time."""
 
     def __init__(self, connection: socket.socket | None) -> None:
         self.connection = connection
@@ -116,12 +131,10 @@ class RootPart:
             QjouleError: it cannot be run.
         """
         check_program(program)
-        connection = self.need("recording")
         try:
-            reply = ask(connection, Kind.RUN, text=os.fsencode(home_of(asking_user())))
+            return Program(Started(ask(self.need("recording"), Kind.RUN)), ended)
         except Refused as error:
             raise QjouleError(f"cannot start {program[0]}: {error}") from None
-        return Program(connection, reply.pid, ended)
 
     def loader(
         self,
@@ -143,7 +156,7 @@ class RootPart:
         """
         connection = self.need("an agent")
         words = [
-            f"{own_pid} --seconds={seconds}",
+            f"{pid} {own_pid} --seconds={seconds}",
             *(["--client-tags"] if client_tags else []),
             *([] if may_signal else ["--no-signal"]),
         ]
@@ -169,21 +182,20 @@ class RootPart:
             raise QjouleError(f"{error} (the root part needs CAP_SYS_ADMIN)") from None
         return reply.accounts(), reply.fd
 
-    def recording(self, directory: Path, number: int, seconds: int) -> tuple[bool, int]:
-        """The flight recorder beside the agent: whether it runs, and its last exit code.
+    def record(self, directory: Path, number: int, seconds: int) -> Started:
+        """Starts the flight recorder beside the agent.
 
         Args:
             directory: what our command line gives to --recordings.
-            number: starts it in the directory of this name there; 0: only answers.
+            number: the name of its own directory there.
             seconds: how much it keeps.
 
         Raises:
-            Refused: EPERM without --recordings, EBUSY if it runs.
+            Refused: EPERM without --recordings, EINVAL if it runs.
         """
         text = os.fsencode(_as_given(directory))
         about = {"offset": number, "size": seconds}
-        reply = ask(self.need("a recording"), Kind.RECORDING, text=text, **about)
-        return reply.pid > 0, exit_code(os.waitstatus_to_exitcode(reply.file.mode))
+        return Started(ask(self.need("a recording"), Kind.RUN, text=text, **about))
 
     def publish(self, path: Path, memory: int) -> None:
         """Replaces `path` by the content of a memfd, all at once; only tries whether it could if

@@ -41,8 +41,7 @@ class Kind(IntEnum):
     RUN = 24
     PUBLISH = 25
     ACCOUNTS = 26
-    RECORDING = 27
-    GIVEN = 28
+    GIVEN = 27
     OPEN = 32
     COUNTER = 64
     ENERGY_FILE = 65
@@ -142,17 +141,12 @@ def ask(
     message = _REQUEST.pack(kind, pid, number, flags, offset, size, text)
     try:
         socket.send_fds(connection, [message], [] if fd is None else [fd])
-        return receive(connection)
+        return _receive(connection)
     except OSError:
         raise RootPartGone from None
 
 
-def receive(connection: socket.socket) -> Reply:
-    """The next reply: of `ask`, or the end of what `Kind.RUN` started.
-
-    Raises:
-        Refused, RootPartGone: as `ask`.
-    """
+def _receive(connection: socket.socket) -> Reply:
     content, fds, _, _ = socket.recv_fds(connection, _REPLY.size, 1)
     if len(content) != _REPLY.size:
         for one in fds:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the agent into one JVM, in a process that has only the rights of the JVM's user.
 
-    python -I -m qjoule.servers.jvm.agent_loader PID:SOCKET:ROOT:HANDLE OPTIONS
+    python -I -m qjoule.servers.jvm.agent_loader OPTIONS
 
-The first word comes from the root part: the JVM's PID, for messages, and the numbers of inherited
-descriptors. SOCKET (SOCK_SEQPACKET) leads to the process that requested the agent, ROOT is the
-JVM's root directory (O_PATH), HANDLE its pidfd. OPTIONS is one word, written by the requesting
-process. It holds options separated by blanks: `OWN_PID [--client-tags] [--no-signal] [--seconds
-N]`; OWN_PID is the JVM's number in its own pid namespace. The agent's files are copied into a new
+OPTIONS is one word, written by the process that requests the agent. It holds options separated by
+blanks: `PID OWN_PID [--client-tags] [--no-signal] [--seconds N]`. PID is the JVM's number, for
+messages, OWN_PID that in its own pid namespace. The root part passes three descriptors, from 3 on:
+a socket (SOCK_SEQPACKET) to that process, the JVM's directory in /proc, which takes signals for it
+as a pidfd does, and its root directory (O_PATH). The agent's files are copied into a new
 directory below the JVM's root and are gone again when the JVM has loaded them.
 
 The result is one message on the socket: `ok DEVICE INODE` of the library's copy, with one end of
@@ -31,7 +31,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -46,6 +46,7 @@ TOTAL_SECONDS = 45.0
 MESSAGE_BYTES_MAX = 1024
 ENTRY, HOOKS, LIBRARY = "qjoule-agent.jar", "hooks.jar", "libqjoule_agent.so"
 
+_CONNECTION, _HANDLE, _ROOT = 3, 4, 5  #: descriptors
 _END_SECONDS = 5.0  #: of the total: to take the files away again
 _LEASE, _STATUS = "lease", "status"
 _TAGS = "tags"  #: there, if the agent is to look for tags of clients
@@ -58,35 +59,36 @@ _LIMITS = {
 _DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
+    os.setsid()
+    os.chdir("/")
     # The descriptors lead where other processes of this user may not look: none may trace this one.
     hide()
     drop_capability()
     for limit, most in _LIMITS.items():
         resource.setrlimit(limit, (most, most))
     os.umask(0o077)
-    own, text = sys.argv[1:] if arguments is None else arguments
-    pid, connection, root, handle = (int(number) for number in own.split(":"))
-    options = _parser().parse_args(text.split())
+    options = _parser().parse_args(sys.argv[1].split())
     jvm = Jvm(
-        pid,
+        options.pid,
         options.own_pid,
-        root,
-        handle,
+        _ROOT,
+        _HANDLE,
         not options.no_signal,
         min(options.seconds, ATTACH_SECONDS),
     )
     signal.signal(signal.SIGALRM, _give_up)
     watched = threading.main_thread().ident
-    threading.Thread(target=_watch, args=(watched, connection), daemon=True).start()
+    threading.Thread(target=_watch, args=(watched,), daemon=True).start()
     message, lease = _message(jvm, client_tags=options.client_tags)
-    with socket.socket(fileno=connection) as parent, suppress(OSError):
+    with socket.socket(fileno=_CONNECTION) as parent, suppress(OSError):
         socket.send_fds(parent, [message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]], lease)
     os._exit(0)  # the watching thread has nothing to finish
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
+    parser.add_argument("pid", type=int)
     parser.add_argument("own_pid", type=int)
     parser.add_argument("--client-tags", action="store_true")
     parser.add_argument("--no-signal", action="store_true", help="it would end the JVM")
@@ -213,14 +215,14 @@ def _give_up(_signal: int, _frame: FrameType | None) -> None:
     raise CannotAttach(f"loading the agent took more than {TOTAL_SECONDS:.0f} s")
 
 
-def _watch(main_thread: int, connection: int) -> None:
+def _watch(main_thread: int) -> None:
     """Ends this process when its time is up, or when nobody waits for its answer any more.
 
     A file system of the JVM's user (FUSE) can block a system call forever. Then the process ends
     without having deleted its files.
     """
     poll = select.poll()
-    poll.register(connection, 0)  # hanging up is always reported
+    poll.register(_CONNECTION, 0)  # hanging up is always reported
     poll.poll((TOTAL_SECONDS - _END_SECONDS) * 1000)
     signal.pthread_kill(main_thread, signal.SIGALRM)
     time.sleep(_END_SECONDS)

@@ -45,7 +45,7 @@ class Jvm:
     pid: int  #: for messages
     own_pid: int  #: in its own pid namespace
     root: int  #: descriptor of its root directory
-    handle: int  #: pidfd
+    handle: int  #: pidfd, or descriptor of its directory in /proc
     may_signal: bool  #: it handles SIGQUIT, which would end it otherwise
     seconds: float  #: it may take to listen, load the agent and answer
 
