@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <libgen.h>
-#include <limits.h>
 #include <linux/openat2.h>
 #include <linux/securebits.h>
 #include <pwd.h>
@@ -37,14 +36,8 @@
 #define DEFAULT_NAME	  "qjoule-" /* name of a trace; date and time follow */
 #define OPEN_DIRECTORY	  (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
-/* A name in an open directory. */
-struct place {
-	int directory;
-	char name[NAME_MAX + 1];
-};
-
-static struct place trace = {-1, ""};
 static int trace_fd = -1;
+static char trace_name[RP_TEXT_BYTES];
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
@@ -107,22 +100,23 @@ int answer_given(struct peer *peer, const struct rp_request *request, struct ans
 	return guarded(open_given, peer, request, answer);
 }
 
-/* Opens the directory that contains `text`. Missing directories are created and belong to root. */
-static int open_place(const char *text, struct place *place)
+/*
+ * Opens the directory that contains `text`; `name` becomes the last part of it. Directories that
+ * are missing are created.
+ */
+static int open_place(const char *text, char name[RP_TEXT_BYTES])
 {
-	char path[RP_TEXT_BYTES], parent[RP_TEXT_BYTES];
-	/* This also removes slashes at the end of `path`. */
-	const char *name = basename(strcpy(path, text));
+	char path[RP_TEXT_BYTES];
+	int fd;
 
-	if (strlen(name) >= sizeof(place->name))
-		return -ENAMETOOLONG;
-	strcpy(place->name, name);
+	/* This also removes slashes at the end of `path`. */
+	strcpy(name, basename(strcpy(path, text)));
 	for (char *end = path; (end = strchr(end + 1, '/')); *end = '/') {
 		*end = '\0';
 		mkdir(path, 0755); /* a lasting failure here also fails below */
 	}
-	place->directory = open(dirname(strcpy(parent, text)), OPEN_DIRECTORY);
-	return place->directory < 0 ? -errno : 0;
+	fd = open(dirname(path), OPEN_DIRECTORY);
+	return fd < 0 ? -errno : fd;
 }
 
 /* Whether --group names this group. Runs as the user: looking it up runs libraries of the host. */
@@ -136,57 +130,34 @@ static int check_group(struct peer *peer, const struct rp_request *request, stru
 }
 
 /*
- * Made as its owner with root's right to write here: nothing of root's changes hands. It belongs to
- * who called us, as do directories above it that are missing; an empty one of theirs gives way.
+ * In a child: made as its owner with root's right to write here, so nothing of root's changes
+ * hands. It belongs to who called us, as do directories above it that are missing; an empty one of
+ * theirs gives way.
  */
-static int make_directory(const char *text, uid_t owner)
+static int make_directory(struct peer *peer, const struct rp_request *request,
+			  struct answer *answer)
 {
-	int before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0), err;
-	struct stat status;
-
-	prctl(PR_SET_SECUREBITS, before | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
-	setfsgid(root.caller_gid);
-	setfsuid(root.caller_uid);
-	err = open_place(text, &trace);
-	if (!err && root.hands_over &&
-	    !fstatat(trace.directory, trace.name, &status, AT_SYMLINK_NOFOLLOW) &&
-	    status.st_uid == root.caller_uid)
-		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
-	setfsgid(root.gid);
-	setfsuid(owner);
-	if (!err && mkdirat(trace.directory, trace.name, 0700))
-		err = -errno;
-	setfsuid(0);
-	setfsgid(0);
-	return prctl(PR_SET_SECUREBITS, before, 0, 0, 0) ? -errno : err;
-}
-
-int answer_directory(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	bool is_trace = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
-			!strchr(request->text, '/');
-	bool is_store =
-	    !strcmp(root.command[RP_COMMAND_WORD], "agent") && !strcmp(request->text, OWN_STORE);
 	bool is_callers = root.hands_over && !request->flags;
 	uid_t owner = is_callers ? root.caller_uid : root.uid;
+	char name[RP_TEXT_BYTES];
 	struct stat status;
-	int err;
+	int place;
 
-	if (!is_trace && !is_store && !is_output(request->text))
-		return -EPERM;
-	if (trace.directory >= 0)
-		return -EBUSY;
-	err = request->flags ? guarded(check_group, peer, request, answer) : 0;
-	if (err)
-		return err;
-	err = make_directory(request->text, owner);
-	if (err) {
-		if (trace.directory >= 0)
-			close(trace.directory);
-		trace.directory = -1;
-		return err;
-	}
-	answer->fd = openat(trace.directory, trace.name, OPEN_DIRECTORY | O_NOFOLLOW);
+	prctl(PR_SET_SECUREBITS, prctl(PR_GET_SECUREBITS, 0, 0, 0, 0) | SECBIT_NO_SETUID_FIXUP, 0,
+	      0, 0);
+	setfsgid(root.caller_gid);
+	setfsuid(root.caller_uid);
+	place = open_place(request->text, name);
+	if (place < 0)
+		return place;
+	if (root.hands_over && !fstatat(place, name, &status, AT_SYMLINK_NOFOLLOW) &&
+	    status.st_uid == root.caller_uid)
+		unlinkat(place, name, AT_REMOVEDIR);
+	setfsgid(root.gid);
+	setfsuid(owner);
+	if (mkdirat(place, name, 0700))
+		return -errno;
+	answer->fd = openat(place, name, OPEN_DIRECTORY | O_NOFOLLOW);
 	if (answer->fd < 0 || fstat(answer->fd, &status))
 		return -errno;
 	if (status.st_uid != owner)
@@ -196,59 +167,56 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 	    (fchown(answer->fd, -1, is_callers ? root.gid : request->number) ||
 	     fchmod(answer->fd, is_callers ? 0770 : 02750)))
 		return -errno;
+	return 0;
+}
+
+int answer_directory(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	bool is_trace = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
+			!strchr(request->text, '/');
+	bool is_store =
+	    !strcmp(root.command[RP_COMMAND_WORD], "agent") && !strcmp(request->text, OWN_STORE);
+	int err;
+
+	if (!is_trace && !is_store && !is_output(request->text))
+		return -EPERM;
+	if (trace_fd >= 0)
+		return -EBUSY;
+	err = request->flags ? guarded(check_group, peer, request, answer) : 0;
+	err = err ?: guarded(make_directory, peer, request, answer);
+	if (err)
+		return err;
+	strcpy(trace_name, request->text);
 	trace_fd = fcntl(answer->fd, F_DUPFD_CLOEXEC, 0);
 	return trace_fd < 0 ? -errno : 0;
-}
-
-/* Whether only root can remove or rename root's files in this path's directory. */
-static bool is_roots(const char *path)
-{
-	char parent[sizeof(tags.sun_path)];
-	struct stat status;
-
-	return !stat(dirname(strcpy(parent, path)), &status) && !status.st_uid &&
-	       (status.st_mode & S_ISVTX || !(status.st_mode & (S_IWGRP | S_IWOTH)));
-}
-
-/*
- * Removes the socket of a recorder that has ended. Leaves another recorder's socket, and anything
- * that is no socket.
- */
-static int make_room(int probe)
-{
-	struct stat status;
-
-	if (lstat(tags.sun_path, &status))
-		return 0; /* nothing is there */
-	if (!S_ISSOCK(status.st_mode))
-		return -ENOTSOCK;
-	if (!connect(probe, (struct sockaddr *)&tags, sizeof(tags)) || errno != ECONNREFUSED)
-		return -EADDRINUSE;
-	return unlink(tags.sun_path) ? -errno : 0;
 }
 
 int answer_tag_socket(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	const char *named = getenv("QJOULE_TAGS_SOCKET");
 	const char *path = named && *named ? named : TAGS;
-	int err;
+	char parent[sizeof(tags.sun_path)];
+	struct stat status;
 
 	if (tags_bound.st_ino || strlen(path) >= sizeof(tags.sun_path))
-		return tags_bound.st_ino ? -EBUSY : -ENAMETOOLONG;
+		return -EINVAL;
 	strcpy(tags.sun_path, path);
 	if (path != named)
 		mkdir("/run/qjoule", 0755);
-	if (!is_roots(path))
+	/* Only root may be able to remove or rename root's files there. */
+	if (stat(dirname(strcpy(parent, path)), &status) || status.st_uid ||
+	    (status.st_mode & (S_IWGRP | S_IWOTH) && !(status.st_mode & S_ISVTX)))
 		return -EPERM;
 	answer->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (answer->fd < 0)
-		return -errno;
-	err = make_room(answer->fd);
+	/* Only the socket of a recorder that was killed makes room. */
+	if (!lstat(path, &status) && S_ISSOCK(status.st_mode) &&
+	    connect(answer->fd, (struct sockaddr *)&tags, sizeof(tags)) && errno == ECONNREFUSED)
+		unlink(path);
 	/* Every user of the host may connect. */
-	if (!err && (bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags)) ||
-		     lstat(path, &tags_bound) || chmod(path, 0666) || listen(answer->fd, 1024)))
-		err = -errno;
-	return err;
+	if (bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags)) || lstat(path, &tags_bound) ||
+	    chmod(path, 0666) || listen(answer->fd, 1024))
+		return -errno;
+	return 0;
 }
 
 /*
@@ -257,10 +225,9 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
  */
 int answer_publish(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct place place;
+	char name[RP_TEXT_BYTES], staged[32];
 	struct stat status;
-	char staged[32];
-	int fd, err;
+	int place, fd, err;
 
 	if (strcmp(root.command[RP_COMMAND_WORD], "calibrate") ||
 	    (strcmp(request->text, CALIBRATION) && !is_output(request->text)))
@@ -270,24 +237,22 @@ int answer_publish(struct peer *peer, const struct rp_request *request, struct a
 		return -EINVAL;
 	if (status.st_size > CALIBRATION_BYTES)
 		return -EFBIG;
-	err = open_place(request->text, &place);
-	if (err)
-		return err;
+	place = open_place(request->text, name);
+	if (place < 0)
+		return place;
 	snprintf(staged, sizeof(staged), ".qjoule-%d", getpid());
-	fd = openat(place.directory, staged, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-		    0644);
+	fd = openat(place, staged, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	err = fd < 0 ? -errno : 0;
 	errno = EIO; /* what a copy that ends early leaves there */
 	if (!err && status.st_size &&
 	    (sendfile(fd, peer->sent, &(off_t){0}, status.st_size) != status.st_size || fsync(fd) ||
-	     renameat(place.directory, staged, place.directory, place.name) ||
-	     fsync(place.directory)))
+	     renameat(place, staged, place, name) || fsync(place)))
 		err = -errno;
 	if (fd >= 0) {
-		unlinkat(place.directory, staged, 0); /* unless it was renamed */
+		unlinkat(place, staged, 0); /* unless it was renamed */
 		close(fd);
 	}
-	close(place.directory);
+	close(place);
 	return err;
 }
 
@@ -295,10 +260,12 @@ void outputs_clear(void)
 {
 	struct stat status;
 
-	if (trace_fd >= 0)
+	if (trace_fd >= 0) {
 		user_give_away(trace_fd);
-	if (trace.directory >= 0) /* the directory is removed if nothing was written to it */
-		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
+		/* It goes if nothing was written to it. */
+		unlinkat(openat(trace_fd, "..", OPEN_DIRECTORY), basename(trace_name),
+			 AT_REMOVEDIR);
+	}
 	if (tags_bound.st_ino && !lstat(tags.sun_path, &status) &&
 	    status.st_ino == tags_bound.st_ino && status.st_dev == tags_bound.st_dev)
 		unlink(tags.sun_path);

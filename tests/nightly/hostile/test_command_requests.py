@@ -159,7 +159,7 @@ def test_another_recorders_socket_or_a_file_is_left_alone(place: Path) -> None:
         assert tag_socket_refused(place / "tags.sock") == "EADDRINUSE"
     assert (place / "tags.sock").is_socket()
     (place / "file").write_text("precious")
-    assert tag_socket_refused(place / "file") == "ENOTSOCK"
+    assert tag_socket_refused(place / "file") == "EADDRINUSE"
     assert (place / "file").read_text() == "precious"
     for bits, owner in ((0o777, 0), (0o775, 0), (0o755, 1234)):  # where others may write
         place.chmod(bits)

@@ -50,6 +50,8 @@ def _why_not(error: Refused) -> str:
 
 def holder(path: Path) -> str:
     """Who listens at a tag socket, in words."""
+    if path.exists() and not path.is_socket():
+        return f"{path} is no socket"
     who = "another recorder takes the tags"
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         probe.setblocking(False)
