@@ -33,10 +33,7 @@ static int open_in_proc(const struct peer *peer, const char *name, int flags)
  * The user and group that the process runs as: its directory in /proc belongs to them whatever the
  * process does (task_dump_owner() in fs/proc/base.c), and it cannot belong to another process.
  */
-static int owner(const struct peer *peer, struct stat *runs_as)
-{
-	return fstat(peer->proc_fd, runs_as) ? -errno : 0;
-}
+static struct stat runs_as;
 
 /* Reads a link of /proc; its target may hold any byte but NUL. */
 static int link_target(int directory, const char *name, char *text)
@@ -93,12 +90,9 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 		       struct answer *answer)
 {
 	const struct rp_file *file = &answer->reply.file;
-	struct stat runs_as;
 	char name[64];
-	int err = owner(peer, &runs_as);
+	int err;
 
-	if (err)
-		return err;
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)request->offset,
 		 (unsigned long long)(request->offset + request->size));
 	err = candidate_attached(open_in_proc(peer, name, O_PATH), answer);
@@ -141,9 +135,7 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
 			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
 	int top = open_in_proc(peer, "root", O_PATH | O_DIRECTORY);
-	struct stat runs_as;
-	int err = top < 0 ? -errno : owner(peer, &runs_as);
-	int fd;
+	int fd, err = top < 0 ? -errno : 0;
 
 	if (!err)
 		err = runs_as.st_uid ? rights_of_files(runs_as.st_uid, runs_as.st_gid)
@@ -167,12 +159,10 @@ static int open_proc(const struct peer *peer, const char *name, struct answer *a
 	    "cmdline",	"environ", "stat",     "status",   "maps", "comm", "limits", "net/tcp",
 	    "net/tcp6", "net/udp", "net/udp6", "net/unix", "cwd",  "root", "ns/net", "mem"};
 	unsigned number = 0, count = sizeof(known) / sizeof(known[0]);
-	struct stat runs_as;
 
 	while (number < count && strcmp(name, known[number]))
 		number++;
-	if (number == count ||
-	    (!strcmp(name, "mem") && (owner(peer, &runs_as) || !runs_as.st_uid || !peer->kept)))
+	if (number == count || (!strcmp(name, "mem") && (!runs_as.st_uid || !peer->kept)))
 		return -EACCES;
 	if (!link_target(peer->proc_fd, name, answer->reply.text))
 		return 0;
@@ -182,6 +172,8 @@ static int open_proc(const struct peer *peer, const char *name, struct answer *a
 
 int candidate_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
+	if (fstat(peer->proc_fd, &runs_as))
+		return -errno;
 	switch (request->number) {
 	case RP_WHAT_EXE:
 		return candidate_attached(open_in_proc(peer, "exe", O_PATH), answer);

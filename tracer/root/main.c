@@ -79,8 +79,7 @@ static void peer_remove(unsigned index)
 	/* A child that no signal reaches may hold it too (guarded.c): closing is not enough. */
 	shutdown(peers[index].fd, SHUT_RDWR);
 	close(peers[index].fd);
-	if (peers[index].proc_fd >= 0)
-		close(peers[index].proc_fd);
+	close(peers[index].proc_fd); /* also if it is none */
 	peers[index] = peers[--peer_count];
 }
 
@@ -100,8 +99,7 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 	*fd = header ? *(int *)CMSG_DATA(header) : -1;
 	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
-	if (*fd >= 0)
-		close(*fd);
+	close(*fd); /* also if it is none */
 	*fd = -1;
 	return false;
 }
@@ -150,18 +148,15 @@ static void serve(unsigned index)
 		peer_remove(index);
 		return;
 	}
-	memset(&answer, 0, sizeof(answer));
-	answer.fd = -1;
+	answer = (struct answer){.fd = -1};
 	request.text[RP_TEXT_BYTES - 1] = '\0';
 	answer.reply.status = answer_to(peer, &request, &answer);
-	if (peer->sent >= 0)
-		close(peer->sent);
+	close(peer->sent); /* also if it is none */
 	/* A process whose files made us wait does not get a second wait. */
 	hung = peer->kind == PEER_CANDIDATE && answer.reply.status == -ETIMEDOUT;
 	if (!answer_send(peer->fd, &answer) || hung)
 		peer_remove(index);
-	if (answer.fd >= 0)
-		close(answer.fd);
+	close(answer.fd);
 }
 
 /* Reaps ended children. Returns the wait status of the command (waitpid(2)), or -1. */

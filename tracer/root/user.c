@@ -89,6 +89,8 @@ static int take(uid_t user)
 	int fd;
 
 	snprintf(lock, sizeof(lock), "%s/%u", LOCKS, user);
+	mkdir("/run/systemd", 0755);
+	mkdir(LOCKS, 0755);
 	fd = open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
@@ -102,20 +104,11 @@ static int take(uid_t user)
 	return -EBUSY;
 }
 
-/* The agent's next start and its flight recorder, which are this program again, have its files. */
-static int keep_for_agent(void)
-{
-	char uid[16], gid[16];
-
-	snprintf(uid, sizeof(uid), "%u", root.uid);
-	snprintf(gid, sizeof(gid), "%u", root.gid);
-	return setenv("QJOULE_UID", uid, 1) || setenv("QJOULE_GID", gid, 1) ? -errno : 0;
-}
-
 int user_choose(void)
 {
 	bool is_agent = !strcmp(root.command[RP_COMMAND_WORD], "agent");
 	struct stat store;
+	char number[16];
 	int err = -EBUSY;
 
 	root.caller_uid = number_in("SUDO_UID");
@@ -129,17 +122,21 @@ int user_choose(void)
 		root.gid = store.st_gid;
 	}
 	if (root.uid && root.gid)
-		return is_agent ? keep_for_agent() : 0;
-	root.hands_over = !is_agent;
-	mkdir("/run", 0755);
-	mkdir("/run/systemd", 0755);
-	mkdir(LOCKS, 0755);
+		err = 0;
+	root.hands_over = err && !is_agent;
 	/* Not always the first one: whoever had it before may have left files. */
 	for (unsigned i = 0; err == -EBUSY && i < USERS; i++) {
 		root.uid = root.gid = FIRST + (getpid() + i) % USERS;
 		err = root.uid == store.st_uid ? -EBUSY : take(root.uid);
 	}
-	return err || !is_agent ? err : keep_for_agent();
+	/* Its next start and flight recorder, which are this program again, have its files. */
+	if (is_agent) {
+		snprintf(number, sizeof(number), "%u", root.uid);
+		setenv("QJOULE_UID", number, 1);
+		snprintf(number, sizeof(number), "%u", root.gid);
+		setenv("QJOULE_GID", number, 1);
+	}
+	return err;
 }
 
 void user_end(void)
