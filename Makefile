@@ -34,7 +34,7 @@ SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 # The version is in one place; the drivers' is held equal to it by a test.
 VERSION        := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' attribution/src/qjoule/__init__.py)
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
-TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
+TRACER_FLAGS   := -std=gnu11 -g -O2 -fno-strict-aliasing -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
                   -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer -DQJ_VERSION='"$(VERSION)"' $(REPRODUCIBLE) \
                   $(HARDENED)
 TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lzstd -lm

@@ -3,9 +3,7 @@
 #ifndef QJ_VARIANT_H
 #define QJ_VARIANT_H
 
-#include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "shared.h"
 
@@ -22,21 +20,12 @@
 
 /*
  * Opens the programs; `early`: those of bpf/core/early.bpf.h, which have the same maps, programs
- * and variables. Returns NULL and sets errno on failure.
+ * and variables, in the same order (tests/fast/tracer/test_bpf_programs.py). Returns NULL and sets
+ * errno on failure.
  */
 static inline struct qjoule_bpf *variant_open(bool early)
 {
-	struct qjoule_bpf *s = calloc(1, sizeof(*s));
-	int err = s ? qjoule_bpf__create_skeleton(s) : -ENOMEM;
-
-	if (!err && early)
-		s->skeleton->data = (void *)qjoule_early_bpf__elf_bytes(&s->skeleton->data_sz);
-	err = err ?: bpf_object__open_skeleton(s->skeleton, NULL);
-	if (!err)
-		return s;
-	qjoule_bpf__destroy(s);
-	errno = -err;
-	return NULL;
+	return early ? (void *)qjoule_early_bpf__open() : qjoule_bpf__open();
 }
 
 #endif /* QJ_VARIANT_H */

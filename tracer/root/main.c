@@ -199,8 +199,7 @@ static int serve_until_it_ends(int signal_fd)
 			polled[1 + i] = (struct pollfd){peers[i].fd, POLLIN, 0};
 		if (poll(polled, 1 + count, -1) < 0 && errno != EINTR)
 			return -1;
-		if (polled[0].revents &&
-		    read(signal_fd, &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
+		if (read(signal_fd, &signal_info, sizeof(signal_info)) > 0) {
 			/* The command gets the terminal's signals itself; we pass on the others. */
 			if (signal_info.ssi_signo != SIGCHLD && signal_info.ssi_code != SI_KERNEL)
 				pass_on((int)signal_info.ssi_signo);
@@ -223,8 +222,7 @@ static int listen_to_signals(void)
 	sigemptyset(&signals);
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		sigaddset(&signals, numbers[i]);
-	if (sigprocmask(SIG_BLOCK, &signals, &root.signals))
-		return -1;
+	sigprocmask(SIG_BLOCK, &signals, &root.signals);
 	return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -234,9 +232,7 @@ int main(int argc, char **argv)
 	int signal_fd, command_fd, status, err;
 
 	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0) {
-		fputs(
-		    "usage: qjoule-root /PATH/PYTHON -I FILE ARGS..., as root; `qjoule` does it\n",
-		    stderr);
+		fputs("usage, as root: qjoule-root /PATH/PYTHON -I FILE ARGS...\n", stderr);
 		return 2;
 	}
 	root.command = argv + 1;

@@ -43,18 +43,13 @@ static struct stat tags_bound;
 
 bool is_given(const char *text, const char *option)
 {
-	size_t length = strlen(option);
+	char joined[RP_TEXT_BYTES + 32];
 
-	for (char **word = root.command; *text && *word && strcmp(*word, "--"); word++) {
-		const char *rest = strncmp(*word, option, length) ? NULL : *word + length;
-
-		if (rest && !*rest)
-			rest = word[1];
-		else if (rest && option[1] == '-')
-			rest = *rest == '=' ? rest + 1 : NULL;
-		if (rest && !strcmp(rest, text))
+	snprintf(joined, sizeof(joined), option[1] == '-' ? "%s=%s" : "%s%s", option, text);
+	for (char **word = root.command; *text && *word && strcmp(*word, "--"); word++)
+		if (!strcmp(*word, joined) ||
+		    (!strcmp(*word, option) && word[1] && !strcmp(word[1], text)))
 			return true;
-	}
 	return false;
 }
 
@@ -74,11 +69,10 @@ static int check_memory(const char *text)
 	int err = rights_of_files(root.caller_uid, root.caller_gid);
 	const struct passwd *caller = err ? NULL : getpwuid(root.caller_uid);
 	const char *home = caller && strcmp(caller->pw_dir, "/") ? caller->pw_dir : "";
-	size_t length = strlen(home);
+	char own[RP_TEXT_BYTES];
 
-	if (!err && (strncmp(text, home, length) || strcmp(text + length, OWN_MEMORY)))
-		err = -EPERM;
-	return err;
+	snprintf(own, sizeof(own), "%s" OWN_MEMORY, home);
+	return err || !strcmp(text, own) ? err : -EPERM;
 }
 
 /* Root alone may be able to read what root named. */
@@ -261,7 +255,8 @@ void outputs_clear(void)
 	struct stat status;
 
 	if (trace_fd >= 0) {
-		user_give_away(trace_fd);
+		if (root.hands_over)
+			user_give_away(trace_fd, 0);
 		/* It goes if nothing was written to it. */
 		unlinkat(openat(trace_fd, "..", OPEN_DIRECTORY), basename(trace_name),
 			 AT_REMOVEDIR);

@@ -87,7 +87,7 @@ enum rp_what {
 			  */
 	RP_WHAT_PROC,	 /* text: a name in /proc/PID, one of a fixed list; the target of a link is
 			    in text */
-	RP_WHAT_KEPT,	 /* offset: n; the handle of the n-th file opened for it, from 0 */
+	RP_WHAT_KEPT, /* text: the handles of the files opened for it, RP_MAX_KEPT times; 0: none */
 };
 
 /* A file that was opened and checked; all zero if there is none. */

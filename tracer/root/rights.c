@@ -10,7 +10,10 @@
 
 #include "root.h"
 
-/* capset(2): only these capabilities, of the first 32, can be used or passed on. */
+/*
+ * capset(2): only these capabilities, of the first 32, can be used or passed on; others are not
+ * ambient any more either.
+ */
 static int keep_capabilities(uint32_t mask)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -26,17 +29,11 @@ int rights_give_up(uid_t uid, gid_t gid)
 	/* The bounding set first: that needs CAP_SETPCAP. Numbers beyond the kernel's last fail. */
 	while (next == CAP_SETPCAP || !prctl(PR_CAPBSET_DROP, next, 0, 0, 0))
 		next++;
-	if (errno != EINVAL)
-		return -errno;
-	if (prctl(PR_SET_SECUREBITS,
-		  SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED, 0, 0, 0))
-		return -errno;
-	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
-		return -errno;
-	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(gid, gid, gid) ||
-	    setresuid(uid, uid, uid))
-		return -errno;
-	if (keep_capabilities(1u << CAP_SETPCAP) ||
+	if (errno != EINVAL ||
+	    prctl(PR_SET_SECUREBITS,
+		  SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED, 0, 0, 0) ||
+	    prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(gid, gid, gid) ||
+	    setresuid(uid, uid, uid) || keep_capabilities(1u << CAP_SETPCAP) ||
 	    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETPCAP, 0, 0) ||
 	    prctl(PR_CAPBSET_DROP, CAP_SETPCAP, 0, 0, 0) || prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) ||
 	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

@@ -95,8 +95,8 @@ void outputs_clear(void);
 int user_choose(void);
 /* user.c: ends what still runs as our user, and gives up the user. */
 void user_end(void);
-/* user.c: gives the caller what our user has written in this directory. */
-void user_give_away(int trace_fd);
+/* user.c: gives the caller what our user has written in this directory, which is at depth 0. */
+void user_give_away(int fd, unsigned depth);
 
 /*
  * started.c: has a child become a program, and answers with its pid and a socket. Returns the other

@@ -66,15 +66,10 @@ static int check_unused(struct peer *peer, const struct rp_request *request, str
 
 static int check(uid_t user, bool end_others)
 {
-	static struct rp_request request;
-	static struct answer answer;
-	int err;
+	struct rp_request request = {.number = user, .flags = end_others};
+	static struct answer answer = {.fd = -1};
+	int err = guarded(check_unused, NULL, &request, &answer);
 
-	request.number = user;
-	request.flags = end_others;
-	answer.fd = -1;
-	answer.reply.pid = 0;
-	err = guarded(check_unused, NULL, &request, &answer);
 	/* Until they are waited for, it and what it has ended count as processes of this user. */
 	if (answer.reply.pid)
 		waitpid(answer.reply.pid, NULL, 0);
@@ -148,10 +143,11 @@ void user_end(void)
 }
 
 /* Also the links and sockets themselves: none of them is followed. */
-static void give(int fd, dev_t device, unsigned depth)
+void user_give_away(int fd, unsigned depth)
 {
 	const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 	static unsigned given;
+	static dev_t device;
 	struct stat status;
 	gid_t gid = root.caller_uid ? root.caller_gid : READER;
 	unsigned mode;
@@ -159,10 +155,11 @@ static void give(int fd, dev_t device, unsigned depth)
 	int below;
 
 	/* Only what our user made, in no other file system; the trace itself is the caller's. */
-	if (fstat(fd, &status) || status.st_dev != device || given++ == MOST_FILES ||
-	    (depth && status.st_uid != root.uid) ||
+	if (fstat(fd, &status) || given++ == MOST_FILES ||
+	    (depth && (status.st_uid != root.uid || status.st_dev != device)) ||
 	    (!S_ISDIR(status.st_mode) && status.st_nlink != 1))
 		return;
+	device = status.st_dev;
 	mode = status.st_mode & 0700;
 	if (!root.caller_uid)
 		mode |= mode >> 3;
@@ -177,16 +174,8 @@ static void give(int fd, dev_t device, unsigned depth)
 	for (struct dirent *entry; listed && (entry = readdir(listed));) {
 		below = openat(fd, entry->d_name, flags);
 		if (below >= 0 && strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			give(below, device, depth + 1);
+			user_give_away(below, depth + 1);
 		close(below); /* also if it is none */
 	}
 	closedir(listed);
-}
-
-void user_give_away(int trace_fd)
-{
-	struct stat status;
-
-	if (root.hands_over && !fstat(trace_fd, &status))
-		give(trace_fd, status.st_dev, 0);
 }

@@ -15,8 +15,8 @@ LAST_HELPER = 155  #: of Linux 5.10: bpf_redirect_peer(), include/uapi/linux/bpf
 WITH_LATER = re.compile(r"tp_btf/(sock_(recv|send)_length|sched_switch)$")
 
 
-def made(variant: str) -> Path:
-    target = TREE / "build" / "bpf" / f"{variant}.bpf.o"
+def made(name: str) -> Path:
+    target = TREE / "build" / "bpf" / name
     subprocess.run(["make", "-s", str(target.relative_to(TREE))], cwd=TREE, check=True)
     return target
 
@@ -27,7 +27,7 @@ def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:
     Linux 5.10 refuses atomic operations that return a value, even in code that is never reached.
     Only BPF_XADD, whose immediate is 0, is that old.
     """
-    command = ["llvm-objdump", "-d", str(made("qjoule_early"))]
+    command = ["llvm-objdump", "-d", str(made("qjoule_early.bpf.o"))]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     helpers, immediates = [], []
     for part in listing.split("Disassembly of section ")[1:]:
@@ -40,6 +40,15 @@ def test_early_programs_use_nothing_that_linux_5_10_does_not_know() -> None:
     assert {one for one in newer if not WITH_LATER.search(one[0])} == set()
     assert len(immediates) > 20
     assert set(immediates) == {"00 00 00 00"}
+
+
+def test_both_variants_have_the_same_skeleton_but_for_the_code() -> None:
+    """tracer/variant.h uses one struct for both."""
+    one, early = (made(f"{name}.skel.h").read_text() for name in ("qjoule", "qjoule_early"))
+    for name, other in (("qjoule_early", "qjoule"), ("QJOULE_EARLY", "QJOULE"), ("_e.", "_b.")):
+        early = early.replace(name, other)
+    declared = one.partition("\t*sz = ")[0]
+    assert "maps[0].name" in declared and early.startswith(declared)
 
 
 BPF = TREE / "bpf"

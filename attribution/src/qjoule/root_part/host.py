@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -171,13 +172,10 @@ class _Seat:
     def _kept(self) -> set[int]:
         if self._file:
             return {self._file.handle}
-        kept: set[int] = set()
-        with suppress(Refused):  # after the last one
-            for number in range(MAX_KEPT if self._bound else 0):
-                assert self._bound
-                reply = ask(self._bound, Kind.OPEN, number=What.KEPT, offset=number)
-                kept.add(reply.file.handle)
-        return kept
+        if not self._bound:
+            return set()
+        reply = ask(self._bound, Kind.OPEN, number=What.KEPT)
+        return set(struct.unpack_from(f"={MAX_KEPT}I", reply.content))
 
 
 def with_handles(found: Examined) -> Examined:
