@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import fake_tracer as ft
-from qjoule.contract import MORE_COUNTERS, QUERY, WHOLE, Block, OwnerKind, TaskEvent
+from qjoule.contract import MORE_COUNTERS, QUERY, WHOLE, WHOLE_PACKAGE, Block, OwnerKind, TaskEvent
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.trace.meta import Meta
@@ -167,5 +167,9 @@ def test_batches_follow_the_stream_and_do_not_overlap_in_time() -> None:
 def test_other_senseless_records_are_counted() -> None:
     stream = ft.head() + ft.task(T0, 5, TaskEvent.ALIVE) + ft.task(T0, 1 << 23, TaskEvent.FORK)
     stream += ft.block(Block.SESSION, {"session": 1, "event": 9})
+    for die in (2**16 - 2, WHOLE_PACKAGE, 2**16 - 1, 2**16, WHOLE_PACKAGE - 1):  # three are none
+        stream += ft.block(Block.DOMAIN, {"domain": die % 1000, "die": die, "name": b"core"})
     stream += ft.block(Block.ENERGY, {"t_ns": T0, "raw": 1, "domain": 7})  # never announced
-    assert Collected(stream + ft.end(T0 + 1)).meta.loss == {"invalid": 3}
+    meta = Collected(stream + ft.end(T0 + 1)).meta
+    assert meta.loss == {"invalid": 6}
+    assert [one.die for one in meta.domains if one.name == "core"] == [None, 2**16 - 2]

@@ -22,6 +22,7 @@ from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
 from qjoule.trace.vocabulary import DOMAIN_KINDS
 
 _CPUS, _PACKAGES = 1 << 16, 1 << 16
+_DIES = (1 << 16) - 1  #: the dataset has 16 bits for them, and the engine takes all ones as none
 
 
 class Announced:
@@ -113,7 +114,8 @@ def domains(records: Records) -> dict[int, DomainInfo]:
     known = {}
     for record in records.tolist():
         index, package, counts, unit_j, idle_w, period_ns, kind, error, die, name = record
-        if index < 1 << 16 and math.isfinite(unit_j) and name:
+        die = None if die == WHOLE_PACKAGE else die
+        if index < 1 << 16 and math.isfinite(unit_j) and name and (die is None or die < _DIES):
             idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
             period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
             how = DOMAIN_KINDS[kind] if 0 < kind < len(DOMAIN_KINDS) else None
@@ -126,7 +128,7 @@ def domains(records: Records) -> dict[int, DomainInfo]:
                 period,
                 how,
                 error / 1000 or None,
-                None if die == WHOLE_PACKAGE else die,
+                die,
             )
     return known
 
