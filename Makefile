@@ -77,16 +77,20 @@ $(BUILD)/installed-test: packaging/debian-packages-test.txt packaging/install | 
 	@touch $@
 
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+# Python would print a traceback for a Ctrl-C while it starts: `qjoule.start` unblocks it.
+IMMUNE := sed -i '1s|^\#!\(/[^ ]*\)$$|\#!/usr/bin/env -S --block-signal=INT \1|' $(VENV)/bin/qjoule
 
 # What the demo needs. The parts of the package that are C are built by pip: attribution/setup.py.
 $(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(EXTENSION_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e 'attribution[demo]' -e drivers
+	$(IMMUNE)
 	$(VENV)/bin/python -m compileall -q attribution/src drivers/src
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/installed | $(BUILD)/installed-test
 	$(PIP) -e 'attribution[test]' -e 'drivers[test]'
+	$(IMMUNE)
 	@touch $@
 
 include agent/agent.mk

@@ -217,13 +217,15 @@ static int serve_until_it_ends(int signal_fd)
 static int listen_to_signals(void)
 {
 	static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-	sigset_t signals;
+	sigset_t set;
 
-	sigemptyset(&signals);
+	sigemptyset(&set);
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sigaddset(&signals, numbers[i]);
-	sigprocmask(SIG_BLOCK, &signals, &root.signals);
-	return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+		sigaddset(&set, numbers[i]);
+	/* Ends by a SIGINT that came while qjoule.start had it blocked. */
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	sigprocmask(SIG_BLOCK, &set, &root.signals);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 int main(int argc, char **argv)

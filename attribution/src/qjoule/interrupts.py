@@ -41,8 +41,8 @@ _INTERRUPT = _Interrupt()
 
 
 def end_at_once() -> None:
-    """An interrupt ends this process silently, until `raise_interrupts`. The root part has blocked
-    it while Python started."""
+    """An interrupt ends this process silently, until `raise_interrupts`. It was blocked while
+    Python started, as far as who started it could do so."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

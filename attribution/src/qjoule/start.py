@@ -5,15 +5,13 @@
 any rights, and answers its requests. `sudo qjoule convert` needs nothing of root and gives it up.
 """
 
+import _signal
 import os
 import sys
 
 _NEED_IT = ("record", "top", "calibrate", "doctor", "agent")
 #: These read or print files, or start recordings that each have a root part.
 _WITHOUT = ("--replay", "--physical", "--check", "--example", "--files", "--via")
-#: Its users' workloads are modules on PYTHONPATH. All else that stays root's starts again with -I,
-#: because pip's script has no -I, and the environment may be the caller's.
-_WITH_PYTHONPATH = ("bench",)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: In the package (a wheel), or beside Python (`make build`): see `qjoule.installed`.
 _PLACES = (f"{_HERE}/programs", os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
@@ -21,6 +19,8 @@ _PLACES = (f"{_HERE}/programs", os.path.dirname(sys.executable), "/usr/lib/qjoul
 
 def main() -> None:
     """Runs the command of our command line; does not return."""
+    # Until `interrupts.end_at_once`: Python prints a traceback where one comes before.
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGINT})
     words = sys.argv[1:]
     named = next((word for word in words if not word.startswith("-")), "")
     options = words[: words.index("--")] if "--" in words else words
@@ -28,7 +28,9 @@ def main() -> None:
     # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
         _through_root_part(words)
-    if os.geteuid() == 0 and not sys.flags.isolated and named not in _WITH_PYTHONPATH:
+    # What stays root's starts again with -I, which pip's script has not: the environment may be the
+    # caller's. But workloads of `bench` are modules on PYTHONPATH.
+    if os.geteuid() == 0 and not sys.flags.isolated and named != "bench":
         os.execv(sys.executable, [sys.executable, "-I", f"{_HERE}/__main__.py", *words])
     from qjoule.command_line import main as run  # noqa: PLC0415 (not to run as root)
 
@@ -36,8 +38,7 @@ def main() -> None:
 
 
 def _through_root_part(words: list[str]) -> None:
-    for place in _PLACES:
-        program = os.path.join(place, "qjoule-root")
+    for program in (f"{place}/qjoule-root" for place in _PLACES):
         if os.path.exists(program):
             os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *words])
     sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")

@@ -107,15 +107,20 @@ def test_streams_may_be_closed(line: str, code: int, closed: str) -> None:
     assert done.stderr.count(b"\n") == ("2>" not in closed)
 
 
-@pytest.mark.parametrize("imported", ["click", "numpy", "qjoule_drivers"])
-def test_an_interrupt_is_no_traceback(imported: str, tmp_path: Path) -> None:
-    """While click is imported, a command's module, and what the command itself imports."""
-    told = "import os, signal\nfor _ in range(3): os.kill(os.getpid(), signal.SIGINT)\n"
-    (tmp_path / f"{imported}.py").write_text(told)
-    words = ["run", "true"] if imported == "qjoule_drivers" else ["report", "nothing"]
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-    code += "from qjoule.start import main; main()"
-    command = [sys.executable, "-I", "-c", code, *words]
+@pytest.mark.parametrize(
+    "at", ["qjoule.interrupts", "click", "numpy", "qjoule_drivers", sys.executable]
+)
+def test_an_interrupt_is_no_traceback(at: str) -> None:
+    """While modules are imported, and where a command that stays root's starts another Python."""
+    words = ["run", "true"] if at == "qjoule_drivers" else ["report", "nothing"]
+    code = f"""import os, sys; os.geteuid = lambda: 0
+def interrupt(_event, words):
+    if words and words[0] == {at!r}:
+        for _ in range(3): os.kill(os.getpid(), 2)
+sys.addaudithook(interrupt)
+from qjoule.start import main; main()"""
+    isolated = [] if at == sys.executable else ["-I"]
+    command = [sys.executable, *isolated, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (-signal.SIGINT, 130)
     assert done.stderr.strip() == ""
