@@ -37,10 +37,12 @@ def asked(
     *,
     limit: int | None = 20,
     latency: bool = False,
+    absolute: bool = False,
     engine: Engine | None = None,
 ) -> Top:
     reader = Reader(dataset(str(root)), Limits(200, 1), engine or InProcess())
-    return top(reader, within or hours(), Question(parse_by(by), limit=limit, latency=latency))
+    question = Question(parse_by(by), limit=limit, latency=latency, absolute=absolute)
+    return top(reader, within or hours(), question)
 
 
 def energies(answer: Top) -> dict[str, int]:

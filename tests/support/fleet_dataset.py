@@ -47,6 +47,7 @@ class Host:
     grade: str = "measured"
     policy: str = "separate"
     schema: str = "2"
+    total_error: float = 0.02  #: relative, of what it measured
     factor: float = 1.0  #: of all its joules per call
     factors: dict[int, float] = field(default_factory=dict)  #: the same of single shapes
     hours: Sequence[int] = (0, 1, 2)  #: since `BEGIN`
@@ -150,7 +151,7 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
     rows = count + owners + 2
     after = rows - count
     errors = {
-        name: pa.array(_padded(_error(name, queries_nj, random), after), pa.float32())
+        name: pa.array(_padded(_error(name, queries_nj, host, random), after), pa.float32())
         for name in ERRORS
     }
     cpu_ns = np.concatenate([calls * 50_000, np.full(owners, 10**9), [0, 0]])
@@ -183,8 +184,10 @@ def _padded(values: Sequence[Any], after: int) -> list[Any]:
     return [*values, *[None] * after]
 
 
-def _error(name: str, energy_nj: I64, random: np.random.Generator) -> list[float]:
-    share = {"random_nj2": 0.02, "model_nj": 0.03, "total_nj": 0.02, "unnamed_nj": 0.001}
+def _error(name: str, energy_nj: I64, host: Host, random: np.random.Generator) -> list[float]:
+    if name == "total_nj":
+        return [host.total_error * one for one in energy_nj.tolist()]
+    share = {"random_nj2": 0.02, "model_nj": 0.03, "unnamed_nj": 0.001}
     sizes = share.get(name, 0.002) * energy_nj * random.uniform(0.5, 1.5, len(energy_nj))
     found: list[float] = (sizes**2 if name == "random_nj2" else sizes).tolist()
     return found

@@ -115,12 +115,15 @@ def test_rows_and_everything_else_are_what_was_measured(
         assert sum(parts) == total.node_nj
 
 
-def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("absolute", [False, True])
+def test_sums_and_intervals_are_those_of_the_rule(
+    root: Path, rows: list[dict[str, Any]], absolute: bool
+) -> None:
     """Of minutes alone, so that the agents' rounding of hours is not in it."""
     begin_s, end_s = BEGIN_S + 600, BEGIN_S + HOUR_S - 600
     kept = [row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s]
     for by, keys in (("shape", ("fingerprint",)), ("server", ("server",)), ("grade", ("grade",))):
-        found = asked(root, by, Range(begin_s, end_s), limit=None)
+        found = asked(root, by, Range(begin_s, end_s), limit=None, absolute=absolute)
         wanted: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
         for row in kept:
             key = tuple(row[name] for name in keys)
@@ -131,10 +134,11 @@ def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[st
             assert its.energy_nj == sum(one["energy_nj"] for one in group)
             assert its.calls == sum(one["calls"] for one in group)
             assert its.hosts == len({one["host_id"] for one in group})
-            assert its.energy_nj_ci95 == pytest.approx(by_the_rule(group), rel=1e-9, abs=1)
+            ends = by_the_rule(group, absolute=absolute)
+            assert its.energy_nj_ci95 == pytest.approx(ends, rel=1e-9, abs=1)
 
 
-def by_the_rule(group: list[dict[str, Any]]) -> tuple[float, float]:
+def by_the_rule(group: list[dict[str, Any]], *, absolute: bool) -> tuple[float, float]:
     shapes: dict[str, float] = defaultdict(float)
     hosts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in group:
@@ -150,7 +154,8 @@ def by_the_rule(group: list[dict[str, Any]]) -> tuple[float, float]:
         return math.fsum(row[name] for row in group)
 
     variance = whole("random_nj2") + math.hypot(*shapes.values()) ** 2
-    widths = (Z95 * math.sqrt(variance), *map(over_hosts, ("scaled_nj", "total_nj", "loss_nj")))
+    errors = ("scaled_nj", "loss_nj", *(("total_nj",) if absolute else ()))
+    widths = (Z95 * math.sqrt(variance), *map(over_hosts, errors))
     half, middle = math.hypot(*widths), whole("energy_nj") + whole("loss_nj")
     low = middle - half - over_hosts("unnamed_nj") - whole("down_nj")
     return max(0.0, low), middle + half + over_hosts("unnamed_nj") + whole("up_nj")

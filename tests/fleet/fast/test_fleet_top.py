@@ -21,7 +21,12 @@ from qjoule.commands.fleet import command
 from qjoule.fleet.layout import HOUR_S, Part
 
 DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", 200, "--threads", 1)
-HOSTS = [Host("db1", servers=("mariadb", "redis")), Host("db2"), Host("db3", grade="estimated")]
+VM = Host("db3", grade="estimated", total_error=0.5)
+HOSTS = [
+    Host("db1", servers=("mariadb", "redis"), total_error=0.0),
+    Host("db2", total_error=0.0),
+    VM,
+]
 FLEET = Fleet(HOSTS, shapes=4, minutes=(0, 30), tags=("alpha", "beta"))
 
 
@@ -47,7 +52,7 @@ def test_the_table_names_shapes_and_what_they_add_up_to(root: Path) -> None:
     assert "read      3 hosts, 9 parts" in text
     assert text.count("SELECT c3 FROM t WHERE id = ?") == 2, "a row for each grade"
     assert "rows of different grades or idle policies are not added up" in text
-    assert "measured, idle separate J" in text and "estimated, idle separate J" in text
+    assert "measured, idle separate J" in text and "estimated ±50 %, idle separate J" in text
 
 
 def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
@@ -64,6 +69,24 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert row["j_per_call"] == pytest.approx(row["energy_j"] / row["calls"])
     assert 1e3 < row["latency_ns_p50"] < row["latency_ns_p95"] < 1e6
     assert printed["read"]["refused"] == [] and printed["read"]["missing_hours"] == []
+
+
+def test_rows_lack_the_error_of_the_total_unless_hosts_differ(root: Path, tmp_path: Path) -> None:
+    differ = made.write(tmp_path, Fleet([VM, replace(VM, name="db4", total_error=0.9)], 1, (0,)))
+    absolute = [*DAY, "--absolute"]
+    for where, line, error, least in (
+        (root, DAY, 0.5, 0.05),
+        (root, absolute, 0.5, 0.5),
+        (differ, DAY, 0.9, 0.5),
+    ):
+        printed = document(where, *line)
+        total, row = printed["totals"][0], printed["rows"][-1]
+        assert total["grade"] == row["grade"] == "estimated"
+        assert total["total_error"] == pytest.approx(error, rel=0.02)
+        assert total["error_in_rows"] == (least == 0.5)
+        assert (where == differ) == ("not equally certain" in "".join(printed["notes"]))
+        low, high = row["energy_j_ci95"]
+        assert least < (high - low) / 2 / row["energy_j"] < 2 * least
 
 
 def test_grades_are_mixed_only_on_request_and_it_is_said(root: Path) -> None:

@@ -57,6 +57,7 @@ Examples:
 @options.idle
 @options.calibration
 @options.memory
+@options.absolute
 @click.option("--top", type=click.IntRange(1, 100_000), default=20, show_default=True, metavar="N")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option(
@@ -74,6 +75,7 @@ def command(
     idle: str,
     calibration: str | None,
     memory: str | None,
+    absolute: bool,
     top: int,
     form: str,
     output: Path | None,
@@ -101,7 +103,8 @@ def command(
             if step:
                 step(trace.rows("segments"))
 
-        found = answer(sources, Wanted(tag, top, round(longest * 1e9), each), done)
+        wanted = Wanted(tag, top, round(longest * 1e9), each, absolute)
+        found = answer(sources, wanted, done)
     _write(found, counted_twice(opened), form)
 
 

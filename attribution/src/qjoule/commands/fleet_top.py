@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from qjoule.commands import fleet_options
+from qjoule.commands import fleet_options, options
 from qjoule.errors import QjouleError
 from qjoule.fleet import questions
 from qjoule.fleet.asked import Question
@@ -60,6 +60,7 @@ Measured and estimated joules, and idle policies, have rows of their own.
     is_flag=True,
     help="Add measured and estimated joules up; the grade is then `mixed`.",
 )
+@options.absolute
 @fleet_options.outputs
 @fleet_options.engines
 @fleet_options.limits
@@ -69,18 +70,20 @@ def command(
     sort: str,
     limit: int,
     mix_grades: bool,
+    absolute: bool,
     form: str,
     as_json: bool,
     output: Path | None,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Rank statements, hosts, servers, releases or tags of a fleet by their joules.
 
     Rows, other queries and everything else that ran add up to what the hosts measured, to the nJ.
     """
     form = fleet_options.form_of(form, output, as_json=as_json)
-    question = Question(questions.parse_by(by, mix_grades=mix_grades), sort, limit)
-    asked = fleet_options.asked(options)
+    by_keys = questions.parse_by(by, mix_grades=mix_grades)
+    question = Question(by_keys, sort, limit, absolute=absolute)
+    asked = fleet_options.asked(given)
     found = top(asked.reader, asked.range, question)
     fleet_options.tell_refused(found.read.refused)
     if not found.totals:

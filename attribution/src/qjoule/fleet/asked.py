@@ -27,12 +27,14 @@ from qjoule.fleet.views import text
 
 @dataclass(frozen=True)
 class Question:
-    """`limit` None: all groups. `latency`: also the histograms of the groups."""
+    """`limit` None: all groups. `latency`: also the histograms of the groups. `absolute`: rows'
+    intervals contain the error of the total."""
 
     by: By
     sort: str = "energy"
     limit: int | None = 20
     latency: bool = True
+    absolute: bool = False
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def owned() -> str:
     kept = ("host_id", *CLASS, "kind")
     hour = "date_trunc('hour', minute)"
     domain = "case when kind = 'node' then name else '' end"
-    sums = [f"coalesce(sum({name}), 0) as {name}" for name in OWNED]
+    sums = [f"coalesce(sum({name}), 0) as {name}" for name in _KEPT]
     return (
         f"select {hour} as hour, {', '.join(kept)}, {domain} as domain,\n  {_lines(sums)}\n"
         f"from spans\ngroup by {hour}, {', '.join(kept)}, {domain}"
@@ -231,7 +231,7 @@ def owned() -> str:
 
 def merged_owned(relation: str) -> str:
     names = ", ".join(("hour", "host_id", *CLASS, "kind", "domain"))
-    sums = ", ".join(f"sum({name}) as {name}" for name in OWNED)
+    sums = ", ".join(f"sum({name}) as {name}" for name in _KEPT)
     return f"select {names}, {sums} from {relation} group by {names}"
 
 
@@ -239,7 +239,8 @@ def totals(relation: str = "owned") -> str:
     """What was measured and who took it, by class and kind.
 
     `node` is each host's main domain: the one that the owners' energies of the same hour add up to.
-    If there is none, it is the largest, and what is missing shows.
+    If there is none, it is the largest, and what is missing shows. It has the least and the most
+    relative error of a total, over hosts and hours: each query repeats that of its host.
     """
     kept = "hour, host_id, grade, policy"
     return f"""\
@@ -254,16 +255,23 @@ placed as (
   from {relation} m left join whole w on m.hour = w.hour and m.host_id = w.host_id
     and m.grade = w.grade and m.policy = w.policy
   where m.kind = 'node'
+),
+errors as (
+  select {kept}, total_nj / cast(nullif(energy_nj, 0) as double) as error
+  from {relation} where kind = 'queries'
 )
-select grade, policy, kind, count(distinct host_id) as hosts, {_sums()}
+select grade, policy, kind, count(distinct host_id) as hosts, {_sums()},
+  null as least_error, null as most_error
 from {relation} where kind <> 'node' group by grade, policy, kind
 union all
-select grade, policy, 'node' as kind, count(distinct host_id) as hosts, {_sums()}
-from placed where place = 1 group by grade, policy"""
+select grade, policy, 'node' as kind, count(distinct host_id) as hosts, {_sums()},
+  min(error) as least_error, max(error) as most_error
+from placed left join errors using ({kept}) where place = 1 group by grade, policy"""
 
 
 #: Sums of `owned`.
 OWNED = ("energy_nj", "cpu_ns", "calls", "lost_records", "lost_cpu_ns")
+_KEPT = (*OWNED, "total_nj")
 
 
 def _sums() -> str:

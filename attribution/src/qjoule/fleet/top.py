@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,10 +17,13 @@ from qjoule.fleet.layout import HOUR_S
 from qjoule.fleet.questions import LATENCY_BUCKETS, MIXED, By
 from qjoule.fleet.times import Range
 from qjoule.model.latency import from_histograms
+from qjoule.model.same_total import NOT_EQUALLY
 
 QUERIES, NODE = "queries", "node"
 #: The order in which what is not a query is shown.
 KINDS = ("background", "other_processes", "kernel", "tracer", "idle", "residual")
+#: Agents round errors up by at most this, once for a minute and once for an hour (`fleet.sums`).
+_ROUNDED = 1.02
 SEVERAL_TEXTS = "hosts or versions of qjoule wrote several texts of this shape: the newest is shown"
 
 
@@ -28,6 +31,7 @@ SEVERAL_TEXTS = "hosts or versions of qjoule wrote several texts of this shape: 
 class Row:
     """A group of one grade and idle policy. None is unknown.
 
+    `energy_nj_ci95`: with the error of hosts' totals; in `Top`, as `Total.error_in_rows` says.
     `share`: of what was measured in its class. `texts`: how many texts its shape has.
     """
 
@@ -69,7 +73,11 @@ class Row:
 @dataclass(frozen=True)
 class Total:
     """A class: `node_nj` was measured, and is the sum of `rows_nj`, `others_nj`, `parts_nj` and
-    `unaccounted_nj`, which is 0 unless a part of an hour is wrong."""
+    `unaccounted_nj`, which is 0 unless a part of an hour is wrong.
+
+    `total_error`: the relative 95 % error of `node_nj`, of which rows' intervals have no part
+    unless `error_in_rows`.
+    """
 
     grade: str
     policy: str
@@ -82,6 +90,8 @@ class Total:
     cpu_ns: int
     lost_records: int
     lost_cpu_ns: int
+    total_error: float = 0.0
+    error_in_rows: bool = False
 
     @property
     def unaccounted_nj(self) -> int:
@@ -129,9 +139,19 @@ def top(
     parts = select(Catalog(reader.files), asked, question.by)
     selected(parts)
     found = reader.answer(parts, question)
-    totals = _totals(found, mixed=question.by.mix_grades)
+    totals = _totals(found, mixed=question.by.mix_grades, absolute=question.absolute)
     rows = rows_of(found, question.by, {(one.grade, one.policy): one.node_nj for one in totals})
+    shares = {(one.grade, one.policy) for one in totals if not one.error_in_rows}
+    rows = [
+        replace(row, energy_nj_ci95=row.same_total_nj_ci95)
+        if (row.grade, row.policy) in shares
+        else row
+        for row in rows
+    ]
     totals = [_with_rows(one, rows) for one in totals]
+    notes = _notes(parts)
+    if not question.absolute:
+        notes += [NOT_EQUALLY.format(one.grade) for one in totals if one.error_in_rows]
     return Top(
         parts.sums.range,
         question.by,
@@ -140,7 +160,7 @@ def top(
         found.count,
         totals,
         read(parts),
-        _notes(parts),
+        notes,
     )
 
 
@@ -220,12 +240,15 @@ def _latency(found: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None,
     }
 
 
-def _totals(found: Answer, *, mixed: bool) -> list[Total]:
+def _totals(found: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
     """By class, `rows_nj` still 0 and `others_nj` all queries'."""
     of: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    errors: dict[tuple[str, str], list[float]] = {}
     for row in found.totals.to_pylist():
         class_ = (MIXED if mixed else row["grade"], row["policy"])
         kinds = of.setdefault(class_, {})
+        ends = (row["least_error"], row["most_error"])
+        errors.setdefault(class_, []).extend(one for one in ends if one is not None)
         before = kinds.get(row["kind"], {})
         kinds[row["kind"]] = {
             name: value + before.get(name, 0)
@@ -237,6 +260,8 @@ def _totals(found: Answer, *, mixed: bool) -> list[Total]:
         node, queries = kinds.get(NODE, {}), kinds.get(QUERIES, {})
         others = {kind: one for kind, one in kinds.items() if kind not in (NODE, QUERIES)}
         names = sorted(others, key=lambda kind: (*KINDS, kind).index(kind))
+        least, most = (f(errors[grade, policy], default=0.0) for f in (min, max))
+        differ = most > least * _ROUNDED
         totals.append(
             Total(
                 grade,
@@ -250,6 +275,8 @@ def _totals(found: Answer, *, mixed: bool) -> list[Total]:
                 sum(int(one["cpu_ns"]) for one in kinds.values()),
                 int(node.get("lost_records", 0)),
                 int(node.get("lost_cpu_ns", 0)),
+                most if differ else least,
+                absolute or differ,
             )
         )
     return totals

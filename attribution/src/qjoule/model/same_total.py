@@ -14,6 +14,9 @@ from qjoule.model.gpsup import Form, Interval
 from qjoule.model.interval import RowErrors
 from qjoule.model.result import Attribution, Row
 
+#: Said of rows of several totals, by grade.
+NOT_EQUALLY = "{}: the totals are not equally certain, so rows' intervals contain their error"
+
 
 def with_total_error(found: Attribution) -> Attribution:
     """The same with the error of the total in each row's interval, and in those of its parts."""

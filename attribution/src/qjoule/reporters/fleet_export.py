@@ -83,6 +83,8 @@ def _total(one: Total) -> dict[str, Any]:
         "policy": one.policy,
         "hosts": one.hosts,
         "measured_nj": one.node_nj,
+        "total_error": one.total_error,
+        **({"error_in_rows": one.error_in_rows} if one.total_error else {}),
         "rows_nj": one.rows_nj,
         "other_queries_nj": one.others_nj,
         "parts_nj": one.parts_nj,
@@ -97,7 +99,11 @@ def _total(one: Total) -> dict[str, Any]:
 def flat_rows(found: Top) -> list[dict[str, Any]]:
     """All lines with the same columns. `kind`: `queries` of a row, `other queries`, an owner's
     kind, or `total`."""
-    records = [_flat(found, "queries", row) for row in found.rows]
+    of_class = {(total.grade, total.policy): _error(total) for total in found.totals}
+    records = [
+        _flat(found, "queries", row) | of_class.get((row.grade, row.policy), {})
+        for row in found.rows
+    ]
     for total in found.totals:
         lines = {"other queries": total.others_nj, **total.parts_nj}
         if total.unaccounted_nj:
@@ -106,7 +112,7 @@ def flat_rows(found: Top) -> list[dict[str, Any]]:
         for kind, energy_nj in lines.items():
             record = _flat(found, kind, None)
             record |= {"grade": total.grade, "policy": total.policy, "energy_nj": energy_nj}
-            record["energy_j"] = fmt.in_joules(energy_nj)
+            record |= {"energy_j": fmt.in_joules(energy_nj)} | _error(total)
             if kind == "total":
                 record |= {"calls": total.calls, "cpu_ns": total.cpu_ns, "hosts": total.hosts}
                 record |= {"lost_records": total.lost_records, "lost_cpu_ns": total.lost_cpu_ns}
@@ -135,10 +141,19 @@ def _flat(found: Top, kind: str, row: Row | None) -> dict[str, Any]:
         "flags": " ".join(values.get("flags", [])),
         "lost_records": None,
         "lost_cpu_ns": None,
+        "total_error": None,
+        "error_in_rows": "",
         "from": iso(found.range.begin_s),
         "to": iso(found.range.end_s),
         "refused_parts": len(found.read.refused),
         "missing_hours": len(found.read.missing),
+    }
+
+
+def _error(total: Total) -> dict[str, Any]:
+    return {
+        "total_error": total.total_error,
+        "error_in_rows": "yes" if total.error_in_rows else "no",
     }
 
 
@@ -155,7 +170,7 @@ def to_csv(found: Top) -> str:
 
 _COUNTS = ("calls", "cpu_ns", "hosts", "shapes", "lost_records", "lost_cpu_ns")
 _WHOLE = ("refused_parts", "missing_hours")
-_FRACTIONS = ("energy_j", "j_per_call", "latency_ns", "share")
+_FRACTIONS = ("energy_j", "j_per_call", "latency_ns", "share", "total_error")
 
 
 def write_parquet(found: Top, path: Path) -> None:

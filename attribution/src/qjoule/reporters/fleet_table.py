@@ -155,7 +155,8 @@ def _totals(found: Top) -> Table:
     for total in found.totals:
         energies_nj = _energies(total, found)
         column = fmt.energy_column(list(energies_nj.values()))
-        class_ = f"{total.grade or fmt.UNKNOWN}, idle {total.policy or fmt.UNKNOWN}"
+        grade = fmt.graded(total.grade or fmt.UNKNOWN, total.total_error)
+        class_ = f"{grade}, idle {total.policy or fmt.UNKNOWN}"
         table.add_column(Text(f"{fmt.one_line(class_)} {column.unit}"), justify="right")
         for name, figure in zip(energies_nj, column.figures, strict=True):
             lines.setdefault(name, [""] * len(found.totals))[found.totals.index(total)] = figure

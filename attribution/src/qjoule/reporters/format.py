@@ -108,6 +108,12 @@ def share(value: float | None) -> str:
     return f"{_no_negative_zero(f'{value * 100:.1f}')} %"
 
 
+def graded(grade: str, total_error: float) -> str:
+    """What a total is, with its own relative error at 95 %, if it has one: `estimated ±90 %`."""
+    error = f" ±{total_error * 100:.0f} %" if total_error > 0 else ""
+    return one_line(grade + error)
+
+
 def with_interval(value: float | None, ci95: tuple[float, float] | None, unit: str = "J") -> str:
     """`value ± half-width unit`, or `value +up −down unit` where the sides differ.
 

@@ -33,9 +33,7 @@ def has_energy(attribution: Attribution) -> bool:
 
 def graded(attribution: Attribution) -> str:
     """What the total is, with its own error at 95 %, if it has one: `estimated ±90 %`."""
-    source = attribution.energy_source
-    error = f" ±{source.total_error * 100:.0f} %" if source.total_error > 0 else ""
-    return fmt.one_line(source.grade + error)
+    return fmt.graded(attribution.energy_source.grade, attribution.energy_source.total_error)
 
 
 def heading(attribution: Attribution) -> list[tuple[str, str]]:

@@ -54,6 +54,8 @@ def to_json(answer: Answer) -> str:
                 "requests": sums.requests,
                 "over_several_hosts": sums.several_hosts,
                 "energy_j": None if grade == "none" else fmt.in_joules(sums.energy_nj),
+                "total_error": sums.error.relative,
+                **({"error_in_rows": sums.error.in_rows} if sums.error.relative else {}),
                 "flags": dict(sorted(sums.flags.items())),
             }
             for (grade, policy), sums in answer.totals.items()
@@ -73,7 +75,7 @@ def render(answer: Answer, *, color: bool = False, width: int | None = None) -> 
         energy = "energy unknown" if grade == "none" else f"{sums.energy_nj * 1e-9:.6g} J"
         page.print(
             f"Requests by tag '{answer.tag}': {sums.requests:,}, {sums.several_hosts:,} of them on "
-            f"several hosts. {energy}, {grade}, idle: {policy}"
+            f"several hosts. {energy}, {fmt.graded(grade, sums.error.relative)}, idle: {policy}"
         )
         page.print(_table(rows))
         hidden = sums.requests - len(rows)
@@ -159,6 +161,7 @@ def _trace_json(one: TraceSum) -> dict[str, Any]:
         "host": one.host,
         "grade": one.grade,
         "measured_j": joules(one.measured_nj),
+        "total_error": one.total_error,
         "tagged_j": joules(one.tagged_nj),
         "untagged_queries_j": joules(one.untagged_nj),
         "notes": list(one.notes),
@@ -166,13 +169,12 @@ def _trace_json(one: TraceSum) -> dict[str, Any]:
 
 
 def _part_json(one: Request, part: At) -> dict[str, Any]:
-    low, high = part.error.ends(float(part.energy_nj), absolute=True)
     return {
         "trace": part.trace,
         "host": part.host,
         "server": part.server,
         "energy_j": _joules(one, part.energy_nj),
-        "energy_j_ci95": [_joules(one, float(low)), _joules(one, float(high))],
+        "energy_j_ci95": [_joules(one, end) for end in part.ends_nj],
         "cpu_ns": part.cpu_ns,
         "calls": part.calls,
     }

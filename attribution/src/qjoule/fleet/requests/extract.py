@@ -45,7 +45,7 @@ CALLS = pa.schema(
 @dataclass(frozen=True)
 class Extract:
     """One trace's requests. `measured_nj`: its whole energy; `untagged_nj`: of queries without an
-    id. Energies are None if the trace has none."""
+    id. Energies are None if the trace has none. `total_error`: of its whole energy, relative."""
 
     trace: str
     host: str
@@ -54,6 +54,7 @@ class Extract:
     calls: pa.Table
     measured_nj: int | None
     untagged_nj: int | None
+    total_error: float = 0.0
     notes: tuple[str, ...] = ()
 
 
@@ -79,6 +80,8 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
     energy_nj = (
         ledger.domains[ledger.main].energy_nj if known else np.zeros(ledger.groups, np.int64)
     )
+    by_grade = TOTAL_ERROR.get(grade, TOTAL_ERROR["estimated"])
+    error = total_errors(trace.meta).get(ledger.main, by_grade) if known else 0.0
     columns = {
         "id": [one for one in ids if one != NONE_LABEL],
         "trace": [name] * len(some),
@@ -89,7 +92,7 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         "energy_nj": energy_nj[some],
         "cpu_ns": ledger.cpu_ns[some],
         "calls": np.asarray(calls)[some].astype(np.int64),
-        **_errors(trace, ledger, some, known=known),
+        **_errors(trace, ledger, some, error, known=known),
     }
     untagged = int(energy_nj[groups[~tagged]].sum()) if known else None
     return Extract(
@@ -100,22 +103,21 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         _calls(trace, host, tag),
         ledger.domains[ledger.main].measured_nj if known else None,
         untagged,
+        error,
         recorded.notes(trace),
     )
 
 
 def _errors(
-    trace: Trace, ledger: Ledger, groups: I64, *, known: bool
+    trace: Trace, ledger: Ledger, groups: I64, total_error: float, *, known: bool
 ) -> dict[str, np.typing.NDArray[np.float64]]:
     if not known:
         return {name: np.zeros(len(groups)) for name in ERRORS}
-    meta = trace.meta
-    by_grade = TOTAL_ERROR.get(meta.energy.grade, TOTAL_ERROR["estimated"])
     errors = ledger.error_parts(
         ledger.main,
-        total_error=total_errors(meta).get(ledger.main, by_grade),
+        total_error=total_error,
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
-        estimated=meta.energy.grade == "estimated",
+        estimated=trace.meta.energy.grade == "estimated",
     )
     return {name: np.asarray(getattr(errors, name))[groups] for name in ERRORS}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,23 +25,31 @@ GRADES = "several_grades"  #: it has a row for each grade or policy
 MISSING = "server_missing"  #: a client's call to a server that no trace has
 
 
+class TotalError(NamedTuple):
+    """The relative 95 % error of the total, the largest of several, and whether it is in rows'
+    intervals."""
+
+    relative: float = 0.0
+    in_rows: bool = False
+
+
 @dataclass(frozen=True)
 class At:
-    """The part of a request on one server. Times are ns since 1970, by the reference host's clock,
-    None if they are not known."""
+    """The part of a request on one server. `ends_nj`: its 95 % interval."""
 
     trace: str
     host: str
     server: str
     energy_nj: int
+    ends_nj: tuple[float, float]
     cpu_ns: int
     calls: int
-    error: RowErrors
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request, or its part of one grade and policy. `ends_nj`: its 95 % interval."""
+    """One request, or its part of one grade and policy. `ends_nj`: its 95 % interval. Times are ns
+    since 1970, by the reference host's clock, None if they are not known."""
 
     id: str
     grade: str
@@ -51,6 +59,7 @@ class Request:
     cpu_ns: int
     calls: int
     parts: tuple[At, ...]
+    total: TotalError
     begin_ns: int | None = None
     end_ns: int | None = None
     flags: tuple[str, ...] = ()
@@ -105,14 +114,16 @@ def requests(
     calls: pa.Table | None,
     offsets: Mapping[str, Offset],
     longest_ns: int,
+    errors: Mapping[str, TotalError],
 ) -> Iterator[Request]:
-    """The requests of a bucket."""
+    """The requests of a bucket. `errors`: by grade."""
     spans = spans_by_id(calls)
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in costs.to_pylist() if costs is not None else ():
         by_id.setdefault(row["id"], []).append(row)
     for one in sorted(by_id):
-        yield from _of_id(one, by_id[one], spans.get(one, []), offsets, longest_ns)
+        mine = spans.get(one, [])
+        yield from _of_id(one, by_id[one], mine, offsets, longest_ns=longest_ns, errors=errors)
 
 
 def _of_id(
@@ -120,7 +131,9 @@ def _of_id(
     costs: Sequence[Mapping[str, Any]],
     calls: Sequence[Mapping[str, Any]],
     offsets: Mapping[str, Offset],
+    *,
     longest_ns: int,
+    errors: Mapping[str, TotalError],
 ) -> Iterator[Request]:
     by_host = _by_host(calls)
     hosts = {row["host"] for row in costs}
@@ -142,33 +155,40 @@ def _of_id(
         span = _whole(by_host, use, offsets) if told or len(use) == 1 else (None, None)
         for grade, policy in kinds:
             same = [row for row in mine if (row["grade"], row["policy"]) == (grade, policy)]
-            found = _summed(one, grade, policy, same)
+            found = _summed(one, grade, policy, same, errors[grade])
             yield replace(
                 found, begin_ns=span[0], end_ns=span[1], flags=tuple(sorted(flags | more))
             )
 
 
-def _summed(one: str, grade: str, policy: str, rows: Sequence[Mapping[str, Any]]) -> Request:
+def _summed(
+    one: str, grade: str, policy: str, rows: Sequence[Mapping[str, Any]], total: TotalError
+) -> Request:
+    def ends(error: RowErrors, energy_nj: int) -> tuple[float, float]:
+        low, high = error.ends(float(energy_nj), absolute=total.in_rows)
+        return float(low), float(high)
+
+    in_order = sorted(rows, key=lambda row: (row["host"], row["server"], row["trace"]))
+    errors = [EnergyErrors(*(row[name] for name in ERRORS)) for row in in_order]
     parts = tuple(
         At(
             row["trace"],
             row["host"],
             row["server"],
             row["energy_nj"],
+            ends(error, row["energy_nj"]),
             row["cpu_ns"],
             row["calls"],
-            EnergyErrors(*(row[name] for name in ERRORS)),
         )
-        for row in sorted(rows, key=lambda row: (row["host"], row["server"], row["trace"]))
+        for row, error in zip(in_order, errors, strict=True)
     )
     energy_nj = sum(part.energy_nj for part in parts)
-    low, high = of_recordings([part.error for part in parts]).ends(float(energy_nj), absolute=True)
-    ends = [part.error.ends(float(part.energy_nj), absolute=True) for part in parts]
+    low, high = ends(of_recordings(errors), energy_nj)
     # No part is below 0, so the sum of all ends may limit more closely.
-    low = max(float(low), math.fsum(float(each[0]) for each in ends))
-    high = min(float(high), math.fsum(float(each[1]) for each in ends))
+    low = max(low, math.fsum(part.ends_nj[0] for part in parts))
+    high = min(high, math.fsum(part.ends_nj[1] for part in parts))
     cpu_ns, calls = (sum(getattr(part, name) for part in parts) for name in ("cpu_ns", "calls"))
-    return Request(one, grade, policy, energy_nj, (low, high), cpu_ns, calls, parts)
+    return Request(one, grade, policy, energy_nj, (low, high), cpu_ns, calls, parts, total)
 
 
 def _uses(

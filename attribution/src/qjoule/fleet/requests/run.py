@@ -11,8 +11,9 @@ from qjoule.engine.attribute import AttributionRequest
 from qjoule.errors import QjouleError
 from qjoule.fleet.requests.clocks import Offset, Pairs, offsets, reference_of
 from qjoule.fleet.requests.extract import Extract, extract
-from qjoule.fleet.requests.join import Request, bound, requests
+from qjoule.fleet.requests.join import Request, TotalError, bound, requests
 from qjoule.fleet.requests.spill import Spill, spilled
+from qjoule.model.same_total import NOT_EQUALLY
 from qjoule.trace.reader import Trace
 
 
@@ -36,6 +37,7 @@ class TraceSum:
     measured_nj: int | None
     tagged_nj: int | None
     untagged_nj: int | None
+    total_error: float  #: of `measured_nj`, relative, at 95 %
     notes: tuple[str, ...]
 
 
@@ -47,11 +49,13 @@ class Totals:
     several_hosts: int = 0  #: those that used more than one
     energy_nj: int = 0
     flags: dict[str, int] = field(default_factory=dict)
+    error: TotalError = field(default_factory=TotalError)
 
     def add(self, one: Request) -> None:
         self.requests += 1
         self.several_hosts += len(one.hosts) > 1
         self.energy_nj += one.energy_nj
+        self.error = one.total
         for flag in one.flags:
             self.flags[flag] = self.flags.get(flag, 0) + 1
 
@@ -73,12 +77,14 @@ class Answer:
 @dataclass(frozen=True)
 class Wanted:
     """`top`: rows of each grade and policy that are kept. `each`: called with every request, in
-    order of bucket and id. `longest_ns`: what a request takes at most."""
+    order of bucket and id. `longest_ns`: what a request takes at most. `absolute`: rows' intervals
+    contain the error of the total."""
 
     tag: str
     top: int
     longest_ns: int
     each: Callable[[Request], object] = lambda _one: None
+    absolute: bool = False
 
 
 def answer(
@@ -104,8 +110,11 @@ def answer(
                 "--client-tags"
             )
         clocks, reference = _clocks(spill, wanted, [one.host for one in sums])
-        rows, totals = _joined(spill, clocks, wanted)
-    return Answer(wanted.tag, rows, totals, reference, clocks, tuple(sums))
+        errors = _errors(sums, absolute=wanted.absolute)
+        rows, totals = _joined(spill, clocks, wanted, errors)
+    differ = [] if wanted.absolute else [grade for grade, one in errors.items() if one.in_rows]
+    notes = tuple(NOT_EQUALLY.format(grade) for grade in differ)
+    return Answer(wanted.tag, rows, totals, reference, clocks, tuple(sums), notes)
 
 
 def _sum_of(found: Extract, tag: str) -> TraceSum:
@@ -124,8 +133,18 @@ def _sum_of(found: Extract, tag: str) -> TraceSum:
         found.measured_nj,
         tagged_nj,
         found.untagged_nj,
+        found.total_error,
         notes,
     )
+
+
+def _errors(sums: Sequence[TraceSum], *, absolute: bool) -> dict[str, TotalError]:
+    """Of the totals, by grade."""
+    found: dict[str, set[float]] = {}
+    for one in sums:
+        if one.rows:
+            found.setdefault(one.grade, set()).add(one.total_error)
+    return {g: TotalError(max(some), absolute or len(some) > 1) for g, some in found.items()}
 
 
 def _clocks(spill: Spill, wanted: Wanted, hosts: Sequence[str]) -> tuple[Mapping[str, Offset], str]:
@@ -137,14 +156,17 @@ def _clocks(spill: Spill, wanted: Wanted, hosts: Sequence[str]) -> tuple[Mapping
 
 
 def _joined(
-    spill: Spill, clocks: Mapping[str, Offset], wanted: Wanted
+    spill: Spill,
+    clocks: Mapping[str, Offset],
+    wanted: Wanted,
+    errors: Mapping[str, TotalError],
 ) -> tuple[tuple[Request, ...], Mapping[tuple[str, str], Totals]]:
     totals: dict[tuple[str, str], Totals] = {}
     most: dict[tuple[str, str], list[tuple[int, int, Request]]] = {}
     number = 0
     for bucket in range(spill.buckets):
         costs, calls = spill.read("costs", bucket), spill.read("calls", bucket)
-        for one in requests(costs, calls, clocks, wanted.longest_ns):
+        for one in requests(costs, calls, clocks, wanted.longest_ns, errors):
             kind = (one.grade, one.policy)
             totals.setdefault(kind, Totals()).add(one)
             wanted.each(one)

@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         *((name, pa.float64()) for name in ("energy_nj_low", "energy_nj_high")),
         *((name, pa.int64()) for name in ("cpu_ns", "calls", "begin_ns", "end_ns")),
         *((name, pa.list_(pa.string())) for name in ("hosts", "servers", "flags")),
+        *(("total_error", pa.float64()), ("error_in_rows", pa.bool_())),
     ],
     metadata={"qjoule.requests": "1"},
 )
@@ -74,4 +75,6 @@ def _row(one: Request) -> dict[str, Any]:
         "hosts": list(one.hosts),
         "servers": sorted({part.server for part in one.parts}),
         "flags": list(one.flags),
+        "total_error": one.total.relative,
+        "error_in_rows": one.total.in_rows,
     }
