@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 18
+#define QJ_CONTRACT_VERSION 19
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -413,6 +413,7 @@ enum qj_domain_kind {
 	QJ_DOMAIN_COUNTER = 1, /* a counter that accumulates energy */
 	QJ_DOMAIN_POWER = 2, /* readings of power, each taken as the mean since the previous one */
 	QJ_DOMAIN_COMPUTED = 3, /* computed from CPU time at each reading */
+	QJ_DOMAIN_APPEARED = 4, /* a counter that appeared while tracing, and is not read */
 };
 
 /* `die` of a counter that covers its whole package, or the machine. */

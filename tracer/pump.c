@@ -20,6 +20,8 @@
 #define TRACER_CPU    UINT32_MAX
 /* For counters that do not report how often they move: RAPL's period. */
 #define COUNTER_PERIOD_NS MS
+/* A look at the powercap tree takes some microseconds, and seldom finds anything. */
+#define APPEARED_NS (10000 * MS)
 /* Counters that move less often have longer windows of their own (SLOW_NS in model/energy.py). */
 #define SLOW_NS (10 * MS)
 
@@ -35,6 +37,8 @@ struct pump {
 	struct rings *rings;
 	uint64_t flushed_ns;
 	uint64_t window_ns; /* when the last window ended */
+	uint64_t looked_ns; /* at the powercap tree */
+	unsigned domains;   /* that were announced */
 	uint64_t lag_ns;    /* how long before its reading a window of sums ends */
 	uint64_t energy_failures;
 	uint64_t energy_failures_sent;
@@ -200,7 +204,8 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	sleep_ns(TICKS_NS);
 	hello.t_ns = now_ns(CLOCK_MONOTONIC);
 	hello.realtime_ns = now_ns(CLOCK_REALTIME);
-	pump->flushed_ns = pump->window_ns = hello.t_ns;
+	pump->flushed_ns = pump->window_ns = pump->looked_ns = hello.t_ns;
+	pump->domains = hello.domains;
 	if (pump->sums)
 		sums_begin(pump->sums, hello.t_ns);
 	strncpy(hello.energy_source, pump->energy->name, sizeof(hello.energy_source) - 1);
@@ -258,10 +263,24 @@ static void report_loss(struct pump *pump, uint64_t t_ns)
 	}
 }
 
+static void report_appeared(struct pump *pump, uint64_t t_ns)
+{
+	struct qj_domain found[ENERGY_MAX_DOMAINS];
+	unsigned count = energy_appeared(pump->energy, found);
+
+	for (unsigned i = 0; i < count; i++) {
+		found[i].domain = pump->domains++;
+		stream_add(pump->stream, QJ_BLOCK_DOMAIN, &found[i], sizeof(found[i]));
+	}
+	pump->looked_ns = t_ns;
+}
+
 static int flush(struct pump *pump, uint64_t t_ns)
 {
 	uint64_t open_ns = pump->options->window_ms * MS + TICKS_NS;
 
+	if (t_ns - pump->looked_ns >= APPEARED_NS)
+		report_appeared(pump, t_ns);
 	report_loss(pump, t_ns);
 	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
@@ -331,6 +350,7 @@ int pump_finish(struct pump *pump, int reason)
 		probes_tell_open_queries(pump->probes);
 	batches_take(pump->batches);
 	err = take_records(pump, end.t_ns) ?: err;
+	report_appeared(pump, end.t_ns);
 	report_loss(pump, end.t_ns);
 	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));

@@ -239,7 +239,7 @@ static int spool_kinds(struct stream *stream, uint64_t now_ns, const struct qj_b
 	struct qj_spooled spooled;
 	int err;
 
-	if (!stream->announced.used)
+	if (!stream->announced.used || stream->kinds[QJ_BLOCK_DOMAIN].used)
 		keep_announced(stream, now_ns);
 	else if (spool_turn(stream->spool, now_ns, stream_pending(stream)))
 		begin_segment(stream, now_ns);

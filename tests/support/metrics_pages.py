@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as text_of
 
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
-from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
+from qjoule.contract import LATENCY_BUCKETS, Block, DomainKind, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.source import StreamSource
 from qjoule.snapshots import Controls, Snapshot
@@ -135,10 +135,13 @@ def source(
     return StreamSource(stream, fake_tracer.fingerprint, META, groups=(PER_SERVER,))
 
 
-def snapshots(windows: int = 30, shapes: int = 3) -> list[Snapshot]:
-    """Of half a second each; in each window, shape n is called n times."""
+def snapshots(windows: int = 30, shapes: int = 3, appears: bytes = b"") -> list[Snapshot]:
+    """Of half a second each; in each window, shape n is called n times. `appears`: a counter."""
     rows = [query(shape, 1000, calls=shape) for shape in range(1, shapes + 1)]
     pieces = [window(n, rows, (n + 1) * 1000, n + 1) for n in range(windows)]
+    if appears:
+        domain = {"domain": 2, "kind": DomainKind.APPEARED, "name": appears}
+        pieces[0] += block(Block.DOMAIN, domain)
     live = source(pieces, range(1, shapes + 1))
     return list(live.snapshots(Controls(0.5, totals=False)))
 

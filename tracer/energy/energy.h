@@ -55,10 +55,13 @@ struct energy_env {
 };
 
 struct energy_ops;
+struct appeared;
 
 struct energy_source {
 	const struct energy_ops *ops;
 	const char *name;
+	const char *powercap_root; /* of a source that reads such a tree, else NULL */
+	struct appeared *appeared; /* what came to the tree since then; NULL: there is none */
 	enum qj_grade grade;
 	unsigned domain_count;
 	/*
@@ -86,6 +89,13 @@ int energy_open(const char *spec, const struct energy_env *env, struct energy_so
  * out[i].status. Returns how many failed.
  */
 unsigned energy_read(struct energy_source *source, struct qj_energy *out);
+
+/*
+ * Zones of powercap that appeared since the last call, as with a package that is switched on or a
+ * module that is loaded: `found` gets their names, and has room for ENERGY_MAX_DOMAINS. Nothing can
+ * be opened any more, so they are never read. Makes no system call but getdents64 and lseek.
+ */
+unsigned energy_appeared(struct energy_source *source, struct qj_domain *found);
 
 /* Prints a line per source, separated by tabs: name, grade, "auto" or "named", spec syntax. */
 void energy_list(FILE *out);

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "appeared.h"
 #include "registry.h"
+#include "zones.h"
 
 /* RAPL updates about every millisecond; psys in 1 J units may take several at low power. */
 #define PROOF_MS      100
@@ -133,17 +135,27 @@ static int named_open(const char *spec, const struct energy_env *env, struct ene
 	return refuse_unknown(spec, why);
 }
 
+static const char *tree_beside(const struct energy_source *source, const struct energy_env *env)
+{
+	if (source->powercap_root)
+		return source->powercap_root;
+	return env->powercap_root ? env->powercap_root : POWERCAP_ROOT;
+}
+
 int energy_open(const char *spec, const struct energy_env *env, struct energy_source **out,
 		char *why, size_t why_len)
 {
 	struct energy_why line = {.text = why, .room = why_len};
+	int error;
 
 	*out = NULL;
 	if (why_len)
 		*why = '\0';
-	if (!strcmp(spec, "auto"))
-		return auto_open(env, out, &line);
-	return named_open(spec, env, out, &line);
+	error =
+	    !strcmp(spec, "auto") ? auto_open(env, out, &line) : named_open(spec, env, out, &line);
+	if (!error)
+		(*out)->appeared = appeared_new(tree_beside(*out, env));
+	return error;
 }
 
 void energy_list(FILE *out)
@@ -177,8 +189,15 @@ unsigned energy_read(struct energy_source *source, struct qj_energy *out)
 	return failed;
 }
 
+unsigned energy_appeared(struct energy_source *source, struct qj_domain *found)
+{
+	return source->appeared ? appeared_look(source->appeared, found) : 0;
+}
+
 void energy_close(struct energy_source *source)
 {
-	if (source)
-		source->ops->close(source);
+	if (!source)
+		return;
+	appeared_free(source->appeared);
+	source->ops->close(source);
 }

@@ -2,8 +2,7 @@
 /* `powercap`: RAPL counters through sysfs, for Intel and AMD packages alike. */
 #include "registry.h"
 #include "tree.h"
-
-#define DEFAULT_ROOT "/sys/class/powercap"
+#include "zones.h"
 
 static int powercap_open(const char *root, const struct energy_env *env, struct energy_source **out,
 			 struct energy_why *why)
@@ -15,14 +14,14 @@ static int powercap_open(const char *root, const struct energy_env *env, struct 
 
 static const char *powercap_auto(const struct energy_env *env)
 {
-	return env->powercap_root ? env->powercap_root : DEFAULT_ROOT;
+	return env->powercap_root ? env->powercap_root : POWERCAP_ROOT;
 }
 
 const struct energy_kind energy_powercap = {
     .name = "powercap",
     .grade = QJ_GRADE_MEASURED,
     .open = powercap_open,
-    .default_arg = DEFAULT_ROOT,
+    .default_arg = POWERCAP_ROOT,
     .usage = "powercap[:ROOT]",
     .auto_arg = powercap_auto,
     .must_move = true,

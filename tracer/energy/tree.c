@@ -248,7 +248,7 @@ int energy_tree_open(const char *root, const struct energy_env *env, const struc
 		return why_fail(why, -ENOMEM, "out of memory");
 	self->base.ops = &ops;
 	self->tree = tree;
-	self->root = root;
+	self->root = self->base.powercap_root = root;
 	error = open_tree(self, root, env, why);
 	if (error) {
 		tree_close(&self->base);

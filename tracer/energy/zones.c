@@ -28,15 +28,12 @@ static int zone_order(const void *left, const void *right)
 	return (a->sub > b->sub) - (a->sub < b->sub);
 }
 
-static int find_of_type(int root_fd, const char *type, struct zone *zones)
+static int find_of_type(DIR *dir, const char *type, struct zone *zones)
 {
 	int count = 0, type_len = (int)strlen(type);
 	struct dirent *entry;
-	DIR *dir = fdopendir(dup(root_fd));
 
-	if (!dir)
-		return -errno;
-	rewinddir(dir); /* a dup shares the position with the one before */
+	rewinddir(dir);
 	while ((entry = readdir(dir))) {
 		struct zone zone = {.sub = -1, .die = QJ_WHOLE_PACKAGE};
 		unsigned sub;
@@ -51,24 +48,31 @@ static int find_of_type(int root_fd, const char *type, struct zone *zones)
 		if (matched == 2)
 			zone.sub = (int)sub;
 		snprintf(zone.dir, sizeof(zone.dir), "%.31s", entry->d_name);
-		if (count == ENERGY_MAX_ZONES) {
-			count = -E2BIG;
-			break;
-		}
+		if (count == ENERGY_MAX_ZONES)
+			return -E2BIG;
 		zones[count++] = zone;
 	}
-	closedir(dir);
 	if (count > 0)
 		qsort(zones, (size_t)count, sizeof(*zones), zone_order);
 	return count;
 }
 
-int zones_find(int root_fd, struct zone *zones)
+int zones_list(DIR *root, struct zone *zones)
 {
 	int count = 0;
 
 	for (size_t i = 0; !count && i < sizeof(control_types) / sizeof(*control_types); i++)
-		count = find_of_type(root_fd, control_types[i], zones);
+		count = find_of_type(root, control_types[i], zones);
+	return count;
+}
+
+int zones_find(int root_fd, struct zone *zones)
+{
+	DIR *root = fdopendir(dup(root_fd));
+	int count = root ? zones_list(root, zones) : -errno;
+
+	if (root)
+		closedir(root);
 	return count;
 }
 

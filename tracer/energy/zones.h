@@ -3,11 +3,13 @@
 #ifndef QJ_ENERGY_ZONES_H
 #define QJ_ENERGY_ZONES_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define ENERGY_MAX_ZONES 256
+#define POWERCAP_ROOT	 "/sys/class/powercap"
 
 struct zone {
 	unsigned top;
@@ -24,6 +26,9 @@ struct zone {
  * Returns how many, or a negative errno.
  */
 int zones_find(int root_fd, struct zone *zones);
+
+/* The same in an open directory. Allocates nothing. */
+int zones_list(DIR *root, struct zone *zones);
 
 /* Reads a file of the zone, like energy_read_text(). */
 int zone_text(int root_fd, const struct zone *zone, const char *file, char *text, size_t room);

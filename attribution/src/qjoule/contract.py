@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 18
+CONTRACT_VERSION = 19
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -143,6 +143,7 @@ class DomainKind(IntEnum):
     COUNTER = 1  #: a counter that accumulates energy
     POWER = 2  #: readings of power, each taken as the mean since the one before
     COMPUTED = 3  #: computed from CPU time whenever it is read
+    APPEARED = 4  #: a counter that appeared while tracing, and is not read
 
 
 class Mode(IntEnum):

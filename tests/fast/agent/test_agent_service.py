@@ -65,10 +65,12 @@ def test_the_page_shows_the_agent_itself_and_each_metric_is_documented(tmp_path:
     service = service_of(tmp_path, processes={"engine": 1, "gone": 2**22 + 1})
     service.handed.counters.loss["switch"] = 1
     service.meter, service.controller = metered(0.5), Controller(0.01, Shed())
-    for snapshot in snapshots():
+    for snapshot in snapshots(appears=b"intel-rapl:1"):
         service.take(snapshot, META.servers)
     service.close(orderly=False)
     metrics = shown(service)
+    left_out = (("domain", "intel-rapl:1"), ("reason", "appeared while tracing"))
+    assert metrics["qjoule_left_out_info", left_out] == 1
     assert metrics["qjoule_agent_resident_bytes", (("process", "engine"),)] > 0
     assert ("qjoule_agent_resident_bytes", (("process", "gone"),)) not in metrics
     for name, _ in metrics:

@@ -186,7 +186,11 @@ def test_reads_go_on_without_root_and_confined() -> None:
             probe.tell("drop")
             probe.tell("confine")
             write(counter, "22\n")
-            assert probe.raws() == [22]
+            assert probe.raws() == [22] and probe.tell("look") == []
+            for name in ("intel-rapl:1", "intel-rapl:1:0", "intel-rapl:0:0", "intel-rapl-mmio:0"):
+                (folder / name).mkdir()
+            assert probe.tell("look") == ["intel-rapl:0:0", "intel-rapl:1"]
+            assert probe.tell("look") == []
 
 
 def test_a_host_s_tree_is_an_estimate_and_may_lack_names_and_ranges(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_dram_of_impossible_power_is_left_out_with_the_reason_and_the_package_go
     assert document["energy_source"]["domains"] == ["package"]
     why = document["energy_source"]["left_out"]["dram"]
     assert re.fullmatch(r"it shows [\d.]+ W beside [\d.]+ W of its package 0: .* --meter\)", why)
-    assert f"dram left out, it is in no row: {why}" in table
+    assert f"left out dram, which is in no row: {why}" in table
     package = learned(plain).domains["package"].energy_nj.tolist()
     assert ledger.domains["package"].energy_nj.tolist() == package
     account = accounts(case.series, (0,), Coefficients()).new()

@@ -200,7 +200,7 @@ def test_what_nobody_sees_is_on_every_screen(width: int) -> None:
     assert f"complete yes · BUT {words}" in printed
     assert "mariadbd (process 7) ran untraced since 2026-11-21T03:31:09Z" in printed
     assert "2.00 J (1.80 J to 2.20 J) are among the other processes" in printed
-    assert f"dram left out, it is in no row: {DRAM}" in printed
+    assert f"left out dram, which is in no row: {DRAM}" in printed
     assert "dram left out: it shows 200.0 W" in _screen(
         replace(whole, trace=typical().trace), width
     )

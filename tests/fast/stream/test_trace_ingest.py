@@ -12,10 +12,19 @@ import pyarrow as pa
 import pytest
 
 import fake_tracer as ft
-from qjoule.contract import MORE_COUNTERS, QUERY, WHOLE, WHOLE_PACKAGE, Block, OwnerKind, TaskEvent
+from qjoule.contract import (
+    MORE_COUNTERS,
+    QUERY,
+    WHOLE,
+    WHOLE_PACKAGE,
+    Block,
+    DomainKind,
+    OwnerKind,
+    TaskEvent,
+)
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
 
 T0 = ft.BEGIN_NS
@@ -41,13 +50,16 @@ class Collected:
 
 
 def test_meta_describes_the_machine_as_the_stream_does() -> None:
-    meta = Collected(ft.head(counters=0b011) + ft.end(T0 + 5), Meta(host="db1")).meta
+    late = {"domain": 2, "kind": DomainKind.APPEARED, "name": b"intel-rapl:1"}
+    stream = ft.head(counters=0b011) + ft.block(Block.DOMAIN, late) + ft.end(T0 + 5)
+    meta = Collected(stream, Meta(host="db1")).meta
     assert meta.host == "db1"
     assert (meta.begin_ns, meta.end_ns, meta.window_ns) == (T0, T0 + 5, 20 * MS)
     assert meta.start == "2023-11-14T22:13:20.000Z"
     assert meta.counters == ("cycles", "instructions")
     energy = meta.energy
     assert (energy.source, energy.grade, energy.reason) == ("replay", "simulated", "asked for")
+    assert energy.appeared == ("intel-rapl:1",) and parse_meta(meta.to_json().encode()) == meta
     assert [(d.name, d.range) for d in meta.domains] == [("package", 1 << 32), ("dram", 1 << 32)]
     assert [cpu.cpu for cpu in meta.cpus] == [0, 1]
 

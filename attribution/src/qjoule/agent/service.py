@@ -26,7 +26,7 @@ from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.metrics.board import Board
-from qjoule.metrics.collected import of_counters
+from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import Interval, interval_of, tagged_of
@@ -251,6 +251,7 @@ class Service:
                 for one in {one.name: one for one in servers}.values()
             ],
         )
+        yield of_left_out(snapshot.interval.energy_source.left_out)
         yield from of_processes(self.processes, seconds(self.began_s))
         yield from of_pushers(self.pushed)
         if self.tags is not None:

@@ -15,6 +15,7 @@ from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
+from qjoule.model.result import APPEARED
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
@@ -177,6 +178,11 @@ def total_errors(meta: Meta) -> dict[str, float]:
         if 0 < error <= _MOST_ERROR:  # NaN is neither
             found[name] = max(error, found.get(name, 0.0))
     return found
+
+
+def counters_left_out(meta: Meta) -> dict[str, str]:
+    """Counters that nobody read, and why."""
+    return dict.fromkeys(meta.energy.appeared, APPEARED)
 
 
 def learns(grade: str) -> bool:

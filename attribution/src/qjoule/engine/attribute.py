@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from qjoule.engine import recorded
-from qjoule.engine.accounts import Accounts, divided, total_errors
+from qjoule.engine.accounts import Accounts, counters_left_out, divided, total_errors
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
@@ -107,6 +107,7 @@ def result(
         grade=trace.meta.energy.grade if ledger.series else "none",
         reason=trace.meta.energy.reason,
         total_errors=total_errors(trace.meta),
+        left_out=counters_left_out(trace.meta),
         by=asked.by,
         where=str(asked.where),
         coverage=seen[0],

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import recorded, tables
-from qjoule.engine.accounts import Accounts, total_errors
+from qjoule.engine.accounts import Accounts, counters_left_out, total_errors
 from qjoule.engine.calls import Calls
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.groups import check_keys
@@ -255,6 +255,7 @@ class _Pass:
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
             total_errors=total_errors(meta),
+            left_out=counters_left_out(meta),
             by=self._keys,
             where=str(self._source._where),
             record_loss=recorded.record_loss(trace, ledger, lost_cpu_ns),

@@ -10,7 +10,7 @@ import numpy as np
 
 from qjoule.contract import Block
 from qjoule.engine import tables
-from qjoule.engine.accounts import Accounts, lag_ns, total_errors
+from qjoule.engine.accounts import Accounts, counters_left_out, lag_ns, total_errors
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG
 from qjoule.engine.live_records import LiveNames, identities
@@ -105,6 +105,7 @@ class StreamSession:
         self._first = groups[0]
         if watch is not None:
             watch.learnt.append(names.add_server)
+        self._announced = announced
         meta = self._meta = announced.meta
         self._begin_ns = meta.begin_ns or 0
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
@@ -159,6 +160,9 @@ class StreamSession:
                 self._names.add_tasks(frame)
                 if self._watch is not None:
                     self._watch.tasks(frame.records)
+            case Block.DOMAIN:  # a counter that appeared
+                self._announced.add(frame)
+                self._meta = self._announced.meta
             case Block.PACKAGE_TIME:
                 self._rounds.package_times.add(frame.records)
             case Block.LOSS:
@@ -308,6 +312,7 @@ class StreamSession:
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
             total_errors=total_errors(meta),
+            left_out=counters_left_out(meta),
             by=(by,),
             where=str(self._where),
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),

@@ -7,7 +7,7 @@ as exact as what its reader makes of the digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from qjoule.metrics.counters import Counters, QuerySeries
@@ -23,6 +23,7 @@ from qjoule.metrics.families import (
     seconds,
 )
 from qjoule.metrics.interval import Shape, safe
+from qjoule.model.result import APPEARED
 
 
 def of_counters(counters: Counters) -> Iterator[Family]:
@@ -66,6 +67,23 @@ def _energy(counters: Counters) -> Iterator[Family]:
             for owner, series in owners
         ],
     )
+
+
+def of_left_out(left_out: Mapping[str, str]) -> Family:
+    """`left_out`: why, by domain. The reasons have figures, which would make new series."""
+    return Family(
+        "qjoule_left_out",
+        "info",
+        "Domains and counters whose energy is in no other series.",
+        samples=[
+            Sample((("domain", safe(one)), ("reason", _reason(why))), "1")
+            for one, why in sorted(left_out.items())
+        ],
+    )
+
+
+def _reason(why: str) -> str:
+    return "appeared while tracing" if why == APPEARED else "shows an impossible power"
 
 
 def _owner(owner: tuple[str, str, str]) -> Labels:

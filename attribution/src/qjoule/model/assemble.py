@@ -72,6 +72,7 @@ class Provenance:
     notes: tuple[str, ...] = ()
     #: Relative 95 % errors of the totals of domains, where they are known; else by the grade.
     total_errors: Mapping[str, float] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)  #: counters without readings: why
 
     def total_error(self, domain: str) -> float:
         """The relative 95 % error of a domain's total."""
@@ -100,7 +101,7 @@ def attribution(
             ledger.main if present else "",
             about.total_error(ledger.main) if present else 0.0,
             {name: error for name in present[1:] if (error := about.total_error(name)) > 0},
-            left_out=dict(ledger.left_out),
+            left_out={**ledger.left_out, **about.left_out},
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)}
         | ({"where": about.where} if about.where else {}),

@@ -182,6 +182,10 @@ class TraceInfo:
     changes: tuple[ServerChange, ...] = ()  #: in the order of their begin
 
 
+#: Why a counter is left out that the kernel calls by this name.
+APPEARED = "this counter appeared while tracing; counters are opened only at the start"
+
+
 @dataclass(frozen=True)
 class EnergySource:
     name: str
@@ -192,7 +196,8 @@ class EnergySource:
     total_error: float = 0.0  #: relative 95 % error of that domain's total
     other_errors: dict[str, float] = field(default_factory=dict)  #: the same of other domains
     error_in_rows: bool = False  #: whether the rows' intervals contain these errors
-    left_out: dict[str, str] = field(default_factory=dict)  #: domains with wrong counters: why
+    #: Domains with wrong counters, and counters that nobody read: why.
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def without_counter(attribution: Attribution) -> Iterator[tuple[str, str]]:
     """Domains that are in no row, and why: (name, text) lines."""
     source = attribution.energy_source
     for name, why in source.left_out.items():
-        yield (name, f"left out, it is in no row: {why}")
+        yield ("left out", f"{name}, which is in no row: {why}")
     for name in unavailable(attribution):
         if name not in source.left_out:
             amd = source.grade == "measured" and is_amd(attribution.trace.cpu)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import COUNTER_NAMES, WHOLE_PACKAGE, Block, Grade
+from qjoule.contract import COUNTER_NAMES, WHOLE_PACKAGE, Block, DomainKind, Grade
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Frame, Records
 from qjoule.stream.valid import TIME_LIMIT_NS
@@ -22,6 +22,8 @@ from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
 from qjoule.trace.vocabulary import DOMAIN_KINDS
 
 _CPUS, _PACKAGES = 1 << 16, 1 << 16
+_APPEARED = DOMAIN_KINDS[DomainKind.APPEARED]
+_MOST_APPEARED = 64
 _DIES = (1 << 16) - 1  #: the dataset has 16 bits for them, and the engine takes all ones as none
 
 
@@ -29,6 +31,7 @@ class Announced:
     """Takes HELLO, CPU and DOMAIN blocks. The caller may replace `meta` at any time.
 
     `meta` starts with what the caller knows (host, servers, ...); these blocks complete it.
+    Counters that appear are announced later than all others.
     """
 
     def __init__(self, meta: Meta | None = None) -> None:
@@ -89,10 +92,13 @@ class Announced:
 
     def _domains(self, records: Records) -> None:
         known = domains(records)
-        self.domains |= known
         self.invalid += len(records) - len(known)
+        appeared = [one.name for one in known.values() if one.kind == _APPEARED]
+        self.domains |= {index: one for index, one in known.items() if one.kind != _APPEARED}
         in_order = tuple(self.domains[number] for number in sorted(self.domains))
-        self.meta = replace(self.meta, domains=in_order)
+        names = tuple(dict.fromkeys((*self.meta.energy.appeared, *appeared)))[:_MOST_APPEARED]
+        energy = replace(self.meta.energy, appeared=names)
+        self.meta = replace(self.meta, domains=in_order, energy=energy)
 
 
 def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Frame | None]:

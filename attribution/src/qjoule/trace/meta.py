@@ -34,11 +34,13 @@ class Cpu:
 
 @dataclass(frozen=True)
 class EnergyInfo:
-    """`grade`: measured, estimated, simulated or none; `reason`: why this source."""
+    """`grade`: measured, estimated, simulated or none; `reason`: why this source. `appeared`:
+    counters that came while it was recorded, by the kernel's names; they were not read."""
 
     source: str = ""
     grade: str = "none"
     reason: str = ""
+    appeared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ class Meta:
             del fields["captured"]
         if self.part is None:
             del fields["part"]
+        if not self.energy.appeared:
+            del fields["energy"]["appeared"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         fields["servers"] = [_known_of(server) for server in fields["servers"]]
         return json.dumps(head | fields, indent=1) + "\n"
