@@ -48,9 +48,9 @@ COMMANDS = {
 NEED_ROOT = ("doctor", "record", "dump", "agent", "calibrate", "learn", "run", "bench")
 
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
-#: With one, results are equal to the last digit everywhere. `attribute` starts no program that
-#: would inherit it.
-_ONE_THREAD = "attribute"
+#: With one, results are equal to the last digit everywhere. A second one only spins while we start.
+#: What these commands start themselves does no algebra. (The agent has `agent.small`.)
+_ONE_THREAD = ("attribute", "record", "top", "calibrate")
 _FOR_ANOTHER = "run"  #: the user's umask and signals apply to its program
 
 #: Errors that mean that there is no room for standard output.
@@ -143,7 +143,7 @@ def _prepare() -> None:
         os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
         sys.dont_write_bytecode = True  # what root then caches, the command could not read
         _obey_interrupts()
-    if named == _ONE_THREAD:
+    if named in _ONE_THREAD:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
 

@@ -129,8 +129,8 @@ def test_which_programs_the_tracer_loads(tmp_path: Path) -> None:
     loop, data = "BPF_FUNC_loop", "BPF_FUNC_dynptr_data"
     cases = [("", "2", True), (loop, "2", True), (loop, "0", False), (data, "0", True)]
     for helpers, disabled, early in (*cases, (f"{loop}\0{data}", "2", False)):
-        tree(tmp_path, {BTF: f"\0{helpers}\0", UNPRIVILEGED_BPF: disabled})
-        assert kernel.early(tmp_path) is early
+        tree(tmp_path, {UNPRIVILEGED_BPF: disabled})
+        assert kernel.early(tmp_path, f"\0{helpers}\0".encode()) is early
 
 
 @pytest.mark.parametrize(("error", "ok"), [(0, True), (errno.ENOENT, False), (errno.EACCES, None)])

@@ -16,7 +16,8 @@ from qjoule.session.apart import apart
 
 HEAVY = ("pyarrow", "pandas", "scipy", "capstone", "_hashlib", "qjoule.model.coefficients")
 CAPTURES = (
-    *("qjoule.commands.record", "qjoule.commands.flight_recorder_session"),
+    *("qjoule.commands.record", "qjoule.commands.record_run"),
+    "qjoule.commands.flight_recorder_session",
     *("qjoule.session.tracing", "qjoule.spool.capture", "qjoule.spool.ring_capture"),
 )
 KEEPER = "qjoule.session.keeper_process"

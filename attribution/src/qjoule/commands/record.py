@@ -7,36 +7,26 @@ import grp
 import os
 import shutil
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
 from qjoule.commands import options
-from qjoule.commands.flight_recorder_session import FlightRecorderSession, open_kept
 from qjoule.commands.keep_options import Keeping, Triggers, keep_options
-from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.commands.via import ViaCommand, record_there, sent, streamed, via
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
+from qjoule.interrupts import imports
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.remote.streams import Streams
 from qjoule.root_part.client import check_program, root_part
-from qjoule.servers.shapes import fingerprint
-from qjoule.session.apart import apart
 from qjoule.session.directory import inside
-from qjoule.session.meter import start_meter
-from qjoule.session.program import Running, start
-from qjoule.session.signals import outlive_the_root_part, stopping
-from qjoule.session.targets import Targets, find_targets
-from qjoule.session.tracer import Settings, Spool, Tracer
-from qjoule.session.tracing import Applications, Tracing, tracing
+from qjoule.session.targets import find_targets
+from qjoule.session.tracer import Settings
 from qjoule.session.wanted import Wanted
-from qjoule.spool.capture import Capture, open_spool
-from qjoule.trace.meta import Meta
 
 
 def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
@@ -220,7 +210,11 @@ def command(
         credentials=credentials,
         ids=ids,
     )
-    targets = find_targets(wanted)
+    targets = find_targets(wanted, _import_run)
+    from qjoule.commands.record_job import Job  # noqa: PLC0415 - see `_import_run`
+    from qjoule.commands.record_run import record  # noqa: PLC0415
+    from qjoule.session.meter import start_meter  # noqa: PLC0415
+
     for words in targets.left_out:
         say(words)
     settings = Settings(
@@ -233,129 +227,29 @@ def command(
         ring_mb=ring_mb,
         client_tags=client_tags,
     )
-    along = apart(lambda: _along(calibration, memory))
     outside = start_meter(meter, meter_file)
-    for words in along.notes:
-        say(words)
     job = Job(
-        *(directory, duration, program, capture_literals, along, outside, rest_s),
+        *(directory, duration, program, capture_literals, calibration, memory),
+        meter=outside,
+        rest_s=rest_s,
         ids=targets.ids if ids else None,
         conversion=conversion,
     )
     if group is not None:
         os.umask(0o027)
+    keeping = None
+    if keep_s is not None:
+        keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
     with ExitStack() as stack:
         if streams is not None:
             directory = stack.enter_context(sent(streams))
         stack.enter_context(inside(directory, group))
-        if keep_s is None:
-            spool = Spool((stack.enter_context(open_spool(Path())),), spool_mb, compress)
-            return _record(targets, replace(settings, spool=spool), job, streams=streams)
-        os.environ.pop("NOTIFY_SOCKET", None)  # of the agent that had us started
-        keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
-        opened = open_kept(keeping, directory, spool_mb, compress=compress)
-        spool, kept = stack.enter_context(opened)
-        return _record(targets, replace(settings, spool=spool), job, kept)
+        return record(
+            targets, settings, job, keeping, streams, spool_mb=spool_mb, compress=compress
+        )
 
 
-def _along(calibration: str | None, memory: str | None) -> Along:
-    from qjoule.commands.taken_along import TakenAlong  # noqa: PLC0415 - see there
-
-    return TakenAlong.of(calibration, memory).packed()
-
-
-def _record(
-    targets: Targets,
-    settings: Settings,
-    job: Job,
-    kept: FlightRecorderSession | None = None,
-    streams: Streams | None = None,
-) -> int:
-    """Records into the working directory; returns the exit code."""
-    child: Running | None = None
-    with ExitStack() as stopped_by, ExitStack() as last:
-        if job.meter is not None:
-            last.callback(job.meter.close)
-
-        def attached(tracer: Tracer) -> None:
-            nonlocal child
-            for words in tracer.not_counted:
-                say(words)
-            stopped_by.enter_context(stopping(tracer.stop, job.seconds))
-            if streams is not None:
-                streams.start(tracer.stop)
-            if job.program:
-                child = start(job.program, tracer.stop, job.rest_s)
-
-        traced = tracing(targets, settings, applications=Applications.UNSEEN, attached=attached)
-        with traced as running:
-            say(f"tracing {servers(running.meta)}; {job.until}")
-            if running.unheard:
-                say(running.unheard)
-            if kept is not None:
-                stop, has_program = running.tracer.stop, bool(job.program)
-                say(kept.begun(stopped_by, stop, has_program=has_program))
-            written = _captured(running, job, kept, client_tags=settings.client_tags)
-            if child is not None:
-                child.cancel()
-            failed = _closed(running.tracer)
-            if failed is not None:
-                # The root part may have ended, and its SIGTERM comes only once the kernel has
-                # removed the probes: what was captured is still to be converted.
-                outlive_the_root_part()
-            stopped_by.close()
-            applications = 0 if running.tags is None else running.tags.applications
-            written = _ended(written, job, kept, applications)
-            for words in targets.asked():
-                say(words)
-            if failed is not None:
-                raise failed
-    if child is None:
-        return _code(written, captured=job.later or kept is not None)
-    if (code := child.exit_code()) is None:
-        say(f"{Path(job.program[0]).name} was not started: the recording was stopped before")
-        return 1
-    return code
-
-
-def _ended(written: Meta, job: Job, kept: FlightRecorderSession | None, applications: int) -> Meta:
-    """Converts what was captured, unless it is to be done later, and says what there is."""
-    if kept is not None:
-        for words in kept.summary():
-            say(words)
-    elif job.later:
-        say(job.captured(written))
-    else:
-        from qjoule.commands.record_tables import make_tables  # noqa: PLC0415 - 40 MB, see there
-
-        written = make_tables(job, applications)
-    return written
-
-
-def _code(written: Meta, *, captured: bool) -> int:
-    return 0 if written.complete or (captured and written.stopped is None) else 1
-
-
-def _closed(tracer: Tracer) -> QjouleError | None:
-    """Ends the tracer; returns why it failed. What it wrote until then is converted first."""
-    try:
-        tracer.close()
-    except QjouleError as error:
-        return error
-    return None
-
-
-def _captured(
-    running: Tracing, job: Job, kept: FlightRecorderSession | None, *, client_tags: bool
-) -> Meta:
-    """Captures until the stream ends; returns the trace's metadata."""
-    meta = replace(running.meta, literals=job.literals)
-    others: dict[str, Any] = {"reports": running.tags, "client_tags": client_tags}
-    others |= {"meter": job.meter, "watch": running.watch, "ids": job.ids}
-    try:
-        job.along.write()
-        if kept is not None:
-            return kept.run(running.stream, fingerprint, meta, **others)
-        return Capture(Path(), fingerprint, meta, **others).run(running.stream)
-    except QjouleError as error:
-        raise QjouleError(f"{job.directory}: {error}") from None
+def _import_run() -> None:
+    """What a recording needs once it is planned, to be imported while that is done."""
+    with imports():
+        import_module("qjoule.commands.record_run")

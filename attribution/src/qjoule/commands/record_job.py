@@ -40,6 +40,8 @@ class Job:
     duration: float | None
     program: tuple[str, ...]
     literals: bool
+    calibration: str | None = None  #: the user's choices, see `options`; they lead to `along`
+    memory: str | None = None
     along: Along = _NOTHING
     meter: Meter | None = None
     rest_s: float | None = None

@@ -131,27 +131,27 @@ def btf(root: Path = ROOT) -> Check:
 
 def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
     """Looks for the types ``btf_trace_NAME`` in the strings of the kernel's BTF."""
-    strings = _btf_strings(root)
+    strings = btf_strings(root)
     if strings is None:
         return tuple(
             Check(f"tracepoint {name}", None, "cannot be told without BTF") for name in TRACEPOINTS
         )
-    no_fexit = fexit.missing(root, strings, early=early(root))
-    return tuple(_tracepoint(name, strings, no_fexit) for name in TRACEPOINTS)
+    return tuple(tracepoint(root, name, strings) for name in TRACEPOINTS)
 
 
-def _tracepoint(name: str, btf_strings: bytes, no_fexit: str) -> Check:
+def tracepoint(root: Path, name: str, strings: bytes) -> Check:
     title, fix = f"tracepoint {name}", TRACEPOINTS[name]
-    if b"\0btf_trace_" + name.encode() + b"\0" in btf_strings:
+    if b"\0btf_trace_" + name.encode() + b"\0" in strings:
         return Check(title, True, "present")
     if not name.startswith("sock_"):
         return Check(title, False, "absent", fix)
-    if no_fexit:
+    if no_fexit := fexit.missing(root, strings, early=early(root, strings)):
         return Check(title, False, "absent", f"{fix}; {no_fexit}")
     return Check(title, True, "absent, and not needed: functions are followed instead (fexit)")
 
 
-def _btf_strings(root: Path) -> bytes | None:
+def btf_strings(root: Path) -> bytes | None:
+    """The kernel's BTF, some 6 MB: whoever asks for several things reads it once."""
     try:
         return (root / "sys/kernel/btf/vmlinux").read_bytes()
     except OSError:
@@ -160,7 +160,7 @@ def _btf_strings(root: Path) -> bytes | None:
 
 def bpf_loop(root: Path = ROOT) -> Check:
     """Without this helper the tracer loads its programs for early kernels, which lack some."""
-    strings = _btf_strings(root)
+    strings = btf_strings(root)
     if strings is None:
         return Check("bpf_loop", None, "cannot be told without BTF")
     if b"\0BPF_FUNC_loop\0" in strings:
@@ -171,13 +171,12 @@ def bpf_loop(root: Path = ROOT) -> Check:
     )
 
 
-def early(root: Path = ROOT) -> bool:
+def early(root: Path, strings: bytes) -> bool:
     """Whether the tracer loads its programs for early kernels, as `early_kernel()` of the tracer.
 
     That one also asks the kernel whether a process without rights may use maps that it was given.
     A process with rights cannot ask, so the helpers of the same release (5.19) stand for it here.
     """
-    strings = _btf_strings(root) or b""
     any_process = read_text(root / "proc/sys/kernel/unprivileged_bpf_disabled").strip() == "0"
     maps = any_process or b"\0BPF_FUNC_dynptr_data\0" in strings
     return not (maps and b"\0BPF_FUNC_loop\0" in strings)

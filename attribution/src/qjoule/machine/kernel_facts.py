@@ -14,10 +14,10 @@ def read_kernel_facts(root: Path = Path("/"), process: int | None = None) -> Ker
 
     `process`: the one that will attach probes; without it, no right counts as missing.
     """
-    checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
+    strings = kernel.btf_strings(root) or b""
     return KernelFacts(
-        reads=checks["tracepoint sock_recv_length"],
-        sends=checks["tracepoint sock_send_length"],
+        reads=kernel.tracepoint(root, "sock_recv_length", strings).ok is True,
+        sends=kernel.tracepoint(root, "sock_send_length", strings).ok is True,
         uprobes=kernel.uprobes(root, process).ok is True,
-        early=kernel.early(root),
+        early=kernel.early(root, strings),
     )

@@ -22,11 +22,14 @@ _PR_SET_PDEATHSIG = 1  #: prctl(2)
 _T = TypeVar("_T")
 
 
-def apart(work: Callable[[], _T]) -> _T:
+def apart(work: Callable[[], _T], meanwhile: Callable[[], object] | None = None) -> _T:
     """What `work` returns, or the `QjouleError` that it raises. Call it with one thread.
 
     The process has all that this one has, and this one waits for it. Both are our own code with
     the same rights, so the result may be a pickle.
+
+    Args:
+        meanwhile: runs here while `work` runs there; it leaves one thread.
 
     Raises:
         QjouleError: also if no process can be started.
@@ -49,6 +52,8 @@ def apart(work: Callable[[], _T]) -> _T:
         os.close(theirs)
     try:
         with os.fdopen(ours, "rb") as said:
+            if meanwhile is not None:
+                meanwhile()
             content = said.read()
     except BaseException:
         os.kill(pid, signal.SIGKILL)

@@ -35,7 +35,8 @@ def fork_helper(
         QjouleError: no process can be started.
     """
     parent = os.getpid()
-    _share_memory()
+    if not runs_a_program:
+        share_memory()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         pid = os.fork()
@@ -50,9 +51,9 @@ def fork_helper(
     return pid
 
 
-def _share_memory() -> None:
+def share_memory() -> None:
     """Gives free memory back, and keeps the collector from what is left, for good: it writes to
-    every object that it looks at, and a page that either process writes to is no longer shared.
+    every object that it looks at, and a page that a forked process has, too, is then copied.
     """
     gc.collect()
     gc.freeze()

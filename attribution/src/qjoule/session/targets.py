@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
@@ -16,15 +17,18 @@ from qjoule.servers.agents import put_agents
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
-from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
 from qjoule.session.apart import apart
-from qjoule.session.asker import Asker, start_asker
 from qjoule.session.follow import Following
 from qjoule.session.keeper import Keeper, start_keeper
+from qjoule.session.tracer import estimated_power
 from qjoule.session.wanted import Wanted
+
+if TYPE_CHECKING:
+    from qjoule.servers.other_ids import OtherIds
+    from qjoule.session.asker import Asker
 
 
 def find_and_put_agents(
@@ -54,6 +58,8 @@ class Targets:
     @property
     def ids(self) -> OtherIds:
         """What finds the ids of their statements in other tools."""
+        from qjoule.servers.other_ids import OtherIds  # noqa: PLC0415 - not to plan
+
         return OtherIds(planned.server for planned in self.plan.traced)
 
     @property
@@ -73,8 +79,11 @@ class Targets:
 NO_SERVERS = Targets(AttachPlan(()))
 
 
-def find_targets(wanted: Wanted) -> Targets:
+def find_targets(wanted: Wanted, meanwhile: Callable[[], object] = lambda: None) -> Targets:
     """Finds the servers of this machine and plans how to trace them.
+
+    Args:
+        meanwhile: what the caller needs later; it runs beside the planning, and leaves one thread.
 
     Raises:
         QjouleError: no server can be traced, or one cannot have an agent, with the reason.
@@ -98,7 +107,15 @@ def find_targets(wanted: Wanted) -> Targets:
             hidden=wanted.hidden,
         )
 
-    plan = planned() if agents else apart(planned)  # agents are connections, which stay here
+    def prepared() -> None:
+        estimated_power()
+        meanwhile()
+
+    if agents:  # they are connections, which stay here
+        prepared()
+        plan = planned()
+    else:
+        plan = apart(planned, prepared)
     lines = tuple(left_out(plan, children=wanted.children))
     following = Following(
         plan,
@@ -111,6 +128,8 @@ def find_targets(wanted: Wanted) -> Targets:
     keeper = start_keeper(following.follow) if wanted.follow else None
     asker = None
     if wanted.credentials:
+        from qjoule.session.asker import start_asker  # noqa: PLC0415 - not to plan
+
         asker = start_asker(wanted.credentials, plan, client_tags=wanted.client_tags)
     if wanted.credentials and asker is None:
         lines = (

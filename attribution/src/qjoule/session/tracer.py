@@ -14,6 +14,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 
 from qjoule.contract import Mode
@@ -211,18 +212,23 @@ def _spool_fds(settings: Settings) -> tuple[int, ...]:
     return () if settings.spool is None else settings.spool.descriptors
 
 
+@cache
+def estimated_power() -> tuple[str, str, str]:
+    """This machine's power by published tables, as the tracer's options say it. The tables would
+    keep 2 MB here, for three words.
+    """
+    return apart(_estimated) if threading.active_count() == 1 else _estimated()
+
+
 def _estimated() -> tuple[str, str, str]:
-    """This machine's power by published tables, as the tracer's options say it."""
-    from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415 - see `_arguments`
+    from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415 - see above
 
     curve = estimate_curve(read_cpu_info(), read_host_hardware())
     return curve.spec, curve.label, curve.errors
 
 
 def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
-    # The tables would keep 2 MB here, for three words that are needed once.
-    alone = threading.active_count() == 1
-    spec, label, errors = apart(_estimated) if alone else _estimated()
+    spec, label, errors = estimated_power()
     arguments = {
         "--mode": settings.mode.name.lower(),
         "--window-ms": settings.window_ms,

@@ -26,6 +26,7 @@ from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
 from qjoule.servers.server_detector import ProcServerDetector
 from qjoule.session.applications import listen
+from qjoule.session.helper import share_memory
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
@@ -64,6 +65,7 @@ def tracing(
     settings: Settings,
     *,
     applications: Applications = Applications.NONE,
+    meanwhile: Callable[[], object] = lambda: None,
     attached: Callable[[Tracer], object] = lambda _tracer: None,
     confined: bool = True,
 ) -> Iterator[Tracing]:
@@ -72,6 +74,7 @@ def tracing(
     `Tracer.close` reports its failure, for callers that have read the stream to its end.
 
     Args:
+        meanwhile: called while the tracer attaches; it leaves one thread.
         attached: called once the tracer is attached, before this process is confined.
         confined: False if programs are started while the block runs.
 
@@ -92,6 +95,8 @@ def tracing(
             stack.callback(tags.close)
         tracer = start_tracer(targets.plan, settings, targets.pids, targets.agents)
         stack.callback(tracer.abandon)
+        share_memory()
+        meanwhile()
         tracer.wait_attached()
         attached(tracer)
         drop_capability()
