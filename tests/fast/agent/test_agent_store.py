@@ -14,10 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from metrics_pages import snapshots
+from qjoule.agent.handover import Handover, leave
+from qjoule.agent.part_files import share
 from qjoule.agent.rollup import Minute
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Kept, Store
 from qjoule.errors import QjouleError
+from qjoule.fleet.layout import TABLES
 from qjoule.fleet.schema import ERRORS
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.interval import Amounts, Interval, Query, Shape, Tagged, interval_of
@@ -154,16 +157,24 @@ def test_a_second_agent_and_a_foreign_path_are_refused_in_one_line(tmp_path: Pat
         Store(file, "db1", KEPT)
 
 
-def test_a_host_cannot_name_a_path_and_files_are_for_our_user_alone(tmp_path: Path) -> None:
-    before = os.umask(0o077)
+@pytest.mark.parametrize("shared", [0, 0o050])
+def test_a_host_cannot_name_a_path_and_our_group_reads_what_is_shipped_if_it_may_enter(
+    tmp_path: Path, shared: int
+) -> None:
+    store, before = tmp_path / "store", os.umask(0o077)
+    store.mkdir()
+    store.chmod(0o700 | shared)
     try:
-        assert Store(tmp_path / "store", "../../x y", KEPT).write(minute(), "package")
+        share(store)
+        assert Store(store, "../../x y", KEPT).write(minute(), "package")
+        leave(store, Handover(Counters(Limits(), 0.0)))
     finally:
         os.umask(before)
     (file,) = tmp_path.rglob("hour-*")
     assert file.parent.name == "host=.._.._x_y"
-    for one in (tmp_path / "store").rglob("*"):
-        assert not one.stat().st_mode & 0o077, one
+    for one in store.rglob("*"):
+        others = shared if one.relative_to(store).parts[0] in TABLES else 0
+        assert one.stat().st_mode & 0o077 == others & (0o077 if one.is_dir() else 0o066), one
 
 
 def full(*_: object, **__: object) -> None:

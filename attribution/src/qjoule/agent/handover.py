@@ -142,7 +142,7 @@ def leave(directory: Path, handover: Handover) -> None:
         handover.restarts.starts,
         tuple(handover.hidden[-MAX_TRIED:]),
     )
-    write_whole(directory / NAME, json.dumps(asdict(saved)).encode())
+    write_whole(directory / NAME, json.dumps(asdict(saved)).encode(), mode=0o600)
 
 
 def _query(shape: Shape, one: QuerySeries) -> _Query:

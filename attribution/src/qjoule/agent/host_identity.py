@@ -27,5 +27,5 @@ def host_id(store: Path, root: Path = ROOT) -> str:
     if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", kept):
         return kept
     made = secrets.token_hex(_DIGITS // 2)
-    write_whole(store / _FILE, made.encode(), durable=True)
+    write_whole(store / _FILE, made.encode(), durable=True, mode=0o600)
     return made

@@ -6,6 +6,7 @@ Files are not synced: each sync would make a database on the same disk wait.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from qjoule.fleet.layout import (
     CLOSED_KEY,
     HOURLY,
     SAMPLES,
+    TABLES,
     VERSION_KEY,
     Part,
     decoded,
@@ -44,6 +46,25 @@ class Found(NamedTuple):
     @property
     def closed(self) -> bool:
         return self.metadata.get(CLOSED_KEY) == "1"
+
+
+def share(root: Path) -> None:
+    """Lets our own group read what is shipped, if whoever made the store lets it enter.
+
+    `qjoule ship` is another user of that group. All else in a store stays for our user alone: files
+    by their mode, the sample in a directory that nobody else enters. It is this process's umask
+    that lets the group in, because we may change no modes once we are confined. Raises `OSError`.
+    """
+    about = root.stat() if root.is_dir() else None
+    if about is None or about.st_gid != os.getegid() or about.st_mode & 0o050 != 0o050:
+        return
+    os.umask(0o027)
+    (root / SAMPLES).mkdir(mode=0o700, exist_ok=True)
+    for table in TABLES:  # what was written while the group was kept out
+        for path in (root / table).glob("**/*"):
+            path.chmod(0o750 if path.is_dir() else 0o640)
+        with suppress(FileNotFoundError):
+            (root / table).chmod(0o750)  # last: until then nobody enters
 
 
 class PartFiles:
@@ -108,7 +129,7 @@ class PartFiles:
     ) -> None:
         """`more`: further metadata."""
         path = self.path(part)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         content = parquet(rows, part.metadata(closed=closed) | dict(more), closed=closed)
         write_whole(path, content, durable=False)
 

@@ -18,6 +18,7 @@ from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, Shed
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
+from qjoule.agent.part_files import share
 from qjoule.agent.recordings import FlightRecorder, made
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
@@ -63,8 +64,13 @@ def run(
     """Runs until it is asked to end. `recordings`: the flight recorder's directory."""
     leave_pandas_out()
     path = store_path(config)
-    if path is not None and str(path) == OWN_STORE:
-        _make_own_store(path)
+    if path is not None:
+        if str(path) == OWN_STORE and not path.exists():
+            _make_own_store(path)
+        try:
+            share(path)
+        except OSError as error:
+            say(f"store.path: {error.filename}: {error.strerror}: its group may not read all of it")
     store = None if path is None else Store(path, os.uname().nodename, kept(config))
     rollups = None if store is None or path is None else Rollups(path, store, say)
     handed = handover.take(path, limits(config), time.time(), say)
@@ -85,12 +91,15 @@ def run(
 
 
 def _make_own_store(path: Path) -> None:
-    """On a fresh machine only root may make it: the root part does, for our user."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        with suppress(QjouleError):  # the store says what is wrong
+    """On a fresh machine only root may make it: the root part does, for our user. Our group is for
+    `qjoule ship`, and nobody else is in it.
+    """
+    with suppress(OSError, QjouleError):  # the store says what is wrong
+        try:
+            path.mkdir(mode=0o700, parents=True)
+        except OSError:
             os.close(root_part().directory(path))
+        path.chmod(0o750)
 
 
 def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:

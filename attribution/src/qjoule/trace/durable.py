@@ -16,9 +16,14 @@ def hidden(path: Path) -> Path:
 
 
 def write_whole(
-    path: Path, data: bytes | pa.Buffer, *, durable: bool = True, unfinished: Path | None = None
+    path: Path,
+    data: bytes | pa.Buffer,
+    *,
+    durable: bool = True,
+    unfinished: Path | None = None,
+    mode: int = 0o666,
 ) -> None:
-    """Makes `path` hold `data`, and never just a part of it.
+    """Makes `path` hold `data`, and never just a part of it. `mode`: less the umask.
 
     Where several processes may write the same `path`, each needs an `unfinished` name of its own.
 
@@ -27,7 +32,8 @@ def write_whole(
     """
     unfinished = unfinished or hidden(path)
     try:
-        with unfinished.open("wb", buffering=0) as file:
+        opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with os.fdopen(opened, "wb", buffering=0) as file:
             left = memoryview(data)
             while left.nbytes:
                 left = left[file.write(left) :]
