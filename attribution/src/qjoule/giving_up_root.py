@@ -7,14 +7,15 @@ import os
 import pwd
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from qjoule.named import as_given
 
 READER = 61183  #: of root's own recordings, which have this group (tracer/root/user.c)
+SHIPPER = "qjoule-ship"  #: the package's user for `ship` (packaging/systemd/sysusers.conf)
 _ENTRIES = 10_000  #: of a directory that are looked at
 
 
@@ -24,6 +25,7 @@ class User:
 
     uid: int
     gid: int
+    groups: tuple[int, ...] = ()
 
     def may(self, path: Path, mode: int) -> bool:
         """Whether this user may do that (os.R_OK, os.W_OK, os.X_OK), asked as root."""
@@ -33,7 +35,7 @@ class User:
     @contextmanager
     def _for_now(self) -> Iterator[None]:
         groups = os.getgroups()
-        os.setgroups([])
+        os.setgroups(self.groups)
         os.setegid(self.gid)
         os.seteuid(self.uid)
         try:
@@ -44,9 +46,9 @@ class User:
             os.setgroups(groups)
 
 
-def become(uid: int, gid: int) -> None:
+def become(uid: int, gid: int, groups: Collection[int] = ()) -> None:
     """From here on this process is that user, without other groups (setresuid(2))."""
-    os.setgroups([])
+    os.setgroups(list(groups))
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
@@ -66,8 +68,7 @@ def reader(pinned: Collection[Path]) -> User | None:
         return _user(*owners.popitem())
     if pinned and not owners and all(status.st_gid == READER for status in statuses):
         return User(READER, READER)
-    uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
-    caller = User(uid, gid) if uid and gid else None
+    caller = _caller()
     linked = any(path.is_symlink() for path in inside)
     if pinned and not owners and not linked and not any(map(_others_may_change, statuses)):
         named = ((Path(as_given(str(path))), needed(path)) for path in (*pinned, *inside))
@@ -76,9 +77,31 @@ def reader(pinned: Collection[Path]) -> User | None:
     return caller or User(READER, READER)
 
 
+def shipper(store: Path) -> User:
+    """The user as whom root's `ship` reads an agent's store: by the store's group, never its owner.
+
+    That is the package's user, else who called sudo, else `READER`.
+    """
+    owner = group = 0
+    with suppress(FileNotFoundError):  # which the command then reports
+        owner, group = store.stat().st_uid, store.stat().st_gid
+    users = [_caller(), User(READER, READER)]
+    with suppress(KeyError):
+        package = pwd.getpwnam(SHIPPER)
+        users.insert(0, User(package.pw_uid, package.pw_gid))
+    user = next(one for one in users if one is not None and one.uid != owner)
+    return replace(user, groups=(group,) if group else ())
+
+
 def needed(path: Path) -> int:
     """What one must be permitted to read a file or directory."""
     return os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+
+
+def _caller() -> User | None:
+    """Who called sudo."""
+    uid, gid = (int(os.environ.get(name) or 0) for name in ("SUDO_UID", "SUDO_GID"))
+    return User(uid, gid) if uid and gid else None
 
 
 def _status(path: Path) -> os.stat_result:

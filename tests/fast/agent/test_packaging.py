@@ -23,6 +23,7 @@ import qjoule
 from packaged import MONITORING, dashboards
 from qjoule.agent import files
 from qjoule.cli import COMMANDS, cli
+from qjoule.giving_up_root import SHIPPER
 from qjoule.installed import installed_program
 
 PACKAGING = MONITORING.parent
@@ -121,6 +122,17 @@ def test_the_exposure_of_services_is_bounded(name: str) -> None:
     assert is_watched == (name == "qjoule-agent")
     for bound in ("MemoryMax", "LimitNOFILE", "TasksMax"):
         assert re.search(rf"^{bound}=\d+M?$", unit.read_text(), re.MULTILINE), bound
+
+
+def test_ship_is_another_user_than_the_agent_who_is_of_its_group() -> None:
+    unit, users, files = (
+        (PACKAGING / "systemd" / name).read_text().splitlines()
+        for name in ("qjoule-ship.service", "sysusers.conf", "tmpfiles.conf")
+    )
+    assert {f"User={SHIPPER}", f"Group={SHIPPER}", f"StateDirectory={SHIPPER}"} < set(unit)
+    assert not any(line.startswith("ReadWritePaths") for line in unit)
+    assert f"m {SHIPPER} qjoule" in users
+    assert "d /var/lib/qjoule/agent 0750 qjoule qjoule -" in files
 
 
 def test_there_is_one_version() -> None:

@@ -56,7 +56,7 @@ class Troubled(Directory):
 
 def ship(store: Path, to: Path | Destination) -> Report:
     target = Directory(to) if isinstance(to, Path) else to
-    return Shipper(store, target, patience=QUICK, most_bytes=1 << 30).ship()
+    return Shipper(store, target, patience=QUICK, state=store.parent).ship()
 
 
 @pytest.fixture

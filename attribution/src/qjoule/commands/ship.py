@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ LONGEST_PAUSE_S = 900.0
     short_help="Copy closed rollups to where a fleet's rollups are.",
     epilog="""\b
 URL is a directory, or what fsspec or pyarrow know: s3://BUCKET/PATH, sftp://…
-Run it as the agent's user. The destination's manifests say what was shipped.
+The store is only read. The destination's manifests say what was shipped.
 
 \b
 Examples:
@@ -112,7 +113,10 @@ def command(
     """
     to = destination(url, _options(options))
     patience = Patience(timeout_s=timeout_s)
-    shipper = Shipper(store, to, patience=patience, most_bytes=waiting_mb * 1_000_000)
+    given = os.environ.get("STATE_DIRECTORY")  # of systemd's service (systemd.exec(5))
+    state = Path(given) if given else None
+    most_bytes = waiting_mb * 1_000_000
+    shipper = Shipper(store, to, patience=patience, most_bytes=most_bytes, state=state)
     if once:
         report = _pass(shipper, to, traces, patience)
         _show(report, to, as_json=as_json)

@@ -21,7 +21,7 @@ import click
 
 from qjoule.commands.impact_options import CURRENCY
 from qjoule.errors import QjouleError
-from qjoule.giving_up_root import User, become, needed, reader
+from qjoule.giving_up_root import User, become, needed, reader, shipper
 from qjoule.named import NAMED, by_descriptor
 
 #: Options with a file or directory that is written.
@@ -29,8 +29,8 @@ _WRITTEN = ("output", "junit", "plots", "figures")
 #: Those that are directories, of commands and of their options.
 _DIRECTORIES = ("plots", "figures")
 _MAKES_DIRECTORY = ("convert", "import perf")
-#: A destination. That of `ship` is a URL, or a directory whose owner need not be the store's.
-_DESTINATION = "url"
+#: It reaches into the network, so its user is never the owner of what it reads.
+_SHIP = "ship"
 #: Without this option the command is one that needs root.
 _ONLY_WITH = {"top": "replay"}
 #: By option: what is no file, although it could be the name of one.
@@ -69,13 +69,17 @@ def give_up(command: str, given: Given) -> Given:
     """Becomes an ordinary user for good, if we are root. Returns the options for that user."""
     if os.geteuid() != 0 or (command in _ONLY_WITH and not given[_ONLY_WITH[command]]):
         return given
-    readable = [name for name in _paths_of(given) if name not in (*_WRITTEN, _DESTINATION)]
+    readable = [name for name in _paths_of(given) if name not in _WRITTEN]
     pinned: dict[str, Path] = {}
     for name in readable:
         for text in map(str, _texts(given[name])):
             if not (text.partition(":")[0] in _WORDS.get(name, ()) or _no_name(text)):
                 pinned[text] = _opened(_file(text))
-    user = reader([path for path in pinned.values() if path.exists()])
+    if command == _SHIP:
+        store: Path = given["store"]
+        user: User | None = shipper(pinned.get(str(store), store))
+    else:
+        user = reader([path for path in pinned.values() if path.exists()])
     reached = {name: _each(given[name], partial(_readable, user, pinned)) for name in readable}
     if user is None:
         return {**given, **reached}
@@ -83,7 +87,7 @@ def give_up(command: str, given: Given) -> Given:
         if given.get(name) is not None:
             directory = name in _DIRECTORIES or command in _MAKES_DIRECTORY
             reached[name] = _writable(user, given[name], directory=directory)
-    become(user.uid, user.gid)
+    become(user.uid, user.gid, user.groups)
     with suppress(KeyError):
         os.environ["HOME"] = pwd.getpwuid(user.uid).pw_dir
     return {**given, **reached}

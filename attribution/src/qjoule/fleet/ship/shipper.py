@@ -8,6 +8,7 @@ that was closed never changes; one that did is not shipped again, but named.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -72,7 +73,9 @@ class _Local:
 
 
 class Shipper:
-    """Ships from `store`; `most_bytes`: what may wait, beyond which the oldest are left out."""
+    """Ships from `store`, which it only reads. `most_bytes`: what may wait, beyond which the oldest
+    are left out; `state`: a directory where it remembers what waits.
+    """
 
     def __init__(
         self,
@@ -81,13 +84,14 @@ class Shipper:
         *,
         patience: Patience = Patience(),  # noqa: B008 (it cannot change)
         most_bytes: int = 1 << 30,
+        state: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store, self._to, self._patience = store, to, patience
         self._most_bytes, self._now = most_bytes, now
         self._manifests: dict[str, dict[str, manifest.Entry]] = {}
         self._unsaved: dict[str, int] = {}
-        self._waiting = Waiting(store, to.shown)
+        self._waiting = Waiting(state, store, to.shown)
 
     def ship(self) -> Report:
         """One pass. Raises `QjouleError` if the store cannot be read."""
@@ -122,15 +126,15 @@ class Shipper:
             raise QjouleError(f"{self._store}: no store: name the agent's store.path with --store")
         try:
             for table in TABLES:
-                pattern = "host=*/*.parquet" if table in SLOW else "date=*/host=*/*.parquet"
-                for path in (self._store / table).glob(pattern):
+                for path in _files_below(self._store / table):
                     part = part_at(path.relative_to(self._store).as_posix())
                     if part is not None and part.host_id and path.is_file():
                         about = path.stat()
                         found.append(_Local(part, path, about.st_size, about.st_mtime_ns))
         except PermissionError as error:
             raise QjouleError(
-                f"{error.filename}: {error.strerror}: run this as the agent's user"
+                f"{error.filename}: {error.strerror}: let the store's group enter it "
+                f"(chmod g+rx {self._store}), start the agent again, and call this by sudo"
             ) from None
         except FileNotFoundError:  # it was removed just now: the next pass sees the others
             pass
@@ -242,6 +246,17 @@ class Shipper:
             except GaveUp as trouble:
                 report.failed.append(Trouble(where, str(trouble)))
                 return
+
+
+def _files_below(directory: Path) -> Iterator[Path]:
+    """Unlike `Path.glob`, this raises `PermissionError` where a directory may not be read."""
+
+    def unreadable(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            raise error
+
+    for at, _, names in os.walk(directory, onerror=unreadable):
+        yield from (Path(at, name) for name in names)
 
 
 def _belongs(path: str, where: str) -> bool:

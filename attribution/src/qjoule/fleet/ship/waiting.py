@@ -16,11 +16,14 @@ _MAX_BYTES = 32 << 20
 
 
 class Waiting:
-    """One destination's; a file in the store. Where that is read-only, only this process knows."""
+    """Of one store and destination; a file in `directory`, without which only this process knows.
 
-    def __init__(self, store: Path, destination: str) -> None:
-        digest = hashlib.sha256(destination.encode()).hexdigest()[:16]
-        self._file = store / f".ship-{digest}.json"
+    A shipper may not write to the store, which is the agent's.
+    """
+
+    def __init__(self, directory: Path | None, store: Path, destination: str) -> None:
+        digest = hashlib.sha256(f"{store}\n{destination}".encode()).hexdigest()[:16]
+        self._file = None if directory is None else directory / f"waiting-{digest}.json"
         self._paths: Sequence[str] = self._read()
 
     def vanished(self, here: Collection[str]) -> list[str]:
@@ -31,12 +34,14 @@ class Waiting:
         if list(paths) == list(self._paths):
             return
         self._paths = list(paths[-_MOST:])
+        if self._file is None:
+            return
         with suppress(OSError):
             write_whole(self._file, json.dumps(self._paths).encode(), durable=False)
 
     def _read(self) -> Sequence[str]:
         with suppress(OSError, ValueError, RecursionError):
-            if self._file.stat().st_size <= _MAX_BYTES:
+            if self._file is not None and self._file.stat().st_size <= _MAX_BYTES:
                 found = json.loads(self._file.read_bytes())
                 if isinstance(found, list) and all(isinstance(one, str) for one in found):
                     return found
