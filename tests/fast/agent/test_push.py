@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent to receivers, decoded again, and what becomes of pages that were not taken."""
+"""What is read of a page and sent to receivers, and what becomes of pages that were not taken."""
 
 from __future__ import annotations
 
+import os
 import socket
-from dataclasses import dataclass, field
-from itertools import pairwise
-from pathlib import Path
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -16,32 +16,41 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from http_receiver import receiver
 from metrics_pages import snapshots
-from qjoule.errors import UsageError
-from qjoule.metrics.board import Board
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
+from qjoule.metrics.exposition import page
 from qjoule.metrics.families import EDGES, Family, Sample
 from qjoule.metrics.interval import interval_of
 from qjoule.push import otlp
-from qjoule.push.header_file import read_headers
+from qjoule.push.__main__ import MOST_RETRY_S, run
 from qjoule.push.otlp import Otlp
-from qjoule.push.pusher import MOST_RETRY_S, Pusher, Tally, families
+from qjoule.push.page import families_of
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in os.environ:
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def to(patch: pytest.MonkeyPatch, url: str, headers: str = "") -> Otlp:
+    patch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", url)
+    patch.setenv("OTEL_EXPORTER_OTLP_METRICS_HEADERS", headers)
+    return Otlp("db1")
 
 
 def as_read(*given: Family) -> list[Family]:
-    """Families as they come from the engine."""
-    board = Board()
-    board.show(given, 1.0, 1.0)
-    shown = board.read()
-    assert shown is not None
-    return shown[2]
+    """Families as they come from the page."""
+    return families_of(page(given, openmetrics=True).decode())
 
 
 def counters() -> list[Family]:
     counters = Counters(Limits(), 1_000.0)
     for one in snapshots():
         counters.take(interval_of(one.interval), one.elapsed_s, 2_000.0)
-    return as_read(*of_counters(counters))
+    return list(of_counters(counters))
 
 
 LABELS = (("server", "db:1"), ("fingerprint", "f"))
@@ -52,10 +61,9 @@ HISTOGRAM = Family(
 )
 
 
-def exported(*given: Family) -> Any:
+def exported(patch: pytest.MonkeyPatch, *given: Family) -> Any:
     with receiver() as receives:
-        sender = Otlp(receives.url, {"X-Scope": "a"}, "db1")
-        assert sender.send(as_read(*given), 1234.5)
+        assert to(patch, receives.url, "x-scope=a").send(as_read(*given), 1234.5)
     ((headers, content),) = receives.got
     assert headers["x-scope"] == "a"
     request = ExportMetricsServiceRequest()
@@ -67,11 +75,12 @@ def attributes(of: Any) -> dict[str, str]:
     return {one.key: one.value.string_value for one in of.attributes}
 
 
-def test_otlp_uses_the_conventions() -> None:
+def test_otlp_uses_the_conventions(environment: pytest.MonkeyPatch) -> None:
     kind = Sample((("server", "db:1"), ("kind", "mysql")), "1")
     text = Sample((*LABELS, ("text", "select a from t where b = ?")), "1")
     joules = Sample((*LABELS, ("database", "shop")), "0.000000123", "1000.000")
     (resource,) = exported(
+        environment,
         *counters(),
         HISTOGRAM,
         Family("qjoule_server", "info", "", samples=[kind]),
@@ -105,77 +114,82 @@ def test_otlp_uses_the_conventions() -> None:
 
 
 @pytest.mark.parametrize("code", [307, 401, 503])
-def test_a_page_that_is_not_taken_has_failed(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otlp, "_TIMEOUT_S", 0.3)
+def test_a_page_that_is_not_taken_has_failed(code: int, environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(otlp, "_TIMEOUT_S", 0.3)
     with receiver() as other, receiver(code, Location=other.url) as receives:
-        assert not Otlp(receives.url, {"Authorization": "secret"}, "db1").send([], 1.0)
+        assert not to(environment, receives.url, "authorization=secret").send([], 1.0)
     assert not other.got, "credentials go to the configured address alone"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert not Otlp(url, {}, "db1").send([], 1.0)
+        assert not to(environment, url).send([], 1.0)
 
 
-@dataclass
-class Story:
-    """A pusher whose first sends fail, on a clock of its own."""
-
-    failures: int = 0
-    now_s: float = 100.0
-    sent: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.board, self.tally = Board(), Tally("x", 1.0)
-        clocks = {"monotonic": lambda: self.now_s, "wall": lambda: self.now_s + 1e6}
-        self.pusher = Pusher(self.board, self._send, 15.0, self.tally, **clocks)
-
-    def _send(self, _families: object, unix_s: float) -> bool:
-        self.sent.append(unix_s - 1e6)
-        if len(self.sent) <= self.failures and len(self.sent) % 2:
-            raise ValueError("of a library")
-        return len(self.sent) > self.failures
-
-    def show(self, after_s: float) -> None:
-        """A page, and what the pusher does until `after_s` later."""
-        self.board.show([Family("q", "gauge", "", samples=[Sample((), "1")])], self.now_s, 60.0)
-        end_s = self.now_s + after_s
-        while self.now_s < end_s:
-            self.now_s += 0.25
-            self.pusher.step()
+def without_empty_labels(family: Family) -> tuple[object, ...]:
+    series = [
+        (tuple(label for label in one.labels if label[1]), one.value, one.created, one.buckets)
+        for one in family.samples
+    ]
+    return family.name, family.kind, family.help, series
 
 
-def test_pages_are_sent_in_step_with_their_times() -> None:
-    story = Story()
-    for _ in range(7):
-        story.show(10.0)
-    assert story.sent == [100.0, 110.0, 130.0, 140.0, 160.0], "the newest, with its time"
-    assert story.tally.counts() == {"sent": 5, "failed": 0, "replaced": 0}
-    assert story.tally.last_s > 1e6
+def test_a_page_is_read_as_it_was_written() -> None:
+    odd = Sample((("text", 'a "b"\\n\\\n{c="d"} 1\u2028'), ("empty", "")), "1")
+    given = [*counters(), HISTOGRAM, Family("qjoule_query", "info", 'say "\\\n"', samples=[odd])]
+    read = as_read(*given)
+    assert [*map(without_empty_labels, read)] == [*map(without_empty_labels, given)]
+    assert len(read) > 5 and sum(len(family.samples) for family in read) > 20
+    for wrong in ("a 1", "# HELP a b\n# TYPE a counter\na 1", "# HELP a b\n{", "<html>"):
+        with pytest.raises((ValueError, LookupError)):
+            families_of(wrong)
 
 
-def test_a_failed_page_is_tried_again_with_growing_pauses_and_replaced_by_newer_ones() -> None:
-    story = Story(failures=12)
-    for _ in range(60):
-        story.show(10.0)
-    counts = story.tally.counts()
-    assert counts["failed"] == 12 and 0 < counts["replaced"] <= 12 and counts["sent"] > 5
-    assert story.sent[-1] > 600
-    retries = story.sent[:13]
-    assert retries == sorted(retries)
-    assert max(b - a for a, b in pairwise(retries)) <= MOST_RETRY_S + 10
-    pages, last = families([story.tally])
-    assert {dict(s.labels)["result"]: s.value for s in pages.samples}["failed"] == "12"
-    assert float(last.samples[0].value) > 1e6
+class Ended(BaseException):
+    """Ends the loop of a test."""
 
 
-def test_files_of_headers_are_for_us_alone(tmp_path: Path) -> None:
-    file = tmp_path / "headers"
-    file.write_text("Authorization: Bearer x y\n\nX-Scope-OrgID:  7\n")
-    file.chmod(0o640)
-    with pytest.raises(UsageError, match="others may read it"):
-        read_headers(str(file))
-    file.chmod(0o600)
-    assert read_headers(str(file)) == {"Authorization": "Bearer x y", "X-Scope-OrgID": "7"}
-    for content in (b"no header", b"a: b\rc: d", b"\xff\xfe: x"):
-        file.write_bytes(content)
-        with pytest.raises(UsageError, match="Name: value"):
-            read_headers(str(file))
+def test_a_page_is_sent_once_and_a_failed_one_replaced_by_the_next_after_growing_pauses(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pages = iter([1.0, 1.0, *(float(at) for at in range(2, 14))])
+    sent: list[float] = []
+    pauses: list[float] = []
+
+    def read() -> tuple[float, list[Family]]:
+        at = next(pages, None)
+        if at is None:
+            raise Ended
+        if at == 3.0:
+            raise ConnectionError("refused")
+        return at, []
+
+    def send(_families: object, unix_s: float) -> bool:
+        sent.append(unix_s)
+        return not 4 <= unix_s < 12
+
+    with pytest.raises(Ended):
+        run(read, send, 15.0, pauses.append)
+    assert sent == [1.0, 2.0, *(float(at) for at in range(4, 14))]
+    assert pauses[:3] == [*pauses[-2:], 15.0] == [15.0] * 3
+    for number, pause_s in enumerate(pauses[3:-2]):
+        most_s = min(2.0**number, MOST_RETRY_S)
+        assert most_s / 2 <= pause_s <= most_s
+    refused, not_taken, again = capsys.readouterr().err.splitlines()
+    assert "refused" in refused and "did not take" in not_taken and "sends again" in again
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "headers", "says"),
+    [
+        ("", "", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT must be the receiver's URL"),
+        ("http://db1:4318", "authorization=secret", "headers need https"),
+    ],
+)
+def test_it_starts_for_a_receiver_whose_headers_nobody_reads(
+    environment: pytest.MonkeyPatch, endpoint: str, headers: str, says: str
+) -> None:
+    if endpoint:
+        to(environment, endpoint, headers)
+    words = [sys.executable, "-c", "import os; os.geteuid = lambda: 7; "]
+    words[-1] += "from qjoule.push.__main__ import main; main()"
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and says in done.stderr and "secret" not in done.stderr

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,17 +18,20 @@ from qjoule.errors import UsageError
 from qjoule.fleet.layout import OWN_STORE
 
 MAX_BYTES = 1 << 20
-_FILES = ("file", "ca")
-_URLS = ("push.otlp_endpoint",)
 #: What an earlier version had, and what is there instead.
 _NO_REMOTE = (
     "[remote] is no more: remove it. From elsewhere use `qjoule top --via 'ssh HOST sudo'`; for a "
     "browser use metrics.page, with `ssh -L 9779:127.0.0.1:9779 HOST`"
 )
+_NO_PUSH = (
+    "[push] is no more: remove it. `python -m qjoule.push` sends the metrics, as another user "
+    "(packaging/monitoring/README.md)"
+)
 _NO_ORDERS = (
     "recordings.seconds is no more: remove it. From elsewhere use "
     "`qjoule record -d SECONDS --via 'ssh HOST sudo'`"
 )
+_NO_MORE = {"remote": _NO_REMOTE, "push": _NO_PUSH}
 Value = bool | int | float | str | tuple[str, ...]
 
 
@@ -90,14 +92,6 @@ KEYS: Mapping[str, Key] = {
     "recordings.flight_s": Key(
         0, "seconds that a flight recorder beside the agent holds; 0: there is none", 0, 86_400
     ),
-    "push.otlp_endpoint": Key(
-        "", "where OTLP metrics go, such as https://host:4318/v1/metrics; empty: nowhere"
-    ),
-    "push.otlp_header_file": Key(
-        "", "headers sent with them, one a line, which only our user may read"
-    ),
-    "push.ca": Key("", "certificates that sign the receiver's; empty: the system's"),
-    "push.every_s": Key(15.0, "seconds between two pages that are sent", 1.0, 3600.0),
     "store.enabled": Key(True, "keep rollups per minute"),
     "store.path": Key(OWN_STORE, "directory of the rollups; our user must own it"),
     "store.days": Key(35, "days that are kept", 1, 3660, live=True),
@@ -194,17 +188,9 @@ def load(path: Path | None, read: Callable[[Path, int], bytes] = _read) -> Confi
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None
     config = Config(dict(defaults().values) | dict(_checked(path, found)))
-    if words := _seen_by_others(config) or _readable_headers(config):
+    if words := _seen_by_others(config):
         raise UsageError(f"{path}: {words}")
     return config
-
-
-def _readable_headers(config: Config) -> str:
-    """What is wrong with [push] as a whole; empty: nothing."""
-    is_open = config.text("push.otlp_endpoint").startswith("http:")
-    if is_open and config.text("push.otlp_header_file"):
-        return "push.otlp_header_file needs https: others on the way could read the headers"
-    return ""
 
 
 def _seen_by_others(config: Config) -> str:
@@ -218,8 +204,8 @@ def _checked(path: Path, found: Mapping[str, Any]) -> Mapping[str, Value]:
     values: dict[str, Value] = {}
     sections = {name.partition(".")[0] for name in KEYS}
     for section, keys in found.items():
-        if section == "remote":
-            raise UsageError(f"{path}: {_NO_REMOTE}")
+        if section in _NO_MORE:
+            raise UsageError(f"{path}: {_NO_MORE[section]}")
         if section not in sections:
             raise UsageError(
                 f"{path}: unknown section or key {section!r}: there are {_all(sections)}"
@@ -270,10 +256,8 @@ def _value(path: Path, name: str, value: Any) -> Value:
             raise UsageError(
                 f"{path}: {name} must be from 0.1% to 100%, such as 1%, not {value!r}"
             ) from None
-    if name in _URLS and value and not re.fullmatch(r"https?://[!-~]+", value, re.ASCII):
-        raise UsageError(f"{path}: {name} must be a URL of http or https, not {value!r}")
-    is_file = name.startswith(("push.", "metrics.")) and name.endswith(_FILES) and value
-    if (name == "store.path" or is_file) and not value.startswith("/"):
+    is_file = name == "store.path" or (name == "metrics.alive_file" and value)
+    if is_file and not value.startswith("/"):
         raise UsageError(f"{path}: {name} must be an absolute path, not {value!r}")
     checked: Value = value
     return checked

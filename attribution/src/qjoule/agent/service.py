@@ -32,8 +32,6 @@ from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import Interval, interval_of, tagged_of
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution, ServerChange
-from qjoule.push.pusher import Tally
-from qjoule.push.pusher import families as of_pushers
 from qjoule.remote.wire import encode
 from qjoule.snapshots import Snapshot
 from qjoule.trace.meta import HIDDEN, UNTRACED, Server
@@ -78,7 +76,6 @@ class Service:
     sinks: Sequence[Sink] = ()
     meter: CostMeter | None = None  #: of what tracing costs
     controller: Controller | None = None  #: keeps that within the budget
-    pushed: Sequence[Tally] = ()
     tags: TagCounters | None = None  #: of queries by the tag `tracing.tag`
     recorder: FlightRecorder | None = None  #: beside the agent
     processes: dict[str, int] = field(default_factory=dict)
@@ -253,7 +250,6 @@ class Service:
         )
         yield of_left_out(snapshot.interval.energy_source.left_out)
         yield from of_processes(self.processes, seconds(self.began_s))
-        yield from of_pushers(self.pushed)
         if self.tags is not None:
             yield from self.tags.families()
         if self.meter is not None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import click
@@ -14,7 +13,6 @@ from qjoule.agent.files import write_files
 from qjoule.agent.notify import Manager
 from qjoule.agent.small import keep_small
 from qjoule.commands.agent_listeners import start_listeners
-from qjoule.commands.agent_pushers import start_pushers
 from qjoule.commands.keep_options import LEAST_S
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
@@ -99,8 +97,7 @@ def command(
     keep_small()
     manager = Manager.of_environment()
     listeners = start_listeners(config)
-    listeners.pushed = start_pushers(config, listeners, time.time())
-    from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening processes stay small)
+    from qjoule.commands.agent_run import run  # noqa: PLC0415 (the listening process stays small)
 
     return run(
         config, lambda: load(path, read_given), manager, listeners, recordings=recordings, pids=pids

@@ -7,7 +7,6 @@ It is started before the engine opens or imports anything else.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
 from qjoule.metrics.origins import Origins, UserOf
 from qjoule.metrics.server import MetricsServer, warm_up
-from qjoule.push.pusher import Tally
 from qjoule.root_part.reader_filter import confine_listener
 from qjoule.session.helper import FIRST, fork_helper
 from qjoule.tags.definitions import Connection
@@ -30,12 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Listeners:
-    """What they show, their pids by what they do, and what was sent to others."""
+    """What they show, and their pids by what they do."""
 
     board: Board | None = None
     snapshots: SnapshotBoard | None = None  #: for the live page
     processes: dict[str, int] = field(default_factory=dict)
-    pushed: Sequence[Tally] = ()
 
 
 def start_listeners(config: Config) -> Listeners:

@@ -78,7 +78,6 @@ def run(
         config, load, handed, manager, say, listeners.board, rollups, listeners.snapshots
     )
     service.owner, service.chosen = owner_of_process, bool(pids)
-    service.pushed = listeners.pushed
     service.processes |= {"root part": os.getppid(), "engine": os.getpid()}
     service.processes |= listeners.processes
     try:

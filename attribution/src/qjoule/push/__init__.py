@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the agent's metrics to others, by OTLP."""
+"""A program that sends an agent's metrics to others, by OTLP: `python -m qjoule.push`."""

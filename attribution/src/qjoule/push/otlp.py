@@ -45,9 +45,11 @@ class _About:
 
 
 class Otlp:
-    """`host`: the resource's `host.name`. Raises QjouleError without the SDK."""
+    """`host`: the resource's `host.name`. The SDK reads the receiver and its keys from the
+    environment. Raises QjouleError without the SDK.
+    """
 
-    def __init__(self, endpoint: str, headers: Mapping[str, str], host: str, ca: str = "") -> None:
+    def __init__(self, host: str) -> None:
         try:
             import requests  # noqa: PLC0415 (optional, and slow to import)
             from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
@@ -57,17 +59,11 @@ class Otlp:
             raise QjouleError(
                 "OpenTelemetry is not installed: pip install 'qjoule[push]'"
             ) from None
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the tally says it
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the program says it
         session = requests.Session()
         session.trust_env = False  # no proxies of the environment
         session.max_redirects = 0  # headers go nowhere else
-        self._exporter = metric_exporter.OTLPMetricExporter(
-            endpoint=endpoint,
-            headers=dict(headers),
-            timeout=_TIMEOUT_S,
-            certificate_file=ca or None,
-            session=session,
-        )
+        self._exporter = metric_exporter.OTLPMetricExporter(timeout=_TIMEOUT_S, session=session)
         self._host = host
         self._summary: dict[tuple[str, str], str] = {}  #: by kind and text
 

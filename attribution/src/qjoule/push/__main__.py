@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the page of an agent's metrics by OTLP, again and again.
+
+usage: python -m qjoule.push [URL]        (default: http://127.0.0.1:9779/metrics)
+
+It reaches into the network and holds keys, so it is no process of the agent: whoever starts it is
+another user. Its settings are the variables of OpenTelemetry's specification, such as
+OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_HEADERS and
+OTEL_METRIC_EXPORT_INTERVAL (ms).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from http.client import HTTPException
+from typing import NoReturn
+
+from qjoule.errors import QjouleError
+from qjoule.metrics.families import Family
+from qjoule.own_rights import hide
+from qjoule.push.otlp import Otlp
+from qjoule.push.page import read_page
+from qjoule.root_part.reader_filter import keep_from_starting
+
+_PAGE = "http://127.0.0.1:9779/metrics"
+#: Seconds between two attempts after a failure, doubled each time between these.
+RETRY_S, MOST_RETRY_S = 1.0, 60.0
+
+Read = Callable[[], tuple[float, Sequence[Family]]]  #: the Unix time of a page, and what it shows
+Send = Callable[[Sequence[Family], float], bool]  #: whether such a page was taken
+
+
+def main() -> NoReturn:
+    url = sys.argv[1] if sys.argv[1:] else _PAGE
+    try:
+        if os.geteuid() == 0:
+            raise QjouleError("it needs no rights: start it as a user of its own, not as root")
+        if len(sys.argv) > 2 or not re.match("https?://", url):
+            raise QjouleError("usage: python -m qjoule.push [http://HOST:PORT/metrics]")
+        every_s = _settings()
+        sender = Otlp(os.uname().nodename)
+        hide()
+        keep_from_starting(connecting=True)
+    except QjouleError as error:
+        sys.exit(f"qjoule: {error}")
+    run(lambda: read_page(url), sender.send, every_s)
+
+
+def _settings() -> float:
+    """Seconds between two pages. Raises `QjouleError`: there is no receiver, or no number."""
+    endpoints, headers = (
+        [os.environ.get(f"OTEL_EXPORTER_OTLP_{kind}{what}") for kind in ("METRICS_", "")]
+        for what in ("ENDPOINT", "HEADERS")
+    )
+    endpoint = endpoints[0] or endpoints[1] or ""
+    if not re.match("https?://", endpoint):
+        raise QjouleError(
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT must be the receiver's URL, such as "
+            "https://host:4318/v1/metrics"
+        )
+    if any(headers) and endpoint.startswith("http:"):
+        raise QjouleError("headers need https: others on the way could read them")
+    try:
+        return max(1.0, float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000) / 1000)
+    except ValueError:
+        raise QjouleError("OTEL_METRIC_EXPORT_INTERVAL must be a number of ms") from None
+
+
+def run(
+    read: Read, send: Send, every_s: float, sleep: Callable[[float], object] = time.sleep
+) -> NoReturn:
+    """Counters are cumulative, so only the newest page has to arrive: one that could not be sent
+    costs resolution, not joules. A page that was sent is not sent again.
+    """
+    sent_s, pause_s, trouble = 0.0, RETRY_S, ""
+    while True:
+        before, trouble = trouble, ""
+        try:
+            shown_s, families = read()
+            if shown_s != sent_s and not send(families, shown_s):
+                trouble = "the receiver did not take the page"
+        except (OSError, ValueError, LookupError, HTTPException) as error:
+            trouble = f"no page of metrics: {error}"
+        if trouble != before:
+            print(f"qjoule: {trouble or 'sends again'}", file=sys.stderr, flush=True)
+        if trouble:
+            sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, MOST_RETRY_S)
+        else:
+            sent_s, pause_s = shown_s, RETRY_S
+            sleep(every_s)
+
+
+if __name__ == "__main__":
+    main()
