@@ -18,6 +18,7 @@ class Receiver:
     headers: dict[str, str] = field(default_factory=dict)
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     url: str = ""
+    page: bytes = b""  #: what it answers to GET
 
 
 @contextmanager
@@ -32,6 +33,11 @@ def receiver(*codes: int, **headers: str) -> Iterator[Receiver]:
             for name, value in its.headers.items():
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(its.page)
 
         def log_message(self, *_words: object) -> None:
             pass

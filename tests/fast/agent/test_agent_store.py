@@ -158,9 +158,7 @@ def test_a_second_agent_and_a_foreign_path_are_refused_in_one_line(tmp_path: Pat
 
 
 @pytest.mark.parametrize("shared", [0, 0o050])
-def test_a_host_cannot_name_a_path_and_our_group_reads_what_is_shipped_if_it_may_enter(
-    tmp_path: Path, shared: int
-) -> None:
+def test_a_host_names_no_path_and_our_group_reads_rollups(tmp_path: Path, shared: int) -> None:
     store, before = tmp_path / "store", os.umask(0o077)
     store.mkdir()
     store.chmod(0o700 | shared)

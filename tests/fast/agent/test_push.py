@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,20 +19,13 @@ from metrics_pages import snapshots
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.exposition import page
-from qjoule.metrics.families import EDGES, Family, Sample
+from qjoule.metrics.families import EDGES, Family, Sample, plain
 from qjoule.metrics.interval import interval_of
 from qjoule.push import otlp
 from qjoule.push.__main__ import MOST_RETRY_S, run
 from qjoule.push.otlp import Otlp
 from qjoule.push.page import families_of
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in os.environ:
-        if name.startswith("OTEL_"):
-            monkeypatch.delenv(name)
-    return monkeypatch
+from waiting import until
 
 
 def to(patch: pytest.MonkeyPatch, url: str, headers: str = "") -> Otlp:
@@ -64,8 +57,12 @@ HISTOGRAM = Family(
 def exported(patch: pytest.MonkeyPatch, *given: Family) -> Any:
     with receiver() as receives:
         assert to(patch, receives.url, "x-scope=a").send(as_read(*given), 1234.5)
-    ((headers, content),) = receives.got
-    assert headers["x-scope"] == "a"
+    assert receives.got[0][0]["x-scope"] == "a"
+    return decoded(receives.got)
+
+
+def decoded(got: Sequence[tuple[object, bytes]]) -> Any:
+    ((_, content),) = got
     request = ExportMetricsServiceRequest()
     request.ParseFromString(content)
     return request
@@ -75,12 +72,12 @@ def attributes(of: Any) -> dict[str, str]:
     return {one.key: one.value.string_value for one in of.attributes}
 
 
-def test_otlp_uses_the_conventions(environment: pytest.MonkeyPatch) -> None:
+def test_otlp_uses_the_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Sample((("server", "db:1"), ("kind", "mysql")), "1")
     text = Sample((*LABELS, ("text", "select a from t where b = ?")), "1")
     joules = Sample((*LABELS, ("database", "shop")), "0.000000123", "1000.000")
     (resource,) = exported(
-        environment,
+        monkeypatch,
         *counters(),
         HISTOGRAM,
         Family("qjoule_server", "info", "", samples=[kind]),
@@ -114,37 +111,23 @@ def test_otlp_uses_the_conventions(environment: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("code", [307, 401, 503])
-def test_a_page_that_is_not_taken_has_failed(code: int, environment: pytest.MonkeyPatch) -> None:
-    environment.setattr(otlp, "_TIMEOUT_S", 0.3)
+def test_a_page_that_is_not_taken_has_failed(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "_TIMEOUT_S", 0.3)
     with receiver() as other, receiver(code, Location=other.url) as receives:
-        assert not to(environment, receives.url, "authorization=secret").send([], 1.0)
+        assert not to(monkeypatch, receives.url, "authorization=secret").send([], 1.0)
     assert not other.got, "credentials go to the configured address alone"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert not to(environment, url).send([], 1.0)
-
-
-def without_empty_labels(family: Family) -> tuple[object, ...]:
-    series = [
-        (tuple(label for label in one.labels if label[1]), one.value, one.created, one.buckets)
-        for one in family.samples
-    ]
-    return family.name, family.kind, family.help, series
+        assert not to(monkeypatch, url).send([], 1.0)
 
 
 def test_a_page_is_read_as_it_was_written() -> None:
-    odd = Sample((("text", 'a "b"\\n\\\n{c="d"} 1\u2028'), ("empty", "")), "1")
+    odd = Sample((("text", 'a "b"\\n\\\n{c="d"} 1\u2028'),), "1")
     given = [*counters(), HISTOGRAM, Family("qjoule_query", "info", 'say "\\\n"', samples=[odd])]
-    read = as_read(*given)
-    assert [*map(without_empty_labels, read)] == [*map(without_empty_labels, given)]
-    assert len(read) > 5 and sum(len(family.samples) for family in read) > 20
+    assert page(as_read(*given), openmetrics=True) == page(given, openmetrics=True)
     for wrong in ("a 1", "# HELP a b\n# TYPE a counter\na 1", "# HELP a b\n{", "<html>"):
         with pytest.raises((ValueError, LookupError)):
             families_of(wrong)
-
-
-class Ended(BaseException):
-    """Ends the loop of a test."""
 
 
 def test_a_page_is_sent_once_and_a_failed_one_replaced_by_the_next_after_growing_pauses(
@@ -155,9 +138,7 @@ def test_a_page_is_sent_once_and_a_failed_one_replaced_by_the_next_after_growing
     pauses: list[float] = []
 
     def read() -> tuple[float, list[Family]]:
-        at = next(pages, None)
-        if at is None:
-            raise Ended
+        at = next(pages)
         if at == 3.0:
             raise ConnectionError("refused")
         return at, []
@@ -166,7 +147,7 @@ def test_a_page_is_sent_once_and_a_failed_one_replaced_by_the_next_after_growing
         sent.append(unix_s)
         return not 4 <= unix_s < 12
 
-    with pytest.raises(Ended):
+    with pytest.raises(StopIteration):
         run(read, send, 15.0, pauses.append)
     assert sent == [1.0, 2.0, *(float(at) for at in range(4, 14))]
     assert pauses[:3] == [*pauses[-2:], 15.0] == [15.0] * 3
@@ -177,19 +158,39 @@ def test_a_page_is_sent_once_and_a_failed_one_replaced_by_the_next_after_growing
     assert "refused" in refused and "did not take" in not_taken and "sends again" in again
 
 
+def program(uid: int, *words: str) -> list[str]:
+    """As if we were this user."""
+    code = f"import os; os.geteuid = lambda: {uid}; from qjoule.push.__main__ import main; main()"
+    return [sys.executable, "-c", code, *words]
+
+
 @pytest.mark.parametrize(
-    ("endpoint", "headers", "says"),
+    ("uid", "endpoint", "headers", "says"),
     [
-        ("", "", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT must be the receiver's URL"),
-        ("http://db1:4318", "authorization=secret", "headers need https"),
+        (7, "", "", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT must be the receiver's URL"),
+        (7, "http://db1:4318", "authorization=secret", "headers need https"),
+        (0, "https://db1:4318", "", "not as root"),
     ],
 )
-def test_it_starts_for_a_receiver_whose_headers_nobody_reads(
-    environment: pytest.MonkeyPatch, endpoint: str, headers: str, says: str
+def test_it_starts_as_a_user_for_a_receiver_whose_headers_nobody_reads(
+    monkeypatch: pytest.MonkeyPatch, uid: int, endpoint: str, headers: str, says: str
 ) -> None:
-    if endpoint:
-        to(environment, endpoint, headers)
-    words = [sys.executable, "-c", "import os; os.geteuid = lambda: 7; "]
-    words[-1] += "from qjoule.push.__main__ import main; main()"
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    done = subprocess.run(program(uid), capture_output=True, text=True, check=False)
     assert done.returncode == 1 and says in done.stderr and "secret" not in done.stderr
+
+
+def test_the_program_sends_the_page_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = plain("qjoule_last_interval_timestamp_seconds", "", 1234.5, "seconds")
+    with receiver() as receives:
+        receives.page = page([shown], openmetrics=True)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", receives.url)
+        with subprocess.Popen(program(7, receives.url)) as running:
+            try:
+                until(lambda: receives.got)
+            finally:
+                running.kill()
+    sent = decoded(receives.got).resource_metrics[0].scope_metrics[0].metrics[0]
+    (point,) = sent.gauge.data_points
+    assert (point.as_double, point.time_unix_nano) == (1234.5, 1_234_500_000_000)

@@ -17,14 +17,12 @@ import pytest
 
 from captured_trace import captured_trace, eventful
 from closed_hours import ID, START_S, make_store, write_hour
-from qjoule.agent.handover import Handover, leave
 from qjoule.agent.part_files import PartFiles, share
 from qjoule.agent.store import Kept, Store
 from qjoule.commands.without_root import give_up, without_root
 from qjoule.fleet.layout import SAMPLES, TABLES, Part
 from qjoule.fleet.schema import SAMPLE_ROWS
 from qjoule.giving_up_root import READER, User, reader, shipper
-from qjoule.metrics.counters import Counters, Limits
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles
 from ring_trace import KEEP_S, joined, ring_trace
@@ -240,29 +238,21 @@ def test_root_reads_what_was_judged_and_changes_no_other_word(
 # ---- ship ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def agents(tmp_path: Path) -> Path:
-    """The store of an agent whose group may enter it now, with parts of when it might not."""
-    path, before = tmp_path / "agents", os.umask(0o077)
-    path.mkdir()
-    path.chmod(0o750)
-    os.chown(path, USER.pw_uid, USER.pw_gid)
-    with User(USER.pw_uid, USER.pw_gid)._for_now():
-        make_store(path)
-        share(path)
-        write_hour(path, 3)
-        PartFiles(path, ID).write(Part(SAMPLES, "db1", ID, START_S), SAMPLE_ROWS.empty_table())
-        Store(path, "db1", Kept(30, 100)).close()
-        leave(path, Handover(Counters(Limits(), 0.0)))
-    os.umask(before)
-    return path
-
-
 def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
-    agents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as the agent's user, also if that called sudo."""
-    to = tmp_path / "to"
+    agents, to, before = tmp_path / "agents", tmp_path / "to", os.umask(0o077)
+    agents.mkdir()
+    agents.chmod(0o750)
+    os.chown(agents, USER.pw_uid, USER.pw_gid)
+    with User(USER.pw_uid, USER.pw_gid)._for_now():
+        make_store(agents)
+        share(agents)
+        write_hour(agents, 3)
+        PartFiles(agents, ID).write(Part(SAMPLES, "db1", ID, START_S), SAMPLE_ROWS.empty_table())
+        Store(agents, "db1", Kept(30, 100)).close()
+    os.umask(before)
     for sudo in (USER.pw_uid, 2):
         monkeypatch.setenv("SUDO_UID", str(sudo))
         monkeypatch.setenv("SUDO_GID", str(sudo))
@@ -274,7 +264,7 @@ def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
     assert "shipped 9 parts" in done.stdout, done.stderr
     for path in to.rglob("*"):
         assert (path.owner(), path.stat().st_mode & 0o077) == (pwd.getpwuid(user.uid)[0], 0)
-    assert {".lock", "counters.json", SAMPLES} < {one.name for one in agents.iterdir()}
+    assert {".lock", SAMPLES} < {one.name for one in agents.iterdir()}
     for one in (agents, *agents.rglob("*")):
         is_shipped = one == agents or one.relative_to(agents).parts[0] in TABLES
         assert user.may(one, os.R_OK) == is_shipped, one
