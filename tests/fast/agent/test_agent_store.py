@@ -15,7 +15,7 @@ import pytest
 
 from metrics_pages import snapshots
 from qjoule.agent.handover import Handover, leave
-from qjoule.agent.part_files import share
+from qjoule.agent.part_files import let_group_read
 from qjoule.agent.rollup import Minute
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Kept, Store
@@ -163,7 +163,7 @@ def test_a_host_names_no_path_and_our_group_reads_rollups(tmp_path: Path, shared
     store.mkdir()
     store.chmod(0o700 | shared)
     try:
-        share(store)
+        let_group_read(store)
         assert Store(store, "../../x y", KEPT).write(minute(), "package")
         leave(store, Handover(Counters(Limits(), 0.0)))
     finally:

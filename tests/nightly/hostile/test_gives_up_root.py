@@ -17,7 +17,7 @@ import pytest
 
 from captured_trace import captured_trace, eventful
 from closed_hours import ID, START_S, make_store, write_hour
-from qjoule.agent.part_files import PartFiles, share
+from qjoule.agent.part_files import PartFiles, let_group_read
 from qjoule.agent.store import Kept, Store
 from qjoule.commands.without_root import give_up, without_root
 from qjoule.fleet.layout import SAMPLES, TABLES, Part
@@ -248,7 +248,7 @@ def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
     os.chown(agents, USER.pw_uid, USER.pw_gid)
     with User(USER.pw_uid, USER.pw_gid)._for_now():
         make_store(agents)
-        share(agents)
+        let_group_read(agents)
         write_hour(agents, 3)
         PartFiles(agents, ID).write(Part(SAMPLES, "db1", ID, START_S), SAMPLE_ROWS.empty_table())
         Store(agents, "db1", Kept(30, 100)).close()

@@ -48,7 +48,7 @@ class Found(NamedTuple):
         return self.metadata.get(CLOSED_KEY) == "1"
 
 
-def share(root: Path) -> None:
+def let_group_read(root: Path) -> None:
     """Lets our own group read what is shipped, if whoever made the store lets it enter.
 
     `qjoule ship` is another user of that group. All else in a store stays for our user alone: files

@@ -18,7 +18,7 @@ from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, Shed
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
-from qjoule.agent.part_files import share
+from qjoule.agent.part_files import let_group_read
 from qjoule.agent.recordings import FlightRecorder, made
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
@@ -68,7 +68,7 @@ def run(
         if str(path) == OWN_STORE and not path.exists():
             _make_own_store(path)
         try:
-            share(path)
+            let_group_read(path)
         except OSError as error:
             say(f"store.path: {error.filename}: {error.strerror}: its group may not read all of it")
     store = None if path is None else Store(path, os.uname().nodename, kept(config))
