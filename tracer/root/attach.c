@@ -57,8 +57,7 @@ static bool is_counted(uint32_t type)
 	ssize_t length = read(fd, text, sizeof(text) - 1);
 
 	close(fd); /* also if it is none */
-	return type == PERF_TYPE_HARDWARE || type == PERF_TYPE_SOFTWARE ||
-	       type == PERF_TYPE_HW_CACHE || type == PERF_TYPE_RAW ||
+	return (type <= PERF_TYPE_RAW && type != PERF_TYPE_TRACEPOINT) ||
 	       (length > 0 && type == strtoul(text, NULL, 10));
 }
 

@@ -62,7 +62,8 @@ int candidate_identify(int fd, struct answer *answer)
 	return err || S_ISREG(answer->reply.file.mode) ? err : -EACCES;
 }
 
-int candidate_attached(int fd, struct answer *answer)
+/* Likewise, and opens it for reading and attaching. */
+static int attached(int fd, struct answer *answer)
 {
 	struct statfs system;
 	int err = candidate_identify(fd, answer);
@@ -93,7 +94,7 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)request->offset,
 		 (unsigned long long)(request->offset + request->size));
-	err = candidate_attached(open_in_proc(peer, name, O_PATH), answer);
+	err = attached(open_in_proc(peer, name, O_PATH), answer);
 	if (err)
 		return err;
 	/* Only root and this user may be able to change what probes are attached to. */
@@ -174,7 +175,7 @@ int candidate_open(struct peer *peer, const struct rp_request *request, struct a
 		return -errno;
 	switch (request->number) {
 	case RP_WHAT_EXE:
-		return candidate_attached(open_in_proc(peer, "exe", O_PATH), answer);
+		return attached(open_in_proc(peer, "exe", O_PATH), answer);
 	case RP_WHAT_MAPPED:
 		return open_mapped(peer, request, answer);
 	case RP_WHAT_FILE:

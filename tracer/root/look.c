@@ -1,38 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers RP_EXE, RP_BIND, RP_INSTALLED, RP_TRACER, RP_KEEPER, and counts the handles of RP_OPEN.
- * Only root can follow /proc/PID/exe of another user's process; the other requests give out sockets
- * and handles, which stand for what the root part may do.
+ * Answers RP_EXE, RP_BIND, RP_TRACER, RP_KEEPER, and counts the handles of RP_OPEN. Only root can
+ * follow /proc/PID/exe of another user's process; the other requests give out sockets and handles,
+ * which stand for what the root part may do.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "root.h"
 
 #define SECONDS_A_LOOK 10 /* the keeper has 64 looks at once, then one per so many seconds */
-
-/* The sender opened the file: root's, and everybody may read it. */
-static int check_installed(struct peer *peer, const struct rp_request *request,
-			   struct answer *answer)
-{
-	const struct rp_file *file = &answer->reply.file;
-	int err = peer->sent < 0 ? -EINVAL : candidate_attached(peer->sent, answer);
-
-	if (!err &&
-	    (file->uid || file->mode & (S_IWGRP | S_IWOTH) || ~file->mode & (S_IROTH | S_IXOTH)))
-		err = -EACCES;
-	return err;
-}
-
-int answer_installed(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	return guarded(check_installed, peer, request, answer) ?: opened_keep(answer);
-}
 
 int answer_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {

@@ -38,7 +38,6 @@ static const struct {
 } kinds[] = {
     [RP_EXE] = {PEER_COMMAND | PEER_KEEPER, answer_exe},
     [RP_BIND] = {PEER_COMMAND | PEER_KEEPER, answer_bind},
-    [RP_INSTALLED] = {PEER_COMMAND, answer_installed},
     [RP_TRACER] = {PEER_COMMAND, answer_peer},
     [RP_DIRECTORY] = {PEER_COMMAND, answer_directory},
     [RP_TAG_SOCKET] = {PEER_COMMAND, answer_tag_socket},

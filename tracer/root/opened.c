@@ -90,17 +90,14 @@ int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t leng
 {
 	char now[RP_CODE_BYTES];
 	struct rp_file file;
-	int err, fd;
+	int fd;
 
 	if (!handle || handle > opened_count)
 		return -ENOENT;
 	if (!length || length > sizeof(now) || offset > INT64_MAX - length)
 		return -EINVAL;
 	fd = opened[handle - 1].fd;
-	err = opened_identify(fd, &file);
-	if (err)
-		return err;
-	if (memcmp(&opened[handle - 1].file, &file, sizeof(file)) ||
+	if (opened_identify(fd, &file) || memcmp(&opened[handle - 1].file, &file, sizeof(file)) ||
 	    pread(fd, now, length, offset) != (ssize_t)length || memcmp(now, code, length))
 		return -ESTALE;
 	return fd;

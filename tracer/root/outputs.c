@@ -242,10 +242,8 @@ int answer_publish(struct peer *peer, const struct rp_request *request, struct a
 	    (sendfile(fd, peer->sent, &(off_t){0}, status.st_size) != status.st_size || fsync(fd) ||
 	     renameat(place, staged, place, name) || fsync(place)))
 		err = -errno;
-	if (fd >= 0) {
-		unlinkat(place, staged, 0); /* unless it was renamed */
-		close(fd);
-	}
+	unlinkat(place, staged, 0); /* unless it was renamed */
+	close(fd);		    /* also if it is none */
 	close(place);
 	return err;
 }

@@ -27,8 +27,6 @@ enum rp_kind {
 	RP_EXE = 1,    /* pid: identity and name of its executable */
 	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process, with
 			  the rights of the user and group that it runs as at that time */
-	RP_INSTALLED,  /* beside it a descriptor of an executable of root's that everybody may
-			  read; another one to read it, and a handle */
 	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
 	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */

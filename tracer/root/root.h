@@ -62,9 +62,9 @@ struct answer {
 typedef int answer_fn(struct peer *peer, const struct rp_request *request, struct answer *answer);
 
 /* One function per enum rp_kind, by file. */
-answer_fn answer_exe, answer_bind, answer_installed, answer_peer, answer_open; /* look.c */
-answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given;   /* outputs.c */
-answer_fn answer_as, answer_run;					       /* started.c */
+answer_fn answer_exe, answer_bind, answer_peer, answer_open;		     /* look.c */
+answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given; /* outputs.c */
+answer_fn answer_as, answer_run;					     /* started.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
     answer_done, answer_accounts; /* attach.c */
 
@@ -123,8 +123,6 @@ answer_fn candidate_open;
  * errno set. Returns 0 or a negative errno.
  */
 int candidate_identify(int fd, struct answer *answer);
-/* candidate.c: likewise, and opens it for reading and attaching. */
-int candidate_attached(int fd, struct answer *answer);
 /* candidate.c: likewise, and opens it for reading; it has at most 1 MiB. */
 int candidate_read(int fd, struct answer *answer);
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import mmap
 import os
 import pwd
 import socket
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from ctypes import addressof, c_char
 from pathlib import Path
 
 from qjoule.errors import QjouleError
@@ -26,6 +28,7 @@ from qjoule.root_part.protocol import (
     Opened,
     Refused,
     Reply,
+    What,
     ask,
 )
 from qjoule.root_part.reader_filter import keep_from_typing
@@ -206,19 +209,23 @@ class RootPart:
 
 
 def installed(connection: socket.socket, path: Path) -> Reply:
-    """The answer to `Kind.INSTALLED`: an executable of root's that no process need run.
+    """An executable of root's that no process need run: this one maps it, and is asked for what it
+    has mapped.
 
     Raises:
         Refused: it is none, or cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError as error:
-        raise Refused(error.errno or errno.EIO) from None
-    try:
-        return ask(connection, Kind.INSTALLED, fd=descriptor)
-    finally:
-        os.close(descriptor)
+        try:
+            mapped = mmap.mmap(descriptor, 1, access=mmap.ACCESS_COPY)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:  # ValueError: it is empty
+        raise Refused(getattr(error, "errno", errno.EINVAL)) from None
+    with mapped, socket.socket(fileno=ask(connection, Kind.BIND, pid=os.getpid()).fd) as bound:
+        at = {"offset": addressof(c_char.from_buffer(mapped)), "size": mmap.PAGESIZE}
+        return ask(bound, Kind.OPEN, number=What.MAPPED, **at)
 
 
 @functools.cache

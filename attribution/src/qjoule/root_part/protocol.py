@@ -32,12 +32,11 @@ class Kind(IntEnum):
 
     EXE = 1
     BIND = 2
-    INSTALLED = 3
-    TRACER = 4
-    DIRECTORY = 5
-    TAG_SOCKET = 6
-    AS = 7
-    KEEPER = 8
+    TRACER = 3
+    DIRECTORY = 4
+    TAG_SOCKET = 5
+    AS = 6
+    KEEPER = 7
     RUN = 24
     PUBLISH = 25
     ACCOUNTS = 26

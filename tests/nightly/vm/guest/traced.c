@@ -4,19 +4,21 @@
  *
  *   qjoule-root /bin/traced -I /bin/traced record SERVER OPTION...
  *
- * Requests a handle of SERVER, which becomes number 1 (-: none), and becomes the tracer.
+ * Requests a handle of SERVER, which it maps and which becomes number 1 (-: none), and becomes the
+ * tracer.
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "root_part.h"
 
 int main(int argc, char **argv)
 {
-	struct rp_request request = {.kind = RP_INSTALLED};
+	struct rp_request request = {.kind = RP_BIND, .pid = getpid()};
 	const char *number = getenv("QJOULE_ROOT_PART");
 	char root[16];
 	int fd, err = 0;
@@ -24,8 +26,19 @@ int main(int argc, char **argv)
 	if (argc < 5 || !number)
 		return 2;
 	root_part_use(atoi(number));
-	if (strcmp(argv[4], "-"))
-		err = root_part_ask(&request, open(argv[4], O_RDONLY), &fd);
+	if (strcmp(argv[4], "-")) {
+		void *at = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, open(argv[4], O_RDONLY), 0);
+
+		err = root_part_ask(&request, -1, &fd);
+		root_part_use(fd);
+		request = (struct rp_request){.kind = RP_OPEN,
+					      .number = RP_WHAT_MAPPED,
+					      .offset = (uintptr_t)at,
+					      .size = getpagesize()};
+		if (!err)
+			err = root_part_ask(&request, -1, &fd);
+		root_part_use(atoi(number));
+	}
 	request = (struct rp_request){.kind = RP_TRACER};
 	if (!err)
 		err = root_part_ask(&request, -1, &fd);
