@@ -230,7 +230,7 @@ static int listen_to_signals(void)
 int main(int argc, char **argv)
 {
 	static struct answer started;
-	int signal_fd, command_fd, status, err;
+	int signal_fd, status, err;
 
 	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0) {
 		fputs("usage, as root: qjoule-root /PATH/PYTHON -I FILE ARGS...\n", stderr);
@@ -249,16 +249,16 @@ int main(int argc, char **argv)
 			strerror(-err));
 		return 1;
 	}
-	command_fd =
-	    root.null_fd < 0 || signal_fd < 0 ? -errno : start(become_command, NULL, &started);
-	if (command_fd < 0) {
+	err = root.null_fd < 0 || signal_fd < 0 ? -EMFILE
+						: start(become_command, NULL, &started, NULL);
+	if (err) {
 		fprintf(stderr,
 			"qjoule: user %d cannot run %s, which all users must be able to read: %s "
 			"%s\n",
-			root.uid, root.command[0], strerror(-command_fd), started.reply.text);
+			root.uid, root.command[0], strerror(-err), started.reply.text);
+		user_end();
 		return 1;
 	}
-	close(command_fd);
 	root.command_pid = started.reply.pid;
 	peers[peer_count++] = (struct peer){.kind = PEER_COMMAND, .fd = started.fd, .proc_fd = -1};
 	status = serve_until_it_ends(signal_fd);

@@ -99,10 +99,10 @@ void user_end(void);
 void user_give_away(int fd, unsigned depth);
 
 /*
- * started.c: has a child become a program, and answers with its pid and a socket. Returns the other
- * end, which the child may keep, or a negative errno.
+ * started.c: has a child become a program, and answers with its pid and a socket, whose other end
+ * the child may keep. We have that in `kept`, unless this is NULL. Returns 0 or a negative errno.
  */
-int start(answer_fn become, const struct rp_request *request, struct answer *answer);
+int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
 answer_fn become_command; /* ... without rights; if it cannot be read, the text says what */
 /*
  * started.c: this process becomes a program, with the caller's umask and signal mask. It keeps the

@@ -127,34 +127,31 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	return err ?: become(words, 3, 0);
 }
 
-int start(answer_fn become, const struct rp_request *request, struct answer *answer)
+int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept)
 {
 	int pair[2], err;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
 	childs_socket = pair[1];
-	err = guarded(become, NULL, request, answer);
+	err = guarded(work, NULL, request, answer);
 	answer->fd = pair[0];
-	if (err == -EIO) /* it has become another program */
-		return childs_socket;
-	close(childs_socket);
-	return err;
+	if (err == -EIO && kept)
+		*kept = childs_socket;
+	else
+		close(childs_socket);
+	return err == -EIO ? 0 : err; /* -EIO: it has become another program */
 }
 
 int answer_as(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	int fd = start(become_loader, request, answer);
-
-	if (fd < 0)
-		return fd;
-	close(fd);
-	return 0;
+	return start(become_loader, request, answer, NULL);
 }
 
 int answer_run(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	bool is_agent = !strcmp(root.command[RP_COMMAND_WORD], "agent");
+	int err;
 
 	if (is_agent && !is_given(request->text, "--recordings"))
 		return -EPERM;
@@ -162,9 +159,8 @@ int answer_run(struct peer *peer, const struct rp_request *request, struct answe
 		;
 	if (root.run_pid > 0 || (!is_agent && (root.run_pid || !*rest)))
 		return -EINVAL; /* it runs, or has run, or none was named */
-	root.run_fd = start(is_agent ? become_recorder : become_program, request, answer);
-	if (root.run_fd < 0)
-		return root.run_fd;
-	root.run_pid = answer->reply.pid;
-	return 0;
+	err = start(is_agent ? become_recorder : become_program, request, answer, &root.run_fd);
+	if (!err)
+		root.run_pid = answer->reply.pid;
+	return err;
 }

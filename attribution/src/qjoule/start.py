@@ -27,7 +27,10 @@ def main() -> None:
     without = any(word.split("=")[0] in _WITHOUT for word in options)
     # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
-        _through_root_part(words)
+        for program in (f"{place}/qjoule-root" for place in _PLACES):
+            if os.path.exists(program):
+                os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *words])
+        sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")
     # What stays root's starts again with -I, which pip's script has not: the environment may be the
     # caller's. But workloads of `bench` are modules on PYTHONPATH.
     if os.geteuid() == 0 and not sys.flags.isolated and named != "bench":
@@ -35,10 +38,3 @@ def main() -> None:
     from qjoule.command_line import main as run  # noqa: PLC0415 (not to run as root)
 
     run()
-
-
-def _through_root_part(words: list[str]) -> None:
-    for program in (f"{place}/qjoule-root" for place in _PLACES):
-        if os.path.exists(program):
-            os.execv(program, [program, sys.executable, "-I", f"{_HERE}/__main__.py", *words])
-    sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")

@@ -224,8 +224,8 @@ def installed(connection: socket.socket, path: Path) -> Reply:
     except (OSError, ValueError) as error:  # ValueError: it is empty
         raise Refused(getattr(error, "errno", errno.EINVAL)) from None
     with mapped, socket.socket(fileno=ask(connection, Kind.BIND, pid=os.getpid()).fd) as bound:
-        at = {"offset": addressof(c_char.from_buffer(mapped)), "size": mmap.PAGESIZE}
-        return ask(bound, Kind.OPEN, number=What.MAPPED, **at)
+        at = addressof(c_char.from_buffer(mapped))
+        return ask(bound, Kind.OPEN, number=What.MAPPED, offset=at, size=mmap.PAGESIZE)
 
 
 @functools.cache
