@@ -107,9 +107,7 @@ def test_streams_may_be_closed(line: str, code: int, closed: str) -> None:
     assert done.stderr.count(b"\n") == ("2>" not in closed)
 
 
-@pytest.mark.parametrize(
-    "at", ["qjoule.interrupts", "click", "numpy", "qjoule_drivers", sys.executable]
-)
+@pytest.mark.parametrize("at", ["qjoule.interrupts", "numpy", "qjoule_drivers", sys.executable])
 def test_an_interrupt_is_no_traceback(at: str) -> None:
     """While modules are imported, and where a command that stays root's starts another Python."""
     words = ["run", "true"] if at == "qjoule_drivers" else ["report", "nothing"]

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -124,19 +123,6 @@ def test_errors_are_one_line(arguments: tuple[str, ...], words: str) -> None:
     result = CliRunner().invoke(cli, ["top", *arguments])
     assert isinstance(result.exception, (QjouleError, UsageError)) or result.exit_code == 2
     assert words in str(result.exception) + result.output
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_the_background(trace: Path, number: signal.Signals) -> None:
-    """A shell without job control starts it so: SIGINT is ignored."""
-    words = ["env", "--ignore-signal=INT", sys.executable, "-m", "qjoule", "top", "-b", "--csv"]
-    words += ["-d", "0.1", "--speed", "0.1", "--replay", str(trace)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, text=True, stdout=pipe, stderr=pipe) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline().startswith("elapsed_s,")
-        process.send_signal(number)
-        assert (process.wait(10), process.stderr.read()) == (0, "")
 
 
 def test_an_export_is_the_screen_in_a_private_file(

@@ -47,12 +47,6 @@ def package(folder: Path) -> Path:
     return zone(folder / "powercap", "intel-rapl:0", "package-0", 10**9, INTEL_MAX_UJ)
 
 
-def test_powercap_that_counts_is_taken_first(tmp_path: Path) -> None:
-    with counting(package(tmp_path)), auto(tmp_path, curve=CURVE) as probe:
-        assert (probe.name, probe.grade) == ("powercap", Grade.MEASURED)
-        assert probe.why == "using powercap"
-
-
 def test_a_meter_comes_before_a_host_and_a_host_before_the_curve(tmp_path: Path) -> None:
     zone(tmp_path / "host", "intel-rapl:0", None, 0, None)
     with auto(tmp_path, host_root=tmp_path / "host", curve=CURVE) as probe:
@@ -63,7 +57,13 @@ def test_a_meter_comes_before_a_host_and_a_host_before_the_curve(tmp_path: Path)
         assert probe.why.endswith("using hwmon")
 
 
-def test_counter_that_stands_still_is_not_taken(tmp_path: Path) -> None:
+def test_powercap_is_taken_first_if_it_counts(tmp_path: Path) -> None:
+    with counting(package(tmp_path)), auto(tmp_path, curve=CURVE) as probe:
+        assert (probe.name, probe.grade, probe.why) == (
+            "powercap",
+            Grade.MEASURED,
+            "using powercap",
+        )
     package(tmp_path)
     with auto(tmp_path, curve=CURVE, curve_label="Emerald Rapids") as probe:
         assert (probe.name, probe.grade) == ("estimated", Grade.ESTIMATED)

