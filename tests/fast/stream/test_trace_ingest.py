@@ -148,9 +148,10 @@ def test_batches_follow_the_stream_and_do_not_overlap_in_time() -> None:
 
 
 def test_senseless_records_are_counted_not_kept() -> None:
-    wrong = {"t1_ns": T0 - 1}, {"t1_ns": 1 << 63}, {"pid": 1 << 22}, {"owner_kind": 6}
-    bad = (*wrong, {"owner_kind": OwnerKind.IDLE}, {})  # the last is good
-    segments = (ft.segment(T0, T0 + 1, 5) | change for change in bad)
+    times = (("t1_ns", T0 - 1), ("t1_ns", 1 << 63))
+    wrong = (*times, ("pid", 1 << 22), ("owner_kind", 6), ("owner_kind", OwnerKind.IDLE))
+    good = ft.segment(T0, T0 + 1, 5)
+    segments = (good, *({**good, field: value} for field, value in wrong))
     stream = ft.head() + ft.block(Block.SEGMENT, *segments)
     stream += ft.task(T0, 5, TaskEvent.ALIVE) + ft.task(T0, 1 << 23, TaskEvent.FORK)
     stream += ft.block(Block.SESSION, {"session": 1, "event": 9})

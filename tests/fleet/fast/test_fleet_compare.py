@@ -134,18 +134,10 @@ def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are() -> None:
         (("--at", "2026-11-01", "--last", "1h"), "--at has --span"),
         (("--at", "2999-01-01"), "that is not over yet"),
         (
-            (
-                "--from",
-                "2026-11-01T00:00Z",
-                "--last",
-                "4h",
-                "--release",
-                "mysql 10.11.6",
-                "mysql 9",
-            ),
+            (*SPAN, "--release", "mysql 10.11.6", "mysql 9"),
             "no rows of release 'mysql 9'; there are: mysql 10.11.6, mysql 11.4.2",
         ),
     ],
 )
-def test_wrong_arguments_are_named(root: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_are_named(root: Path, arguments: tuple[object, ...], message: str) -> None:
     assert message in str(run(root, *arguments, *LIMITS).exception)

@@ -154,25 +154,19 @@ static void show_readings(struct energy_source *source)
 	say(line);
 }
 
-static void show_appeared(struct energy_source *source)
-{
-	struct qj_domain found[ENERGY_MAX_DOMAINS];
-	unsigned count = energy_appeared(source, found);
-
-	for (unsigned i = 0; i < count; i++) {
-		say(found[i].name);
-		say("\n");
-	}
-}
-
 static void obey(struct energy_source *source, const char *command)
 {
+	struct qj_domain found[ENERGY_MAX_DOMAINS];
+
 	if (!strcmp(command, "read")) {
 		show_readings(source);
 		return;
 	}
 	if (!strcmp(command, "look"))
-		show_appeared(source);
+		for (unsigned i = 0, count = energy_appeared(source, found); i < count; i++) {
+			say(found[i].name);
+			say("\n");
+		}
 	else if (!strcmp(command, "busy -"))
 		busy_now_ns = ENERGY_BUSY_FAILED;
 	else if (!strncmp(command, "busy ", 5))
