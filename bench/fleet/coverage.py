@@ -78,9 +78,8 @@ def write(root: Path, fleets: int, plan: Plan) -> dict[Group, float]:
 
 def printed(root: Path, plan: Plan) -> dict[Group, tuple[float, float]]:
     """The intervals' ends in nJ, as `qjoule fleet top` prints them, by group."""
-    found = children.run(
-        top_words(root, plan, "--by", "server", "--absolute", "--limit", "1000000")
-    )
+    words = top_words(root, plan, "--by", "server", "--absolute", "--limit", "1000000")
+    found = children.run(words)
     return {
         (row["server"], row["grade"]): (
             1e9 * row["energy_j_ci95"][0],
