@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether processes of our own user ever take a socket to the root part, for a long time.
+"""Whether processes of our own user ever take a socket that the root part made, for a long time.
 
     python bench/bench_stealing.py [--seconds S] [--thieves N]
 
 qjoule starts and ends over and over as a user that root names, as the service does; a user that it
 chooses itself has no other process. It records, shows, and runs the agent, which also starts again
 for a new server. Meanwhile the thieves of tests/nightly/hostile/thief.c, of the same user, ask each
-of that user's new processes for all of its descriptors (pidfd_getfd(2)). Prints how often they
-asked and what they took. Nothing passes or fails here.
+of that user's new processes for all of its descriptors (pidfd_getfd(2)). Then the agent's loader
+starts over and over, and the thieves are of the JVM's user. Prints how often they asked and what
+they took. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import pwd
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,11 +31,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
+from qjoule.servers.jvm.process import identity_of, status_of  # noqa: E402
 from qjoule.studies.servers.process import free_port  # noqa: E402
+from servers.toy_cassandra import ToyCassandra, compile_toy, toy_cassandra  # noqa: E402
+from tracing.agents import AgentsByRootPart, agents_by_root_part  # noqa: E402
 
 QJOULE = Path(sys.executable).parent / "qjoule"
 THIEF = ROOT / "tests/nightly/hostile/thief.c"
 USER = 54103  #: without an account
+JVM_USER = "nobody"
 COMMANDS = ("record", "top", "record", "top", "agent", "agent starting again")
 #: Seconds until the agent has started, and then starts again for a server that it did not know.
 AGENT_S, AGAIN_S = 4.0, 30.0
@@ -91,13 +99,35 @@ class Runs:
             server.wait()
 
 
-def attacked(seconds: float, thieves: int, thief: Path) -> None:
+class Loaders:
+    """The agent's loader, started for one JVM."""
+
+    def __init__(self, agents: AgentsByRootPart, toy: ToyCassandra) -> None:
+        self._agents, self._toy = agents, toy
+        self.started = self.loaded = 0
+
+    def run(self) -> None:
+        with self._agents.reached(self._toy.process) as jvm:
+            identity = identity_of(jvm.pid, status_of(jvm))
+            loader = jvm.loader(identity, client_tags=False, may_signal=True, seconds=30)
+        with loader:
+            said, leases, _, _ = socket.recv_fds(loader, 1024, 1)
+        for lease in leases:
+            os.close(lease)
+        self.started += 1
+        self.loaded += said.startswith(b"ok")
+
+
+def robbed(
+    thief: Path, uid: int, seconds: float, count: int, work: Callable[[], object]
+) -> tuple[int, set[int]]:
+    """Has `work` done over and over beside thieves of this user. Returns how often they asked, and
+    the processes of root whose sockets they took."""
     with ExitStack() as stack:
-        directory = stack.enter_context(shared_directory())
-        runs, started = Runs(directory), []
-        for _ in range(thieves):
+        started = []
+        for _ in range(count):
             process = subprocess.Popen(
-                ["nice", thief, str(USER), str(round(seconds))],
+                ["nice", thief, str(uid), str(round(seconds))],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -106,17 +136,35 @@ def attacked(seconds: float, thieves: int, thief: Path) -> None:
             stack.callback(process.kill)
             started.append(process)
         ends = time.monotonic() + seconds
-        for command in itertools.cycle(COMMANDS):
-            if time.monotonic() > ends:
-                break
-            runs.run(command)
+        while time.monotonic() < ends:
+            work()
         answers = [process.communicate() for process in started]
-    taken = {int(word) for said, _ in answers for word in said.split()[1:]} & runs.roots
-    asked = sum(int(counted) for _, counted in answers)
+    taken = {int(word) for said, _ in answers for word in said.split()[1:]}
+    return sum(int(counted) for _, counted in answers), taken
+
+
+def attack_commands(seconds: float, thieves: int, thief: Path) -> None:
+    with shared_directory() as directory:
+        runs, commands = Runs(directory), itertools.cycle(COMMANDS)
+        asked, taken = robbed(thief, USER, seconds, thieves, lambda: runs.run(next(commands)))
     print(
         f"{len(runs.roots)} runs, {runs.starts} started again; asked {asked:,} times: "
-        f"{len(taken)} sockets of the root part taken"
+        f"{len(taken & runs.roots)} sockets of the root part taken"
     )
+
+
+def attack_loaders(seconds: float, thieves: int, thief: Path) -> None:
+    with (
+        shared_directory() as directory,
+        toy_cassandra(compile_toy(directory) / "all", user=JVM_USER) as toy,
+        agents_by_root_part() as agents,
+    ):
+        loaders, uid = Loaders(agents, toy), pwd.getpwnam(JVM_USER).pw_uid
+        asked, taken = robbed(thief, uid, seconds, thieves, loaders.run)
+        print(
+            f"{loaders.started} loaders, {loaders.loaded} agents loaded; asked {asked:,} times: "
+            f"{len(taken & {agents.root.pid})} sockets of the root part taken"
+        )
 
 
 def bench(seconds: float, thieves: int) -> None:
@@ -125,7 +173,9 @@ def bench(seconds: float, thieves: int) -> None:
     with tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory:
         program = Path(directory) / "thief"
         subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, THIEF], check=True)
-        attacked(seconds, thieves, program)
+        Path(directory).chmod(0o755)
+        attack_commands(seconds, thieves, program)
+        attack_loaders(seconds, thieves, program)
 
 
 def main() -> int:
