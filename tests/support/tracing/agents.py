@@ -44,6 +44,7 @@ class AgentsByRootPart:
             wanted: Any = jvm
             if start_loader is not None:
                 wanted = SimpleNamespace(pid=jvm.pid, access=jvm.access, examine=jvm.examine)
+                wanted.brings_pipe = jvm.brings_pipe
                 wanted.loader = lambda *_identity, **_options: start_loader()
             return put_agent(wanted, client_tags=client_tags)
 

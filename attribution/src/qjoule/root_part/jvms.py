@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,6 +90,14 @@ class _Jvm:
             raise
         return found
 
+    def brings_pipe(self, loader: socket.socket) -> bool:
+        answers: list[bytes | Failed] = []
+        run_all(
+            [lambda: Task(_brings_pipe, os.dup(loader.fileno()), cpu_s=2)],
+            lambda _number, answer: answers.append(answer),
+        )
+        return answers == [b"pipe"]
+
 
 def _bound(connection: socket.socket, pid: int) -> socket.socket:
     try:
@@ -103,3 +113,11 @@ def _bound(connection: socket.socket, pid: int) -> socket.socket:
 def _examined(descriptor: int, look: Callable[[Access], bytes]) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
         return look(SocketAccess(connection))
+
+
+def _brings_pipe(descriptor: int) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+        # socket.recv_fds() of Python 3.11 ignores flags.
+        _, found, _, _ = connection.recvmsg(1, socket.CMSG_LEN(4), socket.MSG_PEEK)
+    numbers = [int.from_bytes(content, sys.byteorder) for _, _, content in found]
+    return b"pipe" if numbers and stat.S_ISFIFO(os.fstat(numbers[0]).st_mode) else b"none"

@@ -12,9 +12,9 @@ this process ends for any reason, the agent removes its calls from the server.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import select
 import socket
 import sys
 from contextlib import suppress
@@ -71,7 +71,7 @@ def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
         may_signal=handles_quit(status),
         seconds=ATTACH_SECONDS,
     ) as loader:
-        copied, lease = _answer(loader, jvm.pid, identity)
+        copied, lease = _answer(loader, jvm, identity)
     try:
         probes = marker_probes(files[-1], client_tags=client_tags)
         library = _mapped(jvm, identity.uid, copied, files[-1].read_bytes())
@@ -85,19 +85,20 @@ def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
         raise
 
 
-def _answer(loader: socket.socket, pid: int, identity: Identity) -> tuple[tuple[int, int], int]:
+def _answer(
+    loader: socket.socket, jvm: ReachedJvm, identity: Identity
+) -> tuple[tuple[int, int], int]:
     """The loader's answer: (device, inode) of its copy of the library, and the lease.
 
     The JVM's user might have tampered with it: a wrong answer only leads to an error.
     """
-    loader.settimeout(TOTAL_SECONDS)
+    pid = jvm.pid
+    if not select.select([loader], [], [], TOTAL_SECONDS)[0]:
+        raise CannotAttach(f"process {pid}: its agent was not loaded within {TOTAL_SECONDS:.0f} s")
+    most = 1 if jvm.brings_pipe(loader) else 0  # what is not received need not be closed
     try:
         flags = socket.MSG_CMSG_CLOEXEC
-        said, descriptors, _, _ = socket.recv_fds(loader, MESSAGE_BYTES_MAX, 1, flags)
-    except TimeoutError:
-        raise CannotAttach(
-            f"process {pid}: its agent was not loaded within {TOTAL_SECONDS:.0f} s"
-        ) from None
+        said, descriptors, _, _ = socket.recv_fds(loader, MESSAGE_BYTES_MAX, most, flags)
     except OSError:  # it ended before it was asked
         said, descriptors = b"", []
     if not said:
@@ -106,7 +107,7 @@ def _answer(loader: socket.socket, pid: int, identity: Identity) -> tuple[tuple[
             f"can its user ({identity.uid}) read {sys.prefix}?"
         )
     copied = re.fullmatch(rb"ok (\d{1,20}) (\d{1,20})", said)
-    if copied and descriptors and _is_pipe(descriptors[0]):
+    if copied and descriptors:
         return (int(copied[1]), int(copied[2])), descriptors[0]
     for descriptor in descriptors:
         os.close(descriptor)
@@ -114,15 +115,6 @@ def _answer(loader: socket.socket, pid: int, identity: Identity) -> tuple[tuple[
     if copied:
         words = f"no lease of the agent in process {pid}"
     raise CannotAttach(sanitise(words))
-
-
-def _is_pipe(descriptor: int) -> bool:
-    """Asks only the kernel: fstat(2) would ask the file system, which may be anybody's."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
-    except OSError:
-        return False
-    return True
 
 
 def agent_files() -> tuple[Path, Path, Path]:

@@ -66,6 +66,13 @@ class ReachedJvm(Protocol):
             CannotAttach: that is not its user, or the JVM has ended.
         """
 
+    def brings_pipe(self, loader: socket.socket) -> bool:
+        """Whether the message that waits there has a pipe beside it.
+
+        Another process looks: one that closes a file of a program's file system (FUSE), as the
+        JVM's user may have sent, waits for that program, and cannot be killed (fuse_flush()).
+        """
+
 
 #: Reaches a JVM by its pid and its executable's (device, inode). Raises `CannotAttach` if it has
 #: ended.
