@@ -283,7 +283,7 @@ bench-attach: build ## How long attaching takes beside 100 processes of a hostil
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
 
 .PHONY: bench-stealing
-bench-stealing: build ## Whether qjoule's own user ever takes the root part's socket (10 minutes)
+bench-stealing: build ## Whether a user of ours, or a JVM's, ever takes a socket of the root part (20 minutes)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_stealing.py $(BENCH_ARGS)
 
 .PHONY: bench-neighbour
