@@ -49,6 +49,11 @@ class Job:
     conversion: str = "end"  #: when the tables are made: end or later
 
     @property
+    def chosen(self) -> bool:
+        """Whether the user named what is taken along."""
+        return self.calibration is not None or self.memory is not None
+
+    @property
     def later(self) -> bool:
         return self.conversion == "later"
 

@@ -42,6 +42,8 @@ def record(
     compress: bool,
 ) -> int:
     """Records into the working directory; returns the exit code."""
+    if job.chosen:  # what does not fit is refused before the tracer writes anything
+        job = _with_along(job)
     with ExitStack() as stack:
         if keeping is None:
             spool = Spool((stack.enter_context(open_spool(Path())),), spool_mb, compress)
@@ -69,9 +71,8 @@ def _record(
 
         def prepare() -> None:
             nonlocal job
-            job = replace(job, along=apart(lambda: _along(job.calibration, job.memory)))
-            for words in job.along.notes:
-                say(words)
+            if not job.chosen:
+                job = _with_along(job)
 
         def attached(tracer: Tracer) -> None:
             nonlocal child
@@ -117,10 +118,16 @@ def _record(
     return code
 
 
-def _along(calibration: str | None, memory: str | None) -> Along:
-    from qjoule.commands.taken_along import TakenAlong  # noqa: PLC0415 - see there
+def _with_along(job: Job) -> Job:
+    def taken() -> Along:
+        from qjoule.commands.taken_along import TakenAlong  # noqa: PLC0415 - see there
 
-    return TakenAlong.of(calibration, memory).packed()
+        return TakenAlong.of(job.calibration, job.memory).packed()
+
+    along = apart(taken)
+    for words in along.notes:
+        say(words)
+    return replace(job, along=along)
 
 
 def _ended(written: Meta, job: Job, kept: FlightRecorderSession | None, applications: int) -> Meta:
