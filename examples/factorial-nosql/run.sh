@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A factorial design of servers and commands: ANOVA, Tukey, energy against time.
-#   PLAN=plan.yaml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
+#   PLAN=plan.toml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
 set -eu
 cd "$(dirname "$0")"
 . ../studies.sh

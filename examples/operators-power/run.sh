@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Operators of PostgreSQL at rising numbers of workers: which configuration is the most efficient?
-#   PLAN=plan.yaml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
+#   PLAN=plan.toml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
 set -eu
 cd "$(dirname "$0")"
 . ../studies.sh

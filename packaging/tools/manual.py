@@ -70,7 +70,7 @@ def pages(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, 
     below: list[tuple[str, click.Command]] = []
     if isinstance(command, click.Group):
         found = ((one, command.get_command(context, one)) for one in command.list_commands(context))
-        # A name in capitals stands for what a user gives (`bench PLAN.yaml`): no page of its own.
+        # A name in capitals stands for what a user gives (`bench PLAN.toml`): no page of its own.
         below = [
             (one, inner)
             for one, inner in found

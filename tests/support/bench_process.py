@@ -14,13 +14,13 @@ from small_workload import ALONE
 
 SUPPORT = Path(__file__).resolve().parent
 PLAN = """\
-workload: {workload}
-target: {{flavour: redis, port: 1}}
-options: {{file: {file}, seconds: {seconds}, fails: '{fails}'}}
-factors: {{level: [1, 2]}}
-replications: 2
-control: {{settle: off}}
-record: {{without_energy: true}}
+workload = "{workload}"
+target = {{flavour = "redis", port = 1}}
+options = {{file = "{file}", seconds = {seconds}, fails = "{fails}"}}
+factors = {{level = [1, 2]}}
+replications = 2
+control = {{settle = "off"}}
+record = {{without_energy = true}}
 """
 
 
@@ -28,7 +28,7 @@ class Bench:
     """A study of four runs in a temporary directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.plan = directory / "plan.yaml"
+        self.plan = directory / "plan.toml"
         self.pids = directory / "pids"
         self.study = directory / "study"
 

@@ -21,12 +21,13 @@ from qjoule.studies.study import open_study
 from qjoule.studies.workload import Latencies, Outcome, Target, Value
 
 BASE = """\
-workload: fake
-server: redis
-control: {settle: off}
-record: {without_energy: true}
+workload = "fake"
+server = "redis"
+control.settle = "off"
+record.without_energy = true
 """
-SIZES = BASE + "factors: {size: [1, 10, 100], form: [worse, better]}\nreplications: 3\n"
+FACTORS = "size = [1, 10, 100]", "form = ['worse', 'better']"
+SIZES = BASE + f"factors = {{{', '.join(FACTORS)}}}\nreplications = 3\n"
 
 
 class Work:
@@ -84,7 +85,7 @@ class Fake:
 
     def study(self, plan: str | Plan, *, again: bool = False) -> int:
         """Runs the rest of the study; returns how many runs have failed."""
-        made = parse_plan(plan, "p.yaml") if isinstance(plan, str) else plan
+        made = parse_plan(plan, "p.toml") if isinstance(plan, str) else plan
         design = designed(made.factors, made.design, made.replications.least)
         host = Started(made, self.start)
         cpus = self.cpus or CpuFrequency(self.directory / "cpufreq.json", Path("/nonexistent"))

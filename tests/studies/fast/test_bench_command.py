@@ -13,7 +13,7 @@ from bench_process import Bench
 from qjoule.commands.bench import command
 from qjoule.commands.bench_workload import made_plan
 from qjoule.errors import QjouleError, UsageError
-from qjoule.studies.plan import Factor, Replications
+from qjoule.studies.plan import Replications
 from small_workload import ALONE
 
 
@@ -32,23 +32,24 @@ def test_a_study_says_each_run_and_the_time_left(tmp_path: Path) -> None:
     assert bench.runs()[0]["problem"] == "one error was planned"
 
 
-ONE = f"workload: {ALONE}\n"
+ONE = f"workload = '{ALONE}'\n"
+REDIS = "server = 'redis'\n"
 
 
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("workload: nope\nserver: redis\n", UsageError, "there is no workload 'nope': use ycsb"),
-        ("workload: no_module:X\nserver: redis\n", QjouleError, "No module named"),
-        ("workload: small_workload:X\nserver: redis\n", UsageError, "cannot be loaded: module"),
-        (ONE + "server: redis\noptions: {a: 1}\n", UsageError, "has no option 'a'"),
-        (ONE + "target: {port: 1}\nfactors: {governor: [nonsense]}\n", QjouleError, "governor"),
+        (REDIS + "workload = 'nope'", UsageError, "there is no workload 'nope': use ycsb"),
+        (REDIS + "workload = 'no_module:X'", QjouleError, "No module named"),
+        (REDIS + "workload = 'small_workload:X'", UsageError, "cannot be loaded: module"),
+        (ONE + REDIS + "options.a = 1", UsageError, "has no option 'a'"),
+        (ONE + "target.port = 1\nfactors.governor = ['nonsense']", QjouleError, "governor"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_in_one_line(
     tmp_path: Path, text: str, error: type[Exception], words: str
 ) -> None:
-    plan, study = tmp_path / "plan.yaml", tmp_path / "study"
+    plan, study = tmp_path / "plan.toml", tmp_path / "study"
     plan.write_text(text)
     result = CliRunner().invoke(command, [str(plan), "-o", str(study), "--without-energy"])
     assert isinstance(result.exception, error)
@@ -79,11 +80,11 @@ def test_a_command_line_makes_the_plan() -> None:
     assert plan.server == "redis"
     assert plan.options == {"threads": 10}
     assert plan.settings == {"redis": {"maxmemory": "1gb"}}
-    assert plan.factors == (
-        Factor("operation", ("insert", "read")),
-        Factor("server.io-threads", (1, 4)),
-        Factor("size", (1000, 2000)),
-    )
+    assert plan.factors == {
+        "operation": ("insert", "read"),
+        "server.io-threads": (1, 4),
+        "size": (1000, 2000),
+    }
     assert plan.replications == Replications(6, 30, 0.05)
 
 
@@ -93,6 +94,8 @@ def test_a_command_line_makes_the_plan() -> None:
         ({}, "say which server"),
         ({"server": "redis", "factors": ("a=1", "a=2")}, "--factor a is there twice"),
         ({"pid": 3, "settings": ("server.a=1",)}, "add --server"),
+        ({"pid": 3, "until": "5 of 100"}, "give a share such as 5%"),
+        ({"pid": 3, "user": "\udcff"}, "not UTF-8"),
     ],
 )
 def test_a_command_line_that_makes_no_plan_is_refused(given: dict[str, Any], words: str) -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from qjoule.errors import UsageError
 from qjoule.studies.design import LETTERS, designed, in_order
-from qjoule.studies.plan import Design, Factor
+from qjoule.studies.plan import Design
 
 
-def two_levels(count: int) -> list[Factor]:
-    return [Factor(name, (-1, 1)) for name in "abcdefgh"[:count]]
+def two_levels(count: int) -> dict[str, tuple[int, ...]]:
+    return dict.fromkeys("abcdefghijklmnop"[:count], (-1, 1))
 
 
 def test_quarter_fraction_of_box_hunter_hunter() -> None:
@@ -66,9 +66,8 @@ def fractions(draw: st.DrawFn) -> tuple[int, list[str]]:
 @given(fractions())
 def test_fraction_is_balanced_and_its_aliases_are_true(drawn: tuple[int, list[str]]) -> None:
     count, generators = drawn
-    factors = [Factor(f"f{i}", (-1, 1)) for i in range(count)]
     try:
-        made = designed(factors, Design(tuple(generators)), 2)
+        made = designed(two_levels(count), Design(tuple(generators)), 2)
     except UsageError:
         assume(False)
         raise
@@ -97,7 +96,7 @@ def test_fraction_is_balanced_and_its_aliases_are_true(drawn: tuple[int, list[st
 def test_order_is_a_permutation_that_the_seed_decides(
     seed: int, block: int, plots: bool, times: int
 ) -> None:
-    combinations = designed([Factor("a", (1, 2, 3)), Factor("b", (1, 2))], Design(), 1).combinations
+    combinations = designed({"a": (1, 2, 3), "b": (1, 2)}, Design(), 1).combinations
     todo = [(r, one) for r in range(1, times + 1) for one in combinations]
     design = Design(seed=seed, whole_plots=("a",) if plots else ())
     order = in_order(todo, block, design)

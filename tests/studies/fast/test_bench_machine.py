@@ -112,11 +112,11 @@ BEFORE = {("powersave", "800000", "3600000")}
 
 
 def plan(factors: str) -> Plan:
-    return parse_plan(BASE + f"factors: {factors}\n", "p.yaml")
+    return parse_plan(BASE + f"factors = {{{factors}}}\n", "p.toml")
 
 
 def test_what_is_set_is_put_back(cpus: CpuFrequency, tree: Path, tmp_path: Path) -> None:
-    cpus.check(plan("{size: [1, 2]}"))
+    cpus.check(plan("size = [1, 2]"))
     cpus.set({"size": 1})
     assert not (tmp_path / "cpufreq.json").exists(), "no such factor"
     cpus.set({"governor": "performance", "frequency_mhz": 2400, "size": 3})
@@ -141,9 +141,9 @@ def test_levels_that_are_not_there_are_refused(
     cpus: CpuFrequency, tree: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="there is no governor 'turbo'"):
-        cpus.check(plan("{governor: [turbo]}"))
+        cpus.check(plan("governor = ['turbo']"))
     with pytest.raises(UsageError, match="5000 MHz cannot be set: cpu0 has 800 to 3600 MHz"):
-        cpus.check(plan("{frequency_mhz: [5000]}"))
+        cpus.check(plan("frequency_mhz = [5000]"))
     assert now(tree) == BEFORE
     with pytest.raises(QjouleError, match="governor cannot be set: this machine shows no cpufreq"):
-        CpuFrequency(tmp_path / "saved", tmp_path).check(plan("{governor: [performance]}"))
+        CpuFrequency(tmp_path / "saved", tmp_path).check(plan("governor = ['performance']"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_study import BASE, SIZES, Fake, outcome
+from fake_study import BASE, FACTORS, SIZES, Fake, outcome
 from qjoule.errors import QjouleError
 from qjoule.studies.client import Job
 from qjoule.studies.plan_file import parse_plan
@@ -19,8 +19,8 @@ from qjoule.studies.recording import RunFailed
 from qjoule.studies.runs import read_runs
 from qjoule.studies.workload import Outcome
 
-ONE_RUN = BASE + "replications: 1\n"
-UNSETTLED = BASE.replace("settle: off", "settle: HOW, tries: 6, pause_s: 0") + "replications: 3\n"
+ONE_RUN = BASE + "replications = 1\n"
+UNSETTLED = BASE.replace('"off"', '"HOW"') + "control.tries = 6\ncontrol.pause_s = 0\n"
 SETTLED = (1, 1, 1, 1, 1)
 RESTLESS = (1, 2, 1, 2, 1, 2)
 
@@ -44,12 +44,12 @@ def failing(
 
 
 def test_options_are_defaults_then_the_plans_then_the_factors(fake: Fake) -> None:
-    fake.study(BASE + "options: {size: 7}\nfactors: {form: [better]}\nreplications: 1\n")
+    fake.study(ONE_RUN + "options.size = 7\nfactors.form = ['better']\n")
     assert fake.work.prepared == [{"size": 7, "form": "better"}]
 
 
 def test_warm_up_is_once_for_each_start(fake: Fake) -> None:
-    fake.study(SIZES + "warm_up: {seconds: 1.2, operations: 25}\n")
+    fake.study(SIZES + "warm_up = {seconds = 1.2, operations = 25}\n")
     first = " ".join(line.split()[0] for line in fake.log[:5])
     assert first == "start beside beside beside run"
     assert sum(line.startswith("beside") for line in fake.log) == 3
@@ -96,8 +96,8 @@ def test_replications_go_on_until_the_interval_is_narrow(fake: Fake) -> None:
 
     fake.client = noisy
     plan = BASE + (
-        "factors: {size: [1, 100]}\n"
-        "replications: {least: 3, most: 8, until: 5%, response: wall_s}\n"
+        "factors.size = [1, 100]\n"
+        "replications = {least = 3, most = 8, until = 0.05, response = 'wall_s'}\n"
     )
     fake.study(plan)
     times = read_runs(fake.directory).groupby("factor:size").size()
@@ -181,9 +181,11 @@ def test_a_directory_is_of_one_plan_and_of_nothing_else(fake: Fake) -> None:
     (fake.directory / "thesis.tex").unlink()
     fake.study(SIZES)
     with pytest.raises(QjouleError, match=r"another plan \(factors, design\)"):
-        Fake(fake.directory).study(SIZES.replace("100", "1000") + "design: {seed: 2}\n")
+        Fake(fake.directory).study(SIZES.replace("100", "1000") + "design.seed = 2\n")
+    with pytest.raises(QjouleError, match=r"another plan \(factors, in another order\)"):
+        Fake(fake.directory).study(SIZES.replace(", ".join(FACTORS), ", ".join(FACTORS[::-1])))
     again = Fake(fake.directory)
-    assert again.study(parse_plan((fake.directory / "plan.yaml").read_text(), "plan.yaml")) == 0
+    assert again.study(parse_plan((fake.directory / "plan.toml").read_text(), "plan.toml")) == 0
     assert again.ran == 0
 
 

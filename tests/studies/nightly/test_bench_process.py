@@ -76,7 +76,7 @@ def test_a_client_that_fails_is_a_failed_run(bench: Bench, fails: str, problem: 
 def test_a_run_that_lasts_too_long_is_ended(bench: Bench) -> None:
     bench.write(seconds=600)
     with bench.plan.open("a") as plan:
-        plan.write("limit_s: 1.5\n")
+        plan.write("limit_s = 1.5\n")
     code, words = bench.run()
     assert code == 1
     assert "it lasted longer than 1.5 s (limit_s), and was ended" in words

@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 OPERATIONS = 3000
 PLAN = """\
-workload: {workload}
-target: {{pid: {pid}}}
-options: {{operations: {operations}}}
-factors: {{command: [set, get]}}
-replications: 2
-control: {{last: 2, tries: 2, pause_s: 0}}
-record: {{energy: 'estimated:10,15,30,40'}}
+workload = "{workload}"
+target.pid = {pid}
+options.operations = {operations}
+factors.command = ["set", "get"]
+replications = 2
+control = {{last = 2, tries = 2, pause_s = 0}}
+record.energy = "estimated:10,15,30,40"
 """
 
 

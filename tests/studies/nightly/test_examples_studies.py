@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 def run(study: str, out: Path) -> str:
     done = subprocess.run(
         [str(STUDIES[study])],
-        env={**os.environ, "OUT": str(out), "PLAN": "small.yaml"},
+        env={**os.environ, "OUT": str(out), "PLAN": "small.toml"},
         capture_output=True,
         text=True,
         check=False,
@@ -48,7 +48,7 @@ def test_there_is_a_folder_for_each_study() -> None:
 @pytest.mark.parametrize("study", SAYS)
 def test_a_small_study(study: str, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    if "workload: ycsb" in (EXAMPLES / study / "small.yaml").read_text():
+    if 'workload = "ycsb"' in (EXAMPLES / study / "small.toml").read_text():
         try:
             goycsb.installed()
         except QjouleError as reason:

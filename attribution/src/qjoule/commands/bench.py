@@ -17,7 +17,7 @@ from qjoule.studies.workloads import WORKLOADS
 #: Commands on studies: name to the module in `qjoule.commands` that holds its `command`.
 COMMANDS = {"analyse": "bench_analyse", "proportionality": "bench_proportionality"}
 
-_PLAN = "PLAN.yaml"
+_PLAN = "PLAN.toml"
 
 
 class BenchGroup(click.Group):
@@ -46,7 +46,7 @@ class BenchGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if word not in (*WORKLOADS, *COMMANDS):
-            if Path(word).is_file() or word.endswith((".yaml", ".yml")):
+            if Path(word).is_file() or word.endswith(".toml"):
                 return _PLAN, plan, args
             known = ", ".join((*WORKLOADS, *COMMANDS))
             ctx.fail(f"there is no plan {word!r}, and no workload or command of that name: {known}")
@@ -56,10 +56,10 @@ class BenchGroup(click.Group):
 @click.group(
     cls=BenchGroup,
     short_help="Designed experiments on a server.",
-    subcommand_metavar="PLAN.yaml|WORKLOAD|COMMAND [ARGS]...",
+    subcommand_metavar="PLAN.toml|WORKLOAD|COMMAND [ARGS]...",
     epilog="""\b
 Examples:
-  sudo qjoule bench plan.yaml -o study
+  sudo qjoule bench plan.toml -o study
   sudo qjoule bench ycsb --server redis -o study \\
       --factor workload=insert,read --factor threads=1,10 --until 5%
   sudo qjoule bench twitter --pid 812 --factor form=worse,better -o study
@@ -72,12 +72,12 @@ goes on when the same command is given again.
 def command() -> None:
     """Run a workload by a plan, many times; record each run, and make a table.
 
-    PLAN.yaml is a plan's file; WORKLOAD makes a plan of its options.
+    PLAN.toml is a plan's file; WORKLOAD makes a plan of its options.
     """
 
 
 @click.command(name=_PLAN, short_help="Run the study of a plan.")
-@click.argument("file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
+@click.argument("file", type=click.Path(path_type=Path), metavar="PLAN.toml")
 @bench_options.output
 @bench_options.energy
 @bench_options.without_energy
@@ -85,7 +85,7 @@ def command() -> None:
 def plan(
     *, file: Path, output: Path, energy: str | None, without_energy: bool, failed_again: bool
 ) -> int:
-    """Run the study that PLAN.yaml describes, or go on with it."""
+    """Run the study that PLAN.toml describes, or go on with it."""
     from qjoule.commands.bench_run import run_plan  # noqa: PLC0415 (`qjoule --help` runs nothing)
 
     made = bench_options.with_energy(read_plan(file), energy, without_energy=without_energy)

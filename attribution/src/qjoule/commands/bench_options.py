@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from qjoule.commands.options import known_source
 from qjoule.studies.plan import Plan
-from qjoule.studies.plan_file import parse_plan, to_yaml
+from qjoule.studies.plan_checks import check_plan
 
 output = click.option(
     "-o",
@@ -50,4 +50,5 @@ def with_energy(plan: Plan, source: str | None, *, without_energy: bool) -> Plan
     if without_energy:
         record = replace(record, without_energy=True)
     changed = replace(plan, record=record)
-    return parse_plan(to_yaml(changed), "the plan") if changed != plan else plan
+    check_plan(changed, "the plan")
+    return changed

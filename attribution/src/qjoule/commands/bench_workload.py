@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 import click
 
 from qjoule.commands import bench_options
 from qjoule.errors import UsageError
+from qjoule.strict_toml import to_toml
 from qjoule.studies.plan import SETTING, Plan
-from qjoule.studies.plan_file import parse_plan
-from qjoule.studies.strict_yaml import parse_value, to_text
+from qjoule.studies.plan_file import plan_of
 from qjoule.studies.workload import Value
 from qjoule.studies.workloads import workload
 
@@ -22,6 +25,7 @@ _SHORT = {
     "tpch": "TPC-H queries on generated data.",
     "load": "Steps of a server's peak load, or a profile.",
 }
+_NUMBER = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _LEAST, _MOST = 5, 30  #: replications with --until
 
 
@@ -85,7 +89,33 @@ def made_plan(name: str, options: dict[str, Any]) -> Plan:
     if target:
         document["target"] = target
     document["replications"] = _replications(options)
-    return parse_plan(to_text({k: v for k, v in document.items() if v}), "the command line")
+    document = {key: of for key, of in document.items() if of}
+    try:
+        to_toml(document).encode()
+    except UnicodeEncodeError:
+        raise UsageError("the command line is not UTF-8 text") from None
+    return plan_of(document, "the command line")
+
+
+def parse_value(text: str) -> Value:
+    """A word of the command line: `10` and `1e3` are numbers, `"10"` and `on` are texts."""
+    if text in ("true", "false"):
+        return text == "true"
+    if len(text) > 1 and text[0] in "'\"" and text[0] == text[-1]:
+        return text[1:-1]
+    for kind in (int, float) if _NUMBER.fullmatch(text) else ():
+        with suppress(ValueError, OverflowError):
+            if isfinite(number := kind(text)):
+                return number
+    return text
+
+
+def _ratio(text: str) -> float:
+    """`5%` or `0.05` as 0.05."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise UsageError(f"--until {text}: give a share such as 5% or 0.05") from None
 
 
 def _replications(options: dict[str, Any]) -> Any:
@@ -93,7 +123,7 @@ def _replications(options: dict[str, Any]) -> Any:
     if until is None:
         return 3 if times is None else times
     least = _LEAST if times is None else times
-    return {"least": least, "most": max(options["most"] or _MOST, least), "until": until}
+    return {"least": least, "most": max(options["most"] or _MOST, least), "until": _ratio(until)}
 
 
 def _pairs(option: str, words: tuple[str, ...]) -> dict[str, Value]:

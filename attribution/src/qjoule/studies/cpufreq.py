@@ -40,24 +40,24 @@ class CpuFrequency:
 
         Raises `QjouleError` with the first that cannot, or `UsageError` if no CPU has it.
         """
-        for factor in plan.factors:
-            if factor.name not in CPU_FACTORS:
+        for factor, levels in plan.factors.items():
+            if factor not in CPU_FACTORS:
                 continue
             if not self._policies:
                 raise QjouleError(
-                    f"{factor.name} cannot be set: this machine shows no cpufreq (virtual "
+                    f"{factor} cannot be set: this machine shows no cpufreq (virtual "
                     "machines often have none); leave the factor out"
                 )
-            files = (_GOVERNOR,) if factor.name == GOVERNOR else (_LEAST, _GREATEST)
+            files = (_GOVERNOR,) if factor == GOVERNOR else (_LEAST, _GREATEST)
             for policy in self._policies:
                 for file in files:
                     if not os.access(policy / file, os.W_OK):
                         raise QjouleError(
-                            f"{factor.name} cannot be set: {policy / file} cannot be written; run "
+                            f"{factor} cannot be set: {policy / file} cannot be written; run "
                             "it with sudo, or leave the factor out"
                         )
-                for level in factor.levels:
-                    _check_level(policy, factor.name, level)
+                for level in levels:
+                    _check_level(policy, factor, level)
 
     def restore_from_before(self) -> None:
         """Puts back what a study that was killed has left."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from qjoule.errors import UsageError
-from qjoule.studies.plan import Design, Factor
+from qjoule.studies.plan import Design
 from qjoule.studies.workload import Value
 
 #: Names of factors in generators, in the plan's order; I is the identity.
@@ -26,6 +26,7 @@ MOST_COMBINATIONS = 100_000
 _GENERATOR = re.compile(r"([A-HJ-Z])=([+-]?)([A-HJ-Z]+)")
 _IN_WORDS = 2  #: aliases are said of effects of at most so many factors
 
+Factors = Mapping[str, Sequence[Value]]  #: the levels of each, in the plan's order
 Levels = dict[str, Value]  #: of one combination, by factor, in the plan's order
 Word = frozenset[int]  #: the factors of an effect
 
@@ -65,7 +66,7 @@ class Designed:
     notes: tuple[str, ...]  #: what is legal, and to be minded
 
 
-def designed(factors: Sequence[Factor], design: Design, replications: int) -> Designed:
+def designed(factors: Factors, design: Design, replications: int) -> Designed:
     """The combinations of a plan, and notes about them.
 
     Args:
@@ -74,9 +75,10 @@ def designed(factors: Sequence[Factor], design: Design, replications: int) -> De
     Raises:
         UsageError: a generator makes no sense, or there are too many combinations.
     """
+    levels = list(factors.values())
     generated = _generated(factors, design.generators)
     base = [i for i in range(len(factors)) if i not in generated]
-    count = prod(len(factors[i].levels) for i in base)
+    count = prod(len(levels[i]) for i in base)
     if count > MOST_COMBINATIONS:
         raise UsageError(
             f"the design has {count:,} combinations, more than {MOST_COMBINATIONS:,}: leave out "
@@ -84,12 +86,12 @@ def designed(factors: Sequence[Factor], design: Design, replications: int) -> De
         )
     combinations = []
     # Backwards, for product() changes the last one fastest.
-    for picked in itertools.product(*(range(len(factors[i].levels)) for i in reversed(base))):
+    for picked in itertools.product(*(range(len(levels[i])) for i in reversed(base))):
         index = dict(zip(reversed(base), picked, strict=True))
         for i, (sign, word) in generated.items():
             code = sign * prod(2 * index[j] - 1 for j in word)
             index[i] = (code + 1) // 2
-        combinations.append({f.name: f.levels[index[i]] for i, f in enumerate(factors)})
+        combinations.append({name: levels[i][index[i]] for i, name in enumerate(factors)})
     fraction = _fraction(len(factors), generated) if generated else None
     return Designed(tuple(combinations), fraction, _notes(factors, fraction, replications))
 
@@ -137,7 +139,7 @@ def replications_of(block: int, replications: int, blocks: int) -> Iterator[int]
 
 
 def _generated(
-    factors: Sequence[Factor], generators: Sequence[str]
+    factors: Factors, generators: Sequence[str]
 ) -> dict[int, tuple[int, tuple[int, ...]]]:
     """By generated factor: the sign, and the factors whose product it is."""
     letters = LETTERS[: len(factors)]
@@ -150,7 +152,7 @@ def _generated(
             raise UsageError(f"generator {generator!r}: write it as C=AB or D=-AC")
         new, sign, word = match.groups()
         if unknown := [one for one in new + word if one not in letters]:
-            named = ", ".join(f"{a}: {f.name}" for a, f in zip(letters, factors, strict=True))
+            named = ", ".join(f"{a}: {name}" for a, name in zip(letters, factors, strict=True))
             raise UsageError(f"generator {generator}: there is no factor {unknown[0]} ({named})")
         if len(set(word)) < len(word):
             raise UsageError(f"generator {generator}: a letter is there twice")
@@ -164,10 +166,11 @@ def _generated(
                 f"generator of {letters[index]}: {wrong[0]} is generated itself; use others"
             )
         for i in (index, *parts):
-            if len(factors[i].levels) != 2:
+            name, levels = list(factors.items())[i]
+            if len(levels) != 2:
                 raise UsageError(
-                    f"generator of {letters[index]}: {letters[i]} ({factors[i].name}) has "
-                    f"{len(factors[i].levels)} levels; generators are of factors with two"
+                    f"generator of {letters[index]}: {letters[i]} ({name}) has {len(levels)} "
+                    "levels; generators are of factors with two"
                 )
     return found
 
@@ -211,18 +214,16 @@ def _fraction(count: int, generated: dict[int, tuple[int, tuple[int, ...]]]) -> 
     )
 
 
-def _notes(
-    factors: Sequence[Factor], fraction: Fraction | None, replications: int
-) -> tuple[str, ...]:
+def _notes(factors: Factors, fraction: Fraction | None, replications: int) -> tuple[str, ...]:
     notes = [
-        f"{factor.name} has one level: it is no factor of the analysis"
-        for factor in factors
-        if len(factor.levels) == 1
+        f"{name} has one level: it is no factor of the analysis"
+        for name, levels in factors.items()
+        if len(levels) == 1
     ]
     if replications == 1:
         notes.append("one replication: nothing tells an effect from the scatter of runs")
     if fraction is not None:
-        named = ", ".join(f"{a}: {f.name}" for a, f in zip(LETTERS, factors, strict=False))
+        named = ", ".join(f"{a}: {name}" for a, name in zip(LETTERS, factors, strict=False))
         words = ", ".join(fraction.defining)
         notes.append(f"a fraction of resolution {_roman(fraction.resolution)} ({words}; {named})")
         if fraction.aliases:

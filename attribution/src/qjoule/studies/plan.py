@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a study: what is run, with which levels of which factors, how often, in what order.
 
-`plan_file` reads it from YAML, which qjoule/studies/README.md describes, and writes it into the
-study's directory.
+`plan_file` reads it from TOML, which qjoule/studies/README.md describes, and writes it into the
+study's directory. `plan_checks` holds what a type does not say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from qjoule.studies.workload import Value
+import msgspec
+from msgspec import Meta
+
+from qjoule.model.idle_policies import IdlePolicy
+from qjoule.strict_toml import FINITE
 
 #: Factors that are not options of the workload.
 SERVER = "server"  #: which server the study starts
@@ -19,22 +23,36 @@ GOVERNOR = "governor"  #: of the frequency of all CPUs
 FREQUENCY = "frequency_mhz"
 CPU_FACTORS = (GOVERNOR, FREQUENCY)
 
+Level = str | int | Annotated[float, FINITE] | bool  #: a `Value` in which no number is infinite
+Count = Annotated[int, Meta(ge=0, le=2**31)]
+Replication = Annotated[int, Meta(ge=1, le=100_000)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+#: Numbers of a run that replications may go by.
+Response = Literal[
+    "j_per_operation",
+    "energy_j",
+    "queries_j",
+    "power_w",
+    "wall_s",
+    "throughput",
+    "latency_ns_mean",
+    "latency_ns_p50",
+    "latency_ns_p95",
+    "latency_ns_p99",
+    "server_cpu_s",
+]
+
 
 def is_of_machine(factor: str) -> bool:
     """Whether a factor is no option of the workload."""
     return factor in (SERVER, *CPU_FACTORS) or factor.startswith(SETTING)
 
 
-@dataclass(frozen=True)
-class Factor:
-    """What is varied. Its levels differ; a single level is legal, with a note."""
-
-    name: str
-    levels: tuple[Value, ...]
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file."""
 
 
-@dataclass(frozen=True)
-class Design:
+class Design(_Part, frozen=True):
     """Which combinations of levels are run, and in what order.
 
     Attributes:
@@ -43,39 +61,45 @@ class Design:
         blocks: that the replications are spread over; 0: each replication is a block.
         order: `random` within each block, or `standard`: as combinations are counted.
         whole_plots: factors whose levels change as rarely as possible within a block (split-plot).
+        kind: `fractional` with generators; it follows from them where it is not given.
     """
 
     generators: tuple[str, ...] = ()
-    blocks: int = 0
-    order: str = "random"
-    seed: int = 1
+    blocks: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    order: Literal["random", "standard"] = "random"
+    seed: Count = 1
     whole_plots: tuple[str, ...] = ()
+    kind: Literal["full", "fractional"] | None = None
 
 
-@dataclass(frozen=True)
-class Replications:
+class Replications(_Part, frozen=True):
     """How often each combination is run: `least` times, and with `until` up to `most` times.
 
-    `until`: relative half-width of the 95 % t-interval of the mean of `response`, a column of the
-    runs' table; None: exactly `least` times.
+    Attributes:
+        most: 0 becomes `least`, and with `until` 30 at least.
+        until: relative half-width of the 95 % t-interval of the mean of `response`, a column of
+            the runs' table; None: exactly `least` times.
     """
 
-    least: int = 3
-    most: int = 3
-    until: float | None = None
-    response: str = "j_per_operation"
+    least: Replication = 3
+    most: Replication = 0
+    until: Share | None = None
+    response: Response = "j_per_operation"
+
+    def __post_init__(self) -> None:
+        if not self.most:
+            most = self.least if self.until is None else max(self.least, 30)
+            msgspec.structs.force_setattr(self, "most", most)
 
 
-@dataclass(frozen=True)
-class WarmUp:
+class WarmUp(_Part, frozen=True):
     """The workload, not recorded, until both are reached; before a server's first run."""
 
-    seconds: float = 0.0
-    operations: int = 0
+    seconds: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    operations: Count = 0
 
 
-@dataclass(frozen=True)
-class Control:
+class Control(_Part, frozen=True):
     """The fixed work between runs that shows whether the machine is at rest again.
 
     Attributes:
@@ -87,16 +111,15 @@ class Control:
         pause_s: between two of them.
     """
 
-    work: str = "cpu"
-    settle: str = "flag"
-    within: float = 0.01
-    last: int = 5
-    tries: int = 30
-    pause_s: float = 0.1
+    work: Literal["cpu", "server"] = "cpu"
+    settle: Literal["flag", "refuse", "off"] = "flag"
+    within: Share = 0.01
+    last: Annotated[int, Meta(ge=2, le=1000)] = 5
+    tries: Annotated[int, Meta(ge=2, le=100_000)] = 30
+    pause_s: Annotated[float, Meta(ge=0, le=3600)] = 0.1
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(_Part, frozen=True):
     """How runs are recorded: options of `qjoule record`, and of the attribution.
 
     Attributes:
@@ -106,53 +129,49 @@ class Recording:
 
     energy: str = "auto"
     without_energy: bool = False
-    idle: str = "separate"
+    idle: IdlePolicy = "separate"
     options: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(_Part, frozen=True, omit_defaults=True):
     """A running server. Fields that the plan does not give are searched for.
 
     `password_env` names the variable of the environment that holds the password: it is in no file.
     """
 
-    pid: int = 0
+    pid: Annotated[int, Meta(ge=1, le=2**31)] = 0
     flavour: str = ""
     host: str = ""
-    port: int = 0
+    port: Annotated[int, Meta(ge=1, le=65535)] = 0
     socket: str = ""
     user: str = ""
     database: str = ""
     password_env: str = "QJOULE_PASSWORD"
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(_Part, frozen=True, kw_only=True):
     """A study. `server` is started by the study, or `target` runs already: one of the two.
 
     Attributes:
         options: of the workload, where they differ from its defaults and are no factor.
+        factors: what is varied: each one's levels. A single level is legal, with a note.
         settings: of each server that is started, by the server's name.
         limit_s: a run that lasts longer is ended and has failed.
     """
 
-    workload: str
     name: str = ""
-    options: Mapping[str, Value] = field(default_factory=dict)
+    workload: str
+    options: Mapping[str, Level] = {}
     server: str = ""
-    settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Level]] = {}
     target: Running | None = None
-    factors: tuple[Factor, ...] = ()
+    factors: Mapping[str, Annotated[tuple[Level, ...], Meta(min_length=1, max_length=1000)]] = {}
     design: Design = Design()
     replications: Replications = Replications()
     warm_up: WarmUp = WarmUp()
     control: Control = Control()
     record: Recording = Recording()
-    limit_s: float = 3600.0
-
-    def factor(self, name: str) -> Factor | None:
-        return next((factor for factor in self.factors if factor.name == name), None)
+    limit_s: Annotated[float, Meta(ge=1, le=1e9)] = 3600.0
 
     @property
     def starts_servers(self) -> bool:
@@ -161,6 +180,5 @@ class Plan:
     @property
     def servers(self) -> tuple[str, ...]:
         """The servers that the study starts."""
-        factor = self.factor(SERVER)
-        named = tuple(map(str, factor.levels)) if factor else (self.server,)
+        named = tuple(map(str, self.factors.get(SERVER, (self.server,))))
         return named if self.starts_servers else ()

@@ -4,35 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from qjoule.errors import UsageError
+from qjoule.strict_toml import to_key
 from qjoule.studies import plan as plans
+from qjoule.studies.by_server import products
 from qjoule.studies.plan import Plan
-from qjoule.studies.strict_yaml import Section
 from qjoule.studies.workload import Value
 
-#: Numbers of a run that replications may go by.
-RESPONSES = (
-    "j_per_operation",
-    "energy_j",
-    "queries_j",
-    "power_w",
-    "wall_s",
-    "throughput",
-    "latency_ns_mean",
-    "latency_ns_p50",
-    "latency_ns_p95",
-    "latency_ns_p99",
-    "server_cpu_s",
-)
-#: Those that are known without recording.
-SEEN_BY_CLIENT = RESPONSES[4:10]
+#: Responses that are known without recording.
+SEEN_BY_CLIENT = get_args(plans.Response)[4:10]
+#: Options of `qjoule record` that the study sets itself.
+_OURS = ("-o", "--output", "-d", "--duration", "--pid", "--energy", "--group", "--")
 
 
-def check_together(made: Plan, top: Section) -> None:
-    """Raises `UsageError` at the line of the key that does not fit the others."""
-    for key, what in (*_of_server(made), *_of_factors(made), *_of_times(made)):
-        raise (top.get(key) or top.item).wrong(what)
+def check_plan(plan: Plan, file: str) -> None:
+    """Raises `UsageError` with the first key that does not fit the others."""
+    for check in (_of_server, _of_target, _of_factors, _of_design, _of_times, _of_recording):
+        for key, what in check(plan):
+            raise UsageError(f"{file}: {key}: {what}" if key else f"{file}: {what}")
 
 
 def check_options(plan: Plan, workload: str, defaults: Mapping[str, Value]) -> None:
@@ -41,9 +32,9 @@ def check_options(plan: Plan, workload: str, defaults: Mapping[str, Value]) -> N
     Raises `UsageError`.
     """
     given: dict[str, list[Value]] = {name: [value] for name, value in plan.options.items()}
-    for factor in plan.factors:
-        if not plans.is_of_machine(factor.name):
-            given[factor.name] = list(factor.levels)
+    for name, levels in plan.factors.items():
+        if not plans.is_of_machine(name):
+            given[name] = list(levels)
     for name, values in given.items():
         if name not in defaults:
             raise UsageError(
@@ -68,43 +59,81 @@ def _fits(value: Value, kind: type) -> bool:
 _Wrong = Iterator[tuple[str, str]]  #: the key, and what is wrong
 
 
-def _of_server(made: Plan) -> _Wrong:
-    factor = made.factor(plans.SERVER)
-    if made.target and (made.server or factor):
+def _of_server(plan: Plan) -> _Wrong:
+    is_factor = plans.SERVER in plan.factors
+    if plan.target and (plan.server or is_factor):
         yield "target", "the study starts a server itself ('server'): give only one of both"
-    if not made.target and not made.server and not factor:
-        yield "", "say which server: 'server: NAME' is started, 'target:' runs already"
-    if made.server and factor:
+    if not plan.target and not plan.server and not is_factor:
+        yield "", "say which server: server = 'NAME' is started, [target] runs already"
+    if plan.server and is_factor:
         yield "server", "is a factor too: leave it out here"
-    if made.target and made.settings:
+    if plan.target and plan.settings:
         yield "settings", "are of servers that the study starts; the target runs already"
-    for server, settings in made.settings.items():
-        if server not in made.servers:
-            yield "settings", f"{server} is not started; started: {', '.join(made.servers)}"
+    for server, settings in plan.settings.items():
+        if server not in plan.servers:
+            yield "settings", f"{server!r} is not started; started: {', '.join(plan.servers)}"
         for name in settings:
-            if made.factor(plans.SETTING + name):
-                yield "settings", f"{name} is a factor too: leave it out here"
+            if plans.SETTING + name in plan.factors:
+                yield "settings", f"{name!r} is a factor too: leave it out here"
 
 
-def _of_factors(made: Plan) -> _Wrong:
-    for factor in made.factors:
-        if made.target and factor.name.startswith(plans.SETTING):
-            yield "factors", f"{factor.name}: only a server that the study starts can be set"
-        if factor.name in made.options:
-            yield "options", f"{factor.name} is a factor too: leave it out here"
-    for name in made.design.whole_plots:
-        if not made.factor(name):
-            yield "design", f"whole_plots: there is no factor {name}"
+def _of_target(plan: Plan) -> _Wrong:
+    target = plan.target or plans.Running(pid=1)
+    if not (target.pid or target.flavour or target.port or target.socket):
+        yield "target", "say which server: give pid, flavour, port or socket"
+    if target.flavour and target.flavour not in products():
+        yield "target.flavour", f"must be one of {', '.join(products())}, not {target.flavour!r}"
 
 
-def _of_times(made: Plan) -> _Wrong:
-    times = made.replications
-    if made.design.blocks > times.least:
-        yield (
-            "design",
-            f"{made.design.blocks} blocks need as many replications; there are {times.least}",
-        )
-    unknown = made.record.without_energy and times.response not in SEEN_BY_CLIENT
-    if times.until is not None and unknown:
+def _of_factors(plan: Plan) -> _Wrong:
+    for name, levels in plan.factors.items():
+        key = f"factors.{to_key(name)}"
+        if name in ("", plans.SETTING):
+            yield "factors", "a factor needs a name"
+        if plan.target and name.startswith(plans.SETTING):
+            yield key, "only a server that the study starts can be set"
+        if name in plan.options:
+            yield f"options.{to_key(name)}", "is a factor too: leave it out here"
+        for index, level in enumerate(levels):
+            if level in levels[:index]:  # 1, 1.0 and true are one level: runs would look the same
+                yield key, f"has the level {level!r} twice"
+            if name in (plans.SERVER, plans.GOVERNOR) and not isinstance(level, str):
+                yield key, "its levels are names: give texts"
+            is_number = _fits(level, float)
+            if name == plans.FREQUENCY and not (is_number and 1 <= float(level) <= 100_000):
+                yield key, f"must be numbers from 1 to 100000, not {level!r}"
+
+
+def _of_design(plan: Plan) -> _Wrong:
+    design = plan.design
+    if design.kind == "full" and design.generators:
+        yield "design", "a full design has no generators: leave them out, or kind = 'fractional'"
+    if design.kind == "fractional" and not design.generators:
+        yield "design", "a fractional design needs generators, such as ['C=AB']"
+    for name in design.whole_plots:
+        if name not in plan.factors:
+            yield "design.whole_plots", f"there is no factor {name!r}"
+    if design.blocks > (least := plan.replications.least):
+        yield "design.blocks", f"{design.blocks} need as many replications; there are {least}"
+
+
+def _of_times(plan: Plan) -> _Wrong:
+    times, control = plan.replications, plan.control
+    if times.until is None:
+        if times != plans.Replications(times.least):
+            yield "replications", "'most' and 'response' go with 'until': give that, or one number"
+    elif times.least < 2:
+        yield "replications", "an interval needs two runs: give least = 2 or more"
+    elif plan.record.without_energy and times.response not in SEEN_BY_CLIENT:
         allowed = ", ".join(SEEN_BY_CLIENT)
         yield "replications", f"{times.response} is unknown without energy; response: {allowed}"
+    if times.most < times.least:
+        yield "replications", f"most ({times.most}) is less than least ({times.least})"
+    if control.tries < control.last:
+        yield "control", f"tries ({control.tries}) is less than last ({control.last})"
+
+
+def _of_recording(plan: Plan) -> _Wrong:
+    for word in plan.record.options:
+        if word.partition("=")[0] in _OURS or word[:2] in ("-o", "-d"):
+            yield "record.options", f"{word!r} is set by the study itself"

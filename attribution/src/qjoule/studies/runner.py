@@ -174,7 +174,7 @@ class _Maker:
 
     def _control_options(self) -> dict[str, Value]:
         """The same in every run: a factor has its first level."""
-        return self._options({factor.name: factor.levels[0] for factor in self._plan.factors})
+        return self._options({name: levels[0] for name, levels in self._plan.factors.items()})
 
     def _timed(self, target: Target, options: dict[str, Value]) -> float:
         self._prepare(target, options)

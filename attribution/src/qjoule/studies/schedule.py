@@ -83,7 +83,7 @@ def _wanted(plan: Plan, replication: int, levels: Levels, runs: Sequence[Run]) -
         if run["replication"] < replication
         and run["status"] == "done"
         and key(run["factors"]) == key(levels)
-        and (value := run[times.response]) is not None  # type: ignore[literal-required]
+        and (value := run[times.response]) is not None
     ]
     return relative_half_width(values) > times.until
 

@@ -113,7 +113,7 @@ def open_study(path: Path, plan: Plan, design: Designed) -> Iterator[Study]:
             raise QjouleError(f"{path} is not empty and holds no study: give another directory")
         study.runs += _whole_lines(path / FILE)
         with study.on_disk():
-            _write(path / plan_file.FILE, plan_file.to_yaml(plan))  # first: it makes it a study
+            _write(path / plan_file.FILE, plan_file.to_text(plan))  # first: it makes it a study
             _write(path / DESIGN, json.dumps(_design_document(design), indent=1) + "\n")
             (path / RUNS).mkdir(exist_ok=True)
             for one in (path, path / RUNS, path / _LOCK):
@@ -137,9 +137,10 @@ def _lock(path: Path) -> int:
 
 
 def _same_plan(path: Path, plan: Plan) -> None:
-    before = plan_file.document(plan_file.read_plan(path / plan_file.FILE))
-    now = plan_file.document(plan)
-    differ = [name for name in plan_file.KEYS if before.get(name) != now.get(name)]
+    before = plan_file.read_plan(path / plan_file.FILE)
+    differ = [of for of in Plan.__struct_fields__ if getattr(before, of) != getattr(plan, of)]
+    if not differ and list(before.factors) != list(plan.factors):
+        differ = ["factors, in another order"]
     if differ:
         raise QjouleError(
             f"{path} holds a study of another plan ({', '.join(differ)}): give another directory, "

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: An option of a workload, a factor's level, a setting of a server: what YAML and JSON both have.
+#: An option of a workload, a factor's level, a setting of a server: what TOML and JSON both have.
 Value = str | int | float | bool
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a workload's options, and refuses what makes no sense in one line that names the option.
 
-YAML writes `1` where a plan's author means `1.0`, so numbers are read from either; a string is read
+A plan's author may write `1` and mean `1.0`, so numbers are read from either; a string is read
 as a number where the whole of it is one. Every function raises `UsageError`.
 """
 
