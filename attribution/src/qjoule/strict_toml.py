@@ -27,12 +27,13 @@ FINITE = msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)  #: of a fl
 T = TypeVar("T")
 
 
-def _read(path: Path, most: int) -> bytes:
+def read_some(path: Path, most: int) -> bytes:
+    """A file's first `most` bytes."""
     with path.open("rb") as file:
         return file.read(most)
 
 
-def read_file(path: Path, read: Callable[[Path, int], bytes] = _read) -> dict[str, Any]:
+def read_file(path: Path, read: Callable[[Path, int], bytes] = read_some) -> dict[str, Any]:
     """The tables of a file. `read`: returns a file's first bytes. Raises `UsageError`."""
     try:
         return read_toml(read(path, MAX_BYTES + 1), str(path))

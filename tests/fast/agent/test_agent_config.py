@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.agent.config import KEYS, defaults, load
-from qjoule.agent.config_values import toml
-from qjoule.commands.agent import example_text
+from qjoule.agent.config import EXAMPLE, LIVE, Config, load
 from qjoule.errors import UsageError
+from qjoule.strict_toml import to_value
 
 DOCS = Path(__file__).parents[3] / "docs" / "agent.md"
 TAGS = "store.tags must be a list of at most 4 different keys"
@@ -24,36 +23,40 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
-    assert load(None) == load(written(tmp_path, example_text())) == defaults()
-    sections = tomllib.loads(example_text())
-    assert {f"{section}.{key}" for section, keys in sections.items() for key in keys} == set(KEYS)
+def test_the_example_has_every_key_with_its_default() -> None:
+    assert load(None) == load(EXAMPLE) == Config()
+    sections = tomllib.loads(EXAMPLE.read_text())
+    keys = [f"{section}.{key}" for section, keys in sections.items() for key in keys]
+    assert keys == list(Config().values)
 
 
 def test_values_are_read(tmp_path: Path) -> None:
     text = '[metrics]\nlisten = "[::1]:9000"\nlifetime_s = 120\n[store]\nenabled = false\n'
     config = load(written(tmp_path, text + 'tags = ["tenant"]\n'))
-    assert config.listen == ("::1", 9000)
-    assert config.number("metrics.lifetime_s") == 120.0
-    assert not config.flag("store.enabled") and config.tags == ()
-    assert config.whole("metrics.shapes") == 100 and config.budget is None
+    assert config.metrics.address == ("::1", 9000)
+    assert config.metrics.lifetime_s == 120.0
+    assert not config.store.enabled and config.tags == ()
+    assert config.metrics.shapes == 100 and config.budget.share is None
     config = load(written(tmp_path, '[budget]\ncpu = "0.5%"\n[store]\ntags = ["tenant", "a"]\n'))
-    assert config.budget == 0.005 and config.tags == ("tenant", "a")
+    assert config.budget.share == 0.005 and config.tags == ("tenant", "a")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[metric]\nshapes = 1", "unknown section or key 'metric'"),
-        ("metrics = 1", "metrics is a section"),
-        ("[metrics]\nshape = 1", "unknown key 'metrics.shape'"),
-        ("[metrics]\nshapes = '100'", "metrics.shapes must be a whole number, not '100'"),
-        ("[metrics]\nshapes = -1", "metrics.shapes must be from 0 to 2000, not -1"),
+        ("[metric]\nshapes = 1", "metric is an unknown key: there are tracing, budget"),
+        ("metrics = 1", "metrics must be a table of enabled"),
+        ("[metrics]\nshape = 1", "metrics.shape is an unknown key"),
+        (
+            "[metrics]\nshapes = '100'",
+            'metrics.shapes must be a whole number from 0 to 2000, not "100"',
+        ),
+        ("[metrics]\nshapes = -1", "from 0 to 2000, not -1"),
         ("[metrics]\nenabled = 1", "metrics.enabled must be true or false, not 1"),
-        ("[metrics]\nlifetime_s = nan", "metrics.lifetime_s must be from 60"),
+        ("[metrics]\nlifetime_s = nan", "metrics.lifetime_s must be a number from 60"),
         ("[metrics]\nlisten = '127.0.0.1:0'", "metrics.listen must be ADDRESS:PORT"),
-        ("[tracing]\nidle = 'mine'", "tracing.idle must be one of separate, even, proportional"),
-        ("[store]\npath = 'here'", "store.path must be an absolute path, not 'here'"),
+        ("[tracing]\nidle = 'mine'", "tracing.idle must be one of even, proportional, separate"),
+        ("[store]\npath = 'here'", 'store.path must be an absolute path, not "here"'),
         ('[store]\ntags = ["a", "a"]', TAGS),
         ('[store]\ntags = ["a", "b", "c", "d", "e"]', TAGS),
         ("[budget]\ncpu = '1'", "budget.cpu must be from 0.1% to 100%, such as 1%, not '1'"),
@@ -85,5 +88,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_documents_every_key_with_its_default() -> None:
-    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]*)` \|", DOCS.read_text(), re.MULTILINE)
-    assert dict(rows) == {name: toml(key.default) for name, key in KEYS.items()}
+    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]*)` \| (↻?)", DOCS.read_text(), re.MULTILINE)
+    assert rows == [
+        (name, to_value(of), "↻" * (name in LIVE)) for name, of in Config().values.items()
+    ]

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.dataset as ds
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from metrics_pages import META, is_monotone, samples, snapshots, total
 from qjoule.agent import handover
 from qjoule.agent.budget import MEASUREMENTS, Controller, Shed
-from qjoule.agent.config import Config, defaults
+from qjoule.agent.config import Config, Metrics, Tracing
 from qjoule.agent.cost import Cost, CostMeter
 from qjoule.agent.handover import NAME
 from qjoule.agent.notify import Manager
@@ -41,11 +41,11 @@ def service_of(tmp_path: Path | None = None, **other: Any) -> Service:
     said: list[str] = []
     rollups = None
     if tmp_path is not None:
-        rollups = Rollups(tmp_path, Store(tmp_path, "db1", kept(defaults())), said.append)
+        rollups = Rollups(tmp_path, Store(tmp_path, "db1", kept(Config())), said.append)
         rollups.start()
-    handed = handover.take(tmp_path, limits(defaults()), WALL_S)
+    handed = handover.take(tmp_path, limits(Config()), WALL_S)
     service = Service(
-        *(defaults(), defaults, handed, Manager(), said.append, Board(), rollups), **other
+        *(Config(), Config, handed, Manager(), said.append, Board(), rollups), **other
     )
     service.clock = lambda: WALL_S
     return service
@@ -81,7 +81,7 @@ def test_the_page_shows_the_agent_itself_and_each_metric_is_documented(tmp_path:
 def test_a_file_is_ahead_of_time_while_intervals_come(tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     service = service_of()
-    service.config = Config({**defaults().values, "metrics.alive_file": str(alive)})
+    service.config = Config(metrics=Metrics(alive_file=str(alive)))
     snapshot = snapshots()[0]
     for _ in range(2):
         service.take(snapshot, META.servers)
@@ -186,8 +186,7 @@ def test_a_reload_applies_what_it_can_and_keeps_what_is_wrong() -> None:
     said: list[str] = []
     service = service_of()
     service.say = said.append
-    values = {**defaults().values, "metrics.shapes": 1, "metrics.connections": 5}
-    service.load = lambda: Config(values)
+    service.load = lambda: Config(metrics=Metrics(shapes=1, connections=5))
     service.wants_reload = True
     service.tick()
     assert service.handed.counters.limits.shapes == 1
@@ -297,13 +296,13 @@ def test_a_server_that_cannot_be_followed_is_worth_one_start(tmp_path: Path) -> 
     [("", "auto", 1, 1), ("no symbols", "auto", 0, 0), ("", "socket", 0, 0), ("", "auto", 2, 0)],
 )
 def test_a_server_that_hides_sessions_is_worth_one_start_if_probes_show_them(
-    why: str, rung: str, level: int, starts: int, tmp_path: Path
+    why: str, rung: Literal["auto", "socket"], level: int, starts: int, tmp_path: Path
 ) -> None:
     hides = ServerChange("hidden", "db:1", pid=9, why=why)
     for run in range(2):
         said: list[str] = []
         service = service_of(tmp_path, owner=lambda _pid: WEB, chosen=True)
-        service.config = Config({**defaults().values, "tracing.rung": rung})
+        service.config = Config(tracing=Tracing(rung=rung))
         service.level, service.say = level, said.append
         for step in range(3):
             service.take(dark(snapshots()[0], step * PATIENCE_S, hides), META.servers)

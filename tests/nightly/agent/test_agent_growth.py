@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import fake_tracer as ft
-from qjoule.agent.config import Config, defaults
+from qjoule.agent.config import Config, Metrics
+from qjoule.agent.config import Store as StoreKeys
 from qjoule.agent.handover import take
 from qjoule.agent.notify import Manager
 from qjoule.agent.rollups import Rollups
@@ -82,13 +83,13 @@ class Hours(io.RawIOBase):
 
 
 def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
-    config = Config({**defaults().values, "store.path": str(tmp_path), "metrics.shapes": 5})
+    config = Config(store=StoreKeys(path=str(tmp_path)), metrics=Metrics(shapes=5))
     rollups = Rollups(tmp_path, Store(tmp_path, "host", kept(config)), print)
     rollups.start()
     handed = take(None, limits(config), 1e9)
     now = [1e9]
     service = Service(
-        *(config, defaults, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
+        *(config, Config, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
     )
     meta = Meta(host="host", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
     source = StreamSource(

@@ -95,7 +95,7 @@ class Service:
         """One interval."""
         wall_s = self.clock()
         counters = self.handed.counters
-        found = interval_of(snapshot.interval, self.config.whole("metrics.text_length"))
+        found = interval_of(snapshot.interval, self.config.metrics.text_length)
         folded = counters.take(found, snapshot.elapsed_s, wall_s)
         by_tag = None if self.tags is None else snapshot.also.get(f"tag:{self.tags.key}")
         if self.tags is not None and by_tag is not None:
@@ -187,7 +187,7 @@ class Service:
         """Sets the time of a file to when this interval is stale. `find FILE -newermt now` then
         tells that the engine is well, and nobody beyond this machine can prevent it.
         """
-        if not (path := self.config.text("metrics.alive_file")):
+        if not (path := self.config.metrics.alive_file):
             return
         stale_s = wall_s + self._stale_s
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -208,7 +208,7 @@ class Service:
 
     @property
     def _stale_s(self) -> float:
-        return STALE_INTERVALS * self.config.number("tracing.interval_s")
+        return STALE_INTERVALS * self.config.tracing.interval_s
 
     def _own(
         self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float
@@ -307,7 +307,7 @@ class Service:
         stays = ""
         if self.rollups is None:
             stays = "without a store no other rung outlasts a start"
-        elif self.config.text("tracing.rung") != "auto":
+        elif self.config.tracing.rung != "auto":
             stays = "tracing.rung is not auto"
         elif self.level >= PROBES_LEFT_OUT:
             stays = f"budget level {self.level} leaves out {LEVELS[self.level]}"
@@ -365,17 +365,17 @@ class Service:
 
 
 def limits(config: Config) -> Limits:
-    return Limits(config.whole("metrics.shapes"), config.number("metrics.lifetime_s"))
+    return Limits(config.metrics.shapes, config.metrics.lifetime_s)
 
 
 def kept(config: Config) -> Kept:
     return Kept(
-        config.whole("store.days"),
-        config.whole("store.megabytes"),
-        config.whole("store.minute_shapes"),
-        config.whole("store.tag_values"),
+        config.store.days,
+        config.store.megabytes,
+        config.store.minute_shapes,
+        config.store.tag_values,
     )
 
 
 def store_path(config: Config) -> Path | None:
-    return Path(config.text("store.path")) if config.flag("store.enabled") else None
+    return Path(config.store.path) if config.store.enabled else None

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from qjoule.agent.config import KEYS, Config, load
-from qjoule.agent.config_values import toml
+from qjoule.agent.config import EXAMPLE, Config, load
 from qjoule.agent.files import write_files
 from qjoule.agent.notify import Manager
 from qjoule.agent.small import keep_small
@@ -81,7 +80,7 @@ def command(
     Serves metrics on a loopback address and keeps rollups per minute.
     """
     if example:
-        click.echo(example_text(), nl=False)
+        click.echo(EXAMPLE.read_text(encoding="utf-8"), nl=False)
         return 0
     if directory is not None:
         for file in write_files(directory):
@@ -106,7 +105,7 @@ def command(
 
 def _check_recordings(config: Config, directory: Path | None, options: tuple[str, ...]) -> None:
     """Raises `UsageError` for what could not be recorded."""
-    flight_s = config.whole("recordings.flight_s")
+    flight_s = config.recordings.flight_s
     if (directory is not None) != bool(flight_s) or (options and directory is None):
         raise UsageError("recordings.flight_s and --recordings DIR need each other")
     if directory is None:
@@ -117,16 +116,3 @@ def _check_recordings(config: Config, directory: Path | None, options: tuple[str
         raise UsageError(f"recordings.flight_s must be 0, or {LEAST_S:g} at least")
     if options[:1] and (not options[0].startswith("-") or "--" in options):
         raise UsageError("what follows -- must be options of `qjoule record`, and no program")
-
-
-def example_text() -> str:
-    """A configuration file with every key at its default."""
-    lines: list[str] = []
-    section = ""
-    for name, key in KEYS.items():
-        if (of := name.partition(".")[0]) != section:
-            lines += ["" if not section else "\n", f"[{of}]\n"]
-            section = of
-        choices = f": {', '.join(key.choices)}" if key.choices else ""
-        lines.append(f"# {key.about}{choices}\n{name.partition('.')[2]} = {toml(key.default)}\n")
-    return "".join(lines)

@@ -38,16 +38,16 @@ class Listeners:
 def start_listeners(config: Config) -> Listeners:
     """Raises `QjouleError` if it cannot listen."""
     found = Listeners()
-    if config.flag("metrics.enabled"):
+    if config.metrics.enabled:
         found.board = board = Board()
         live = None
-        if config.flag("metrics.page"):
+        if config.metrics.page:
             from qjoule.metrics.live_page import LivePage, SnapshotBoard  # noqa: PLC0415
 
             found.snapshots = SnapshotBoard()
             live = LivePage(found.snapshots)
-        rate = config.number("metrics.requests_per_second")
-        bounds = Bounds(config.whole("metrics.connections"), rate)
+        rate = config.metrics.requests_per_second
+        bounds = Bounds(config.metrics.connections, rate)
         with _listening(config) as listening:
             kept = (listening.fileno(),)
             found.processes["metrics"] = fork_helper(lambda: _serve(board, bounds, live), kept)
@@ -56,9 +56,9 @@ def start_listeners(config: Config) -> Listeners:
 
 def _listening(config: Config) -> socket.socket:
     try:
-        return listen_on(*config.listen)
+        return listen_on(*config.metrics.address)
     except OSError as error:
-        words = config.text("metrics.listen")
+        words = config.metrics.listen
         raise QjouleError(f"metrics.listen: {words}: {error.strerror}") from None
 
 

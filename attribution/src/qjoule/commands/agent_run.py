@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import cast
 
 from qjoule.agent import handover
 from qjoule.agent.budget import PROBES_LEFT_OUT, Controller, Shed
@@ -32,7 +31,6 @@ from qjoule.fleet.layout import OWN_STORE
 from qjoule.live.source import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
-from qjoule.model.coefficients import IdlePolicy
 from qjoule.root_part.bound import owner_of_process
 from qjoule.root_part.client import Started, root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
@@ -106,14 +104,14 @@ def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecor
 
     It has a record of each query, so it is the first to be left out.
     """
-    flight_s = config.whole("recordings.flight_s")
+    flight_s = config.recordings.flight_s
     if directory is None or not flight_s or level:
         return None
 
     def start(number: int) -> Started:
         return root_part().record(directory, number, flight_s)
 
-    return FlightRecorder(made(directory), start, config.whole("recordings.kept"), say)
+    return FlightRecorder(made(directory), start, config.recordings.kept, say)
 
 
 def _trace_servers(service: Service, recordings: Path | None, pids: Collection[int]) -> None:
@@ -122,7 +120,7 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     service.level = level = service.handed.shed.level
     service.recorder = _recorder(config, recordings, level)
     # What the kernel side reads of tags is left out first, with what else a level leaves out.
-    tag = "" if level else config.text("tracing.tag")
+    tag = "" if level else config.tracing.tag
     summed = () if level else config.tags
     if tag:
         service.tags = TagCounters(tag, limits(config))
@@ -130,8 +128,8 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     settings = Settings(
         Mode.LIVE,
         window_ms=COARSE_WINDOW_MS if level else WINDOW_MS,
-        energy=config.text("tracing.energy"),
-        counters=config.flag("tracing.counters") and not level,
+        energy=config.tracing.energy,
+        counters=config.tracing.counters and not level,
         client_tags=bool(tag or summed),
         samples=_samples(config, level),
     )
@@ -139,7 +137,7 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
         service.processes["tracer"] = running.tracer.pid
         if targets.keeper is not None:
             service.processes["keeper"] = targets.keeper.pid
-        service.meter = CostMeter(service.processes, _ran, config.number("budget.trap_ns"), say)
+        service.meter = CostMeter(service.processes, _ran, config.budget.trap_ns, say)
         if service.rollups is not None:
             service.rollups.start()
         with _signals(service, running.tracer.stop):
@@ -148,7 +146,7 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
 
 def _samples(config: Config, level: int) -> int:
     """Queries to draw of each statement. From level 1 on there is the certain one, and few more."""
-    wanted = config.whole("store.samples") if config.flag("store.enabled") else 0
+    wanted = config.store.samples if config.store.enabled else 0
     return min(wanted, 1) if level else wanted
 
 
@@ -159,7 +157,7 @@ def _ran() -> tuple[Ran, int]:
 
 def _controller(service: Service) -> Controller | None:
     """None, and nothing left out, unless there is a budget."""
-    limit = service.config.budget
+    limit = service.config.budget.share
     if limit is not None and service.rollups is None:
         say("budget.cpu: without a store no level outlasts a start: nothing is left out")
     if limit is None or service.rollups is None:
@@ -175,13 +173,13 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
     Without any server, only the machine is measured; once one runs, the agent starts again.
     """
     config = service.config
-    rung = config.text("tracing.rung")
+    rung = config.tracing.rung
     wanted = Wanted(
         pids,
         None if rung == "auto" else Rung[rung.upper()],
-        generic=config.flag("tracing.generic"),
-        follow=config.flag("tracing.follow"),
-        ids=config.flag("tracing.ids"),
+        generic=config.tracing.generic,
+        follow=config.tracing.follow,
+        ids=config.tracing.ids,
         client_tags=client_tags,
         hidden=tuple(service.handed.hidden),
     )
@@ -211,19 +209,19 @@ def _trace(service: Service, targets: Targets, running: Tracing) -> None:
         TickingStream(running.stream, service.tick),
         fingerprint,
         running.meta,
-        idle=cast(IdlePolicy, config.text("tracing.idle")),
-        choose=for_machine(config.text("tracing.calibration") or None, "none"),
+        idle=config.tracing.idle,
+        choose=for_machine(config.tracing.calibration or None, "none"),
         stop=running.tracer.stop,
         failure=running.tracer.last_words,
         reports=running.tags,
         watch=running.watch,
-        ids=targets.ids if config.flag("tracing.ids") else None,
+        ids=targets.ids if config.tracing.ids else None,
         client_tags=bool(also),
         samples=_samples(config, service.level) > 0,
         groups=(PER_SERVER, *also),
         refresh_s=REFRESH_S,
     )
-    interval_s = config.number("tracing.interval_s")
+    interval_s = config.tracing.interval_s
     controls = Controls(interval_s, PER_SERVER, totals=False, also=also)
     names = targets.names or "no server"
     continued = "; counters go on" if service.handed.continued else ""
