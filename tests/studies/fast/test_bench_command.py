@@ -71,14 +71,14 @@ def test_a_command_line_makes_the_plan() -> None:
         "ycsb",
         options(
             server="redis",
-            settings=("threads=10", "server.maxmemory=1gb"),
+            settings=("threads=10", "a='10'", "server.maxmemory=1gb"),
             factors=("operation=insert,read", "server.io-threads=1,4", "size=1_000,2000"),
             until="5%",
             replications=6,
         ),
     )
     assert plan.server == "redis"
-    assert plan.options == {"threads": 10}
+    assert plan.options == {"threads": 10, "a": "10"}
     assert plan.settings == {"redis": {"maxmemory": "1gb"}}
     assert plan.factors == {
         "operation": ("insert", "read"),

@@ -76,7 +76,6 @@ BASE = "workload = 'ycsb'\nserver = 'redis'\n"
     ("text", "words"),
     [
         (BASE + "replicatons = 3", "replicatons is an unknown key: there are name, workload"),
-        (BASE + "design.ordr = 'random'", "design.ordr is an unknown key: there are generators"),
         (BASE + "design.order = 'x'", 'design.order must be one of random, standard, not "x"'),
         (BASE + "replications = 0", "replications.least must be a whole number from 1 to 100000"),
         (BASE + "replications = {least = 1, until = 0.05}", "an interval needs two runs"),
@@ -91,9 +90,6 @@ BASE = "workload = 'ycsb'\nserver = 'redis'\n"
         (BASE + "settings.'a\\n'.b = 2026-01-01", 'settings."a\\\\n".b must be a text'),
         (BASE + "record.options = ['--pid=3']", "is set by the study itself"),
         (BASE + "server = 'mongodb'", "not TOML: Cannot overwrite a value (at"),
-        (BASE + "limit_s = 1" + "0" * 5000, "not TOML"),
-        (BASE + "options.a = " + "[" * 5000, "not TOML: nested too deeply"),
-        ("#" * (1 << 20) + "\n", "larger than 1048576 bytes"),
         ("workload = 'ycsb'", "say which server"),
         ("workload = 'ycsb'\ntarget.pid = 3\nsettings.redis.a = 1", "settings: are of servers"),
         ("server = 'redis'", "workload is missing"),
@@ -109,15 +105,9 @@ def test_plan_that_is_wrong_is_refused_by_its_key(text: str, words: str) -> None
     assert "\n" not in message
 
 
-def test_a_file_that_is_no_plan_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "bytes.toml").write_bytes(b"\xff")
-    for name, words in (
-        ("plan.yaml", "TOML now, such as examples/factorial-nosql/small.toml"),
-        ("bytes.toml", "not TOML: 'utf-8' codec"),
-        ("none.toml", "cannot be read: No such file"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            read_plan(tmp_path / name)
+def test_a_plan_in_yaml_is_refused_with_an_example(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="TOML now, such as examples/factorial-nosql/small.toml"):
+        read_plan(tmp_path / "plan.yaml")
 
 
 #: Options of a workload.
