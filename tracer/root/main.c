@@ -252,10 +252,11 @@ int main(int argc, char **argv)
 	err = root.null_fd < 0 || signal_fd < 0 ? -EMFILE
 						: start(become_command, NULL, &started, NULL);
 	if (err) {
-		fprintf(stderr,
-			"qjoule: user %d cannot run %s, which all users must be able to read: %s "
-			"%s\n",
-			root.uid, root.command[0], strerror(-err), started.reply.text);
+		fprintf(
+		    stderr,
+		    "qjoule: user %d cannot run %s (%s): install it where every user can read it\n",
+		    root.uid, *started.reply.text ? started.reply.text : root.command[0],
+		    strerror(-err));
 		user_end();
 		return 1;
 	}

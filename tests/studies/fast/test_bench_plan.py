@@ -106,7 +106,7 @@ def test_plan_that_is_wrong_is_refused_by_its_key(text: str, words: str) -> None
 
 
 def test_a_plan_in_yaml_is_refused_with_an_example(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="TOML now, such as examples/factorial-nosql/small.toml"):
+    with pytest.raises(UsageError, match=r"TOML now, such as examples/factorial-nosql/small\.toml"):
         read_plan(tmp_path / "plan.yaml")
 
 
