@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
-import struct
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +15,6 @@ from qjoule.servers.access import Opened, ProcFile
 from tracing.root_part import PYTHON, RootPart
 
 USER, OTHER_USER = 54001, 54002
-FUSE_FLUSH = 25  #: linux/fuse.h
 WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,47 +49,16 @@ def process_of(
 @contextmanager
 def silent_file_system(directory: Path) -> Iterator[None]:
     """A FUSE mount whose program never answers."""
-    with _mounted(directory, "40000"):
-        yield
-
-
-@contextmanager
-def file_that_cannot_be_closed(path: Path) -> Iterator[list[int]]:
-    """A file whose FUSE program answers only us when it is closed: who closed it."""
-    closing: list[int] = []
-    begun = struct.pack("=IIIIHHII32x", 7, 31, 0, 0, 10, 8, 4096, 1)  # struct fuse_init_out
-    answers = {26: begun, 14: bytes(16), FUSE_FLUSH: b""}  # to FUSE_INIT, FUSE_OPEN
-
-    def answer() -> None:
-        with suppress(OSError):  # unmounted
-            while True:
-                request = os.read(device, 1 << 20)
-                _, kind, number, _, _, _, pid = struct.unpack_from("=IIQQIII", request)
-                if kind == FUSE_FLUSH:
-                    closing.append(pid)
-                if kind != FUSE_FLUSH or pid == os.getpid():
-                    error, body = -errno.EIO * (kind not in answers), answers.get(kind, b"")
-                    os.write(device, struct.pack("=IiQ", 16 + len(body), error, number) + body)
-
-    with _mounted(path, "100000") as device:
-        threading.Thread(target=answer, daemon=True).start()
-        yield closing
-
-
-@contextmanager
-def _mounted(place: Path, kind: str) -> Iterator[int]:
-    """The program's end of a FUSE mount; `kind`: of its root, as octal digits."""
     device = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={device},rootmode={kind},user_id={USER},group_id={USER},allow_other"
-    assert not _libc.mount(b"test", bytes(place), b"fuse", 0, options.encode()), os.strerror(
+    options = f"fd={device},rootmode=40000,user_id={USER},group_id={USER},allow_other"
+    assert not _libc.mount(b"test", bytes(directory), b"fuse", 0, options.encode()), os.strerror(
         ctypes.get_errno()
     )
     try:
-        yield device
+        yield
     finally:
-        _libc.umount2(bytes(place), 1)  # MNT_FORCE ends who waits
         os.close(device)
-        _libc.umount2(bytes(place), 2)
+        _libc.umount2(bytes(directory), 2)
 
 
 @contextmanager

@@ -58,10 +58,6 @@ def silent(_connection: socket.socket, _directory: Path) -> None:
     forever.wait()
 
 
-def refusing(connection: socket.socket, _directory: Path) -> None:
-    connection.sendall(b"0\n102\n")
-
-
 def with_status(make: Callable[[Path], object]) -> Callable[[socket.socket, Path], None]:
     def behave(connection: socket.socket, directory: Path) -> None:
         make(directory / "status")
@@ -95,7 +91,6 @@ BEHAVIOURS: dict[str, Callable[[socket.socket, Path], None]] = {
     "good": good,
     "flood": flood,
     "silent": silent,
-    "refusing": refusing,
     "status-fifo": with_status(os.mkfifo),
     "status-link": with_status(lambda path: path.symlink_to("/victim/status")),
     "status-long": with_status(lambda path: path.write_bytes(b"\x1b[2J " + b"x" * (8 << 20))),
