@@ -113,9 +113,17 @@ def _what_is_wrong(value: Any, kind: Any, name: str) -> str:
             msgspec.convert(part[1], part[2])
         except msgspec.ValidationError:
             return _what_is_wrong(part[1], part[2], part[0])
-    shown = to_value(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
-    return f"{name} must be {_allowed(inspect.type_info(kind))}, not {shown}"
+    return f"{name} must be {_allowed(inspect.type_info(kind))}, not {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """In short. Tables and lists may be nested deeper than Python's stack."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = to_value(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _bare(kind: Any) -> Any:
@@ -143,7 +151,7 @@ def _allowed(kind: inspect.Type) -> str:
         case inspect.StrType():
             words = "a text"
         case inspect.VarTupleType(min_length=least, max_length=most):
-            words = f"a list of {least} to {most} values" if most else "a list, such as [1, 2]"
+            words = f"a list of {least} to {most} values" if most else 'a list, such as ["a", "b"]'
         case inspect.StructType(fields=fields):
             words = f"a table of {', '.join(field.name for field in fields)}"
     return words
