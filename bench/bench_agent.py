@@ -32,7 +32,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 import fake_tracer as ft
-from qjoule.agent import config as settings
+from qjoule.agent.config import Config, Tracing
+from qjoule.agent.config import Store as StoreKeys
 from qjoule.agent.handover import take
 from qjoule.agent.notify import Manager
 from qjoule.agent.rollups import Rollups
@@ -185,15 +186,15 @@ def run(
     place: Path, seconds: int, options: argparse.Namespace
 ) -> tuple[Simulated, Service, list[float], list[float]]:
     """Runs the simulated time. Also times of pages in ms, and resident MB over time."""
-    tracing = settings.Tracing(interval_s=options.interval)
-    config = settings.Config(tracing=tracing, store=settings.Store(path=str(place)))
+    tracing = Tracing(interval_s=options.interval)
+    config = Config(tracing=tracing, store=StoreKeys(path=str(place)))
     store = Store(place, "bench", kept(config))
     rollups = Rollups(place, store, print)
     rollups.start()
     now = [1_795_000_000.0]
     handed = take(None, limits(config), now[0])
     service = Service(
-        *(config, settings.Config, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
+        *(config, Config, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
     )
     simulated = Simulated(seconds, options.shapes, options.per_second)
     meta = Meta(host="bench", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
