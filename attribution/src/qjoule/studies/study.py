@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from qjoule.errors import QjouleError
+from qjoule.giving_up_root import READER
 from qjoule.studies import plan_file
 from qjoule.studies.design import Designed
 from qjoule.studies.plan import Plan
@@ -183,8 +184,16 @@ def _write(path: Path, text: str) -> None:
 
 
 def _give(path: Path) -> None:
-    """To the user of sudo, as traces are."""
+    """To the user of sudo, as traces are. Root's own may be read by whoever root's commands become
+    to read its traces.
+    """
+    if os.geteuid() != 0:
+        return
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and uid.isdigit() and gid.isdigit():
-        with suppress(OSError):
+    with suppress(OSError):
+        if uid.isdigit() and gid.isdigit():
             os.chown(path, int(uid), int(gid), follow_symlinks=False)
+        else:
+            os.chown(path, 0, READER)
+            mode = path.stat().st_mode
+            path.chmod(mode | (mode & 0o500) >> 3)
