@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,14 +103,13 @@ def _pod() -> dict[str, Any]:
 
 
 @contextmanager
-def image(directory: Path) -> Iterator[Image]:
-    """A place for an image, emptied at the end. Raises Unavailable."""
+def image() -> Iterator[Image]:
+    """A place for an image. Raises Unavailable."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         raise Unavailable(f"{', '.join(missing)} missing: apt-get install {' '.join(TOOLS)}")
-    try:
-        yield Image(directory)
-    finally:
-        shutil.rmtree(directory)
+    # Podman takes no path of more than 50 characters, such as a test's own directory.
+    with tempfile.TemporaryDirectory(prefix="qjoule-", dir="/tmp") as directory:
+        yield Image(Path(directory))
 
 
 def _limit(kind: int) -> int:

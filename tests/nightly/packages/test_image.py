@@ -25,9 +25,9 @@ EPOCH = "1750000000"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def made() -> Iterator[Image]:
     built("qjoule_*.deb")
-    with or_skip(), image(tmp_path_factory.mktemp("image")) as found:
+    with or_skip(), image() as found:
         found.build(EPOCH)
         yield found
 

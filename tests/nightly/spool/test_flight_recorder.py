@@ -110,7 +110,7 @@ def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_pat
     )
     counted = last - first
     assert len(run.having("m_work")) == pytest.approx(counted, abs=60)
-    assert counted > 1000
+    assert counted > 100
     totals = result["totals_j"]
     measured = totals.pop("measured")
     assert sum(totals.values()) == pytest.approx(measured, rel=1e-9)
@@ -123,7 +123,7 @@ def test_a_recorder_that_was_killed_leaves_what_it_held(
     mariadb: DatabaseServer, tmp_path: Path
 ) -> None:
     with _holding(mariadb, tmp_path / "t") as recorder:
-        _work(mariadb, 3)
+        counts = _work(mariadb, 3)
         os.kill(recorder.command_pid, signal.SIGKILL)
         recorder.wait()
     refused = qjoule("attribute", str(tmp_path / "t"))
@@ -131,7 +131,8 @@ def test_a_recorder_that_was_killed_leaves_what_it_held(
     assert "run `qjoule dump" in refused.stderr
     part = _dump(str(tmp_path / "t"))
     attribute(part)
-    assert len(Run(part).having("m_work")) > 500
+    executed = counts[-1][1] - counts[0][1]  # all but its last second is in the ring
+    assert len(Run(part).having("m_work")) > executed / 2 > 0
 
 
 def test_a_signal_saves(mariadb: DatabaseServer, tmp_path: Path) -> None:
