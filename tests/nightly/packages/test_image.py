@@ -90,7 +90,7 @@ def test_the_agent_serves_metrics_and_stops_in_order(
             _, said = process.communicate(timeout=60)
     assert calls > 3, said
     assert process.returncode == 0, said
-    assert list((state / "rollups").rglob("*.parquet"))
+    assert list((state / "agent/rollups").rglob("*.parquet"))
 
 
 def counted(port: int) -> float:
