@@ -59,7 +59,7 @@ static bool is_output(const char *text)
 }
 
 /*
- * The caller's own memory of this machine (memory_in_force.py), which the command line need not
+ * The caller's own memory of this machine (active_memory.py), which the command line need not
  * name: it is opened with the caller's rights, and only in the caller's home. In any other
  * directory the command could have made a link of this name.
  */

@@ -155,7 +155,7 @@ void user_give_away(int fd, unsigned depth)
 	int below;
 
 	/* Only what our user made, in no other file system; the trace itself is the caller's. */
-	if (fstat(fd, &status) || given++ == MOST_FILES ||
+	if (fstat(fd, &status) || given++ >= MOST_FILES ||
 	    (depth && (status.st_uid != root.uid || status.st_dev != device)) ||
 	    (!S_ISDIR(status.st_mode) && status.st_nlink != 1))
 		return;

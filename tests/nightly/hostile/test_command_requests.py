@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -74,6 +75,13 @@ os.setsid(), __import__("time").sleep(1000)
     assert {name: owners.pop(name) for name in kept} == dict.fromkeys(kept, uid)
     assert owners.pop("other") == 0 and set(owners.values()) == {1234}, owners
     assert mode(path / "a/b/file") == 0o700
+
+
+def test_at_most_so_many_files_are_handed_over(place: Path) -> None:
+    code = "\nfor number in range(100_050): os.close(os.open(str(number), os.O_CREAT))"
+    asked(MAKE + code, "record", "-o", str(place / "t"), SUDO_UID="1234", SUDO_GID="1235")
+    owners = Counter(one.stat().st_uid for one in os.scandir(place / "t"))
+    assert owners[1234] == 99_999 and owners.total() == 100_051, "and the directory itself"
 
 
 def test_commands_share_a_user_with_no_program() -> None:
