@@ -20,6 +20,7 @@ from servers.process import DatabaseServer
 from temporary import umask
 from tracing.confined import holds_nothing
 from tracing.recording import Run, qjoule, recording
+from waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -80,6 +81,7 @@ def test_a_trace_is_open_to_its_owner_and_the_named_group_alone(
                 f"--reuid={user.pw_uid}",
                 f"--regid={user.pw_gid}",
             ]
+            until((trace / "meta.json").exists)  # it says that it traces before it writes that
             cat = subprocess.run([*words, "cat", trace / "meta.json"], check=False)
             assert bool(cat.returncode) == bool(group), "who called reads it meanwhile"
             with redis.connect() as client:
