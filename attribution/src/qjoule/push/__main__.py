@@ -39,7 +39,7 @@ def main() -> NoReturn:
     url = sys.argv[1] if sys.argv[1:] else _PAGE
     try:
         if os.geteuid() == 0:
-            raise QjouleError("qjoule.push needs no rights: start it as a user of its own")
+            raise QjouleError("qjoule.push needs a user of its own: start it not as root")
         if len(sys.argv) > 2 or not re.match("https?://", url):
             raise QjouleError("usage: python -m qjoule.push [http://HOST:PORT/metrics]")
         every_s = _settings()
