@@ -8,63 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-import numpy as np
-
-from qjoule.engine import recorded
-from qjoule.engine.grouped import Grouped
 from qjoule.errors import QjouleError
 from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
 from qjoule.machine.identity import Identity
 from qjoule.machine.steps import IDLE
-from qjoule.model.arrays import WindowBatch
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.energy import SLOW_NS, Bool, Cause, Series
-from qjoule.model.fit.known_loads import Phase
-from qjoule.model.labels import process
+from qjoule.model.energy import SLOW_NS
 from qjoule.session.calibrating import Done
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
-
-
-def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[Series, ...], Bool]:
-    """Every window of a trace, in consecutive batches, and the counters of these windows.
-
-    The last array (groups,) says which groups are processes with this name.
-    """
-    energy = recorded.windows(trace)
-    grouped = Grouped(trace, ("fingerprint",))
-    windows = recorded.segment_windows(trace, energy)
-    batches = [*map(windows.add, grouped.segments()), windows.finish()]
-    own = np.array([label == process(program) for label in grouped.labels], bool)
-    return batches, energy.series, own
-
-
-def phase_power_w(
-    batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
-) -> list[tuple[int, dict[str, float]]]:
-    """Per phase: its number of windows, and the mean power by "domain.package".
-
-    Windows with unknown energy are ignored. Dies of one package add up.
-    """
-    found = []
-    for phase in phases:
-        windows_seen, power_w = 0, dict[str, float]()
-        for s, one in enumerate(series):
-            energy_nj = length_ns = count = 0
-            for batch in batches:
-                bounds = batch.energy.boundaries_ns
-                inside = (bounds[:-1] >= phase.t0_ns) & (bounds[1:] <= phase.t1_ns)
-                good = inside & (batch.energy.cause[s] == Cause.NONE)
-                count += int(inside.sum())
-                energy_nj += int(batch.energy.energy_nj[s][good].sum())
-                length_ns += int(np.diff(bounds)[good].sum())
-            windows_seen = max(windows_seen, count)
-            if length_ns:
-                name = f"{one.domain}.{one.package}"
-                power_w[name] = power_w.get(name, 0.0) + energy_nj / length_ns
-        found.append((windows_seen, power_w))
-    return found
-
 
 #: Busy share of an idle phase above which the calibration says so.
 NOTABLE_BUSY = 0.02
@@ -123,8 +75,8 @@ def summarise(
 
     `quick`: the run was shorter than it could be. `in_use`: other programs ran meanwhile.
     """
-    from qjoule.commands.calibrated_run import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
     from qjoule.engine.accounts import idle_table  # noqa: PLC0415 (slow to import)
+    from qjoule.engine.phases import phase_power_w, phase_windows  # noqa: PLC0415 (slow to import)
     from qjoule.model.fit.known_loads import Surroundings, fit_calibration  # noqa: PLC0415
     from qjoule.model.plausible import left_out  # noqa: PLC0415
 

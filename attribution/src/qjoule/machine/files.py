@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import csv
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 
 @cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
-    """Rows of ``machine/NAME.csv`` by column name."""
-    text = files(__package__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    """Rows of ``machine/NAME.csv`` by column name. Its `#` lines are its sources and licences."""
+    text = Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8")
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     return tuple(csv.DictReader(lines))
 
