@@ -20,6 +20,7 @@ from qjoule.servers.access import (
     ProcFile,
     Unreadable,
     below_root,
+    path_bytes,
 )
 
 _LIST_BYTES_MAX = 8 << 20  #: 100,000 sockets
@@ -114,12 +115,7 @@ class SocketAccess:
 
     def _ask(self, what: What, path: str = "", *, offset: int = 0, size: int = 0) -> Reply:
         """Raises `Unreadable`; `_NoSuchFile` is one."""
-        try:
-            text = os.fsencode(path)
-        except UnicodeEncodeError:
-            raise Unreadable("a path that is no text") from None
-        if b"\0" in text:
-            raise Unreadable("a path with a NUL")
+        text = path_bytes(path)
         if min(offset, size) < 0 or max(offset, size) >= 1 << 64:
             raise Unreadable("no address")
         shown = path or what.name.lower()

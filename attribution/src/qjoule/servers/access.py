@@ -32,6 +32,17 @@ class Unreadable(QjouleError):
     """
 
 
+def path_bytes(path: str) -> bytes:
+    """A path as the kernel takes it. Raises `Unreadable`: the text can be no path."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise Unreadable("a path that is no text") from None
+    if b"\0" in name:
+        raise Unreadable("a path with a NUL")
+    return name
+
+
 def below_root(path: str, root: str) -> str:
     """A path of a process as the process itself sees it.
 

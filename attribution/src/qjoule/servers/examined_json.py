@@ -60,7 +60,8 @@ def examined_from_json(document: bytes) -> Examined:
     """The result of an examination.
 
     Raises:
-        Untrue: the document is not what `Examined.to_json` produces; one line with the place.
+        InvalidDocument: the document is not what `Examined.to_json` produces; one line, with the
+            place.
     """
     value = parse(document, DOCUMENT_MAX)
     found: Examined = _EXAMINED(value, "what was found")

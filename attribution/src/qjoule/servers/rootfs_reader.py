@@ -16,7 +16,7 @@ import struct
 from itertools import islice
 from pathlib import Path
 
-from qjoule.servers.access import DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, Unreadable
+from qjoule.servers.access import DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, Unreadable, path_bytes
 
 _SYS_OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -119,12 +119,7 @@ def _open(root: Path, path: str, flags: int) -> int | None:
 def _open_below(top: int, path: str, flags: int) -> int | None:
     # struct open_how: flags, mode, resolve
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
-    try:
-        name = os.fsencode(path)
-    except UnicodeEncodeError:
-        raise Unreadable("a path that is no text") from None
-    if b"\0" in name:
-        raise Unreadable("a path with a NUL")
+    name = path_bytes(path)
     result: int = _libc.syscall(_SYS_OPENAT2, top, name, how, len(how))
     problem = ctypes.get_errno()
     if result >= 0:

@@ -26,7 +26,7 @@ def parse(document: bytes, most: int) -> Any:
     """A document of at most `most` bytes, without fractions and without duplicate keys.
 
     Raises:
-        Untrue: it is not such a document.
+        InvalidDocument: it is not such a document.
     """
     if len(document) > most:
         raise InvalidDocument(f"a document of {len(document)} bytes")

@@ -77,7 +77,7 @@ class Server:
     #: Numbers that its parser gives to words, if ids are asked for, and why there are none.
     vocabulary: Mapping[str, int] = field(default_factory=dict, hash=False, repr=False)
     no_vocabulary: str = ""
-    apart: str = ""  #: what tells it from servers with the same name (`place.told_apart`)
+    apart: str = ""  #: what tells it from servers with the same name (`place.make_labels_unique`)
 
     @property
     def kind(self) -> int:

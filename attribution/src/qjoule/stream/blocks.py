@@ -99,6 +99,11 @@ class Stream:
             frame = self._next()
         self.ended_early = f"the tracer's output ends at byte {self._offset} without an end block"
 
+    def _end_as(self, inner: Stream) -> None:
+        """Notes how the stream ended that this one passes on."""
+        self.complete, self.stop_errno = inner.complete, inner.stop_errno
+        self.ended_early = inner.ended_early
+
     def _next(self) -> Frame | None:
         head = self._read(BLOCK.itemsize)
         if head is None:

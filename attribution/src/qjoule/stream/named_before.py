@@ -88,8 +88,7 @@ class NamedStream(Stream):
             if any(one.frames or one.asked_ns for one in self._waiting.values()):
                 self._ask()
                 yield from self._named(self._asking.take_names())
-        self.complete, self.stop_errno = self._inner.complete, self._inner.stop_errno
-        self.ended_early = self._inner.ended_early
+        self._end_as(self._inner)
 
     def _note(self, frame: Frame) -> None:
         record = frame.records[0]

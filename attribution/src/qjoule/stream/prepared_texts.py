@@ -79,8 +79,7 @@ class PreparedTextStream(Stream):
             *(frame for frame, _ in self._held.values()),
             *self._behind,
         )  # if it was cut off
-        self.complete, self.stop_errno = self._inner.complete, self._inner.stop_errno
-        self.ended_early = self._inner.ended_early
+        self._end_as(self._inner)
 
     def _note(self, frame: Frame) -> None:
         record = frame.records[0]

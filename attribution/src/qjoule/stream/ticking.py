@@ -21,5 +21,4 @@ class TickingStream(Stream):
             yield frame
             if frame.kind is Block.FLUSH:
                 self._tick()
-        self.complete, self.stop_errno = self._inner.complete, self._inner.stop_errno
-        self.ended_early = self._inner.ended_early
+        self._end_as(self._inner)

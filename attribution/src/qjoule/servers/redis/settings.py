@@ -76,8 +76,11 @@ def encryption(candidate: Candidate, listening: Listening) -> Fact:
     return Fact(configured, "TLS is configured" if configured else "TLS is not configured")
 
 
-def io_threads(candidate: Candidate) -> Fact:
-    """Whether other threads than the main one read. Threads that only write do not matter."""
+def io_threads(candidate: Candidate, *, always_read: bool = False) -> Fact:
+    """Whether other threads than the main one read. Threads that only write do not matter.
+
+    `always_read`: if there are any, they do.
+    """
     try:
         names = candidate.access.threads()
     except QjouleError as error:
@@ -86,8 +89,11 @@ def io_threads(candidate: Candidate) -> Fact:
     if not threads:
         return Fact(False, "one thread serves all")
     try:
-        with _memory_of(candidate, candidate.executable) as memory:
-            read = _threads_read(memory)
+        if always_read:
+            read = True
+        else:
+            with _memory_of(candidate, candidate.executable) as memory:
+                read = _threads_read(memory)
     except QjouleError as why:
         # Requests are counted rightly if this is wrong. If it were the other way round, none were.
         return Fact(True, f"{threads} io-threads, taken to read as this cannot be seen: {why}")

@@ -7,13 +7,11 @@ for Redis.
 
 from __future__ import annotations
 
-from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable
-from qjoule.servers.redis.settings import encryption, is_server
+from qjoule.servers.redis.settings import encryption, io_threads, is_server
 from qjoule.servers.redis.support import blind_spots, choose_rung, identify_by, resolve
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
-from qjoule.servers.types import Fact
 
 _BANNER = b"Valkey version=%s, bits=%d"  # server.c
 
@@ -29,19 +27,8 @@ def is_valkey_server(candidate: Candidate) -> bool:
 
 def settings(running: Running) -> Settings:
     """Reads the settings from its threads, its sockets and its memory."""
-    return Settings(encryption(running.candidate, running.listening), io_threads(running.candidate))
-
-
-def io_threads(candidate: Candidate) -> Fact:
-    """Whether other threads than the main one read."""
-    try:
-        names = candidate.access.threads()
-    except QjouleError as error:
-        return Fact(None, str(error))
-    threads = sum(name.startswith("io_thd_") for name in names)
-    if not threads:
-        return Fact(False, "one thread serves all")
-    return Fact(True, f"{threads} io-threads, which read and write")
+    threads = io_threads(running.candidate, always_read=True)
+    return Settings(encryption(running.candidate, running.listening), threads)
 
 
 SUPPORT = ServerSupport(
