@@ -31,7 +31,7 @@ EARLY_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.early.o)
 EARLY_SKELETON := $(BUILD)/bpf/qjoule_early.skel.h
 SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 
-# The version is in one place; the drivers' is held equal to it by a test.
+# The version is in one place; those of the other distributions are held equal to it by a test.
 VERSION        := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' attribution/src/qjoule/__init__.py)
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
 TRACER_FLAGS   := -std=gnu11 -g -O2 -fno-strict-aliasing -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
@@ -51,7 +51,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 
 EXTENSION_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h attribution/shapes/*.c attribution/shapes/*.h)
 
-PY_SOURCES := attribution/src drivers/src tests bench examples packaging/tools packaging/monitoring
+PY_SOURCES := conftest.py attribution/src drivers/src studies fleet tests bench examples packaging/tools packaging/monitoring
 C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c $(shell find tests -name '*.c' -o -name '*.h' -o -name '*.cpp')) $(EXTENSION_SOURCES)
 
 # What most people want, in this order.
@@ -81,15 +81,15 @@ PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 IMMUNE := sed -i '1s|^\#!\(/[^ ]*\)$$|\#!/usr/bin/env -S --block-signal=INT \1|' $(VENV)/bin/qjoule
 
 # What the demo needs. The parts of the package that are C are built by pip: attribution/setup.py.
-$(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(EXTENSION_SOURCES) | $(BUILD)/installed
+$(VENV)/installed: $(wildcard */pyproject.toml) attribution/setup.py $(EXTENSION_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e 'attribution[demo]' -e drivers
+	$(PIP) -e attribution -e drivers -e studies
 	$(IMMUNE)
-	$(VENV)/bin/python -m compileall -q attribution/src drivers/src
+	$(VENV)/bin/python -m compileall -q attribution/src drivers/src studies/src
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/installed | $(BUILD)/installed-test
-	$(PIP) -e 'attribution[test]' -e 'drivers[test]'
+	$(PIP) -e 'attribution[test]' -e 'drivers[test]' -e 'studies[test]' -e 'fleet[test]'
 	$(IMMUNE)
 	@touch $@
 
@@ -99,7 +99,7 @@ include packaging/packages.mk
 # ---- build -------------------------------------------------------------------------------------
 
 # Most of it runs as another user than root, whatever root's umask was when this was checked out.
-PROGRAMS := $(VENV) $(BUILD) agent attribution drivers tests examples
+PROGRAMS := $(VENV) $(BUILD) agent attribution drivers studies fleet tests examples
 READABLE = [ "$$(id -u)" != 0 ] || { chmod go+rX . && chmod -R go+rX $(wildcard $(PROGRAMS)); }
 # For what traces, where the directories above are closed to others.
 AS_REACHABLE := packaging/reachable
@@ -181,10 +181,10 @@ servers: $(VENV)/installed-test ## Fetch the servers that tests need and Debian 
 # ---- test --------------------------------------------------------------------------------------
 
 # A test's folder says what it costs, and `-m exclusive` selects what needs the machine to itself:
-# tests/conftest.py. A folder that is not named here runs alone.
-FAST    := $(wildcard tests/fast tests/*/fast)
-NIGHTLY := $(filter-out tests/nightly/vm,$(wildcard tests/nightly/* tests/*/nightly))
-TRACING := $(filter-out tests/nightly tests/support tests/conftest.py tests/__pycache__ $(patsubst %/,%,$(dir $(FAST))) $(FAST),$(wildcard tests/*))
+# conftest.py. A folder that is not named here runs alone.
+FAST    := $(wildcard tests/fast */tests/fast)
+NIGHTLY := $(filter-out tests/nightly/vm,$(wildcard tests/nightly/* */tests/nightly))
+TRACING := $(filter-out tests/nightly tests/support tests/__pycache__ tests/fast,$(wildcard tests/*))
 PYTEST  := $(AS_REACHABLE) $(VENV)/bin/python -m pytest
 BESIDE  := -n logical --dist loadfile -m 'not exclusive'
 # What pytest exits with if PYTEST_ARGS names no test of this part.
@@ -292,7 +292,7 @@ bench-neighbour: build ## The agent beside a user who starts and ends servers (2
 
 .PHONY: bench-compare
 bench-compare: build ## How often compare's verdicts are right, simulated (BENCH_ARGS="--record N" on a real server, too)
-	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_compare.py $(BENCH_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python studies/bench/bench_compare.py $(BENCH_ARGS)
 
 .PHONY: bench-shapes
 bench-shapes: build ## How many new statements become shapes in a second (BENCH_ARGS="--old REVISION" beside another tree)
@@ -332,7 +332,7 @@ bench-convert: $(VENV)/installed-test ## How fast captured recordings become tab
 
 .PHONY: bench-accuracy
 bench-accuracy: $(VENV)/installed-test ## How true the joules are beside other methods, where the truth is known
-	$(VENV)/bin/python bench/bench_accuracy.py $(BENCH_ARGS)
+	$(VENV)/bin/python studies/bench/bench_accuracy.py $(BENCH_ARGS)
 
 .PHONY: bench-faults
 bench-faults: build ## How many planted faults the tests find
@@ -340,19 +340,19 @@ bench-faults: build ## How many planted faults the tests find
 
 .PHONY: bench-estimates
 bench-estimates: $(VENV)/installed-test ## How wrong the estimated power is (BENCH_ARGS=--save after a change of its tables)
-	$(VENV)/bin/python bench/bench_estimates.py $(BENCH_ARGS)
+	$(VENV)/bin/python studies/bench/bench_estimates.py $(BENCH_ARGS)
 
 .PHONY: bench-memory
 bench-memory: $(VENV)/installed-test ## What a machine's memory is worth, simulated
-	$(VENV)/bin/python bench/bench_memory.py $(BENCH_ARGS)
+	$(VENV)/bin/python studies/bench/bench_memory.py $(BENCH_ARGS)
 
 .PHONY: bench-quick
 bench-quick: $(VENV)/installed-test ## What a quick calibration is worth, simulated
-	$(VENV)/bin/python bench/bench_quick.py $(BENCH_ARGS)
+	$(VENV)/bin/python studies/bench/bench_quick.py $(BENCH_ARGS)
 
 .PHONY: bench-fleet
 bench-fleet: $(VENV)/installed-test ## What questions about a fleet cost, and 1,000 kills (BENCH_ARGS=--save for the docs)
-	$(VENV)/bin/python bench/bench_fleet.py $(BENCH_ARGS)
+	$(VENV)/bin/python fleet/bench/bench_fleet.py $(BENCH_ARGS)
 
 .PHONY: bench-help
 bench-help: $(VENV)/installed-test ## What `--help` and shell completion take

@@ -84,7 +84,7 @@ def copy_environment(of_tree: Path, copy: Path) -> None:
 
 
 def sources_of(copy: Path) -> list[str]:
-    return [str(copy / room / "src") for room in ("attribution", "drivers")]
+    return [str(copy / room / "src") for room in ("attribution", "drivers", "studies", "fleet")]
 
 
 def tested(copy: Path, tests: tuple[str, ...]) -> int | None:

@@ -36,8 +36,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
 from metrics_pages import samples  # noqa: E402
-from qjoule.studies.servers.accounts import Account  # noqa: E402
-from qjoule.studies.servers.process import DatabaseServer, free_port  # noqa: E402
+from qjoule_studies.servers.accounts import Account  # noqa: E402
+from qjoule_studies.servers.process import DatabaseServer, free_port  # noqa: E402
 from servers.mariadb import mariadb_server  # noqa: E402
 from servers.process import Unavailable  # noqa: E402
 

@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
 from qjoule.servers.jvm.process import identity_of, status_of  # noqa: E402
-from qjoule.studies.servers.process import free_port  # noqa: E402
+from qjoule_studies.servers.process import free_port  # noqa: E402
 from servers.toy_cassandra import ToyCassandra, compile_toy, toy_cassandra  # noqa: E402
 from tracing.agents import AgentsByRootPart, agents_by_root_part  # noqa: E402
 

@@ -20,10 +20,10 @@ from types import FrameType
 import pymysql
 
 from qjoule.errors import QjouleError
-from qjoule.servers.mysql.throwaway import MariaDB, temporary_directory
-from qjoule.studies.twitter.data import Sizes
-from qjoule.studies.twitter.sql_load import load_mysql
-from qjoule.studies.twitter.sql_pairs import query_pairs
+from qjoule_studies.servers.throwaway_mariadb import MariaDB, temporary_directory
+from qjoule_studies.twitter.data import Sizes
+from qjoule_studies.twitter.sql_load import load_mysql
+from qjoule_studies.twitter.sql_pairs import query_pairs
 from report import print_report
 from throwaway_mariadb import connect, server_version, throwaway_mariadb
 

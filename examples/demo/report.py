@@ -18,8 +18,8 @@ from qjoule.reporters.pairs import NamedPair, render
 from qjoule.reporters.table import render as render_table
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from qjoule.studies.twitter.sql_pairs import Pair
 from qjoule.trace.reader import Trace
+from qjoule_studies.twitter.sql_pairs import Pair
 
 TABLE_ROWS = 12  #: both forms of every pair, and the statements the client's driver sends first
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pymysql
 
-from qjoule.servers.mysql import throwaway
-from qjoule.servers.mysql.throwaway import MariaDB
+from qjoule_studies.servers import throwaway_mariadb as throwaway
+from qjoule_studies.servers.throwaway_mariadb import MariaDB
 
 USER = "demo"
 DATABASE = "twitter"

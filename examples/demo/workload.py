@@ -18,8 +18,8 @@ from collections import Counter
 
 import pymysql
 
-from qjoule.studies.twitter.data import Sizes
-from qjoule.studies.twitter.sql_pairs import Pair, query_pairs
+from qjoule_studies.twitter.data import Sizes
+from qjoule_studies.twitter.sql_pairs import Pair, query_pairs
 
 LEAST_ROUNDS = 2  #: so that each form is once the first of its pair
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.mysql.throwaway import temporary_directory, throwaway_mariadb
+from qjoule_studies.servers.throwaway_mariadb import temporary_directory, throwaway_mariadb
 
 SHOP = Path(__file__).resolve().parent / "shop.py"
 NAME = "shop"

@@ -16,17 +16,18 @@ _HEAD = """# Commands
 
 Made by `make docs` from what `qjoule COMMAND --help` says, with examples; a test compares.
 Commands that trace need root (`sudo`). Exit codes: 0, 1 if something failed, 2 if the command line
-is wrong; `compare --gate` and `doctor --physical` name theirs. Errors are one line on standard
+is wrong; `compare --gate` and `physical` name theirs. Errors are one line on standard
 error. `NO_COLOR` is respected, and Ctrl-C leaves a complete trace.
 """
 #: Those of studies and fleets have pages of their own.
 ELSEWHERE = {
-    "bench": "attribution/src/qjoule/studies/README.md",
-    "characterise": "attribution/src/qjoule/studies/README.md",
-    "import": "attribution/src/qjoule/studies/README.md",
-    "learn": "attribution/src/qjoule/studies/README.md",
-    "fleet": "attribution/src/qjoule/fleet/README.md",
-    "ship": "attribution/src/qjoule/fleet/README.md",
+    "bench": "studies/README.md",
+    "characterise": "studies/README.md",
+    "import": "studies/docs/import-perf.md",
+    "learn": "studies/README.md",
+    "physical": "studies/docs/physical.md",
+    "fleet": "fleet/README.md",
+    "ship": "fleet/README.md",
 }
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one group, one module per command, loaded when it is called."""
+"""The command line: one group, one module per command, loaded when it is called.
+
+Commands for studies and for fleets are in distributions of their own, qjoule-studies and
+qjoule-fleet, which name them as entry points of the group `qjoule.commands`.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +25,40 @@ from qjoule import interrupts
 from qjoule.commands.lazy_group import LazyGroup
 from qjoule.errors import QjouleError, UsageError
 
-#: By name: the module in ``qjoule.commands`` that holds the ``command``, and its short help.
+STUDIES, FLEET = "qjoule-studies", "qjoule-fleet"  #: other distributions
+
+#: By name: the module that holds the ``command``, or the distribution; and its short help.
 COMMANDS = {
-    "doctor": ("doctor", "What can be traced here, and how to mend the rest."),
-    "record": ("record", "Record a trace of what the servers do."),
-    "dump": ("dump", "Save what a flight recorder holds."),
-    "convert": ("convert", "Make the tables of what `record` captured."),
-    "attribute": ("attribute", "Joules per query from recorded traces."),
-    "compare": ("compare", "What recordings of one side save over another's."),
-    "characterise": ("characterise", "Hardware counters per shape: IPC, cache misses, PCA."),
-    "report": ("report", "A page of figures that opens offline."),
-    "top": ("top", "Which queries draw how much power now."),
-    "agent": ("agent", "Watch always: metrics for Prometheus, rollups per minute."),
-    "samples": ("samples", "Joules by user or client, from queries drawn at random."),
-    "ship": ("ship", "Copy closed rollups to where a fleet's rollups are."),
-    "fleet": ("fleet", "Joules of many hosts, from their rollups."),
-    "calibrate": ("calibrate", "Measure what this machine draws, for exact shares."),
-    "learn": ("learn", "Repeat a trace's statements to learn what each draws."),
-    "run": ("run", "Run an application that tags its queries."),
-    "bench": ("bench", "Designed experiments on a server."),
-    "import": ("import_", "Make a trace of what another tool recorded."),
+    "doctor": ("qjoule.commands.doctor", "What can be traced here, and how to mend the rest."),
+    "record": ("qjoule.commands.record", "Record a trace of what the servers do."),
+    "dump": ("qjoule.commands.dump", "Save what a flight recorder holds."),
+    "convert": ("qjoule.commands.convert", "Make the tables of what `record` captured."),
+    "attribute": ("qjoule.commands.attribute", "Joules per query from recorded traces."),
+    "compare": ("qjoule.commands.compare", "What recordings of one side save over another's."),
+    "characterise": (STUDIES, "Hardware counters per shape: IPC, cache misses, PCA."),
+    "report": ("qjoule.commands.report", "A page of figures that opens offline."),
+    "top": ("qjoule.commands.top", "Which queries draw how much power now."),
+    "agent": ("qjoule.commands.agent", "Watch always: metrics for Prometheus, rollups per minute."),
+    "samples": (FLEET, "Joules by user or client, from queries drawn at random."),
+    "ship": (FLEET, "Copy closed rollups to where a fleet's rollups are."),
+    "fleet": (FLEET, "Joules of many hosts, from their rollups."),
+    "calibrate": (
+        "qjoule.commands.calibrate",
+        "Measure what this machine draws, for exact shares.",
+    ),
+    "learn": (STUDIES, "Repeat a trace's statements to learn what each draws."),
+    "run": ("qjoule.commands.run", "Run an application that tags its queries."),
+    "bench": (STUDIES, "Designed experiments on a server."),
+    "physical": (STUDIES, "Test the joules of this machine against its counters."),
+    "import": (STUDIES, "Make a trace of what another tool recorded."),
 }
 
 #: These trace, run what the user names, or (`dump`) choose a user themselves. `bench` has commands
 #: that only read.
-NEED_ROOT = ("doctor", "record", "dump", "agent", "calibrate", "learn", "run", "bench")
+NEED_ROOT = (
+    *("doctor", "record", "dump", "agent", "calibrate", "run"),
+    *("learn", "bench", "physical"),
+)
 
 #: Threads of the algebra library would sum in an order that depends on how many CPUs there are.
 #: With one, results are equal to the last digit everywhere. A second one only spins while we start.
@@ -62,6 +75,24 @@ class Commands(LazyGroup):
 
     commands_of = COMMANDS
     need_root = NEED_ROOT
+
+    def load(self, name: str) -> click.Command:
+        """As above, or the entry point of another distribution.
+
+        Raises `UsageError` if that is not installed.
+        """
+        place = self.commands_of[name][0]
+        if place not in (STUDIES, FLEET):
+            return super().load(name)
+        from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 (slow)
+
+        try:
+            points = distribution(place).entry_points
+        except PackageNotFoundError:
+            message = f"'{name}' is a command of {place}: pip install {place}"
+            raise UsageError(message) from None
+        command: click.Command = points.select(group="qjoule.commands")[name].load()
+        return command
 
 
 def _say_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:

@@ -17,11 +17,11 @@ from metrics_pages import snapshots
 from qjoule.agent.handover import Handover, leave
 from qjoule.agent.part_files import let_group_read
 from qjoule.agent.rollup import Minute
+from qjoule.agent.rollup_layout import TABLES
+from qjoule.agent.rollup_schema import ERRORS
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.store import Kept, Store
 from qjoule.errors import QjouleError
-from qjoule.fleet.layout import TABLES
-from qjoule.fleet.schema import ERRORS
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.metrics.interval import Amounts, Interval, Query, Shape, Tagged, interval_of
 from qjoule.trace.arrow import pc

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_pages import exact, is_monotone, query, samples, source, window
+from qjoule.agent.hour_sums import of_hour
 from qjoule.agent.rollup import Minute
 from qjoule.contract import OwnerKind
-from qjoule.fleet.sums import of_hour
 from qjoule.metrics.admission import Admission
 from qjoule.metrics.collected import of_counters
 from qjoule.metrics.counters import Counters, Limits

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.model.arrays import F64
-from qjoule.model.sampling import FEW, estimate
+from qjoule_fleet.sampling import FEW, estimate
 
 U64 = npt.NDArray[np.uint64]
 

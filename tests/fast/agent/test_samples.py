@@ -19,20 +19,20 @@ from fake_tracer import BEGIN_NS, MS
 from metrics_pages import META, fingerprint_of, opening, query, window
 from qjoule.agent import store as agent_store
 from qjoule.agent.rollup import Minute
+from qjoule.agent.rollup_layout import SAMPLES, Part
+from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept, Store
-from qjoule.commands import samples as command
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
-from qjoule.fleet.files import Refused, dataset
-from qjoule.fleet.layout import SAMPLES, Part
-from qjoule.fleet.samples import KEYS, by_keys, drawn_in
-from qjoule.fleet.schema import SAMPLE_ROWS
-from qjoule.fleet.times import Range
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import interval_of
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
+from qjoule_fleet.commands import samples as command
+from qjoule_fleet.files import Refused, dataset
+from qjoule_fleet.samples import KEYS, by_keys, drawn_in
+from qjoule_fleet.times import Range
 
 START_S = 1_795_000_000 // 3600 * 3600
 HOUR = Range(START_S, START_S + 3600)

@@ -13,10 +13,10 @@ from commands_page import document
 from qjoule.cli import COMMANDS
 
 TREE = Path(__file__).parents[3]
-TESTS = {path.name for path in (TREE / "tests").rglob("test_*.py")}
+TESTS = {path.name for path in TREE.glob("**/tests/**/test_*.py")}
 DOCS = sorted((TREE / "docs").glob("*.md"))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_TEST_FILE = re.compile(r"\b(?:tests/[\w./-]+/)?test_\w+\.py\b")
+_TEST_FILE = re.compile(r"(?:(?<![\w./-])[\w/-]*tests/[\w./-]+/)?\btest_\w+\.py\b")
 
 
 def lines_of(path: Path) -> list[str]:
@@ -24,7 +24,18 @@ def lines_of(path: Path) -> list[str]:
 
 
 def pages() -> list[Path]:
-    rooms = ("agent", "attribution", "bench", "bpf", "docs", "drivers", "examples", "packaging")
+    rooms = (
+        "agent",
+        "attribution",
+        "bench",
+        "bpf",
+        "docs",
+        "drivers",
+        "examples",
+        "fleet",
+        "packaging",
+        "studies",
+    )
     found = [page for room in rooms for page in (TREE / room).rglob("*.md")]
     found += [*TREE.glob("*.md"), *(TREE / "tests").rglob("*.md")]
     return sorted(page for page in found if page.name != "CHANGELOG.md")

@@ -30,8 +30,9 @@ def tracked(*suffixes: str) -> list[Path]:
 # ---- what tests cost -----------------------------------------------------------------------------
 
 TIERS = {"fast", "servers", "exclusive", "nightly"}
-#: Folders of tiers, and helper modules.
-OTHERS = {"studies", "fleet", "support"}
+#: Distributions with tests of their own, in the same tiers.
+OTHERS = ("studies", "fleet")
+HELPERS = "support"
 #: What a test says that asks for a server, or that traces one: a client's bytes are no recording.
 COSTLY = re.compile(
     r"mark\.server\b|: DatabaseServer\b|^(?:from|import) tracing\b(?!\.\w+_(?:client|values) )",
@@ -40,10 +41,10 @@ COSTLY = re.compile(
 
 
 def test_every_folder_below_tests_is_one_of_the_tiers() -> None:
-    paths = [path.relative_to(TESTS).parts for path in tracked(".py") if TESTS in path.parents]
-    assert {parts[0] for parts in paths if len(parts) > 1} == TIERS | OTHERS
-    inner = {parts[1] for parts in paths if parts[0] in OTHERS - {"support"}}
-    assert inner <= TIERS
+    for tests in (TESTS, *(TREE / name / "tests" for name in OTHERS)):
+        paths = [path.relative_to(tests).parts for path in tracked(".py") if tests in path.parents]
+        folders = {parts[0] for parts in paths if len(parts) > 1}
+        assert folders == TIERS | {HELPERS} if tests == TESTS else folders <= TIERS | {HELPERS}
 
 
 def test_nothing_fast_starts_a_server_or_loads_bpf() -> None:
@@ -76,22 +77,22 @@ def test_every_source_has_a_licence_and_what_runs_in_the_kernel_is_gpl_too() -> 
 # ---- names of servers ----------------------------------------------------------------------------
 
 #: Folders of shared code. Inside them, a path with a server's name belongs to that server.
-ROOMS = ("bpf", "tracer", "attribution/src", "drivers/src")
+ROOMS = ("bpf", "tracer", "attribution/src", "drivers/src", "studies/src", "fleet/src")
 #: "generic" may be any program, and is a word of Python's.
 NAMES = (*(name for name in servers() if name != "generic"), "mariadb")
 #: Other names for some of them.
 ALIASES = ("mongo", "pg", "cql")
 #: Shared files that still name a server. This list should shrink.
 NAMING = {
-    "attribution/src/qjoule/physical/experiment.py",
-    "attribution/src/qjoule/physical/kit/host.py",
-    "attribution/src/qjoule/physical/load.py",
-    "attribution/src/qjoule/studies/twitter/sql_load.py",
-    "attribution/src/qjoule/studies/workloads/load_clients.py",
-    "attribution/src/qjoule/studies/workloads/operators.py",
-    "attribution/src/qjoule/studies/workloads/sql_session.py",
-    "attribution/src/qjoule/studies/workloads/tpch.py",
-    "attribution/src/qjoule/studies/workloads/tpch_tables.py",
+    "studies/src/qjoule_studies/physical/experiment.py",
+    "studies/src/qjoule_studies/physical/kit/host.py",
+    "studies/src/qjoule_studies/physical/load.py",
+    "studies/src/qjoule_studies/twitter/sql_load.py",
+    "studies/src/qjoule_studies/workloads/load_clients.py",
+    "studies/src/qjoule_studies/workloads/operators.py",
+    "studies/src/qjoule_studies/workloads/sql_session.py",
+    "studies/src/qjoule_studies/workloads/tpch.py",
+    "studies/src/qjoule_studies/workloads/tpch_tables.py",
     "drivers/src/qjoule_drivers/shims/__init__.py",
     "drivers/src/qjoule_drivers/shims/psycopg.py",
     "drivers/src/qjoule_drivers/shims/pymongo.py",

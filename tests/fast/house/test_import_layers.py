@@ -22,25 +22,20 @@ ROOT = Path(qjoule.__file__).parent
 #: What each room must not import: the layers above it, and what it does not need to know.
 FORBIDDEN = {
     "model": (
-        "trace stream engine tags servers root_part session live metrics agent fleet reporters "
-        "commands"
+        "trace stream engine tags servers root_part session live metrics agent reporters commands"
     ),
-    "trace": "engine session live metrics agent fleet reporters commands",
-    "stream": "engine model session live metrics agent fleet reporters commands",
-    "tags": "trace stream engine model session live metrics agent fleet reporters commands",
-    "engine": "session live metrics agent fleet reporters commands",
-    "session": "engine live metrics agent fleet reporters commands",
-    "live": "session metrics agent fleet reporters commands",
-    "metrics": "trace stream engine tags servers session live agent fleet reporters commands",
-    "push": "trace stream engine tags session live agent fleet reporters commands",
-    "remote": "trace stream engine tags servers session live agent fleet reporters commands",
+    "trace": "engine session live metrics agent reporters commands",
+    "stream": "engine model session live metrics agent reporters commands",
+    "tags": "trace stream engine model session live metrics agent reporters commands",
+    "engine": "session live metrics agent reporters commands",
+    "session": "engine live metrics agent reporters commands",
+    "live": "session metrics agent reporters commands",
+    "metrics": "trace stream engine tags servers session live agent reporters commands",
+    "push": "trace stream engine tags session live agent reporters commands",
+    "remote": "trace stream engine tags servers session live agent reporters commands",
     "agent": "engine tags servers root_part session live reporters commands",
-    "fleet": "session live metrics agent push remote reporters commands",
     "reporters": "session live metrics agent commands",
 }
-#: Rooms that import each other in more than one way; this list should shrink.
-ROOM_CIRCLES = [("reporters", "studies")]
-
 Graph = Mapping[str, Collection[str]]
 _IMPORT = re.compile(r"^ *(?:from (\S+) import (\([^)]*\)|[^\n#]*)|import ([^\n#]*))", re.MULTILINE)
 
@@ -73,11 +68,7 @@ def graph() -> Graph:
 
 
 def room(module: str) -> str:
-    """A server folder's module for perf's records belongs to the room that imports them."""
-    parts = module.split(".")
-    if parts[1:2] == ["servers"] and parts[3:] == ["perf"]:
-        return "imports"
-    return parts[1] if len(parts) > 1 else module
+    return module.split(".")[1] if "." in module else module
 
 
 def rooms() -> dict[str, set[str]]:
@@ -89,11 +80,7 @@ def rooms() -> dict[str, set[str]]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph()).prepare()  # or it raises CycleError
-    edges = rooms()
-    for one, other in ROOM_CIRCLES:
-        assert other in edges[one] and one in edges[other]
-        edges = {**edges, one: edges[one] - {other}}
-    TopologicalSorter(edges).prepare()
+    TopologicalSorter(rooms()).prepare()
 
 
 @pytest.mark.parametrize("lower", FORBIDDEN)
@@ -109,5 +96,5 @@ def test_a_room_imports_nothing_above_it(lower: str) -> None:
 
 
 def test_every_room_that_is_named_is_there() -> None:
-    named = {*FORBIDDEN, *" ".join(FORBIDDEN.values()).split(), *ROOM_CIRCLES[0]}
+    named = {*FORBIDDEN, *" ".join(FORBIDDEN.values()).split()}
     assert named <= rooms().keys()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.accuracy.machine import Topology
-from bench.accuracy.quick_run import cpu_info
+from studies.bench.accuracy.machine import Topology
+from studies.bench.accuracy.quick_run import cpu_info
 
 from qjoule.errors import QjouleError
 from qjoule.machine import load

@@ -8,17 +8,17 @@ from random import Random
 
 import numpy as np
 import pytest
-from bench.accuracy.harness import (
+from studies.bench.accuracy.harness import (
     attribute,
     calibrated,
     meta_of,
     phases_and_windows,
     shape_error,
 )
-from bench.accuracy.machine import Topology
-from bench.accuracy.quick_run import cpu_info, own_groups, quick_calibrate
-from bench.accuracy.recording import Case
-from bench.accuracy.scenarios import make_case
+from studies.bench.accuracy.machine import Topology
+from studies.bench.accuracy.quick_run import cpu_info, own_groups, quick_calibrate
+from studies.bench.accuracy.recording import Case
+from studies.bench.accuracy.scenarios import make_case
 
 from qjoule.engine.accounts import idle_table
 from qjoule.errors import QjouleError

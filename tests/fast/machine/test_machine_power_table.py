@@ -153,7 +153,7 @@ def test_instances_fit_the_models() -> None:
 
 
 def test_the_errors_in_use_are_those_of_the_tables() -> None:
-    """If not, run bench/bench_estimates.py."""
+    """If not, run studies/bench/bench_estimates.py."""
     saved = {(row["level"], row["seen"]): row for row in read_table("estimate_errors")}
     computed = held_out.errors()
     assert len(saved) == len(computed)

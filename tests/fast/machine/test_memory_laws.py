@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.accuracy.histories import DAY_S
+from studies.bench.accuracy.histories import DAY_S
 
 from model_cases import accounts
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known

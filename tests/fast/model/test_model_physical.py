@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from qjoule.model.physical import LEAST_ROUNDS, Round, Verdict, judge, share_above_rest
+from qjoule_studies.physical.judgement import LEAST_ROUNDS, Round, Verdict, judge, share_above_rest
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from qjoule.model.sampling import estimate
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.trace.arrow import pc
+from qjoule_fleet.sampling import estimate
 from servers.mariadb import mariadb_server
 from servers.postgres import postgres_server
 from tracing.agent import Agent, value

@@ -18,10 +18,10 @@ import pytest
 from captured_trace import captured_trace, eventful
 from closed_hours import ID, START_S, make_store, write_hour
 from qjoule.agent.part_files import PartFiles, let_group_read
+from qjoule.agent.rollup_layout import SAMPLES, TABLES, Part
+from qjoule.agent.rollup_schema import SAMPLE_ROWS
 from qjoule.agent.store import Kept, Store
 from qjoule.commands.without_root import give_up, without_root
-from qjoule.fleet.layout import SAMPLES, TABLES, Part
-from qjoule.fleet.schema import SAMPLE_ROWS
 from qjoule.giving_up_root import READER, User, reader, shipper
 from qjoule.spool.files import FOLDER, NAMES, SPOOL, is_captured
 from qjoule.spool.ring_files import RingFiles

@@ -21,7 +21,7 @@ from qjoule.servers.mysql import texts
 from qjoule.servers.mysql.connections import connect
 from qjoule.servers.mysql.unseen import KEY
 from qjoule.servers.texts_by_id import Account
-from qjoule.studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.process import DatabaseServer, or_skip

@@ -34,7 +34,7 @@ def fetch_wheels() -> Path:
     download = ["-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
     locked = ["-r", str(TREE / "packaging/locked.txt"), "-d", str(WHEELHOUSE)]
     subprocess.run([sys.executable, *download, *locked], check=True)
-    for pattern in ("qjoule-*.whl", "qjoule_drivers-*.whl"):
+    for pattern in ("qjoule-*.whl", "qjoule_*-*.whl"):
         for old in WHEELHOUSE.glob(pattern):
             old.unlink()
     for wheel in (WHEEL, "qjoule_drivers-*.whl"):

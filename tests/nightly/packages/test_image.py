@@ -15,7 +15,7 @@ import pytest
 from metrics_pages import samples
 from nightly.packages.conftest import built
 from nightly.packages.image import Image, image
-from qjoule.studies.servers.process import free_port
+from qjoule_studies.servers.process import free_port
 from servers.process import DatabaseServer, or_skip
 from tracing.live_top import QJOULE
 

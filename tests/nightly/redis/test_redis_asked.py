@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from other_user import SOMEBODY
-from qjoule.studies.servers.accounts import Account
-from qjoule.studies.servers.process import server_directory
+from qjoule_studies.servers.accounts import Account
+from qjoule_studies.servers.process import server_directory
 from servers.process import DatabaseServer, or_skip
 from servers.redis import command_stats, installed_redis, redis_in, redis_server
 from servers.valkey import valkey_server

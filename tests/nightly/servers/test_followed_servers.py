@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import redis as redis_client
 
-from qjoule.studies.servers import mysql
-from qjoule.studies.servers.process import free_port
-from qjoule.studies.servers.redis import installed_redis
+from qjoule_studies.servers import mysql
+from qjoule_studies.servers.process import free_port
+from qjoule_studies.servers.redis import installed_redis
 from servers.process import DatabaseServer
 from tracing.own_servers import (
     own_program,

@@ -15,8 +15,8 @@ import pytest
 from nightly.vm.support.machine import Run
 from nightly.vm.support.streams import Recorded, load, recorded
 from qjoule.contract import MORE_COUNTERS, WHOLE, Block, Loss
-from qjoule.studies.characterise import Estimate, MetricSums, metrics_of
-from qjoule.studies.counted import events_in, events_of
+from qjoule_studies.characterise import Estimate, MetricSums, metrics_of
+from qjoule_studies.counted import events_in, events_of
 
 pytestmark = pytest.mark.timeout(1800)
 

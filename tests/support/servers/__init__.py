@@ -5,5 +5,5 @@
         server.connect(), server.pid, server.port, server.socket, server.tgids
 
 `servers.mariadb`, `servers.mysql` and `servers.postgres` hold one each; pytest fixtures
-(`mariadb`, `mariadb_pool`, `mysql80`, `postgres`) are in `tests/conftest.py`.
+(`mariadb`, `mariadb_pool`, `mysql80`, `postgres`) are in `conftest.py`.
 """

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qjoule.studies.servers import cassandra
-from qjoule.studies.servers.cassandra import Client
+from qjoule_studies.servers import cassandra
+from qjoule_studies.servers.cassandra import Client
 from servers.fetched import FILES, maven
 from servers.process import DatabaseServer
 

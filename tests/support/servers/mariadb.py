@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from qjoule.studies.servers.mysql import connect_mysql, mariadb_server
+from qjoule_studies.servers.mysql import connect_mysql, mariadb_server
 
 __all__ = ["connect_mysql", "mariadb_server"]

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from qjoule.studies.servers import mongodb
-from qjoule.studies.servers.mongodb import connect_mongodb
+from qjoule_studies.servers import mongodb
+from qjoule_studies.servers.mongodb import connect_mongodb
 from servers.fetched.go_programs import ferretdb
 from servers.process import DatabaseServer, Unavailable, free_port, running, server_directory
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qjoule.studies.servers import mysql
-from qjoule.studies.servers.accounts import service_account
+from qjoule_studies.servers import mysql
+from qjoule_studies.servers.accounts import service_account
 from servers.fetched.mysql import mysql8015
 from servers.process import DatabaseServer
 

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qjoule.studies.servers import mysql, postgres
-from qjoule.studies.servers.accounts import Account, service_account
+from qjoule_studies.servers import mysql, postgres
+from qjoule_studies.servers.accounts import Account, service_account
 from servers.fetched import debian
 from servers.process import DatabaseServer, server_directory
 from servers.redis import redis_in

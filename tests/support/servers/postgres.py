@@ -7,7 +7,7 @@ import shutil
 
 import psycopg
 
-from qjoule.studies.servers.postgres import postgres_server
+from qjoule_studies.servers.postgres import postgres_server
 from servers.certificates import self_signed
 from servers.process import DatabaseServer
 from waiting import until

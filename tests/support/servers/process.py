@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database server as a child process (from `qjoule.studies.servers`), or a skipped test."""
+"""A database server as a child process (from `qjoule_studies.servers`), or a skipped test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from qjoule.studies.servers.process import (
+from qjoule_studies.servers.process import (
     DatabaseServer,
     free_port,
     free_ports,
@@ -21,7 +21,7 @@ from qjoule.studies.servers.process import (
     started,
     with_parent,
 )
-from qjoule.studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.unavailable import Unavailable
 
 __all__ = [
     "DatabaseServer",

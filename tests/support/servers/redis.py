@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import redis
 
-from qjoule.studies.servers.redis import connect_redis, installed_redis, redis_in, redis_server
+from qjoule_studies.servers.redis import connect_redis, installed_redis, redis_in, redis_server
 
 __all__ = ["command_stats", "connect_redis", "installed_redis", "redis_in", "redis_server"]
 

@@ -8,9 +8,9 @@ import zipfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qjoule.studies.servers import jvm, voltdb
-from qjoule.studies.servers.accounts import service_account
-from qjoule.studies.servers.voltdb import GC_LOG, PARTITIONS, Client, VoltError
+from qjoule_studies.servers import jvm, voltdb
+from qjoule_studies.servers.accounts import service_account
+from qjoule_studies.servers.voltdb import GC_LOG, PARTITIONS, Client, VoltError
 from servers.fetched import FILES, maven
 from servers.process import DatabaseServer, Unavailable, run_quietly
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from metrics_pages import Key, samples
-from qjoule.studies.servers.process import free_port
+from qjoule_studies.servers.process import free_port
 from tracing.live_top import QJOULE
 
 INTERVAL_S = 1.0

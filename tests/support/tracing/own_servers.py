@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from qjoule.studies.servers.redis import installed_redis, redis_in
+from qjoule_studies.servers.redis import installed_redis, redis_in
 from servers.process import DatabaseServer
 from tracing.recording import Recorder, recording
 from waiting import until

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qjoule.studies.servers.process import free_ports
+from qjoule_studies.servers.process import free_ports
 from servers.fetched import prometheus as fetched
 from servers.process import Unavailable
 from waiting import until

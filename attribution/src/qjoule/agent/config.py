@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.errors import UsageError
-from qjoule.fleet.layout import OWN_STORE
 from qjoule.model.idle_policies import IdlePolicy
 from qjoule.strict_toml import convert, read_file, read_some
 

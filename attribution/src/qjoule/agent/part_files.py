@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from qjoule.fleet.encoding import parquet
-from qjoule.fleet.layout import (
+from qjoule.agent.part_encoding import parquet
+from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOURLY,
     SAMPLES,
@@ -29,7 +29,7 @@ from qjoule.fleet.layout import (
     part_at,
     unreadable,
 )
-from qjoule.fleet.schema import ROWS, as_written_now
+from qjoule.agent.rollup_schema import ROWS, as_written_now
 from qjoule.trace.arrow import pc, pq
 from qjoule.trace.durable import write_whole
 

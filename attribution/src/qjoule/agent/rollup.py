@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from qjoule.fleet.schema import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS
-from qjoule.fleet.sums import rounded_up
+from qjoule.agent.hour_sums import rounded_up
+from qjoule.agent.rollup_schema import ERRORS, ROWS, SAMPLE_ROWS, TAG_ROWS
 from qjoule.metrics.interval import Interval, Owner, Query, Shape, Spent, Tagged
 from qjoule.model.interval import RowErrors
 

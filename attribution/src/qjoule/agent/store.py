@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: rollups per minute in one Parquet file per hour, and tables of shapes and servers.
 
-Its layout is that of a fleet's dataset (`qjoule.fleet.layout`).
+Its layout is that of a fleet's dataset (`qjoule.agent.rollup_layout`).
 
 Each minute the current hour's file is replaced as a whole, so a reader finds each minute once and
 every file is complete. A crash loses the minute that was not written yet. Once an hour is over, it
@@ -21,11 +21,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from qjoule.agent.host_identity import host_id
+from qjoule.agent.hour_sums import of_hour, thinned
 from qjoule.agent.part_files import PartFiles
 from qjoule.agent.rollup import Minute
-from qjoule.agent.slow_tables import SlowTable
-from qjoule.errors import QjouleError
-from qjoule.fleet.layout import (
+from qjoule.agent.rollup_layout import (
     CLOSED_KEY,
     HOUR_S,
     HOURS,
@@ -36,9 +35,10 @@ from qjoule.fleet.layout import (
     host_name,
     hour_of,
 )
-from qjoule.fleet.schema import KEYS, SAMPLE_ROWS, SLOW_COLUMNS, TAG_ROWS
-from qjoule.fleet.sums import of_hour, thinned
-from qjoule.fleet.tag_bound import bounded
+from qjoule.agent.rollup_schema import KEYS, SAMPLE_ROWS, SLOW_COLUMNS, TAG_ROWS
+from qjoule.agent.slow_tables import SlowTable
+from qjoule.agent.tag_bound import bounded
+from qjoule.errors import QjouleError
 
 _LOCK = ".lock"
 _MEGABYTE = 1_000_000

@@ -19,6 +19,7 @@ from qjoule.agent.cost import CostMeter, Ran
 from qjoule.agent.notify import Manager
 from qjoule.agent.part_files import let_group_read
 from qjoule.agent.recordings import FlightRecorder, made
+from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
 from qjoule.agent.store import Store
@@ -27,7 +28,6 @@ from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.engine.live_groups import PER_SERVER, TAG, per_tag
 from qjoule.errors import QjouleError
-from qjoule.fleet.layout import OWN_STORE
 from qjoule.live.source import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters

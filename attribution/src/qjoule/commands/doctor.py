@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from qjoule.commands import doctor_generic, doctor_rights, doctor_traffic, physical_options
+from qjoule.commands import doctor_generic, doctor_rights, doctor_traffic
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
@@ -33,7 +33,6 @@ ESSENTIAL = (
 
 _WIDTH_MIN, _WIDTH_MAX = 60, 100
 _INDENT = 10
-_ROUNDS = 5  #: of the physical test
 _MARKS = {True: ("ok", "green"), False: ("missing", "red"), None: ("unknown", "yellow")}
 
 
@@ -69,14 +68,9 @@ class Findings:
 Examples:
   sudo qjoule doctor
   sudo qjoule doctor --json | jq '.servers[] | {label, rung, why}'
-  sudo qjoule doctor --physical --rounds 8
-  sudo qjoule doctor --physical --full -o my-machine.html
 
 \b
 Exit code 0: a recording can be made. 1: something it needs is missing.
-With --physical, 0: the split agrees with the machine. 1: it is off by more
-than the threshold, or that cannot be told, as where no energy counter
-measures. With --full, 0: all runs were done, whatever they show.
 """,
 )
 @click.option(
@@ -87,27 +81,15 @@ measures. With --full, 0: all runs were done, whatever they show.
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @doctor_traffic.option
-@physical_options.physical_options
 @click.pass_context
 def command(
-    context: click.Context,
-    /,
-    *,
-    host_root: Path | None,
-    as_json: bool,
-    traffic: float,
-    physical: bool,
-    full: bool,
-    **of_physical: Any,
+    context: click.Context, /, *, host_root: Path | None, as_json: bool, traffic: float
 ) -> None:
     """Say what can be traced on this machine, and how to mend what is missing.
 
     Looks at kernel, privileges, counters, energy sources and the database servers that run or are
     installed, and as root traces them for a second; changes nothing.
     """
-    physical_options.check(context, physical=physical, full=full)
-    if physical:
-        context.exit(_test(of_physical, full=full, as_json=as_json))
     width = min(max(shutil.get_terminal_size((80, 24)).columns, _WIDTH_MIN), _WIDTH_MAX)
     findings = examine(host_root)
     findings = replace(findings, traffic=doctor_traffic.measure(findings.plan, traffic))
@@ -119,24 +101,6 @@ def command(
         for line in render(findings, width):
             click.echo(line, color=colour)
     context.exit(1 if findings.problems else 0)
-
-
-def _test(of_physical: dict[str, Any], *, full: bool, as_json: bool) -> int:
-    """The physical test with its options; its exit code."""
-    threshold, output = of_physical["threshold"] / 100, of_physical["output"]
-    seconds, rounds = of_physical["seconds"], of_physical["rounds"]
-    source = of_physical["energy"], of_physical["calibration"]
-    if full:
-        from qjoule.commands.physical_full import FullPlan  # noqa: PLC0415
-        from qjoule.commands.physical_full import full as kit  # noqa: PLC0415
-
-        budget_s, seconds = 60 * of_physical["budget"], of_physical["seconds_per_run"]
-        return kit(FullPlan(output, budget_s, seconds, rounds, *source), threshold=threshold)
-    from qjoule.commands.physical import physical  # noqa: PLC0415
-    from qjoule.physical.experiment import Plan  # noqa: PLC0415
-
-    plan = Plan(rounds or _ROUNDS, seconds, *source)
-    return physical(plan, threshold=threshold, as_json=as_json)
 
 
 def examine(host_root: Path | None = None) -> Findings:

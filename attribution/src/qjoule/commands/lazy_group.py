@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of commands whose modules are imported only when they are used."""
+"""Groups of commands whose modules are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qjoule import interrupts
 class LazyGroup(click.Group):
     """Imports a command's module only when the command is used: to list all takes no import."""
 
-    #: By the command's name: its module in `qjoule.commands`, and its short help.
+    #: By the command's name: its module, which has it as `command`, and its short help.
     commands_of: ClassVar[Mapping[str, tuple[str, str]]] = {}
     need_root: ClassVar[tuple[str, ...]] = ()  #: all others give up root
 
@@ -31,13 +31,17 @@ class LazyGroup(click.Group):
         if cmd_name not in self.commands_of:
             return None
         with interrupts.imports():
-            module = importlib.import_module(f"qjoule.commands.{self.commands_of[cmd_name][0]}")
-        command: click.Command = module.command
+            command = self.load(cmd_name)
         if cmd_name in self.need_root:
             return command
         from qjoule.commands.without_root import without_root  # noqa: PLC0415 (see above)
 
         return without_root(command)
+
+    def load(self, name: str) -> click.Command:
+        """Imports the command's module."""
+        command: click.Command = importlib.import_module(self.commands_of[name][0]).command
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -20,7 +20,7 @@ from qjoule.trace.reader import Trace
 
 TOP = 2000  #: rows of queries in the page, unless --top says otherwise
 BY = "fingerprint,server,database"
-RUNS = "runs.jsonl"  #: file in a study's directory, see `qjoule.studies.runs`
+RUNS = "runs.jsonl"  #: file in a study's directory, see `qjoule.report.study_runs`
 
 
 @click.command(
@@ -127,7 +127,7 @@ def needs_extra() -> None:
         import matplotlib  # noqa: F401, PLC0415
         import threadpoolctl  # noqa: F401, PLC0415
     except ImportError as error:
-        raise QjouleError(f"the page needs {error.name}: pip install 'qjoule[studies]'") from error
+        raise QjouleError(f"the page needs {error.name}: pip install 'qjoule[report]'") from error
 
 
 def write(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries that the kernel side of a live stream drew at random, with the names of their sessions.
 
-bpf/core/sample.bpf.h says how they are drawn, `qjoule.model.sampling` what can be estimated from
+bpf/core/sample.bpf.h says how they are drawn, `qjoule_fleet.sampling` what can be estimated from
 them.
 """
 

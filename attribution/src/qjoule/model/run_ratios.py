@@ -5,7 +5,7 @@ A figure's runs are treated as a sample of independent, roughly log-normal value
 run-to-run noise of energy and time is multiplicative. The log of the ratio then has Welch's t
 interval (Welch, Biometrika 34, 1947). In simulation it holds 95 % from two runs on, also for skewed
 runs and outliers, where percentile, BCa and studentised bootstraps fall short
-(`bench/bench_compare.py` prints both; docs/results.md).
+(`studies/bench/bench_compare.py` prints both; docs/results.md).
 
 An error that all runs have in common does not average out. It is not part of the spread; callers
 pass it as `slack`.

@@ -16,12 +16,12 @@ import pandas as pd
 from qjoule.model.result import PARTS
 from qjoule.report.gather import Gathered
 from qjoule.report.page_data import query_text
+from qjoule.report.study_runs import FACTOR, read_runs
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
 from qjoule.reporters.json_report import row_document
 from qjoule.reporters.provenance import has_energy
 from qjoule.shapes.safe_text import sanitise
-from qjoule.studies.runs import FACTOR, read_runs
 
 TEXT_MAX = 4000
 

@@ -16,10 +16,10 @@ from qjoule.errors import QjouleError
 from qjoule.report import figure_data
 from qjoule.report.gather import Gathered
 from qjoule.report.study import MEASURES, means
+from qjoule.report.study_runs import FACTOR
 from qjoule.reporters.csv_report import cell
 from qjoule.reporters.provenance import has_energy
 from qjoule.shapes.safe_text import sanitise, shorten
-from qjoule.studies.runs import FACTOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

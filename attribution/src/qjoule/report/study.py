@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qjoule.report.page_data import clean
+from qjoule.report.study_runs import FACTOR, read_runs
 from qjoule.reporters import format as fmt
-from qjoule.studies.runs import FACTOR, read_runs
 
 if TYPE_CHECKING:
     import pandas as pd

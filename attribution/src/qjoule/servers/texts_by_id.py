@@ -79,4 +79,4 @@ def logged_in(module: str, driver: str, account: Account, port: int) -> Any:
     try:
         return import_module(module).connect(account, port)
     except ImportError:
-        raise QjouleError(f"{driver} is not installed: pip install 'qjoule[bench]'") from None
+        raise QjouleError(f"{driver} is not installed: pip install 'qjoule[credentials]'") from None

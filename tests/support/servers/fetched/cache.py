@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from qjoule.studies.servers.fetched import VARIABLE, cache
+from qjoule_studies.servers.fetched import VARIABLE, cache
 from servers.process import Unavailable
 
 __all__ = ["VARIABLE", "cache", "check_sha256", "folder", "run_tool"]

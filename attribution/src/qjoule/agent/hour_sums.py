@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adds the rows of minutes up to the rows of their hour.
+
+Within one host and series, errors add up as those of recordings do (`interval.of_recordings`):
+the variances of random errors, and all other errors as they are, because they may be the same in
+every minute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from qjoule.agent.rollup_schema import AMOUNTS, ERRORS, KEYS, ROWS
+from qjoule.model.energy import I64
+from qjoule.trace.arrow import pc
+
+#: Bits of a float32's fraction that are dropped; 7 of 23 stay.
+_DROPPED = 16
+#: What `thinned` adds the minutes of rare statements up to.
+SPAN_S = 600
+_STATEMENT = ("kind", "server", "database", "fingerprint")
+
+
+def of_hour(rows: pa.Table, hour_s: int, keys: tuple[str, ...] = KEYS) -> pa.Table:
+    """A row for each series, with the columns of `rows` (`schema.ROWS`, or further texts).
+
+    `hour_s`: their `minute`, a Unix time.
+
+    Amounts are exact. An amount is null if all of its minutes' are, and an error if any is: an
+    unknown error does not become a known one. `keys`: the columns that name a series.
+    """
+    if not rows.num_rows:
+        return rows
+    group, first = _groups(rows, keys)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    found: dict[str, Any] = {name: rows[name].take(pa.array(first)) for name in keys}
+    found["minute"] = pa.array(np.full(len(first), hour_s * 1000), pa.int64())
+    found["minute"] = found["minute"].cast(ROWS.field("minute").type)
+    found["seconds"] = pa.array(_seconds(rows, first, order, starts), pa.float32())
+    for name in AMOUNTS:
+        values, known = _numbers(rows[name], np.int64)
+        total = np.add.reduceat(values[order], starts)
+        some = np.logical_or.reduceat(known[order], starts)
+        found[name] = pa.array(total, pa.int64(), mask=~some)
+    for name in ERRORS:
+        errors, known = _numbers(rows[name], np.float64)
+        total = np.add.reduceat(errors[order], starts)
+        every = np.logical_and.reduceat(known[order], starts)
+        found[name] = pa.array(rounded_up(total), pa.float32(), mask=~every)
+    found["latency"] = _latency(rows["latency"], group, len(first))
+    return pa.Table.from_arrays([found[name] for name in rows.schema.names], schema=rows.schema)
+
+
+def thinned(rows: pa.Table, most: int) -> pa.Table:
+    """An hour's rows by minute, of which only the `most` statements with most energy stay as they
+    are; the rows of each other statement are added up over `SPAN_S`.
+
+    Rows of rare statements are most of an hour's rows and little of its energy. All sums stay the
+    same, over the hour and over each span.
+    """
+    if not rows.num_rows:
+        return rows
+    statement, first = _groups(rows, _STATEMENT)
+    energy_nj = np.zeros(len(first), np.int64)
+    np.add.at(energy_nj, statement, _numbers(rows["energy_nj"], np.int64)[0])
+    is_query = pc.equal(rows["kind"], "queries").fill_null(False).to_numpy()
+    ours = np.flatnonzero(is_query[first])
+    rare = np.zeros(len(first), np.bool_)
+    rare[ours[np.argsort(-energy_nj[ours], kind="stable")][most:]] = True
+    goes = rare[statement]
+    if not goes.any():
+        return rows
+    marked = rows.append_column("goes", pc.if_else(pa.array(goes), "1", ""))
+    start_s = rows["minute"].cast(pa.int64()).to_numpy() // 1000 // SPAN_S * SPAN_S
+    found = [rows.filter(pa.array(~goes))]
+    for span_s in np.unique(start_s[goes]).tolist():
+        sums = of_hour(marked.filter(pa.array(start_s == span_s)), span_s, (*KEYS, "goes"))
+        found.append(sums.filter(pc.equal(sums["goes"], "1")).select(rows.schema.names))
+    return pa.concat_tables(found)
+
+
+def rounded_up(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Numbers of which two digits are kept, rounded away from zero.
+
+    An interval made of them is never narrower than it was, and at most 0.8 % wider.
+    """
+    near = values.astype(np.float32)
+    short = np.abs(near.astype(np.float64)) < np.abs(values)
+    near[short] = np.nextafter(near[short], np.float32(np.inf) * np.sign(near[short]))
+    bits = near.view(np.uint32)
+    kept = bits >> _DROPPED << _DROPPED
+    kept = kept + ((kept != bits).astype(np.uint32) << _DROPPED)
+    rounded: npt.NDArray[np.float32] = kept.view(np.float32)
+    return rounded
+
+
+def _groups(rows: pa.Table, keys: tuple[str, ...]) -> tuple[I64, I64]:
+    """The number of each row's series, and the first row of each series."""
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in keys:
+        column = rows[name].combine_chunks().dictionary_encode(null_encoding="encode")
+        its = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * (int(its.max()) + 1) + its
+        codes = np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    _, first = np.unique(codes, return_index=True)
+    return codes, first.astype(np.int64)
+
+
+def _seconds(rows: pa.Table, first: I64, order: I64, starts: I64) -> npt.NDArray[np.float64]:
+    """For how long each series' grade and policy were traced, also where it did nothing.
+
+    Each minute has rows of the node, or of idle time, so some series has all of the time.
+    """
+    values, _ = _numbers(rows["seconds"], np.float64)
+    own = np.add.reduceat(values[order], starts)
+    kinds = rows.select(["grade", "policy"]).take(pa.array(first))
+    kind, _ = _groups(kinds, ("grade", "policy"))
+    most = np.zeros(int(kind.max()) + 1)
+    np.maximum.at(most, kind, own)
+    return most[kind]
+
+
+def _numbers(column: pa.ChunkedArray, dtype: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """A column's values, 0 where they are null, and where they are known."""
+    known = pc.is_valid(column).to_numpy()
+    values = pc.fill_null(column, 0).to_numpy().astype(dtype)
+    return values, known
+
+
+def _latency(column: pa.ChunkedArray, group: I64, groups: int) -> pa.Array:
+    """Lists added up element by element; null where all are."""
+    lists = column.combine_chunks()
+    known = np.zeros(groups, np.bool_)
+    np.logical_or.at(known, group, pc.is_valid(lists).to_numpy(zero_copy_only=False))
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    values = lists.flatten().to_numpy(zero_copy_only=False)
+    longest = int(lengths.max(initial=0))
+    sums = np.zeros((groups, longest), np.int64)
+    owner = np.repeat(group, lengths)
+    ends = np.cumsum(lengths)
+    place = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
+    np.add.at(sums, (owner, place), values)
+    width = np.zeros(groups, np.int64)
+    np.maximum.at(width, group, lengths)
+    inside = np.arange(longest) < width[:, None]
+    offsets = np.concatenate([[0], np.cumsum(np.where(known, width, 0))]).astype(np.int32)
+    made = pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32(), mask=np.append(~known, False)), pa.array(sums[inside])
+    )
+    return made.cast(ROWS.field("latency").type)

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of Arrow, loaded when they are first used."""
+
+from qjoule.lazy_import import pa
+from qjoule.trace.arrow import leave_pandas_out, pc, pq
+
+__all__ = ["leave_pandas_out", "pa", "pc", "pq"]

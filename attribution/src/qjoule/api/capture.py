@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event contract (docs/architecture.md), for traces made of other tools' recordings."""
+
+from qjoule.contract import (
+    CONTRACT_VERSION,
+    CPU,
+    DOMAIN,
+    END,
+    ENERGY,
+    HELLO,
+    LOSS_COUNT,
+    QUERY,
+    SEGMENT,
+    SHAPE_OTHER,
+    TASK,
+    TEXT,
+    TRACER_CPU,
+    WHOLE_PACKAGE,
+    Block,
+    Command,
+    Grade,
+    Loss,
+    Mode,
+    OwnerKind,
+    QueryFlag,
+    Rung,
+    TaskEvent,
+)
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.recording import record
+from qjoule.stream.statements import MAX_SHAPES
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "CPU",
+    "DOMAIN",
+    "END",
+    "ENERGY",
+    "HELLO",
+    "LOSS_COUNT",
+    "MAX_SHAPES",
+    "QUERY",
+    "SEGMENT",
+    "SHAPE_OTHER",
+    "TASK",
+    "TEXT",
+    "TRACER_CPU",
+    "WHOLE_PACKAGE",
+    "Block",
+    "Command",
+    "Frame",
+    "Grade",
+    "Loss",
+    "Mode",
+    "OwnerKind",
+    "QueryFlag",
+    "Rung",
+    "Stream",
+    "TaskEvent",
+    "record",
+]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands share: options, messages without control characters, the user they run as."""
+
+from qjoule.commands import options
+from qjoule.commands.ending import ending_in_order
+from qjoule.commands.lazy_group import LazyGroup
+from qjoule.commands.options import known_source
+from qjoule.commands.say import say
+from qjoule.commands.without_root import without_root
+from qjoule.giving_up_root import READER
+from qjoule.lazy_import import LazyModule
+from qjoule.named import OPENED, as_given
+from qjoule.shapes.safe_text import sanitise, shorten
+
+__all__ = [
+    "OPENED",
+    "READER",
+    "LazyGroup",
+    "LazyModule",
+    "as_given",
+    "ending_in_order",
+    "known_source",
+    "options",
+    "sanitise",
+    "say",
+    "shorten",
+    "without_root",
+]

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and figures for a terminal; a server's text cleaned for display."""
+
+from qjoule.reporters import format
+from qjoule.reporters.columns import STATEMENT, Column, fit, key_width
+from qjoule.reporters.csv_report import cell
+from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
+from qjoule.reporters.missing import lost
+from qjoule.reporters.plain import Page, page_width, ruled_table
+
+__all__ = [
+    "FIXED_NAMES",
+    "NO_TEXT",
+    "STATEMENT",
+    "Column",
+    "Page",
+    "cell",
+    "fit",
+    "format",
+    "key_width",
+    "lost",
+    "page_width",
+    "ruled_table",
+]

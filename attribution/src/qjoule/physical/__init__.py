@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The physical test of `qjoule doctor --physical`: records known loads on a server of its own."""

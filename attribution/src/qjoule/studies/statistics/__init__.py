@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Statistics of a study: pure functions on tables of runs (see qjoule/studies/README.md)."""

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What queries of a fleet's dataset cost: whole processes, over hosts and days, and by Dask."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.bench.simulator import children
+from fleet.bench.simulator.asking import top_words
+from fleet.bench.simulator.children import Run
+from fleet.bench.simulator.fits import Estimate, Line, line, slope
+from fleet.bench.simulator.kill_targets import Target, scheduler, worker
+from fleet.bench.simulator.population import Fleet, Plan
+from fleet.bench.simulator.subsets import subset
+
+from qjoule.agent.rollup_layout import HOURS, ROLLUPS
+from qjoule.errors import QjouleError
+from qjoule_fleet.asked import InProcess, Question, Reader, select
+from qjoule_fleet.catalog import Catalog
+from qjoule_fleet.dask_engine import DaskEngine
+from qjoule_fleet.files import dataset
+from qjoule_fleet.questions import parse_by
+from qjoule_fleet.relations import Limits
+from qjoule_fleet.times import Range
+
+THREADS = "2"
+#: Hosts and hours of the sizes that are measured, for rows by hour and by minute.
+SIZES = {
+    HOURS: ((6, 12), (12, 12), (12, 24), (25, 24), (50, 24), (100, 24)),
+    ROLLUPS: ((1, 12), (1, 24), (2, 24), (4, 24), (8, 24)),
+}
+DASK_WORKERS = 4
+DIVISIONS = (1, 2, 4, 8, 16, 32)
+
+
+def ask(root: Path, plan: Plan, *more: str) -> Run:
+    """The 20 most expensive statements, with everything that the command prints."""
+    found = children.run(top_words(root, plan, "--limit", "20", "--threads", THREADS, *more))
+    if len(json.loads(found.output)["rows"]) != 20:
+        raise QjouleError(f"{root}: the answer has not got 20 rows")
+    return found
+
+
+def top20(root: Path, plan: Plan, runs: int) -> list[Run]:
+    """Runs whose files are in the page cache already."""
+    return [ask(root, plan) for _ in range(runs + 1)][1:]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one table: sizes in host-days, and for each the CPU seconds and peak MB of a process."""
+
+    table: str
+    sizes: tuple[float, ...]
+    cpu_s: tuple[float, ...]
+    wall_s: tuple[float, ...]
+    peak_mb: tuple[float, ...]
+
+    @property
+    def time(self) -> Line:
+        return line(self.sizes, self.cpu_s)
+
+    @property
+    def memory(self) -> Line:
+        return line(self.sizes, self.peak_mb)
+
+    @property
+    def slope(self) -> Estimate:
+        """Of the CPU time beyond that of a process that reads nothing."""
+        start_s = max(min(self.time.start, 0.95 * min(self.cpu_s)), 0.0)
+        return slope(self.sizes, [one - start_s for one in self.cpu_s])
+
+
+def costs(root: Path, place: Path, fleet: Fleet, table: str, runs: int) -> Costs:
+    """Sizes alternate, so that other load on the machine falls on all of them."""
+    smaller: list[tuple[float, Path]] = []
+    for hosts, hours in SIZES[table]:
+        if hosts > fleet.plan.hosts:
+            continue
+        to = place / f"{table}-{hosts}-{hours}"
+        # Hours of the day's begin and end alternate, so that each size has day and night.
+        some = range(0, 24, 24 // hours)
+        subset(root, to, fleet.hosts.names[:hosts], some, (table,))
+        smaller.append((hosts * hours / 24, to))
+    sizes, found = [], []
+    for _ in range(runs):
+        for size, to in smaller:
+            sizes.append(size)
+            found.append(ask(to, fleet.plan))
+    for _, to in smaller:
+        shutil.rmtree(to)
+    return Costs(
+        table,
+        tuple(sizes),
+        tuple(one.cpu_s for one in found),
+        tuple(one.wall_s for one in found),
+        tuple(one.peak_mb for one in found),
+    )
+
+
+@dataclass(frozen=True)
+class Work:
+    """`find_s`: CPU time in which the parts of a host-day are found and checked. A cell is the sum
+    of a host and statement, which the process has that adds all of them up."""
+
+    find_s: float
+    cell_bytes: float
+    cells_of_host: float
+
+
+def work(root: Path, plan: Plan) -> Work:
+    files, by = dataset(str(root)), parse_by("shape")
+    begin_s = time.process_time()
+    chosen = select(Catalog(files), Range(plan.begin_s, plan.begin_s + 86_400 * plan.days), by)
+    find_s = time.process_time() - begin_s
+    reader = Reader(files, Limits(), InProcess())
+    cells = reader.answer(chosen, Question(by, latency=False), with_cells=True).cells
+    assert cells is not None
+    size = cells.nbytes / cells.num_rows
+    hosts = len(cells["host_id"].unique())
+    host_days = len(chosen.sums.parts) / 24
+    return Work(find_s / host_days, size, cells.num_rows / hosts)
+
+
+@dataclass(frozen=True)
+class Dask:
+    """`ratios`: wall time of the command with 4 workers by that of one process, by pair.
+
+    `per_task_ms`: what one more division of the same parts costs.
+    `scaling`: exponent of the time over divisions of equal size.
+    """
+
+    ratios: tuple[float, ...]
+    one_s: tuple[float, ...]
+    workers_s: tuple[float, ...]
+    per_task_ms: Estimate
+    scaling: Estimate
+
+
+def dask(root: Path, place: Path, fleet: Fleet, runs: int) -> Dask:
+    plan = fleet.plan
+    with ExitStack() as stack:
+        head = Target(scheduler, place / "scheduler")
+        stack.callback(head.kill)
+        for number in range(DASK_WORKERS):
+            stack.callback(Target(worker, head.began, place / f"worker{number}").kill)
+        by_workers = ("--engine", "dask", "--scheduler", str(head.began))
+        ask(root, plan, *by_workers)  # the workers load their libraries
+        one, many = [], []
+        for _ in range(runs):
+            one.append(ask(root, plan))
+            many.append(ask(root, plan, *by_workers))
+        per_task, scaling = _divisions(root, place, fleet, str(head.began), runs)
+    return Dask(
+        tuple(b.wall_s / a.wall_s for a, b in zip(one, many, strict=True)),
+        tuple(run.wall_s for run in one),
+        tuple(run.wall_s for run in many),
+        per_task,
+        scaling,
+    )
+
+
+def _divisions(
+    root: Path, place: Path, fleet: Fleet, address: str, runs: int
+) -> tuple[Estimate, Estimate]:
+    """What one more division costs in ms, and the slope over divisions of four hosts each."""
+    few = subset(root, place / "divided", fleet.hosts.names[:8])
+    numbers = [number for _ in range(runs) for number in DIVISIONS]
+    same = [_ask_s(few, fleet.plan, DaskEngine(address, divisions=one)) for one in numbers]
+    per_task = line(numbers, same).per_size
+    shutil.rmtree(few)
+    counts, times = [], []
+    for number in (4, 8, 16, 25):
+        if 4 * number > fleet.plan.hosts:
+            continue
+        some = subset(root, place / "scaled", fleet.hosts.names[: 4 * number])
+        for _ in range(runs):
+            counts.append(float(number))
+            times.append(_ask_s(some, fleet.plan, DaskEngine(address, divisions=number)))
+        shutil.rmtree(some)
+    ms = Estimate(1e3 * per_task.value, 1e3 * per_task.low, 1e3 * per_task.high)
+    return ms, slope(counts, times) if len(set(counts)) > 1 else Estimate(0, 0, 0)
+
+
+def _ask_s(root: Path, plan: Plan, engine: DaskEngine) -> float:
+    files, by = dataset(str(root)), parse_by("shape")
+    chosen = select(Catalog(files), Range(plan.begin_s, plan.begin_s + 86_400 * plan.days), by)
+    begin_s = time.perf_counter()
+    Reader(files, Limits(threads=1), engine).answer(chosen, Question(by, latency=False))
+    return time.perf_counter() - begin_s
+
+
+def spread(values: Sequence[float], unit: str) -> str:
+    """`3.1 s (2.9 to 3.8)`: the median, the least and the most."""
+    low, high = min(values), max(values)
+    return f"{statistics.median(values):.2f} {unit} ({low:.2f} to {high:.2f})"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills shippers at random moments, and counts what was lost, damaged, or there twice.
+
+A host's store is shipped to an empty destination by one shipper after the other. Each is killed
+after a time that is drawn from how long a whole pass takes; in some rounds a second one runs beside
+it. After each kill every part that a reader would see must be the store's, byte by byte. At the end
+of a round one shipper may finish, and the destination must have exactly the store's parts.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from fleet.bench.simulator import parts
+from fleet.bench.simulator.kill_targets import Target, ship
+from fleet.bench.simulator.population import Plan, draw
+
+#: Kills of a round, at most; a round also ends when all is shipped.
+PER_ROUND = 15
+TABLES = ("rollups", "hours", "shapes", "servers")
+
+
+@dataclass
+class Killed:
+    """`during`: of the kills, those before everything was there. The rest counts faults."""
+
+    kills: int = 0
+    during: int = 0
+    rounds: int = 0
+    damaged: int = 0  #: parts that a reader could have seen
+    lost: int = 0
+    twice: int = 0  #: parts, or lines of manifests, that are there beside the store's
+    unfinished: int = 0  #: passes without kills that did not end well
+
+    @property
+    def well(self) -> bool:
+        return not (self.damaged or self.lost or self.twice or self.unfinished)
+
+
+def kill(
+    place: Path, kills: int, plan: Plan, hours: int, say: Callable[[str], None] = lambda _: None
+) -> Killed:
+    """Kills until `kills` shippers were killed. `hours`: of the plan's host, which are shipped."""
+    store = place / "store"
+    parts.write(store, draw(plan), parts.Wanted(hours=hours))
+    killing = _Killing(store, place / "to", np.random.default_rng(plan.seed))
+    while killing.found.kills < kills:
+        say(f"{killing.found.kills} of {kills} shippers were killed")
+        killing.round(min(PER_ROUND, kills - killing.found.kills))
+    return killing.found
+
+
+class _Killing:
+    """Of shippers from `store` to `to`; `found` is the sum of all rounds."""
+
+    def __init__(self, store: Path, to: Path, random: np.random.Generator) -> None:
+        self.found = Killed()
+        self._store, self._to, self._random = store, to, random
+        self._whole_s = min(self._pass_s() for _ in range(3))
+
+    def _pass_s(self) -> float:
+        """How long a pass takes that is not killed."""
+        one = Target(ship, self._store, self._to, False)
+        begin_s = time.perf_counter()
+        one.ended(None)
+        shutil.rmtree(self._to)
+        return time.perf_counter() - begin_s
+
+    def round(self, kills: int) -> None:
+        """Ends with a pass that is not killed, and an empty destination."""
+        found, draws = self.found, self._random
+        renames, beside = bool(draws.random() < 0.5), bool(draws.random() < 0.25)
+        for _ in range(kills):
+            missing = self._differences().missing
+            if not missing:
+                break
+            shippers = [Target(ship, self._store, self._to, renames) for _ in range(1 + beside)]
+            shippers[0].ended(float(draws.uniform(0, self._whole_s)))
+            killed = sum([one.kill() for one in shippers])
+            found.kills += killed
+            found.during += killed if self._differences().missing else 0
+            found.damaged += len(self._differences().others)
+        last = Target(ship, self._store, self._to, renames)
+        last.ended(None)
+        found.unfinished += not last.well
+        found.lost += len(self._differences().missing)
+        found.twice += len(self._differences().others) + _repeated_lines(self._to)
+        found.rounds += 1
+        shutil.rmtree(self._to)
+
+    def _differences(self) -> _Differences:
+        ours, theirs = _visible(self._store), _visible(self._to)
+        same = {path for path in ours.keys() & theirs.keys() if ours[path] == theirs[path]}
+        return _Differences(frozenset(ours.keys() - same), frozenset(theirs.keys() - same))
+
+
+@dataclass(frozen=True)
+class _Differences:
+    missing: frozenset[str]
+    others: frozenset[str]  #: that are there but not in the store, or are not the same
+
+
+def _visible(root: Path) -> dict[str, bytes]:
+    """What a reader would read: names that begin with `.` are unfinished."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for table in TABLES
+        for path in (root / table).rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def _repeated_lines(to: Path) -> int:
+    """Lines of manifests that are there more than once, beside the parts' own."""
+    lines = [line for one in (to / "manifests").rglob("*.jsonl") for line in one.open()]
+    return len(lines) - len(_visible(to))

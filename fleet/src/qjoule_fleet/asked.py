@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers a question about a fleet from the parts that a catalog selected.
+
+The parts may be divided among workers: each makes cells (`qjoule_fleet.questions`) of its own, and
+one process adds these up. Integers are the same for any division, and intervals up to the rounding
+of sums of floating-point numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from qjoule.api.rollups import hour_of
+from qjoule_fleet import questions
+from qjoule_fleet.catalog import Catalog, Selection
+from qjoule_fleet.files import Files
+from qjoule_fleet.footers import Checked
+from qjoule_fleet.questions import CLASS, By
+from qjoule_fleet.relations import Limits, Session, Source
+from qjoule_fleet.times import Range, iso
+from qjoule_fleet.views import text
+
+
+@dataclass(frozen=True)
+class Question:
+    """`limit` None: all groups. `latency`: also the histograms of the groups. `absolute`: rows'
+    intervals contain the error of the total."""
+
+    by: By
+    sort: str = "energy"
+    limit: int | None = 20
+    latency: bool = True
+    absolute: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Tables of groups, their latencies, the totals by class and kind, and shapes' texts.
+
+    `count`: groups in all. `cells`: the sums by host and shape, if they were asked for.
+    """
+
+    groups: pa.Table
+    latencies: pa.Table
+    totals: pa.Table
+    shapes: pa.Table
+    count: int
+    cells: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What answers a question. `tags`: only if it groups by a tag."""
+
+    sums: Selection
+    tags: Selection | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        found = [
+            Source("span_parts", self.sums.parts, self.sums.range),
+            Source("shape_parts", self.sums.slow["shapes"]),
+            Source("server_parts", self.sums.slow["servers"]),
+        ]
+        if self.tags is not None:
+            found.append(Source("tag_parts", self.tags.whole, self.tags.range))
+        return found
+
+    def divided(self, count: int) -> list[Parts]:
+        """At most `count` divisions that have about as many bytes each; a host's hours lie
+        together, so that there are few cells."""
+        every = [(one, False) for one in self.sums.parts]
+        every += [(one, True) for one in (self.tags.whole if self.tags else ())]
+        every.sort(key=lambda pair: (pair[0].part.host, pair[0].part.host_id, pair[0].path))
+        whole = sum(one.size for one, _ in every)
+        divisions: list[list[tuple[Checked, bool]]] = [[] for _ in range(max(1, count))]
+        before = 0
+        for pair in every:
+            divisions[min(before * len(divisions) // max(whole, 1), len(divisions) - 1)].append(
+                pair
+            )
+            before += pair[0].size
+        return [self._of(one) for one in divisions if one]
+
+    def _of(self, pairs: Sequence[tuple[Checked, bool]]) -> Parts:
+        hosts = {one.part.host for one, _ in pairs}
+        slow = {
+            "shapes": list[Checked](),
+            "servers": [one for one in self.sums.slow["servers"] if one.part.host in hosts],
+        }
+        own = replace(
+            self.sums, whole=[], edges=[one for one, tag in pairs if not tag], slow=slow, refused=[]
+        )
+        tags = self.tags and replace(
+            self.tags, whole=[one for one, tag in pairs if tag], slow={}, refused=[]
+        )
+        return Parts(own, tags)
+
+
+class Engine(Protocol):
+    """Who makes the cells."""
+
+    def each(
+        self, task: Callable[[Parts], dict[str, pa.Table]], parts: Parts
+    ) -> Iterable[dict[str, pa.Table]] | None:
+        """The task's results for divisions of the parts; None: this process needs no division."""
+
+    def limits(self, limits: Limits) -> Limits:
+        """Of one worker."""
+
+
+def select(catalog: Catalog, asked: Range, by: By) -> Parts:
+    """The parts that a question needs."""
+    sums = catalog.sums(asked)
+    if by.release and (changed := _changes(catalog.files, sums)):
+        sums = catalog.sums(asked, by_minute=changed)
+    return Parts(sums, catalog.tags(asked) if by.tag else None)
+
+
+def _changes(files: Files, found: Selection) -> set[tuple[str, int]]:
+    """Hosts and hours in which a server became another release."""
+    with Session(files, Limits(memory_mb=200, threads=1)) as session:
+        session.define(found, [Source("server_parts", found.slow["servers"])])
+        begin, end = iso(hour_of(found.range.begin_s)), iso(found.range.end_s)
+        rows = session.table(
+            "select host_id, epoch(begins) as begins from servers "
+            f"where begins >= timestamptz {text(begin)} and begins < timestamptz {text(end)}"
+        ).to_pylist()
+    return {(row["host_id"], hour_of(row["begins"])) for row in rows}
+
+
+def _texts(by: By, groups: pa.Table) -> str:
+    at = by.keys.index("fingerprint") if "fingerprint" in by.keys else None
+    wanted = [] if at is None else groups[f"key{at}"].unique().to_pylist()
+    listed = ", ".join(map(text, wanted)) or "null"
+    return f"select fingerprint, text, texts, ids from shapes where fingerprint in ({listed})"
+
+
+@dataclass(frozen=True)
+class _Cells:
+    by: By
+
+    def prepare(self, session: Session) -> None:
+        """Nothing is needed beside the views."""
+
+    def selects(self) -> dict[str, str]:
+        return {"cells": questions.cells(self.by), "owned": questions.owned()}
+
+
+@dataclass(frozen=True)
+class _Latencies:
+    by: By
+    wanted: pa.Table
+
+    def prepare(self, session: Session) -> None:
+        session.put("wanted", self.wanted)
+
+    def selects(self) -> dict[str, str]:
+        return {"latencies": questions.latencies(self.by)}
+
+
+_MERGED: dict[str, Callable[[By, str], str]] = {
+    "cells": questions.merged,
+    "owned": lambda _, relation: questions.merged_owned(relation),
+    "latencies": questions.merged_latencies,
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker does with its division; it can be sent to another process."""
+
+    files: Files
+    limits: Limits
+    task: _Cells | _Latencies
+
+    def __call__(self, parts: Parts) -> dict[str, pa.Table]:
+        with Session(self.files, self.limits) as session:
+            session.define(parts.sums, parts.sources)
+            session.hold(parts.sources)
+            self.task.prepare(session)
+            return {name: session.table(sql) for name, sql in self.task.selects().items()}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A dataset, what may be taken to read it, and by whom."""
+
+    files: Files
+    limits: Limits
+    engine: Engine
+
+    def answer(self, parts: Parts, question: Question, *, with_cells: bool = False) -> Answer:
+        """The engine makes cells; what is left to do with them is done here by DuckDB."""
+        by = question.by
+        with Session(self.files, self.limits) as session:
+            session.define(parts.sums, parts.sources)
+            self._fill(session, parts, _Cells(by))
+            groups = session.table(questions.top(by, question.sort, question.limit))
+            names = [*by.columns, *CLASS]
+            count = session.table(
+                f"select count(*) as n from (select distinct {', '.join(names)} from cells)"
+            )
+            latencies = groups.select(names)
+            if question.latency and groups.num_rows:
+                session.put("wanted", groups.select(names))
+                self._fill(session, parts, _Latencies(by, groups.select(names)))
+                latencies = session.table("select * from latencies")
+            return Answer(
+                groups,
+                latencies,
+                session.table(questions.totals()),
+                session.table(_texts(by, groups)),
+                count["n"][0].as_py(),
+                session.table("select * from cells") if with_cells else None,
+            )
+
+    def _fill(self, session: Session, parts: Parts, task: _Cells | _Latencies) -> None:
+        """Makes the task's tables in `session`."""
+        work = Work(self.files, self.engine.limits(self.limits), task)
+        results = self.engine.each(work, parts)
+        if results is None:
+            session.hold(parts.sources)
+            for name, statement in task.selects().items():
+                session.keep(name, statement)
+            return
+        made = set[str]()
+        for result in results:
+            for name, table in result.items():
+                session.put("one", table)
+                both = f"(select * from {name} union all select * from one)"
+                session.keep(name, _MERGED[name](task.by, both if name in made else "one"))
+                made.add(name)
+
+
+class InProcess:
+    """The whole by one DuckDB."""
+
+    def each(
+        self, task: Callable[[Parts], dict[str, pa.Table]], parts: Parts
+    ) -> Iterable[dict[str, pa.Table]] | None:
+        del task, parts
+        return None
+
+    def limits(self, limits: Limits) -> Limits:
+        return limits

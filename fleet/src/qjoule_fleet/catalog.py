@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of a dataset answer a question about a range of time, and which were left out.
+
+An hour that lies wholly in the range is read from `hours/`, where each series has one row. Hours at
+the edges, and hours whose sums are not there yet, are read by minute from `rollups/`. Footers are
+read only of parts that are needed. Nothing is left out silently: every refused part is named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from qjoule.api import UsageError
+from qjoule.api.rollup_schema import SPAN_S
+from qjoule.api.rollups import HOUR_S, HOURS, ROLLUPS, SLOW, TAGS, Part, hour_of
+from qjoule_fleet.files import File, Files, Refused
+from qjoule_fleet.footers import Checked, check, named
+from qjoule_fleet.hosts import Hosts
+from qjoule_fleet.times import Range
+
+#: Footers that are read at a time: a remote filesystem answers slowly.
+_AT_A_TIME = 16
+_DAY_S = 86_400
+#: Who wrote a part (a host id, or `=` and the name with schema 1), and its hour.
+_Slot = tuple[str, int]
+_Named = Mapping[_Slot, list[tuple[File, Part]]]
+
+
+@dataclass
+class Selection:
+    """What answers a question.
+
+    `range`: what is answered, which may begin or end some minutes after what was asked for.
+    `missing`: hosts' hours (Unix time) that no part answers for.
+    """
+
+    range: Range
+    hosts: Hosts = field(default_factory=Hosts)
+    whole: list[Checked] = field(default_factory=list)  #: of `hours`, or of `tags`
+    edges: list[Checked] = field(default_factory=list)  #: of `rollups`
+    slow: dict[str, list[Checked]] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    missing: list[tuple[str, int]] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)  #: known hosts without any part
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[Checked]:
+        return [*self.whole, *self.edges]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.size for one in self.parts)
+
+
+class Catalog:
+    """A dataset's parts; each footer is read once."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self._verdicts: dict[File, Checked | Refused] = {}
+
+    def sums(self, asked: Range, *, by_minute: Collection[_Slot] = ()) -> Selection:
+        """Parts whose rows add up to the range. `by_minute`: host ids and hours that are read from
+        `rollups`, because their minutes differ in what is asked for."""
+        found = self._selection(asked)
+        sums = self._named(HOURS, found)
+        minutes = self._named(ROLLUPS, found)
+        every = {*sums, *minutes}
+        wanted = {one for one in every if _inside(one[1], asked) and one not in by_minute}
+        whole = self._usable({one: sums[one] for one in sums if one in wanted}, found)
+        included = self._included(minutes, found)
+        rest = {one: minutes[one] for one in minutes if one not in whole and one not in included}
+        edges = self._usable(rest, found)
+        found.whole, found.edges = list(whole.values()), list(edges.values())
+        _round(found)
+        _add_gaps(found, every - {*whole, *edges, *included})
+        return found
+
+    def minutes(self, asked: Range) -> Selection:
+        """All parts of `rollups` that have minutes of the range."""
+        found = self._selection(asked)
+        named = self._named(ROLLUPS, found)
+        included = self._included(named, found)
+        named = {one: parts for one, parts in named.items() if one not in included}
+        parts = self._usable(named, found)
+        found.edges = list(parts.values())
+        _add_gaps(found, named.keys() - parts.keys())
+        return found
+
+    def tags(self, asked: Range) -> Selection:
+        """Parts of `tags`, of hours that lie wholly in the range."""
+        found = self._selection(asked)
+        named = self._named(TAGS, found)
+        inside = {one: parts for one, parts in named.items() if _inside(one[1], asked)}
+        found.whole = list(self._usable(inside, found).values())
+        return found
+
+    def slow(self, asked: Range) -> Selection:
+        """Parts of the tables that change slowly, alone."""
+        return self._selection(asked)
+
+    def span(self) -> Range | None:
+        """From the first to the last day that has parts; None: there are none."""
+        names = [one for table in (ROLLUPS, HOURS) for one in self.files.directories(table)]
+        days = [day for day in map(_day, names) if day is not None]
+        return Range(min(days), max(days) + _DAY_S) if days else None
+
+    def _selection(self, asked: Range) -> Selection:
+        found = Selection(asked)
+        for table in SLOW:
+            named = _by_slot(self.files.walk(table, found.refused), found)
+            found.slow[table] = list(self._usable(named, found).values())
+        return found
+
+    def _named(self, table: str, found: Selection) -> _Named:
+        """Parts of the range, from their paths."""
+        files: list[File] = []
+        first, last = hour_of(found.range.begin_s), found.range.end_s
+        for directory in self.files.directories(table):
+            day = _day(directory)
+            if day is None:
+                found.refused.append(Refused(f"{table}/{directory}", "its name is not a date's"))
+            elif day < last and day + _DAY_S > first:
+                files += self.files.walk(f"{table}/{directory}", found.refused)
+        named = _by_slot(files, found)
+        return {one: parts for one, parts in named.items() if first <= one[1] < last}
+
+    def _included(self, minutes: _Named, found: Selection) -> set[_Slot]:
+        """Parts of schema 1 whose rows an agent of today took over into its own part."""
+        old = {slot for slot in minutes if slot[0].startswith("=")}
+        names = {(writer[1:], hour) for writer, hour in old}
+        beside = {
+            slot: parts
+            for slot, parts in minutes.items()
+            if slot not in old and any((part.host, slot[1]) in names for _, part in parts)
+        }
+        taken = [one.part for one in self._usable(beside, found).values() if one.includes]
+        return {(f"={part.host}", part.hour_s or 0) for part in taken} & old
+
+    def _usable(self, wanted: _Named, found: Selection) -> dict[_Slot, Checked]:
+        """The parts that can be read; of duplicates the first by path."""
+        every = [one for parts in wanted.values() for one in parts]
+        unknown = [one for one in every if one[0] not in self._verdicts]
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            verdicts = pool.map(lambda one: check(self.files, *one), unknown)
+            for (file, _), verdict in zip(unknown, verdicts, strict=True):
+                self._verdicts[file] = verdict
+        usable: dict[_Slot, Checked] = {}
+        for one, parts in wanted.items():
+            for file, _ in sorted(parts, key=lambda pair: pair[0].path):
+                verdict = self._verdicts[file]
+                if isinstance(verdict, Refused):
+                    if verdict not in found.refused:
+                        found.refused.append(verdict)
+                elif one in usable:
+                    first = usable[one].path
+                    reason = f"it has the host id and the hour of {first}"
+                    found.refused.append(Refused(file.path, reason, verdict.part.host))
+                else:
+                    usable[one] = verdict
+        return usable
+
+
+def _by_slot(files: Iterable[File], found: Selection) -> _Named:
+    """Parts by who wrote them and hour (0 in tables without hours). Two for one: a duplicate."""
+    result: dict[_Slot, list[tuple[File, Part]]] = defaultdict(list)
+    for file in files:
+        part = named(file)
+        if isinstance(part, Refused):
+            found.refused.append(part)
+        else:
+            found.hosts.add(part)
+            result[part.host_id or f"={part.host}", part.hour_s or 0].append((file, part))
+    return dict(result)
+
+
+def _add_gaps(found: Selection, unanswered: Collection[_Slot]) -> None:
+    """Hours after a host's first one in the range that have no part; and hosts that have none.
+
+    A host that stops is noticed until the last hour that any host has.
+    """
+    have: dict[str, set[int]] = defaultdict(set)
+    for one in found.parts:
+        have[found.hosts.label(one.part)].add(one.part.hour_s or 0)
+    latest = max((max(hours) for hours in have.values()), default=0)
+    gone = {(found.hosts.of_slot(slot), hour) for slot, hour in unanswered}
+    for host, hours in have.items():
+        gone |= {(host, hour) for hour in range(min(hours), latest + 1, HOUR_S)} - {
+            (host, hour) for hour in hours
+        }
+    found.missing = sorted(one for one in gone if one[1] not in have.get(one[0], ()))
+    found.silent = sorted(found.hosts.labels() - have.keys() - {host for host, _ in gone})
+
+
+def _round(found: Selection) -> None:
+    """In a past hour rare statements have one row for ten minutes, so no range may divide these.
+
+    Both ends go up, so ranges that follow each other still count every row once.
+    """
+    asked = found.range
+    past = {one.part.hour_s for one in found.edges if one.closed}
+    ends = [
+        -(-time_s // SPAN_S) * SPAN_S if hour_of(time_s) in past else time_s
+        for time_s in (asked.begin_s, asked.end_s)
+    ]
+    if ends[0] >= ends[1]:
+        raise UsageError(f"past hours are kept by {SPAN_S // 60} minutes: give a longer range")
+    found.range = Range(*ends)
+    if found.range != asked:
+        minutes = f"past hours are kept by {SPAN_S // 60} minutes"
+        found.notes.append(f"{minutes}: {found.range} is taken")
+
+
+def _inside(hour_s: int, asked: Range) -> bool:
+    return asked.begin_s <= hour_s and hour_s + HOUR_S <= asked.end_s
+
+
+def _day(directory: str) -> int | None:
+    """The Unix time at which a directory's day begins; None if it is not one of a day."""
+    try:
+        day = datetime.strptime(directory, "date=%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(day.timestamp())

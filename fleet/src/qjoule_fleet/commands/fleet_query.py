@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule fleet query`: SQL over the views of a dataset."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qjoule.api import UsageError
+from qjoule.api.command import as_given, say
+from qjoule.api.rollups import HOURLY, SLOW
+from qjoule_fleet import views
+from qjoule_fleet.catalog import Catalog, Selection
+from qjoule_fleet.commands import fleet_options
+from qjoule_fleet.commands.fleet_options import Asked
+from qjoule_fleet.files import dataset
+from qjoule_fleet.relations import Session, Source
+
+
+@click.command(
+    short_help="SQL over the rollups of many hosts.",
+    epilog="""\b
+Examples:
+  qjoule fleet query /srv/fleet 'select host, sum(energy_nj) / 1e9 as j
+      from queries group by all order by j desc'
+  qjoule fleet query /srv/fleet 'from shapes where texts > 1' --json
+  qjoule fleet query /srv/fleet 'from minutes' --last 1h --format parquet -o hour.parquet
+  qjoule fleet query /srv/fleet --print-views duckdb > views.sql
+
+\b
+Views (fleet/README.md): spans, minutes, hours, queries, owners, nodes, shapes,
+servers, tags. Only rows of the time range are in them.
+""",
+)
+@fleet_options.argument
+@click.argument("sql", metavar="SQL", required=False)
+@fleet_options.times
+@fleet_options.outputs
+@click.option(
+    "--print-views",
+    "dialect",
+    type=click.Choice(("duckdb", "spark")),
+    help="Print the views' definitions, to use the engine without qjoule, and end.",
+)
+@fleet_options.limits
+def command(
+    *,
+    sql: str | None,
+    form: str,
+    as_json: bool,
+    output: Path | None,
+    dialect: views.Dialect | None,
+    **options: Any,
+) -> None:
+    """Run one SELECT by DuckDB. It sees the dataset and nothing else, and changes nothing."""
+    if dialect is not None:
+        _print_views(as_given(options["where"]), dialect)
+        return
+    if sql is None:
+        raise UsageError("give a SELECT statement, or --print-views")
+    form = fleet_options.form_of(form, output, as_json=as_json)
+    from qjoule_fleet.reporters.fleet_query import write  # noqa: PLC0415 (Arrow)
+
+    asked = fleet_options.asked(options)
+    with Session(asked.reader.files, asked.limits) as session:
+        session.only_reads(sql)
+        selections, sources = _sources(asked, sql)
+        session.define(selections[0], sources)
+        session.lock()
+        every = {one.path: one for found in selections for one in found.refused}
+        fleet_options.tell_refused(tuple(every.values()))
+        timed = [source for source in sources if source.minutes is not None]
+        if timed and not any(source.parts for source in timed):
+            raise fleet_options.nothing(asked.reader, asked.range)
+        fleet_options.tell_missing(tuple(selections[0].missing), ())
+        for note in selections[0].notes:
+            say(note)
+        write(session.batches(sql), form, output)
+
+
+def _print_views(where: str, dialect: views.Dialect) -> None:
+    files = dataset(where)
+    there = [table for table in (*HOURLY, *SLOW) if files.directories(table)]
+    for statement in views.direct(files.root, dialect, there):
+        click.echo(f"{statement};\n")
+
+
+def _sources(asked: Asked, sql: str) -> tuple[list[Selection], list[Source]]:
+    """Parts of the views that the statement may use: it has their names."""
+    catalog, found = Catalog(asked.reader.files), asked.range
+    words = set(re.findall(r"\w+", sql.lower()))
+    selections, sources = [], []
+    if words & {"spans", "span_parts", "hours", "queries", "owners", "nodes"}:
+        selections.append(catalog.sums(found))
+        sources.append(Source("span_parts", selections[-1].parts, selections[-1].range))
+    if words & {"minutes", "rollup_parts"}:
+        selections.append(catalog.minutes(found))
+        sources.append(Source("rollup_parts", selections[-1].edges, found))
+    if words & {"tags", "tag_parts"}:
+        selections.append(catalog.tags(found))
+        sources.append(Source("tag_parts", selections[-1].whole, found))
+    if not selections:
+        selections.append(catalog.slow(found))
+    slow = selections[0].slow
+    sources += [Source(f"{table[:-1]}_parts", parts) for table, parts in slow.items()]
+    return selections, sources

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dataset's files: on a local path, or on any filesystem that fsspec knows by a URL.
+
+Listing names what is there and opens nothing. Names that begin with `.` are being written. Links
+are refused on a local path: a shipper must not make a reader open other files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from qjoule.api import QjouleError
+from qjoule.api.command import OPENED
+from qjoule_fleet.filesystems import filesystem
+
+#: Files and directories of one listing.
+MOST_FILES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """`path` is relative to the dataset. `stamp`: another one means that it was replaced."""
+
+    path: str
+    size: int
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What was not read, and why. `host`: by its path, empty if the path names none."""
+
+    path: str
+    reason: str
+    host: str = ""
+
+
+class Files(Protocol):
+    """`root` is what DuckDB calls the dataset's directory."""
+
+    root: str
+
+    def directories(self, path: str) -> list[str]:
+        """Names of the directories in one, without those that begin with `.`."""
+
+    def walk(self, path: str, refused: list[Refused]) -> Iterator[File]:
+        """All files below a directory; none if there is no such directory."""
+
+    def open(self, path: str) -> Any:
+        """A binary file to read. Raises `OSError`."""
+
+
+def dataset(text: str) -> Files:
+    """The files of a path or of a URL such as `s3://bucket/fleet`.
+
+    Raises `QjouleError` if there is no such directory.
+    """
+    if "://" in text and not text.startswith("file://"):
+        return RemoteFiles(text)
+    return LocalFiles(Path(text.removeprefix("file://")))
+
+
+class LocalFiles:
+    def __init__(self, path: Path) -> None:
+        try:
+            self._path = path if path.parent == OPENED else path.resolve(strict=True)
+        except OSError as error:
+            raise QjouleError(f"cannot read {path}: {error.strerror}") from None
+        if not self._path.is_dir():
+            raise QjouleError(f"{path} is no directory: give the directory that has rollups/")
+        self.root = str(self._path)
+
+    def directories(self, path: str) -> list[str]:
+        try:
+            with os.scandir(self._path / path) as entries:
+                return sorted(
+                    one.name
+                    for one in entries
+                    if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")
+                )
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise QjouleError(f"cannot list {self._path / path}: {error.strerror}") from None
+
+    def walk(self, path: str, refused: list[Refused]) -> Iterator[File]:
+        waiting, seen = [path], 0
+        while waiting:
+            directory = waiting.pop()
+            try:
+                entries = sorted(os.scandir(self._path / directory), key=lambda one: one.name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                refused.append(_refused(directory, f"cannot be listed: {error.strerror}"))
+                continue
+            for one in entries:
+                if one.name.startswith("."):
+                    continue
+                if (seen := seen + 1) > MOST_FILES:
+                    raise _too_many(path)
+                name = f"{directory}/{one.name}"
+                try:
+                    found = one.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # it went meanwhile
+                if stat.S_ISDIR(found.st_mode):
+                    waiting.append(name)
+                elif stat.S_ISREG(found.st_mode):
+                    stamp = f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+                    yield File(name, found.st_size, stamp)
+                else:
+                    refused.append(_refused(name, "it is no regular file"))
+
+    def open(self, path: str) -> Any:
+        return (self._path / path).open("rb")
+
+
+class RemoteFiles:
+    def __init__(self, url: str) -> None:
+        try:
+            importlib.import_module("fsspec")
+        except ImportError:
+            raise QjouleError("fsspec is missing: pip install 'qjoule-fleet'") from None
+        try:
+            self.filesystem, self._path = filesystem(url)
+            self.filesystem.invalidate_cache()
+            known = self.filesystem.isdir(self._path)
+        except Exception as error:  # each filesystem has exceptions of its own
+            raise QjouleError(f"cannot read {url}: {_first_line(error)}") from None
+        if not known:
+            raise QjouleError(f"{url} is no directory, or there is nothing in it")
+        self._path = self._path.rstrip("/")
+        self.root = str(self.filesystem.unstrip_protocol(self._path))
+
+    def directories(self, path: str) -> list[str]:
+        try:
+            self.filesystem.invalidate_cache()
+            entries = self.filesystem.ls(f"{self._path}/{path}", detail=True)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise QjouleError(f"cannot list {self.root}/{path}: {_first_line(error)}") from None
+        names = (
+            one["name"].rstrip("/").rpartition("/")[2]
+            for one in entries
+            if one["type"] == "directory"
+        )
+        return sorted(name for name in names if name and not name.startswith("."))
+
+    def walk(self, path: str, refused: list[Refused]) -> Iterator[File]:
+        try:
+            self.filesystem.invalidate_cache()
+            entries = self.filesystem.find(f"{self._path}/{path}", detail=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            refused.append(_refused(path, f"cannot be listed: {_first_line(error)}"))
+            return
+        if len(entries) > MOST_FILES:
+            raise _too_many(path)
+        for name, found in sorted(entries.items()):
+            relative = name[len(self._path) :].lstrip("/")
+            if not any(one.startswith(".") for one in relative.split("/")):
+                stamps = (found.get(key) for key in ("ETag", "etag", "mtime", "LastModified"))
+                stamp = next((str(one) for one in stamps if one), str(found.get("created", "")))
+                yield File(relative, int(found.get("size") or 0), stamp)
+
+    def open(self, path: str) -> Any:
+        try:
+            return self.filesystem.open(f"{self._path}/{path}", "rb")
+        except OSError:
+            raise
+        except Exception as error:
+            raise OSError(_first_line(error)) from None
+
+
+def _refused(path: str, reason: str) -> Refused:
+    host = next((one[5:] for one in path.split("/") if one.startswith("host=")), "")
+    return Refused(path, reason, host)
+
+
+def _too_many(path: str) -> QjouleError:
+    return QjouleError(f"{path} has more than {MOST_FILES:,} files: ask for a shorter range")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.splitlines()[0][:200]

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL that adds a fleet's rows up to groups with 95 % intervals: the same for every engine.
+
+Two steps. *Cells* are sums by group, host and shape. They only add, so they may be made of any
+division of the parts and added up again (`merged`). *Groups* are made from all cells, because how
+errors add up depends on what they have in common:
+
+- errors of windows' edges (`random_nj2`) are independent: variances add;
+- the model's error is common to a shape: it adds up over minutes and hosts, and in quadrature over
+  shapes;
+- errors of a host's total, of its multiplexed counters, of records without an owner and of lost
+  time add up over a host's minutes, and in quadrature over hosts. Where energy is not measured but
+  estimated, hosts share a power model, so there they add up over hosts too;
+- `down_nj`, `up_nj` and the expected amount of what was lost add up everywhere.
+
+For a single row this is `qjoule.model.interval.EnergyErrors.ends`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qjoule.api import UsageError
+from qjoule.api.model import Z95
+from qjoule.api.rollup_schema import ERRORS
+from qjoule_fleet.views import text
+
+#: Sums that are exact integers.
+INTEGERS = ("calls", "cpu_ns", "energy_nj", "latency_ns")
+SUMS = (*INTEGERS, "without_error", *ERRORS)
+LATENCY_BUCKETS = 48
+#: What rows of different values of these must not be added up to.
+CLASS = ("grade", "policy")
+MEASURED, MIXED = "measured", "mixed"
+_PLAIN_KEYS = ("fingerprint", "host", "server", "database")
+_ALIAS = {"shape": "fingerprint"}
+RELEASE, TAG = "release", "tag:"
+_TAG = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
+SORTS = {
+    "energy": "energy_nj",
+    "calls": "calls",
+    "cpu": "cpu_ns",
+    "j_per_call": "case when calls > 0 then cast(energy_nj as double) / calls end",
+    "power": "case when cpu_ns > 0 then cast(energy_nj as double) / cpu_ns end",
+}
+
+
+@dataclass(frozen=True)
+class By:
+    """What rows are grouped by. `keys` as they are shown, each once."""
+
+    keys: tuple[str, ...]
+    mix_grades: bool = False
+
+    @property
+    def tag(self) -> str:
+        """The tag's key; empty if rows are not grouped by one."""
+        return next((key[len(TAG) :] for key in self.keys if key.startswith(TAG)), "")
+
+    @property
+    def release(self) -> bool:
+        return RELEASE in self.keys
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the keys' columns; grade and policy have columns in any case."""
+        return tuple(f"key{i}" for i, key in enumerate(self.keys) if key not in CLASS)
+
+    def expressions(self) -> list[str]:
+        found = []
+        for key in self.keys:
+            if key in CLASS:
+                continue
+            column = "value" if key.startswith(TAG) else key
+            found.append(f"coalesce({'r.release' if key == RELEASE else f'q.{column}'}, '')")
+        return found
+
+
+def parse_by(given: str, *, mix_grades: bool = False) -> By:
+    """Keys as users write them, `host,tag:tenant`. Raises `UsageError` for others."""
+    keys = []
+    for word in given.split(","):
+        key = _ALIAS.get(word.strip(), word.strip())
+        tag = key[len(TAG) :] if key.startswith(TAG) else None
+        if key not in (*_PLAIN_KEYS, *CLASS, RELEASE) and not (tag and _TAG.fullmatch(tag)):
+            known = ", ".join(("shape", *_PLAIN_KEYS, RELEASE, *CLASS, "tag:KEY"))
+            raise UsageError(f"--by {word.strip()!r}: give {known}, or several with commas")
+        if key not in keys:
+            keys.append(key)
+    if sum(key.startswith(TAG) for key in keys) > 1:
+        raise UsageError("--by: one tag at a time, because rows of tags have one key each")
+    return By(tuple(keys), mix_grades)
+
+
+def cells(by: By) -> str:
+    """Sums by group, class, host and shape, from the views."""
+    keys = ", ".join(f"{e} as {c}" for e, c in zip(by.expressions(), by.columns, strict=True))
+    grade = text(MIXED) if by.mix_grades else "q.grade"
+    group = [*by.expressions(), *([] if by.mix_grades else ["q.grade"])]
+    group += ["q.policy", "q.host_id", "coalesce(q.fingerprint, '')"]
+    sums = [f"sum(q.{name}) as {name}" for name in INTEGERS]
+    sums.append(
+        "sum(case when q.model_nj is null and q.energy_nj <> 0 then 1 else 0 end) as without_error"
+    )
+    sums += [f"coalesce(sum(cast(q.{name} as double)), 0) as {name}" for name in ERRORS]
+    chosen = [*([keys] if keys else []), f"{grade} as grade", "q.policy as policy"]
+    chosen += ["q.host_id as host_id", "coalesce(q.fingerprint, '') as fingerprint", *sums]
+    return f"select {_lines(chosen)}\nfrom {_source(by)}\ngroup by {', '.join(group)}"
+
+
+def _lines(expressions: Sequence[str]) -> str:
+    return ",\n  ".join(expressions)
+
+
+def _source(by: By) -> str:
+    relation = f"(select * from tags where tag = {text(by.tag)}) q" if by.tag else "queries q"
+    if by.release:
+        relation += (
+            "\nleft join servers r on q.host_id = r.host_id and q.server = r.server\n"
+            "  and q.minute >= r.begins and q.minute < r.ends"
+        )
+    return relation
+
+
+def merged(by: By, relation: str) -> str:
+    """Cells that were made of several divisions of the parts, added up."""
+    names = [*by.columns, *CLASS, "host_id", "fingerprint"]
+    sums = [f"sum({name}) as {name}" for name in SUMS]
+    return f"select {', '.join([*names, *sums])} from {relation} group by {', '.join(names)}"
+
+
+def groups(by: By, relation: str = "cells") -> str:
+    """A row for each group and class, with its 95 % interval in nJ, from all cells.
+
+    `same_total_…`: the interval without the error of the hosts' totals. `in_doubt_nj`: energy that
+    lost or unnamed records may have moved.
+    """
+    names = ", ".join([*by.columns, *CLASS])
+    exact = ", ".join(f"sum({name}) as {name}" for name in (*INTEGERS, "without_error"))
+    across = ("total_nj", "scaled_nj", "unnamed_nj", "loss_nj")
+    by_host = ", ".join(f"sum({name}) as {name}" for name in (*across, "down_nj", "up_nj"))
+    hosts = ", ".join(
+        f"case when grade = {text(MEASURED)} then sqrt(sum({name} * {name})) else sum({name}) end"
+        f" as {name}"
+        for name in across
+    )
+    low, high = _ends("total_nj")
+    same_low, same_high = _ends("0.0")
+    return f"""\
+with by_shape as (
+  select {names}, fingerprint, {exact}, sum(random_nj2) as random_nj2, sum(model_nj) as model_nj
+  from {relation} group by {names}, fingerprint
+),
+shapes as (
+  select {names}, count(*) as shapes, {exact}, sum(random_nj2) as random_nj2,
+    sqrt(sum(model_nj * model_nj)) as model_nj
+  from by_shape group by {names}
+),
+by_host as (
+  select {names}, host_id, {by_host} from {relation} group by {names}, host_id
+),
+hosts as (
+  select {names}, count(*) as hosts, {hosts}, sum(loss_nj) as lost_nj,
+    sum(down_nj) as down_nj, sum(up_nj) as up_nj
+  from by_host group by {names}
+)
+select {names}, {", ".join(INTEGERS)}, hosts, shapes,
+  case when without_error = 0 then {low} end as low_nj,
+  case when without_error = 0 then {high} end as high_nj,
+  case when without_error = 0 then {same_low} end as same_total_low_nj,
+  case when without_error = 0 then {same_high} end as same_total_high_nj,
+  lost_nj + unnamed_nj as in_doubt_nj
+from shapes join hosts using ({names})"""
+
+
+def _ends(total_nj: str) -> tuple[str, str]:
+    half = (
+        f"sqrt({Z95 * Z95!r} * (greatest(random_nj2, 0) + model_nj * model_nj)"
+        f" + scaled_nj * scaled_nj + {total_nj} * {total_nj} + loss_nj * loss_nj)"
+    )
+    middle = "cast(energy_nj as double) + lost_nj"
+    low = f"floor(greatest({middle} - {half} - unnamed_nj - down_nj, 0))"
+    return low, f"ceil({middle} + {half} + unnamed_nj + up_nj)"
+
+
+def top(by: By, sort: str, limit: int | None, relation: str = "cells") -> str:
+    """The first groups in an order that leaves no two rows to chance."""
+    keys = ", ".join([*by.columns, *CLASS])
+    most = f" limit {limit}" if limit is not None else ""
+    return (
+        f"select * from (\n{groups(by, relation)}\n) g\n"
+        f"order by {SORTS[sort]} desc nulls last, {keys}{most}"
+    )
+
+
+def latencies(by: By) -> str:
+    """Calls by half octave of the groups in the relation `wanted`, which has the keys' columns."""
+    sums = ", ".join(
+        f"coalesce(sum(list_extract(q.latency, {i})), 0) as b{i}"
+        for i in range(1, LATENCY_BUCKETS + 1)
+    )
+    keys = [*zip(by.columns, by.expressions(), strict=True)]
+    matches = [f"w.{column} = {expression}" for column, expression in keys]
+    matches += ["w.policy = q.policy"] + ([] if by.mix_grades else ["w.grade = q.grade"])
+    names = ", ".join(f"w.{name}" for name in (*by.columns, *CLASS))
+    return (
+        f"select {names}, {sums}\nfrom {_source(by)}\njoin wanted w on {' and '.join(matches)}\n"
+        f"group by {names}"
+    )
+
+
+def merged_latencies(by: By, relation: str) -> str:
+    names = ", ".join([*by.columns, *CLASS])
+    sums = ", ".join(f"sum(b{i}) as b{i}" for i in range(1, LATENCY_BUCKETS + 1))
+    return f"select {names}, {sums} from {relation} group by {names}"
+
+
+def owned() -> str:
+    """Sums by host, hour, class and kind; of nodes by domain. As `cells`, these only add."""
+    kept = ("host_id", *CLASS, "kind")
+    hour = "date_trunc('hour', minute)"
+    domain = "case when kind = 'node' then name else '' end"
+    sums = [f"coalesce(sum({name}), 0) as {name}" for name in _KEPT]
+    return (
+        f"select {hour} as hour, {', '.join(kept)}, {domain} as domain,\n  {_lines(sums)}\n"
+        f"from spans\ngroup by {hour}, {', '.join(kept)}, {domain}"
+    )
+
+
+def merged_owned(relation: str) -> str:
+    names = ", ".join(("hour", "host_id", *CLASS, "kind", "domain"))
+    sums = ", ".join(f"sum({name}) as {name}" for name in _KEPT)
+    return f"select {names}, {sums} from {relation} group by {names}"
+
+
+def totals(relation: str = "owned") -> str:
+    """What was measured and who took it, by class and kind.
+
+    `node` is each host's main domain: the one that the owners' energies of the same hour add up to.
+    If there is none, it is the largest, and what is missing shows. It has the least and the most
+    relative error of a total, over hosts and hours: each query repeats that of its host.
+    """
+    kept = "hour, host_id, grade, policy"
+    return f"""\
+with whole as (
+  select {kept}, sum(energy_nj) as spent_nj from {relation} where kind <> 'node' group by {kept}
+),
+placed as (
+  select m.*, row_number() over (
+    partition by m.hour, m.host_id, m.grade, m.policy
+    order by case when m.energy_nj = w.spent_nj then 0 else 1 end, m.energy_nj desc, m.domain
+  ) as place
+  from {relation} m left join whole w on m.hour = w.hour and m.host_id = w.host_id
+    and m.grade = w.grade and m.policy = w.policy
+  where m.kind = 'node'
+),
+errors as (
+  select {kept}, total_nj / cast(nullif(energy_nj, 0) as double) as error
+  from {relation} where kind = 'queries'
+)
+select grade, policy, kind, count(distinct host_id) as hosts, {_sums()},
+  null as least_error, null as most_error
+from {relation} where kind <> 'node' group by grade, policy, kind
+union all
+select grade, policy, 'node' as kind, count(distinct host_id) as hosts, {_sums()},
+  min(error) as least_error, max(error) as most_error
+from placed left join errors using ({kept}) where place = 1 group by grade, policy"""
+
+
+#: Sums of `owned`.
+OWNED = ("energy_nj", "cpu_ns", "calls", "lost_records", "lost_cpu_ns")
+_KEPT = (*OWNED, "total_nj")
+
+
+def _sums() -> str:
+    return ", ".join(f"sum({name}) as {name}" for name in OWNED)

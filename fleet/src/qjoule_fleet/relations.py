@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB over the parts that were checked: it sees these, the dataset's directory, and no other
+file.
+
+Parts of different schemas become one relation: columns that one lacks are null there, and columns
+that we do not know are not read. `host` and `host_id` are by a part's path, which was compared with
+its metadata, and not by what its rows say.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from qjoule.api import QjouleError
+from qjoule_fleet import views
+from qjoule_fleet.catalog import Selection
+from qjoule_fleet.files import Files, RemoteFiles
+from qjoule_fleet.footers import Checked
+from qjoule_fleet.times import Range, iso
+from qjoule_fleet.views import PART_COLUMNS, text
+
+if TYPE_CHECKING:
+    import duckdb
+
+_TYPES = {
+    "minute": "timestamptz", "valid_from": "timestamptz", "valid_to": "timestamptz",
+    "latency": "bigint[]", "seconds": "float",
+    **dict.fromkeys(("calls", "cpu_ns", "energy_nj", "latency_ns"), "bigint"),
+    **dict.fromkeys(("lost_records", "lost_cpu_ns"), "bigint"),
+}  # fmt: skip
+_FLOATS = ("_nj", "_nj2")
+#: What a row takes in a table of DuckDB, with its histogram, and the share of the memory that such
+#: tables may take: the rest is for sums.
+_ROW_BYTES, _HELD = 400, 0.5
+BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What DuckDB may take; beyond its memory it writes to a temporary directory."""
+
+    memory_mb: int = 1000
+    threads: int = 0  #: 0: as many as there are CPUs for us
+
+    @property
+    def cpus(self) -> int:
+        return self.threads or len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Parts of one relation; `minutes`: only rows of this range count."""
+
+    relation: str
+    parts: Sequence[Checked]
+    minutes: Range | None = None
+
+
+class Session:
+    """One connection, to be used with `with`. Raises `QjouleError` for what DuckDB refuses."""
+
+    def __init__(self, files: Files, limits: Limits) -> None:
+        self._files, self._limits = files, limits
+        self._spill = tempfile.TemporaryDirectory(prefix="qjoule-fleet-")
+        self._held = set[str]()
+        self._connection = _connect(limits, self._spill.name)
+        if isinstance(files, RemoteFiles):
+            self._connection.register_filesystem(files.filesystem)
+        directories = f"[{text(files.root + '/')}, {text(self._spill.name + '/')}]"
+        self._connection.execute(f"set allowed_directories = {directories}")
+        for name in ("enable_external_access", "autoinstall_known_extensions"):
+            self._connection.execute(f"set {name} = false")
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._spill.cleanup()
+
+    def define(self, found: Selection, sources: Sequence[Source]) -> None:
+        """Makes the relations of `sources`, and all views on them."""
+        hosts = found.hosts
+        every = {one.path: one.part for source in sources for one in source.parts}
+        address = [f"{self._files.root}/{path}" for path in every]
+        columns = {
+            "filename": pa.array(address, pa.string()),
+            "host": pa.array([hosts.label(part) for part in every.values()], pa.string()),
+            "host_id": pa.array([hosts.key(part) for part in every.values()], pa.string()),
+        }
+        self.put("part_hosts", pa.table(columns))
+        of: dict[str, list[str]] = defaultdict(list)
+        for source in sources:
+            of[source.relation] += self._selects(source)
+        for relation in PART_COLUMNS:
+            selects = of[relation] or [_nothing(relation)]
+            self.run(f"create view {relation} as\n" + "\nunion all\n".join(selects))
+        for statement in views.definitions():
+            self.run(statement)
+
+    def hold(self, sources: Sequence[Source]) -> None:
+        """Reads the parts of these relations once for all questions, if they fit into memory.
+
+        Opening thousands of small files takes longer than adding their rows up.
+        """
+        left = self._limits.memory_mb * 1e6 * _HELD
+        for source in sources:
+            size = sum(one.rows for one in source.parts) * _ROW_BYTES
+            if source.relation in self._held or not source.minutes or size > left:
+                continue
+            left -= size
+            self._held.add(source.relation)
+            self.keep(f"held_{source.relation}", f"select * from {source.relation}")
+            select = f"select * from held_{source.relation}"
+            self.run(f"create or replace view {source.relation} as {select}")
+
+    def lock(self) -> None:
+        """From here on a statement cannot change a limit."""
+        self.run("set lock_configuration = true")
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """A table of its own: it stays when `table` goes."""
+        self._connection.register("given", table)
+        self.run(f"create or replace temp table {name} as select * from given")
+        self._connection.unregister("given")
+
+    def run(self, statement: str) -> None:
+        with _in_one_line():
+            self._connection.execute(statement)
+
+    def keep(self, name: str, select: str) -> None:
+        """The rows of a SELECT as a table."""
+        self.run(f"create or replace temp table {name} as\n{select}")
+
+    def table(self, select: str) -> pa.Table:
+        with _in_one_line():
+            return self._connection.sql(select).to_arrow_table()
+
+    def batches(self, select: str) -> Iterator[pa.Schema | pa.RecordBatch]:
+        """The schema of a question's rows, then the rows: they are never all in memory."""
+        with _in_one_line():
+            reader = self._connection.sql(select).to_arrow_reader(BATCH_ROWS)
+        yield reader.schema
+        while True:
+            with _in_one_line():
+                batch = next(iter(reader), None)
+            if batch is None:
+                return
+            yield batch
+
+    def only_reads(self, statement: str) -> None:
+        """Raises `QjouleError` unless the text is one statement that changes nothing."""
+        import duckdb  # noqa: PLC0415
+
+        with _in_one_line():
+            statements = self._connection.extract_statements(statement)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise QjouleError("give one SELECT statement: nothing else is run")
+
+    def _selects(self, source: Source) -> list[str]:
+        """A SELECT for the parts of each set of columns."""
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for one in source.parts:
+            alike[one.columns].append(f"{self._files.root}/{one.path}")
+        where = ""
+        if source.minutes is not None:
+            begin, end = iso(source.minutes.begin_s), iso(source.minutes.end_s)
+            where = f"\nwhere p.minute >= {_time(begin)} and p.minute < {_time(end)}"
+        selects = []
+        for columns, paths in alike.items():
+            names = [
+                f"p.{name}" if name in columns else f"null::{_type(name)} as {name}"
+                for name in PART_COLUMNS[source.relation]
+            ]
+            listed = f"[{', '.join(map(text, paths))}]"
+            selects.append(
+                f"select {', '.join(names)}, h.host, h.host_id\n"
+                f"from read_parquet({listed}, filename = true, hive_partitioning = false) p\n"
+                f"join part_hosts h on p.filename = h.filename{where}"
+            )
+        return selects
+
+
+def _connect(limits: Limits, spill: str) -> duckdb.DuckDBPyConnection:
+    try:
+        import duckdb  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise QjouleError("DuckDB is missing: pip install 'qjoule-fleet'") from None
+    connection = duckdb.connect(
+        config={
+            "memory_limit": f"{limits.memory_mb}MB",
+            "threads": limits.cpus,
+            "temp_directory": spill,
+            "preserve_insertion_order": False,
+            "enable_external_file_cache": False,
+            "python_enable_replacements": False,
+        }
+    )
+    connection.execute("set TimeZone = 'UTC'")
+    return connection
+
+
+def _nothing(relation: str) -> str:
+    names = [f"null::{_type(name)} as {name}" for name in PART_COLUMNS[relation]]
+    return f"select {', '.join(names)}, '' as host, '' as host_id where false"
+
+
+def _type(name: str) -> str:
+    return _TYPES.get(name) or ("float" if name.endswith(_FLOATS) else "varchar")
+
+
+def _time(iso_text: str) -> str:
+    return f"timestamptz {text(iso_text)}"
+
+
+class _in_one_line:
+    """Turns DuckDB's errors into ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        import duckdb  # noqa: PLC0415
+
+        if isinstance(error, duckdb.Error):
+            message = " ".join(str(error).split())[:500]
+            if isinstance(error, duckdb.OutOfMemoryException):
+                message += " (--memory gives it more)"
+            raise QjouleError(message) from None

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule fleet compare --hosts`: hosts that differ from the median host, as a table and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from rich.style import Style
+from rich.text import Text
+
+from qjoule.api.command import shorten
+from qjoule.api.comparison import ratio_text
+from qjoule.api.screen import NO_TEXT, Page, page_width, ruled_table
+from qjoule.api.screen import format as fmt
+from qjoule_fleet.outliers import FALSE_SHARE, LEAST_CALLS, LEAST_HOSTS, Outlier, Outliers
+from qjoule_fleet.times import Range, iso
+from qjoule_fleet.top import Read
+
+SCHEMA = "qjoule.fleet-hosts/1"
+METHOD = "median and MAD of log J/call over hosts, with each host's interval; Benjamini-Hochberg"
+_ROWS = 30
+_MIN_WIDTH, _FALLBACK = 80, 140
+_LONGEST = 200
+
+
+def to_json(found: Outliers, asked: Range, read: Read) -> str:
+    document = {
+        "schema": SCHEMA,
+        "from": iso(asked.begin_s),
+        "to": iso(asked.end_s),
+        "method": METHOD,
+        "false_share": FALSE_SHARE,
+        "tested": found.tested,
+        "not_tested": found.skipped,
+        "rows": [_row(one) for one in found.found],
+        "refused": [{"path": one.path, "reason": one.reason} for one in read.refused],
+        "missing_hours": [{"host": host, "hour": iso(hour)} for host, hour in read.missing],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _row(one: Outlier) -> dict[str, Any]:
+    row = one.row
+    return {
+        **row.keys,
+        "shape": row.text,
+        "grade": row.grade,
+        "policy": row.policy,
+        "calls": row.calls,
+        "energy_nj": row.energy_nj,
+        "j_per_call": row.j_per_call,
+        "j_per_call_ci95": row.j_per_call_ci95,
+        "median_j_per_call": one.median_j,
+        "ratio": one.ratio,
+        "ratio_ci95": one.ratio_ci95,
+        "hosts": one.hosts,
+        "p": one.p,
+    }
+
+
+def render(found: Outliers, asked: Range, *, width: int | None = None, color: bool = False) -> str:
+    """The table as text that ends with a line feed; `width` in cells, else the terminal's."""
+    page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
+    page.print(Text(f"time  {asked}", style=Style(dim=True)))
+    page.print()
+    table = ruled_table()
+    table.add_column("shape", overflow="ellipsis", no_wrap=True, min_width=16)
+    table.add_column("host", no_wrap=True)
+    for name in ("J/call ± 95 %", "median host", "ratio", "of hosts"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("grade", no_wrap=True)
+    for one in found.found[:_ROWS]:
+        row = one.row
+        text = row.text or f"{row.keys['fingerprint']} {NO_TEXT}"
+        table.add_row(
+            Text(shorten(fmt.one_line(text), _LONGEST)),
+            Text(fmt.one_line(row.keys["host"])),
+            Text(fmt.with_interval(row.j_per_call, row.j_per_call_ci95)),
+            Text(fmt.joules(one.median_j)),
+            Text(ratio_text(one.ratio, one.ratio_ci95)),
+            Text(fmt.count(one.hosts)),
+            Text(fmt.one_line(row.grade)),
+        )
+    if found.found:
+        page.print(table)
+        page.print()
+    for line in _lines(found):
+        page.print(Text(line))
+    return page.text()
+
+
+def _lines(found: Outliers) -> list[str]:
+    lines = [
+        f"{len(found.found):,} of {found.tested:,} shapes on hosts differ from the median host; "
+        f"at most {FALSE_SHARE:.0%} of these are expected to be chance"
+    ]
+    if len(found.found) > _ROWS:
+        lines.append(f"{len(found.found) - _ROWS:,} are not shown: --json has all")
+    if found.skipped:
+        lines.append(
+            f"{found.skipped:,} could not be compared: fewer than {LEAST_HOSTS} hosts of one grade "
+            f"and idle policy, fewer than {LEAST_CALLS} calls, or no interval"
+        )
+    often = Counter(one.row.keys["host"] for one in found.found).most_common(3)
+    if often and often[0][1] > 1:
+        named = ", ".join(f"{fmt.one_line(host)} ({count:,})" for host, count in often)
+        lines.append(f"hosts that differ in most shapes: {named}")
+    return lines

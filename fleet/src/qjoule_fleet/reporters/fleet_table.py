@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule fleet top` as a table: rows, then for each grade and policy what they add up to."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from qjoule.api.screen import (
+    FIXED_NAMES,
+    NO_TEXT,
+    STATEMENT,
+    Column,
+    Page,
+    fit,
+    key_width,
+    page_width,
+    ruled_table,
+)
+from qjoule.api.screen import format as fmt
+from qjoule_fleet.times import iso
+from qjoule_fleet.top import SEVERAL_TEXTS, Row, Top, Total
+
+_MIN_WIDTH = 60
+_FALLBACK = 140  #: used if the terminal's width is unknown
+_NONE = "(none)"
+
+#: Columns by name: title, and rank; the highest is dropped first if room is short, 0 never.
+_COLUMNS = {
+    "label": ("", 0),
+    "energy": ("energy ± 95 %", 0),
+    "share": ("share", 2),
+    "calls": ("calls", 3),
+    "per_call": ("J/call ± 95 %", 1),
+    "cpu": ("CPU", 4),
+    "p50": ("lat p50", 7),
+    "p95": ("lat p95", 6),
+    "hosts": ("hosts", 5),
+    "grade": ("grade", 0),
+    "policy": ("idle", 8),
+    "flags": ("", 0),
+}
+
+
+def render(found: Top, *, width: int | None = None, color: bool = False) -> str:
+    """The table as text that ends with a line feed; `width` in cells, else the terminal's."""
+    width = page_width(width, _MIN_WIDTH, _FALLBACK)
+    page = Page(width, color)
+    page.print(_notes(_heading(found)))
+    page.print()
+    page.print(_rows(found, width))
+    page.print()
+    page.print(_totals(found))
+    page.print()
+    page.print(_notes(_footing(found)))
+    return page.text()
+
+
+def _heading(found: Top) -> list[tuple[str, str]]:
+    read = found.read
+    hosts = "1 host" if read.hosts == 1 else f"{read.hosts:,} hosts"
+    lines = [
+        ("time", f"{iso(found.range.begin_s)} to {iso(found.range.end_s)}"),
+        ("read", f"{hosts}, {read.parts:,} parts, {fmt.si(float(read.bytes), 'B')}"),
+    ]
+    if read.refused:
+        lines.append(("LEFT OUT", f"{len(read.refused):,} parts that are not what they should be"))
+    if read.missing:
+        hosts_missing = len({host for host, _ in read.missing})
+        lines.append(("MISSING", f"{len(read.missing):,} hours of {hosts_missing:,} hosts"))
+    if read.silent:
+        lines.append(("SILENT", f"{len(read.silent):,} known hosts have no row in this time"))
+    return lines
+
+
+def _rows(found: Top, width: int) -> Table:
+    classes = {(one.grade, one.policy) for one in found.totals}
+    keys = _key_columns(found)
+    cells = [_cells(row, found) | _key_cells(row, keys) for row in found.rows]
+    most = key_width(width, len(keys))
+    columns = []
+    named = {key: (fmt.one_line(name), 0) for key, name in keys.items()}
+    for key, (title, rank) in {"label": _COLUMNS["label"], **named, **_COLUMNS}.items():
+        shown = title or (_title(found) if key == "label" else "")
+        contents = [line[key] for line in cells]
+        if not any(contents) or (key == "policy" and len({one[1] for one in classes}) < 2):
+            continue
+        needed = max(cell_len(shown), *map(cell_len, contents))
+        label = key == "label"
+        align = "left" if key in ("label", "grade", "policy", "flags", *keys) else "right"
+        least = min(STATEMENT, needed) if label else min(needed, most if key in keys else 28)
+        columns.append(
+            Column(key, shown, least, rank, "left" if align == "left" else "right", label, needed)
+        )
+    layout = fit(columns, width)
+    table = ruled_table()
+    for column, room in layout:
+        table.add_column(
+            Text(column.title), justify=column.align, width=room, no_wrap=True, overflow="ellipsis"
+        )
+    for line in cells:
+        table.add_row(*(Text(line[column.key]) for column, _ in layout))
+    return table
+
+
+def _cells(row: Row, found: Top) -> dict[str, str]:
+    ends = row.energy_nj_ci95
+    ci95 = None if ends is None else (ends[0] / 1e9, ends[1] / 1e9)
+    cpu_s = row.cpu_ns / 1e9
+    return {
+        "label": label(row),
+        "energy": fmt.with_interval(row.energy_nj / 1e9, ci95),
+        "share": fmt.share(row.share),
+        "calls": fmt.count(row.calls),
+        "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95),
+        "cpu": fmt.duration(cpu_s * 1e9),
+        "p50": fmt.duration(row.latency_ns_p50),
+        "p95": fmt.duration(row.latency_ns_p95),
+        "hosts": "" if found.by.keys == ("host",) else fmt.count(row.hosts),
+        "grade": fmt.one_line(row.grade) or fmt.UNKNOWN,
+        "policy": fmt.one_line(row.policy) or fmt.UNKNOWN,
+        "flags": "T" if row.texts > 1 else "",
+    }
+
+
+def _key_columns(found: Top) -> dict[str, str]:
+    """Keys beside the statement by their columns: without them, two rows could not be told
+    apart."""
+    if "fingerprint" not in found.by.keys:
+        return {}
+    own = ("fingerprint", "grade", "policy")
+    return {f"key:{key}": key for key in found.by.keys if key not in own}
+
+
+def _key_cells(row: Row, keys: dict[str, str]) -> dict[str, str]:
+    return {column: fmt.one_line(row.keys.get(key, "")) or _NONE for column, key in keys.items()}
+
+
+def _title(found: Top) -> str:
+    if "fingerprint" in found.by.keys:
+        return "shape"
+    keys = [key for key in found.by.keys if key not in ("grade", "policy")]
+    return " ".join(fmt.one_line(key) for key in keys)
+
+
+def label(row: Row) -> str:
+    """The shape's text on one line; of a group that has none, its keys."""
+    if "fingerprint" in row.keys:
+        return fmt.one_line(row.text) or fmt.one_line(f"{row.keys['fingerprint']} {NO_TEXT}")
+    keys = {key: value for key, value in row.keys.items() if key not in ("grade", "policy")}
+    if len(keys) == 1:
+        return fmt.one_line(next(iter(keys.values()))) or _NONE
+    return fmt.one_line("  ".join(f"{key}={value or _NONE}" for key, value in keys.items()))
+
+
+def _totals(found: Top) -> Table:
+    """A column for each grade and policy; the lines add up to the last one."""
+    table = ruled_table(total=True)
+    table.add_column("")
+    lines: dict[str, list[str]] = {}
+    for total in found.totals:
+        energies_nj = _energies(total, found)
+        column = fmt.energy_column(list(energies_nj.values()))
+        grade = fmt.graded(total.grade or fmt.UNKNOWN, total.total_error)
+        class_ = f"{grade}, idle {total.policy or fmt.UNKNOWN}"
+        table.add_column(Text(f"{fmt.one_line(class_)} {column.unit}"), justify="right")
+        for name, figure in zip(energies_nj, column.figures, strict=True):
+            lines.setdefault(name, [""] * len(found.totals))[found.totals.index(total)] = figure
+        of = lines.setdefault("MEASURED" if total.grade == "measured" else "TOTAL", [])
+        of += [""] * (len(found.totals) - len(of))
+        of[found.totals.index(total)] = column.total
+    totals = [name for name in lines if name in ("MEASURED", "TOTAL")]
+    for name, figures in lines.items():
+        if name not in totals:
+            table.add_row(Text(name), *map(Text, figures), style=Style(dim=name != _SHOWN))
+    table.add_section()
+    for name in totals:
+        table.add_row(Text(name), *map(Text, lines[name]), style=Style(bold=True))
+    return table
+
+
+_SHOWN = "rows above"
+
+
+def _energies(total: Total, found: Top) -> dict[str, int]:
+    others = (
+        f"other queries ({fmt.count(found.hidden)} groups)" if found.hidden else "queries in no row"
+    )
+    parts = {_SHOWN: total.rows_nj}
+    if found.hidden or total.others_nj:
+        parts[others] = total.others_nj
+    parts |= {FIXED_NAMES.get(kind, kind): energy for kind, energy in total.parts_nj.items()}
+    if total.unaccounted_nj:
+        parts["NOT ACCOUNTED FOR"] = total.unaccounted_nj
+    return parts
+
+
+def _footing(found: Top) -> list[tuple[str, str]]:
+    notes = []
+    if len(found.totals) > 1:
+        classes = "grades or idle policies" if not found.by.mix_grades else "idle policies"
+        notes.append(("note", f"rows of different {classes} are not added up"))
+    if found.by.mix_grades:
+        notes.append(("MIXED", "measured and estimated joules are added up, as --mix-grades asks"))
+    for total in found.totals:
+        if total.lost_records or total.lost_cpu_ns:
+            time = fmt.duration(float(total.lost_cpu_ns))
+            notes.append(
+                (
+                    "lost",
+                    f"{total.grade}: {total.lost_records:,} records and {time} of CPU time; "
+                    "intervals are wider for it",
+                )
+            )
+    if any(row.texts > 1 for row in found.rows):
+        notes.append(("T", SEVERAL_TEXTS))
+    return [*notes, *(("note", one) for one in found.notes)]
+
+
+def _notes(notes: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style=Style(dim=True), width=8)
+    table.add_column(overflow="fold")
+    for name, text in notes:
+        table.add_row(Text(name), Text(fmt.one_line(text)))
+    return table

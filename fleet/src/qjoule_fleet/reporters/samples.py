@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule samples` as a table: estimated joules and calls, each with its 95 % interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from qjoule.api.screen import Column, Page, fit, page_width, ruled_table
+from qjoule.api.screen import format as fmt
+
+_MIN_WIDTH, _FALLBACK = 60, 140
+_LABEL_WIDTH = 8  #: columns are dropped before the first key gets narrower than this
+_MOST_KEY = 16  #: cells of another key
+#: Columns after the keys, and their rank: the highest is dropped first if room is short, 0 never.
+_RANKS = {"energy ± 95 %": 0, "calls ± 95 %": 0, "CPU": 2, "drawn": 1, "": 0}
+
+
+def render(rows: Sequence[dict[str, Any]], keys: Sequence[str], *, width: int | None = None) -> str:
+    """`rows`: at least one, of `fleet.samples.by_keys`."""
+    classes = sorted({(row["grade"], row["policy"]) for row in rows})
+    if len(classes) > 1:
+        keys = (*keys, "grade", "policy")
+    width = page_width(width, _MIN_WIDTH, _FALLBACK)
+    titles = [*keys, *_RANKS]
+    lines = [dict(zip(titles, _cells(row, keys), strict=True)) for row in rows]
+    columns = []
+    for title in titles:
+        needed = max(cell_len(title), *(cell_len(line[title]) for line in lines))
+        key = title in keys
+        least = min(_LABEL_WIDTH if title == keys[0] else _MOST_KEY, needed) if key else needed
+        align: Literal["left", "right"] = "left" if key or not title else "right"
+        rank = _RANKS.get(title, 0)
+        columns.append(Column(title, title, least, rank, align, title == keys[0], needed))
+    table = ruled_table()
+    layout = fit([one for one in columns if one.width], width)
+    for column, room in layout:
+        table.add_column(
+            Text(column.title), justify=column.align, width=room, no_wrap=True, overflow="ellipsis"
+        )
+    for line in lines:
+        table.add_row(*(Text(line[column.key]) for column, _ in layout))
+    page = Page(width, color=False)
+    page.print(table)
+    page.print()
+    page.print(Text("estimated from queries drawn at random"))
+    for grade, policy in classes:
+        page.print(Text(f"joules: {fmt.one_line(grade)}; power at rest: {fmt.one_line(policy)}"))
+    if any(row["rough"] for row in rows):
+        page.print(Text("rough: so few queries were drawn that the interval is a guess"))
+    return page.text()
+
+
+def _cells(row: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    yield from (fmt.one_line(str(row[key])) for key in keys)
+    yield fmt.with_interval(row["joules"], (row["joules_low"], row["joules_high"]))
+    yield _calls(row)
+    yield fmt.duration(row["cpu_s"] * 1e9)
+    yield fmt.count(row["drawn"])
+    yield "rough" if row["rough"] else ""
+
+
+def _calls(row: dict[str, Any]) -> str:
+    """The estimate, and the half width of its interval; the lower end may be cut off at `drawn`."""
+    half = row["calls_high"] - row["calls"]
+    return f"{row['calls']:,} ± {half:,}" if half else f"{row['calls']:,}"

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one trace tells of requests: the energy of each, by server, and when its queries ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.api.arrow import pc
+from qjoule.api.attribution import (
+    AttributionContext,
+    AttributionRequest,
+    divided,
+    recorded,
+    total_errors,
+)
+from qjoule.api.model import BY_CALLS, I64, NONE_LABEL, TOTAL_ERROR, EnergyErrors, Ledger
+from qjoule.api.traces import Trace, text_scalar, view
+
+ERRORS = tuple(one.name for one in fields(EnergyErrors))
+#: A row per request and server. Energies are exact; errors as in `qjoule.model.interval`.
+COSTS = pa.schema(
+    [
+        *(("id", pa.string()), ("trace", pa.string()), ("host", pa.string())),
+        *(("server", pa.string()), ("grade", pa.string()), ("policy", pa.string())),
+        *((name, pa.int64()) for name in ("energy_nj", "cpu_ns", "calls")),
+        *((name, pa.float64()) for name in ERRORS),
+    ]
+)
+#: A row per request, span and side: when the first query began and the last ended, by the host's
+#: clock, ns since 1970. `client`: the times are those of calls at their client.
+CALLS = pa.schema(
+    [
+        *(("id", pa.string()), ("span", pa.string()), ("host", pa.string())),
+        ("client", pa.bool_()),
+        *((name, pa.int64()) for name in ("begin_ns", "end_ns", "calls")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Extract:
+    """One trace's requests. `measured_nj`: its whole energy; `untagged_nj`: of queries without an
+    id. Energies are None if the trace has none. `total_error`: of its whole energy, relative."""
+
+    trace: str
+    host: str
+    grade: str
+    costs: pa.Table
+    calls: pa.Table
+    measured_nj: int | None
+    untagged_nj: int | None
+    total_error: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Extract:
+    """Reads a trace. `asked.by` is replaced; `tag`: the tag that identifies requests."""
+    host = trace.meta.host or f"(host of {name})"
+    by = (f"tag:{tag}", "server")
+    terms = AttributionContext(
+        trace, AttributionRequest(by, asked.idle, asked.coefficients, asked.calibrated, asked.where)
+    )
+    stream, memory = terms.windows(), terms.memory()
+    account = terms.account(stream.machine.packages, memory)
+    ledger = divided(account, stream, terms.grouped.segments(), terms.requests)
+    ledger.grow(len(terms.labels))
+    known = bool(ledger.domain_names)
+    grade = trace.meta.energy.grade if known else "none"
+    of_queries = [g for g, label in enumerate(terms.labels) if label.kind == "queries"]
+    ids = [dict(terms.labels[g].keys).get(by[0], NONE_LABEL) for g in of_queries]
+    tagged = np.array([one != NONE_LABEL for one in ids], bool)
+    groups = np.array(of_queries, np.int64)
+    calls = terms.grouped.queries.stats(len(terms.labels)).calls
+    some = groups[tagged]
+    energy_nj = (
+        ledger.domains[ledger.main].energy_nj if known else np.zeros(ledger.groups, np.int64)
+    )
+    by_grade = TOTAL_ERROR.get(grade, TOTAL_ERROR["estimated"])
+    error = total_errors(trace.meta).get(ledger.main, by_grade) if known else 0.0
+    columns = {
+        "id": [one for one in ids if one != NONE_LABEL],
+        "trace": [name] * len(some),
+        "host": [host] * len(some),
+        "server": [terms.labels[g].server for g in some.tolist()],
+        "grade": [grade] * len(some),
+        "policy": [asked.idle] * len(some),
+        "energy_nj": energy_nj[some],
+        "cpu_ns": ledger.cpu_ns[some],
+        "calls": np.asarray(calls)[some].astype(np.int64),
+        **_errors(trace, ledger, some, error, known=known),
+    }
+    untagged = int(energy_nj[groups[~tagged]].sum()) if known else None
+    return Extract(
+        name,
+        host,
+        grade,
+        pa.table(columns, schema=COSTS),
+        _calls(trace, host, tag),
+        ledger.domains[ledger.main].measured_nj if known else None,
+        untagged,
+        error,
+        recorded.notes(trace),
+    )
+
+
+def _errors(
+    trace: Trace, ledger: Ledger, groups: I64, total_error: float, *, known: bool
+) -> dict[str, np.typing.NDArray[np.float64]]:
+    if not known:
+        return {name: np.zeros(len(groups)) for name in ERRORS}
+    errors = ledger.error_parts(
+        ledger.main,
+        total_error=total_error,
+        record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
+        estimated=trace.meta.energy.grade == "estimated",
+    )
+    return {name: np.asarray(getattr(errors, name))[groups] for name in ERRORS}
+
+
+def _calls(trace: Trace, host: str, tag: str) -> pa.Table:
+    """The table `CALLS` of a trace; empty if its clock's offset from 1970 is not known."""
+    offset_ns = trace.meta.realtime_offset_ns
+    parts = list(_call_parts(trace, tag)) if offset_ns is not None else []
+    if not parts or offset_ns is None:
+        return CALLS.empty_table()
+    whole = _summed(pa.concat_tables(parts))
+    columns = {
+        "id": whole.column("id"),
+        "span": whole.column("span"),
+        "host": pa.array([host] * whole.num_rows, pa.string()),
+        "client": whole.column("client"),
+        "begin_ns": _moved(whole.column("begin_ns"), offset_ns),
+        "end_ns": _moved(whole.column("end_ns"), offset_ns),
+        "calls": whole.column("calls"),
+    }
+    return pa.table(columns, schema=CALLS)
+
+
+def _call_parts(trace: Trace, tag: str) -> Iterator[pa.Table]:
+    """Per row group, so that records are not all in memory."""
+    for group in trace.row_groups("queries"):
+        table = group.read(["begin_ns", "end_ns", "tags", "rung"])
+        if table is None or not table.num_rows:
+            continue
+        ids = pc.map_lookup(table.column("tags"), text_scalar(tag), "first")
+        table = table.append_column("id", ids).filter(pc.is_valid(ids))
+        spans = pc.map_lookup(table.column("tags"), text_scalar("span"), "first")
+        rung = table.column("rung").cast(pa.string())
+        client = pc.fill_null(pc.equal(rung, text_scalar(BY_CALLS)), pa.scalar(False))
+        yield _summed(
+            pa.table(
+                {
+                    "id": table.column("id").cast(pa.string()),
+                    "span": pc.fill_null(spans.cast(pa.string()), text_scalar("")),
+                    "client": client,
+                    "begin_ns": table.column("begin_ns"),
+                    "end_ns": table.column("end_ns"),
+                    "calls": pa.array(np.ones(table.num_rows, np.int64)),
+                }
+            )
+        )
+
+
+def _summed(table: pa.Table) -> pa.Table:
+    sums = [("begin_ns", "min"), ("end_ns", "max"), ("calls", "sum")]
+    found = table.group_by(["id", "span", "client"], use_threads=False).aggregate(sums)
+    keys = ["id", "span", "client"]
+    chosen = found.select([*keys, *(f"{name}_{how}" for name, how in sums)])
+    return chosen.rename_columns([*keys, *(name for name, _ in sums)])
+
+
+def _moved(column: pa.ChunkedArray, offset_ns: int) -> I64:
+    # Times of a hostile trace may wrap around; their requests are then apart.
+    return view(column).astype(np.int64) + np.int64(offset_ns)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests over many traces: extracts each, spills by id, compares clocks, joins."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from qjoule.api import QjouleError
+from qjoule.api.attribution import AttributionRequest
+from qjoule.api.model import NOT_EQUALLY
+from qjoule.api.traces import Trace
+from qjoule_fleet.requests.clocks import Offset, Pairs, offsets, reference_of
+from qjoule_fleet.requests.extract import Extract, extract
+from qjoule_fleet.requests.join import Request, TotalError, bound, requests
+from qjoule_fleet.requests.spill import Spill, spilled
+
+
+@dataclass(frozen=True)
+class Source:
+    """One trace, as it is named, and what it is asked for."""
+
+    name: str
+    trace: Trace
+    asked: AttributionRequest
+
+
+@dataclass(frozen=True)
+class TraceSum:
+    """One trace's part in all requests. Energies in nJ, None if the trace has none."""
+
+    name: str
+    host: str
+    grade: str
+    rows: int  #: of requests and servers
+    measured_nj: int | None
+    tagged_nj: int | None
+    untagged_nj: int | None
+    total_error: float  #: of `measured_nj`, relative, at 95 %
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Totals:
+    """Sums of all requests of one grade and policy."""
+
+    requests: int = 0
+    several_hosts: int = 0  #: those that used more than one
+    energy_nj: int = 0
+    flags: dict[str, int] = field(default_factory=dict)
+    error: TotalError = field(default_factory=TotalError)
+
+    def add(self, one: Request) -> None:
+        self.requests += 1
+        self.several_hosts += len(one.hosts) > 1
+        self.energy_nj += one.energy_nj
+        self.error = one.total
+        for flag in one.flags:
+            self.flags[flag] = self.flags.get(flag, 0) + 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`rows`: the requests with the most energy, by grade and policy. `clocks` by host, relative to
+    `reference`."""
+
+    tag: str
+    rows: tuple[Request, ...]
+    totals: Mapping[tuple[str, str], Totals]
+    reference: str
+    clocks: Mapping[str, Offset]
+    traces: tuple[TraceSum, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """`top`: rows of each grade and policy that are kept. `each`: called with every request, in
+    order of bucket and id. `longest_ns`: what a request takes at most. `absolute`: rows' intervals
+    contain the error of the total."""
+
+    tag: str
+    top: int
+    longest_ns: int
+    each: Callable[[Request], object] = lambda _one: None
+    absolute: bool = False
+
+
+def answer(
+    sources: Sequence[Source],
+    wanted: Wanted,
+    done: Callable[[Trace], None] = lambda _trace: None,
+) -> Answer:
+    """What requests cost over all traces. In memory are one trace's ids, and one bucket.
+
+    Raises `QjouleError` if no query of any trace has the tag.
+    """
+    with spilled([source.trace.rows("queries") for source in sources]) as spill:
+        sums = []
+        for source in sources:
+            found = extract(Trace(source.trace.path), source.name, source.asked, wanted.tag)
+            spill.add("costs", found.costs)
+            spill.add("calls", found.calls)
+            sums.append(_sum_of(found, wanted.tag))
+            done(source.trace)
+        if not any(one.rows for one in sums):
+            raise QjouleError(
+                f"no query has the tag '{wanted.tag}': record with drivers that tag, or with "
+                "--client-tags"
+            )
+        clocks, reference = _clocks(spill, wanted, [one.host for one in sums])
+        errors = _errors(sums, absolute=wanted.absolute)
+        rows, totals = _joined(spill, clocks, wanted, errors)
+    differ = [] if wanted.absolute else [grade for grade, one in errors.items() if one.in_rows]
+    notes = tuple(NOT_EQUALLY.format(grade) for grade in differ)
+    return Answer(wanted.tag, rows, totals, reference, clocks, tuple(sums), notes)
+
+
+def _sum_of(found: Extract, tag: str) -> TraceSum:
+    known = found.measured_nj is not None
+    tagged_nj = sum(found.costs.column("energy_nj").to_pylist()) if known else None
+    notes = found.notes
+    if not found.costs.num_rows:
+        notes = (*notes, f"no query has the tag '{tag}'")
+    elif not found.calls.num_rows:
+        notes = (*notes, "its clock's offset from 1970 is unknown")
+    return TraceSum(
+        found.trace,
+        found.host,
+        found.grade,
+        found.costs.num_rows,
+        found.measured_nj,
+        tagged_nj,
+        found.untagged_nj,
+        found.total_error,
+        notes,
+    )
+
+
+def _errors(sums: Sequence[TraceSum], *, absolute: bool) -> dict[str, TotalError]:
+    """Of the totals, by grade."""
+    found: dict[str, set[float]] = {}
+    for one in sums:
+        if one.rows:
+            found.setdefault(one.grade, set()).add(one.total_error)
+    return {g: TotalError(max(some), absolute or len(some) > 1) for g, some in found.items()}
+
+
+def _clocks(spill: Spill, wanted: Wanted, hosts: Sequence[str]) -> tuple[Mapping[str, Offset], str]:
+    pairs = Pairs(wanted.longest_ns)
+    for bucket in range(spill.buckets):
+        bound(spill.read("calls", bucket), pairs)
+    between = pairs.between()
+    return offsets(set(hosts), between), reference_of(set(hosts), between)
+
+
+def _joined(
+    spill: Spill,
+    clocks: Mapping[str, Offset],
+    wanted: Wanted,
+    errors: Mapping[str, TotalError],
+) -> tuple[tuple[Request, ...], Mapping[tuple[str, str], Totals]]:
+    totals: dict[tuple[str, str], Totals] = {}
+    most: dict[tuple[str, str], list[tuple[int, int, Request]]] = {}
+    number = 0
+    for bucket in range(spill.buckets):
+        costs, calls = spill.read("costs", bucket), spill.read("calls", bucket)
+        for one in requests(costs, calls, clocks, wanted.longest_ns, errors):
+            kind = (one.grade, one.policy)
+            totals.setdefault(kind, Totals()).add(one)
+            wanted.each(one)
+            kept = most.setdefault(kind, [])
+            number -= 1  # so that two are never compared; of equal ones the first is kept
+            if len(kept) < wanted.top:
+                heapq.heappush(kept, (one.energy_nj, number, one))
+            elif one.energy_nj > kept[0][0]:
+                heapq.heapreplace(kept, (one.energy_nj, number, one))
+    rows = [
+        row
+        for kind in sorted(most)
+        for _, _, row in sorted(most[kind], key=lambda item: (-item[0], item[2].id))
+    ]
+    return tuple(rows), dict(sorted(totals.items()))

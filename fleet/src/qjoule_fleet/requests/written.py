@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request in a Parquet file, written as they are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from qjoule.api import QjouleError
+from qjoule.api.arrow import pq
+from qjoule.api.command import OPENED
+from qjoule_fleet.requests.join import Request
+
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("id", "grade", "idle")),
+        ("energy_nj", pa.int64()),
+        *((name, pa.float64()) for name in ("energy_nj_low", "energy_nj_high")),
+        *((name, pa.int64()) for name in ("cpu_ns", "calls", "begin_ns", "end_ns")),
+        *((name, pa.list_(pa.string())) for name in ("hosts", "servers", "flags")),
+        *(("total_error", pa.float64()), ("error_in_rows", pa.bool_())),
+    ],
+    metadata={"qjoule.requests": "1"},
+)
+_ROWS = 20_000  #: of a row group
+
+
+@contextmanager
+def all_requests(path: Path | None) -> Iterator[Callable[[Request], object]]:
+    """A function that writes a request to the file; None: to none. The file appears when all is
+    written. Raises `QjouleError` if it cannot be written."""
+    if path is None:
+        yield lambda _one: None
+        return
+    opened = path.parent == OPENED  # by root, which alone may write beside it
+    unfinished = path if opened else path.with_name(f".{path.name}.unfinished")
+    rows: list[dict[str, Any]] = []
+    try:
+        with pq.ParquetWriter(unfinished, SCHEMA, compression="zstd") as writer:
+
+            def add(one: Request) -> None:
+                rows.append(_row(one))
+                if len(rows) >= _ROWS:
+                    writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                    rows.clear()
+
+            yield add
+            writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+        if not opened:
+            unfinished.replace(path)
+    except OSError as error:
+        raise QjouleError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        if not opened:
+            unfinished.unlink(missing_ok=True)
+
+
+def _row(one: Request) -> dict[str, Any]:
+    known = one.grade != "none"
+    return {
+        "id": one.id,
+        "grade": one.grade,
+        "idle": one.policy,
+        "energy_nj": one.energy_nj if known else None,
+        "energy_nj_low": one.ends_nj[0] if known else None,
+        "energy_nj_high": one.ends_nj[1] if known else None,
+        "cpu_ns": one.cpu_ns,
+        "calls": one.calls,
+        "begin_ns": one.begin_ns,
+        "end_ns": one.end_ns,
+        "hosts": list(one.hosts),
+        "servers": sorted({part.server for part in one.parts}),
+        "flags": list(one.flags),
+        "total_error": one.total.relative,
+        "error_in_rows": one.total.in_rows,
+    }

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimates from a store's drawn queries: by user, client and what else the sums do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.api.arrow import pc, pq
+from qjoule.api.rollup_schema import SAMPLE_ROWS, as_written_now
+from qjoule.api.rollups import HOUR_S, SAMPLES, VERSION_KEY, Part, decoded, unreadable
+from qjoule_fleet.files import File, Files, Refused
+from qjoule_fleet.footers import named
+from qjoule_fleet.sampling import Estimates, estimate
+from qjoule_fleet.times import Range
+
+#: What drawn queries can be grouped by: a column of `SAMPLE_ROWS` each.
+KEYS = {
+    "user": "user",
+    "database": "database",
+    "application": "application",
+    "client": "client",
+    "server": "server",
+    "shape": "fingerprint",
+    "outcome": "outcome",
+}
+CLASS = ("grade", "policy")  #: what joules that are added up have in common
+NOT_KNOWN = "(unknown)"
+#: Of one file; `Store` writes fewer.
+MOST_ROWS = 1_000_000
+#: The kernel side counts in 1 / 2^32. A smaller number would make a total infinite.
+_LEAST = 2.0**-32
+_TYPE = SAMPLE_ROWS.field("time").type
+
+
+def drawn_in(files: Files, asked: Range, refused: list[Refused]) -> pa.Table:
+    """The drawn queries that ended in a range, `SAMPLE_ROWS`. Adds what was left out to
+    `refused`."""
+    tables = [SAMPLE_ROWS.empty_table()]
+    for file, part in _files(files, asked, refused):
+        found = _read(files, file, part)
+        if isinstance(found, Refused):
+            refused.append(found)
+        else:
+            tables.append(found)
+    rows = pa.concat_tables(tables)
+    first, end = (pa.scalar(at * 1_000_000).cast(_TYPE) for at in (asked.begin_s, asked.end_s))
+    time = rows["time"]
+    return rows.filter(pc.and_(pc.greater_equal(time, first), pc.less(time, end)))
+
+
+def by_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """A row for each combination of values, those with most energy first.
+
+    Joules of different grades or idle policies are never added up: they have rows of their own.
+    Amounts are estimates of all queries, with 95 % intervals. `drawn`: the queries that the
+    estimate is from. `rough`: too few of them for the interval to be more than a guess.
+    """
+    every = (*keys, *CLASS)
+    names = [KEYS.get(key, key) for key in every]
+    columns = {name: pc.fill_null(rows[name], NOT_KNOWN) for name in names}
+    groups = pa.table(columns | {"at": pa.array(np.arange(rows.num_rows))})
+    grouped = groups.group_by(names, use_threads=False).aggregate([("at", "list")])
+    group = np.zeros(rows.num_rows, np.int64)
+    for number, members in enumerate(grouped["at_list"].to_pylist()):
+        group[members] = number
+    probability = rows["probability"].to_numpy()
+
+    def total(name: str) -> Estimates:
+        values = pc.fill_null(rows[name].cast(pa.float64()), 0.0).to_numpy()
+        return estimate(values, probability, group, grouped.num_rows)
+
+    calls, energy, cpu = total("calls"), total("energy_nj"), total("cpu_ns")
+    # One statement's error is the same for all its queries, so these errors are added up.
+    half_nj = np.hypot(energy.half_width, total("error_nj").total)
+    found = pa.table(
+        {key: grouped[name] for key, name in zip(every, names, strict=True)}
+        | {
+            **{"drawn": pa.array(calls.drawn), "calls": _rounded(calls.total)},
+            "calls_low": _rounded(np.maximum(calls.total - calls.half_width, calls.drawn)),
+            "calls_high": _rounded(calls.total + calls.half_width),
+            "joules": pa.array(energy.total / 1e9),
+            "joules_low": pa.array(np.maximum(energy.total - half_nj, 0.0) / 1e9),
+            "joules_high": pa.array((energy.total + half_nj) / 1e9),
+            "cpu_s": pa.array(cpu.total / 1e9),
+            "rough": pa.array(energy.rough),
+        }
+    )
+    return found.sort_by([("joules", "descending"), *((key, "ascending") for key in every)])
+
+
+def _rounded(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
+    return pa.array(np.rint(values).astype(np.int64))
+
+
+def _files(files: Files, asked: Range, refused: list[Refused]) -> Iterator[tuple[File, Part]]:
+    for directory in files.directories(SAMPLES):
+        for file in files.walk(f"{SAMPLES}/{directory}", refused):
+            part = named(file)
+            if isinstance(part, Refused):
+                refused.append(part)
+            # A minute that was moved is in a later hour.
+            elif asked.begin_s - 24 * HOUR_S < (part.hour_s or 0) < asked.end_s + 24 * HOUR_S:
+                yield file, part
+
+
+def _read(files: Files, file: File, part: Part) -> pa.Table | Refused:
+    try:
+        with files.open(file.path) as opened:
+            found = pq.ParquetFile(opened)
+            metadata = decoded(found.metadata.metadata)
+            reason = unreadable(metadata.get(VERSION_KEY)) or part.contradicts(metadata)
+            if not reason and found.metadata.num_rows > MOST_ROWS:
+                reason = f"it has {found.metadata.num_rows:,} rows, more than an hour can have"
+            if reason:
+                return Refused(file.path, reason, part.host)
+            rows = as_written_now(found.read(), SAMPLE_ROWS)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        words = (str(error) or type(error).__name__).splitlines()[0][:160]
+        return Refused(file.path, f"it cannot be read: {words}", part.host)
+    probability = rows["probability"]
+    sound = pc.all(pc.and_(pc.greater_equal(probability, _LEAST), pc.less_equal(probability, 1.0)))
+    if rows.num_rows and (probability.null_count or not sound.as_py()):
+        return Refused(file.path, "a probability is not from 1 / 2^32 to 1", part.host)
+    return rows

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where parts are shipped to: a directory, or a filesystem that fsspec or pyarrow knows.
+
+A reader of the destination finds each part whole or not at all. Where files can be renamed, a part
+is written under a name that begins with `.` first; object stores make an object visible at once.
+Each attempt has such a name of its own: another shipper, or an attempt that was given up, may be
+writing the same part. Nothing relies on a listing, which may be stale: all names are known.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from glob import escape
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from qjoule.api import QjouleError, UsageError
+from qjoule.api.arrow import pa
+from qjoule.api.command import LazyModule
+from qjoule.api.documents import write_whole
+from qjoule_fleet.filesystems import filesystem
+
+#: Filesystems on which a written object appears as a whole.
+_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
+#: What a manifest may hold; more is damaged.
+MAX_READ = 64 << 20
+
+
+class Destination(Protocol):
+    """Methods raise whatever the filesystem raises; `put` may be repeated."""
+
+    shown: str  #: its URL, without a password
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        """Makes the file `path`, relative to the destination, hold `content`, or that file's."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file's content; None if there is no such file."""
+
+
+class Directory:
+    """A directory that this machine has, also one that is mounted (NFS)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.shown = root, str(root)
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A part is at most some MB, and traces consist of files of that size.
+        data = content.read_bytes() if isinstance(content, Path) else content
+        write_whole(target, data, unfinished=target.with_name(_unfinished(target.name)))
+        for left in target.parent.glob(f".{escape(target.name)}.*.tmp"):
+            left.unlink(missing_ok=True)  # of a shipper that was killed, or else it tries again
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with (self.root / path).open("rb") as file:
+                return _bounded(file.read(MAX_READ + 1))
+        except FileNotFoundError:
+            return None
+
+
+class Remote:
+    """A filesystem of fsspec. `root`: the destination's path on it."""
+
+    def __init__(self, filesystem: Any, root: str, shown: str) -> None:
+        self._files, self._root, self.shown = filesystem, root.rstrip("/"), shown
+        kinds = filesystem.protocol
+        kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+        self._whole = bool(kinds & _WHOLE)
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        target = f"{self._root}/{path}"
+        if self._whole:
+            self._write(target, content)
+            return
+        at = PurePosixPath(target)
+        unfinished = str(at.with_name(_unfinished(at.name)))
+        self._files.makedirs(str(at.parent), exist_ok=True)
+        try:
+            self._write(unfinished, content)
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            self._files.invalidate_cache()
+            if (there := self._files.info(unfinished)["size"]) != size:
+                raise OSError(errno.EIO, f"{there} of {size} bytes arrived")
+            self._files.mv(unfinished, target)
+        except Exception:
+            with suppress(Exception):  # each filesystem has errors of its own
+                self._files.rm_file(unfinished)
+            raise
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return _bounded(self._files.cat_file(f"{self._root}/{path}", start=0, end=MAX_READ + 1))
+        except FileNotFoundError:
+            return None
+
+    def _write(self, target: str, content: bytes | Path) -> None:
+        if isinstance(content, Path):
+            self._files.put_file(str(content), target)
+        else:
+            self._files.pipe_file(target, content)
+
+
+class ObjectStore:
+    """One of pyarrow's own, where fsspec lacks a library. `root`: the destination's path in it."""
+
+    def __init__(self, filesystem: Any, root: str, shown: str) -> None:
+        self._files, self._root, self.shown = filesystem, root.rstrip("/"), shown
+
+    def put(self, path: str, content: bytes | Path) -> None:
+        data = content.read_bytes() if isinstance(content, Path) else content
+        with self._files.open_output_stream(f"{self._root}/{path}") as stream:
+            stream.write(data)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with self._files.open_input_stream(f"{self._root}/{path}") as stream:
+                return _bounded(stream.read(MAX_READ + 1))
+        except FileNotFoundError:
+            return None
+
+
+def destination(url: str, options: Mapping[str, str]) -> Destination:
+    """`options`: settings of the filesystem, as fsspec names them.
+
+    Raises `UsageError`, or `QjouleError` if a library is missing or refuses.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        if parts.scheme and parts.netloc not in ("", "localhost"):
+            raise UsageError(f"{url}: a directory's URL is file:///PATH")
+        if options:
+            raise UsageError("a directory has no options")
+        path = unquote(parts.path) if parts.scheme else url
+        if not path:
+            raise UsageError("the destination is empty: name a directory or a URL")
+        return Directory(Path(path).absolute())
+    try:
+        return _remote(url, parts.scheme, options)
+    except QjouleError:
+        raise
+    except Exception as error:  # each filesystem has errors of its own
+        raise QjouleError(f"{_without_password(url)}: {words_of(error)}") from None
+
+
+def words_of(error: BaseException) -> str:
+    """One line about a filesystem's error."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _remote(url: str, scheme: str, options: Mapping[str, str]) -> Destination:
+    shown = _without_password(url)
+    try:
+        return Remote(*filesystem(url, options, anew=True), shown)
+    except ImportError as error:
+        why = words_of(error)
+        if (error.name or "").startswith("fsspec"):
+            why = f"{scheme}:// needs fsspec: pip install 'qjoule-fleet'"
+    if options:
+        raise QjouleError(f"{scheme}:// with options: {why}")
+    return _of_pyarrow(url, shown, why)
+
+
+def _of_pyarrow(url: str, shown: str, why: str) -> ObjectStore:
+    try:
+        found, root = LazyModule("pyarrow.fs").FileSystem.from_uri(url)
+    except pa.ArrowInvalid:
+        raise QjouleError(f"{shown}: {why}") from None
+    if found.type_name not in _WHOLE:
+        raise QjouleError(f"{shown}: {why}")
+    return ObjectStore(found, root, shown)
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=""))
+
+
+def _unfinished(name: str) -> str:
+    return f".{name}.{secrets.token_hex(4)}.tmp"
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MAX_READ:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return data

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ships what is closed in a store and not yet at the destination.
+
+What has been shipped is in the destination's manifests, so any shipper can go on where another one
+ended, at any moment: a part whose line is missing is shipped again, and is the same part. A part
+that was closed never changes; one that did is not shipped again, but named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from qjoule.api import QjouleError
+from qjoule.api.rollups import SLOW, TABLES, Part, manifest_path, part_at
+from qjoule_fleet.ship import manifest
+from qjoule_fleet.ship.destination import Destination
+from qjoule_fleet.ship.patience import GaveUp, Patience
+from qjoule_fleet.ship.sound import Sound, is_open, read_part
+from qjoule_fleet.ship.waiting import Waiting
+
+#: Parts after which the manifest is written, besides the end of a pass.
+PER_MANIFEST = 12
+#: A destination that did not take so many parts, one after the other, takes none.
+FAILURES = 3
+_CHANGED = (
+    "it is not what was shipped: it changed after its hour was closed, or another host has this "
+    "host's name and id"
+)
+
+
+class Trouble(NamedTuple):
+    path: str
+    why: str
+
+
+@dataclass
+class Report:
+    """One pass. `shipped` and `waiting`: paths, relative to the store."""
+
+    shipped: list[str] = field(default_factory=list)
+    bytes: int = 0
+    there: int = 0  #: parts that had been shipped before
+    open: int = 0  #: parts whose hour is not over
+    waiting: list[str] = field(default_factory=list)  #: closed, but not shipped yet
+    waiting_bytes: int = 0
+    left_out: int = 0  #: of these: beyond the bound; the oldest
+    unknown: int = 0  #: parts of which the destination does not tell whether it has them
+    lost: list[str] = field(default_factory=list)  #: the store removed them while they waited
+    refused: list[Trouble] = field(default_factory=list)  #: damaged or changed here
+    failed: list[Trouble] = field(default_factory=list)  #: the destination did not take them
+    damaged_lines: int = 0  #: of manifests
+
+    @property
+    def well(self) -> bool:
+        return not (self.lost or self.refused or self.failed or self.left_out)
+
+
+@dataclass(frozen=True)
+class _Local:
+    part: Part
+    path: Path
+    size: int
+    mtime_ns: int
+
+    @property
+    def name(self) -> str:
+        return self.part.path
+
+
+class Shipper:
+    """Ships from `store`, which it only reads. `most_bytes`: what may wait, beyond which the oldest
+    are left out; `state`: a directory where it remembers what waits.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        to: Destination,
+        *,
+        patience: Patience = Patience(),  # noqa: B008 (it cannot change)
+        most_bytes: int = 1 << 30,
+        state: Path | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store, self._to, self._patience = store, to, patience
+        self._most_bytes, self._now = most_bytes, now
+        self._manifests: dict[str, dict[str, manifest.Entry]] = {}
+        self._unsaved: dict[str, int] = {}
+        self._waiting = Waiting(state, store, to.shown)
+
+    def ship(self) -> Report:
+        """One pass. Raises `QjouleError` if the store cannot be read."""
+        report = Report()
+        parts = list(self._parts())
+        due: list[_Local] = []
+        looked = 0
+        try:
+            for one in parts:
+                self._look(one, due, report)
+                looked += 1
+            self._limit(due, report)
+            self._ship(due, report)
+        except GaveUp as trouble:
+            report.failed.append(Trouble(self._to.shown, str(trouble)))
+        self._save_all(report)
+        shipped = set(report.shipped)
+        left = [one for one in due if one.name not in shipped]
+        report.unknown = len(parts) - looked
+        report.waiting = [one.name for one in left]
+        report.waiting_bytes = sum(one.size for one in left)
+        vanished = self._waiting.vanished({one.name for one in parts})
+        report.lost = [path for path in vanished if looked == len(parts) and self._lost(path)]
+        unknown = [one.name for one in parts[looked:]] + (vanished if report.unknown else [])
+        self._waiting.keep(sorted({*report.waiting, *unknown}))
+        return report
+
+    def _parts(self) -> Iterator[_Local]:
+        """The store's parts, the oldest hours first; then the tables that change slowly."""
+        found: list[_Local] = []
+        if not self._store.is_dir():
+            raise QjouleError(f"{self._store}: no store: name the agent's store.path with --store")
+        try:
+            for table in TABLES:
+                for path in _files_below(self._store / table):
+                    part = part_at(path.relative_to(self._store).as_posix())
+                    if part is not None and part.host_id and path.is_file():
+                        about = path.stat()
+                        found.append(_Local(part, path, about.st_size, about.st_mtime_ns))
+        except PermissionError as error:
+            raise QjouleError(
+                f"{error.filename}: {error.strerror}: let the store's group enter it "
+                f"(chmod g+rx {self._store}), start the agent again, and call this by sudo"
+            ) from None
+        except FileNotFoundError:  # it was removed just now: the next pass sees the others
+            pass
+        yield from sorted(found, key=lambda one: (one.part.hour_s is None, one.part.hour_s or 0))
+
+    def _look(self, one: _Local, due: list[_Local], report: Report) -> None:
+        """Adds it to `due` if it is to be shipped."""
+        entry = self._entries(one.part, report).get(one.name)
+        if entry is None:
+            if is_open(one.part, one.path):
+                report.open += 1
+            else:
+                due.append(one)
+        elif (entry.size, entry.mtime_ns) == (one.size, one.mtime_ns):
+            report.there += 1
+        elif one.part.table in SLOW:
+            due.append(one)
+        else:
+            self._compare(one, entry, report)
+
+    @staticmethod
+    def _compare(one: _Local, entry: manifest.Entry, report: Report) -> None:
+        """Whether a part that was shipped is still the same."""
+        try:
+            sound = read_part(one.part, one.path)
+        except FileNotFoundError:
+            return
+        if sound.wrong:
+            report.refused.append(Trouble(one.name, sound.wrong))
+        elif sound.sha256 == entry.sha256:
+            report.there += 1
+        else:
+            report.refused.append(Trouble(one.name, _CHANGED))
+
+    def _limit(self, due: list[_Local], report: Report) -> None:
+        """Leaves the oldest parts out of this pass if too much waits."""
+        total = 0
+        for number in range(len(due) - 1, -1, -1):
+            total += due[number].size
+            if total > self._most_bytes:
+                report.left_out = number + 1
+                return
+
+    def _ship(self, due: list[_Local], report: Report) -> None:
+        failures = 0
+        for one in due[report.left_out :]:
+            try:
+                sound = read_part(one.part, one.path)
+            except FileNotFoundError:
+                continue
+            if sound.wrong:
+                report.refused.append(Trouble(one.name, sound.wrong))
+                continue
+            try:
+                self._put(one, sound, report)
+                failures = 0
+            except GaveUp as trouble:
+                report.failed.append(Trouble(one.name, str(trouble)))
+                failures += 1
+                if failures >= FAILURES:
+                    return
+
+    def _lost(self, path: str) -> bool:
+        """Whether a part that waited, and is not in the store any more, was never shipped."""
+        part = part_at(path)
+        try:
+            return part is not None and path not in self._entries(part, Report())
+        except GaveUp:
+            return False
+
+    def _put(self, one: _Local, sound: Sound, report: Report) -> None:
+        self._patience.call(lambda: self._to.put(one.name, sound.content))
+        report.shipped.append(one.name)
+        report.bytes += len(sound.content)
+        entry = manifest.Entry(
+            one.name,
+            len(sound.content),
+            sound.sha256,
+            one.mtime_ns,
+            f"{self._now():%Y-%m-%dT%H:%M:%SZ}",
+        )
+        where = manifest_path(one.part)
+        self._manifests[where][one.name] = entry
+        self._unsaved[where] = self._unsaved.get(where, 0) + 1
+        if self._unsaved[where] >= PER_MANIFEST:
+            self._save(where)
+
+    def _entries(self, part: Part, report: Report) -> dict[str, manifest.Entry]:
+        """What the destination's manifest says of this part's host and day."""
+        where = manifest_path(part)
+        if where not in self._manifests:
+            content = self._patience.call(lambda: self._to.read(where))
+            entries, damaged = manifest.parse(content or b"")
+            report.damaged_lines += damaged
+            self._manifests[where] = {
+                path: entry for path, entry in entries.items() if _belongs(path, where)
+            }
+        return self._manifests[where]
+
+    def _save(self, where: str) -> None:
+        content = manifest.text(self._manifests[where].values())
+        self._patience.call(lambda: self._to.put(where, content))
+        del self._unsaved[where]
+
+    def _save_all(self, report: Report) -> None:
+        for where in list(self._unsaved):
+            try:
+                self._save(where)
+            except GaveUp as trouble:
+                report.failed.append(Trouble(where, str(trouble)))
+                return
+
+
+def _files_below(directory: Path) -> Iterator[Path]:
+    """Unlike `Path.glob`, this raises `PermissionError` where a directory may not be read."""
+
+    def unreadable(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            raise error
+
+    for at, _, names in os.walk(directory, onerror=unreadable):
+        yield from (Path(at, name) for name in names)
+
+
+def _belongs(path: str, where: str) -> bool:
+    part = part_at(path)
+    return part is not None and manifest_path(part) == where

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time ranges of questions about a fleet: from ISO 8601 in any time zone to Unix time.
+
+A range includes its beginning and leaves out its end, so ranges that follow each other count every
+minute once. A minute belongs to the range that its beginning is in.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from qjoule.api import UsageError
+
+_DURATION = re.compile(r"(\d{1,6})\s*(m|min|h|d|w)", re.ASCII)
+_UNIT_S = {"m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+#: A second after the 59th, which UTC has seldom and Unix time never.
+_LEAP = re.compile(r"(?<=:\d\d):60(?:[.,]\d+)?")
+_LONGEST_S = 3660 * 86_400
+
+
+@dataclass(frozen=True)
+class Range:
+    """Unix times in seconds; `end_s` is not part of it."""
+
+    begin_s: int
+    end_s: int
+
+    def __str__(self) -> str:
+        return f"{iso(self.begin_s)} to {iso(self.end_s)}"
+
+    @property
+    def seconds(self) -> int:
+        return self.end_s - self.begin_s
+
+
+@dataclass(frozen=True)
+class Zone:
+    """The time zone of times that name none. `name` empty: this machine's."""
+
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name:
+            try:
+                ZoneInfo(self.name)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                raise UsageError(
+                    f"there is no time zone {self.name!r}: give one such as Europe/Berlin or UTC"
+                ) from None
+
+    def __str__(self) -> str:
+        return self.name or "local time"
+
+    def local(self, time_s: float) -> datetime:
+        """What a clock in this zone shows, without a zone."""
+        if self.name:
+            return datetime.fromtimestamp(time_s, ZoneInfo(self.name)).replace(tzinfo=None, fold=0)
+        return datetime.fromtimestamp(time_s).replace(fold=0)
+
+    def unix(self, shown: datetime, fold: int) -> float:
+        """The Unix time; `fold` (PEP 495): of a time that occurs twice, the first or the second."""
+        zone = ZoneInfo(self.name) if self.name else None
+        return shown.replace(tzinfo=zone, fold=fold).timestamp()
+
+
+def iso(time_s: float) -> str:
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def moment(text: str, zone: Zone, *, end: bool, notes: list[str]) -> float:
+    """The Unix time of an ISO 8601 text.
+
+    A local time that occurs twice, when clocks are set back, is the first one where a range begins
+    and the second one where it ends (`end`): the range has both. One that is left out, when clocks
+    are set forward, is the moment of the change. `notes` gets what had to be decided.
+
+    Raises `UsageError` if it is no time.
+    """
+    leap = _LEAP.search(text)
+    try:
+        shown = datetime.fromisoformat(_LEAP.sub(":59", text.strip()))
+        found = _unix(shown, zone, end=end, notes=notes, text=text)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{text!r} is no time: give one such as 2026-11-23T19:00, 2026-11-23T19:00+01:00 or "
+            "2026-11-23"
+        ) from None
+    if leap:
+        found = math.floor(found) + 1
+        notes.append(f"{text}: Unix time has no leap seconds, so {iso(found)} is taken")
+    return found
+
+
+def _unix(shown: datetime, zone: Zone, *, end: bool, notes: list[str], text: str) -> float:
+    if shown.tzinfo is not None:
+        return shown.timestamp()
+    first, second = zone.unix(shown, 0), zone.unix(shown, 1)
+    if first == second:
+        return first
+    if first > second:  # PEP 495: so it is with a time that is left out
+        change = _change(zone, int(second), int(first))
+        notes.append(
+            f"{text} does not exist in {zone}: clocks are set forward at {iso(change)}, which is "
+            "taken"
+        )
+        return change
+    found = second if end else first
+    which = "second" if end else "first"
+    notes.append(
+        f"{text} occurs twice in {zone}: the {which}, {iso(found)}, is taken; an offset such as "
+        "+01:00 says which"
+    )
+    return found
+
+
+def _change(zone: Zone, before_s: int, after_s: int) -> int:
+    """When clocks are set, between two times: the offset is another from then on."""
+
+    def offset(time_s: int) -> timedelta:
+        return zone.local(time_s) - datetime.fromtimestamp(time_s, UTC).replace(tzinfo=None)
+
+    old = offset(before_s)
+    while after_s - before_s > 1:
+        middle = (before_s + after_s) // 2
+        if offset(middle) == old:
+            before_s = middle
+        else:
+            after_s = middle
+    return after_s
+
+
+def duration_s(text: str) -> int:
+    """Seconds of `24h`, `90min`, `7d`. Raises `UsageError` for anything else."""
+    found = _DURATION.fullmatch(text.strip())
+    seconds = int(found[1]) * _UNIT_S[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise UsageError(f"{text!r} is no duration: give one such as 90min, 24h or 7d")
+    return seconds
+
+
+def time_range(
+    begin: str | None, end: str | None, last: str | None, zone: Zone, now_s: float
+) -> tuple[Range, list[str]]:
+    """The range that the options name, and what a reader must know about it.
+
+    Without options it is the last 24 hours; with a beginning alone it ends now.
+
+    Raises `UsageError` if they contradict each other.
+    """
+    notes: list[str] = []
+    if last is not None and begin is not None and end is not None:
+        raise UsageError("--from, --to and --last: give two of them at most")
+    end_s = now_s if end is None else moment(end, zone, end=True, notes=notes)
+    if begin is not None:
+        begin_s = moment(begin, zone, end=False, notes=notes)
+        end_s = begin_s + duration_s(last) if last is not None else end_s
+    else:
+        begin_s = end_s - duration_s(last or "24h")
+    if end_s <= begin_s:
+        raise UsageError(
+            f"the range is empty: it would begin at {iso(begin_s)} and end at {iso(end_s)}"
+        )
+    if begin_s < 0 or end_s - begin_s > _LONGEST_S:
+        raise UsageError("the range is longer than ten years, or begins before 1970")
+    return Range(math.ceil(begin_s), math.ceil(end_s)), notes

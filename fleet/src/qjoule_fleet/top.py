@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of `qjoule fleet top`, and totals that add up to what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from qjoule.api.model import NOT_EQUALLY, from_histograms
+from qjoule.api.rollups import HOUR_S
+from qjoule_fleet.asked import Answer, Parts, Question, Reader, select
+from qjoule_fleet.catalog import Catalog
+from qjoule_fleet.files import Refused
+from qjoule_fleet.questions import LATENCY_BUCKETS, MIXED, By
+from qjoule_fleet.times import Range
+
+QUERIES, NODE = "queries", "node"
+#: The order in which what is not a query is shown.
+KINDS = ("background", "other_processes", "kernel", "tracer", "idle", "residual")
+#: Agents round errors up by at most this, once for a minute and once for an hour (`fleet.sums`).
+_ROUNDED = 1.02
+SEVERAL_TEXTS = "hosts or versions of qjoule wrote several texts of this shape: the newest is shown"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A group of one grade and idle policy. None is unknown.
+
+    `energy_nj_ci95`: with the error of hosts' totals; in `Top`, as `Total.error_in_rows` says.
+    `share`: of what was measured in its class. `texts`: how many texts its shape has.
+    """
+
+    keys: dict[str, str]
+    grade: str
+    policy: str
+    energy_nj: int
+    energy_nj_ci95: tuple[float, float] | None
+    share: float | None
+    calls: int
+    cpu_ns: int
+    latency_ns_mean: float | None
+    latency_ns_p50: float | None
+    latency_ns_p95: float | None
+    hosts: int
+    shapes: int
+    text: str = ""
+    ids: str = ""
+    texts: int = 0
+    same_total_nj_ci95: tuple[float, float] | None = None  #: without the error of hosts' totals
+    in_doubt_nj: float = 0.0  #: that lost records, or records without an owner, may have moved
+
+    @property
+    def j_per_call(self) -> float | None:
+        return self.energy_nj / 1e9 / self.calls if self.calls else None
+
+    @property
+    def j_per_call_ci95(self) -> tuple[float, float] | None:
+        if self.energy_nj_ci95 is None or not self.calls:
+            return None
+        low, high = self.energy_nj_ci95
+        return low / 1e9 / self.calls, high / 1e9 / self.calls
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (SEVERAL_TEXTS,) if self.texts > 1 else ()
+
+
+@dataclass(frozen=True)
+class Total:
+    """A class: `node_nj` was measured, and is the sum of `rows_nj`, `others_nj`, `parts_nj` and
+    `unaccounted_nj`, which is 0 unless a part of an hour is wrong.
+
+    `total_error`: the relative 95 % error of `node_nj`, of which rows' intervals have no part
+    unless `error_in_rows`.
+    """
+
+    grade: str
+    policy: str
+    hosts: int
+    node_nj: int
+    rows_nj: int
+    others_nj: int  #: of queries in no row
+    parts_nj: dict[str, int]
+    calls: int
+    cpu_ns: int
+    lost_records: int
+    lost_cpu_ns: int
+    total_error: float = 0.0
+    error_in_rows: bool = False
+
+    @property
+    def unaccounted_nj(self) -> int:
+        return self.node_nj - self.rows_nj - self.others_nj - sum(self.parts_nj.values())
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read for it, and what was left out."""
+
+    parts: int
+    bytes: int
+    hosts: int
+    refused: tuple[Refused, ...]
+    missing: tuple[tuple[str, int], ...]  #: hosts' hours (Unix time) without a part
+    silent: tuple[str, ...]  #: hosts without any part in the range
+
+
+@dataclass(frozen=True)
+class Top:
+    range: Range
+    by: By
+    sort: str
+    rows: list[Row]
+    count: int  #: rows that there are in all
+    totals: list[Total]
+    read: Read
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def hidden(self) -> int:
+        return self.count - len(self.rows)
+
+
+def top(
+    reader: Reader,
+    asked: Range,
+    question: Question,
+    selected: Callable[[Parts], object] = lambda _: None,
+) -> Top:
+    """Answers a question; `selected` is told what will be read before it is.
+
+    Without rows in the range, `Top.totals` is empty.
+    """
+    parts = select(Catalog(reader.files), asked, question.by)
+    selected(parts)
+    found = reader.answer(parts, question)
+    totals = _totals(found, mixed=question.by.mix_grades, absolute=question.absolute)
+    rows = rows_of(found, question.by, {(one.grade, one.policy): one.node_nj for one in totals})
+    shares = {(one.grade, one.policy) for one in totals if not one.error_in_rows}
+    rows = [
+        replace(row, energy_nj_ci95=row.same_total_nj_ci95)
+        if (row.grade, row.policy) in shares
+        else row
+        for row in rows
+    ]
+    totals = [_with_rows(one, rows) for one in totals]
+    notes = _notes(parts)
+    if not question.absolute:
+        notes += [NOT_EQUALLY.format(one.grade) for one in totals if one.error_in_rows]
+    return Top(
+        parts.sums.range,
+        question.by,
+        question.sort,
+        rows,
+        found.count,
+        totals,
+        read(parts),
+        notes,
+    )
+
+
+def read(parts: Parts) -> Read:
+    both = [parts.sums, *([parts.tags] if parts.tags else [])]
+    refused = {one.path: one for selection in both for one in selection.refused}
+    return Read(
+        sum(len(one.parts) for one in both),
+        sum(one.bytes for one in both),
+        len({parts.sums.hosts.key(one.part) for one in parts.sums.parts}),
+        tuple(sorted(refused.values(), key=lambda one: one.path)),
+        tuple(parts.sums.missing),
+        tuple(parts.sums.silent),
+    )
+
+
+def rows_of(found: Answer, by: By, measured: dict[tuple[str, str], int]) -> list[Row]:
+    """The rows in their order. `measured`: nJ by class."""
+    texts = {one["fingerprint"]: one for one in found.shapes.to_pylist()}
+    groups = found.groups.to_pylist()
+    latency = _latency(found, by)
+    rows = []
+    for one in groups:
+        columns = iter(by.columns)
+        class_ = {"grade": one["grade"], "policy": one["policy"]}
+        keys = {key: class_[key] if key in class_ else str(one[next(columns)]) for key in by.keys}
+        shape = texts.get(keys.get("fingerprint", ""), {})
+        ends = (one["low_nj"], one["high_nj"])
+        node_nj = measured.get((one["grade"], one["policy"]), 0)
+        energy_nj = int(one["energy_nj"])
+        p50, p95 = latency.get(_identity(one, by), (None, None))
+        calls = int(one["calls"])
+        same = (one["same_total_low_nj"], one["same_total_high_nj"])
+        rows.append(
+            Row(
+                keys,
+                one["grade"],
+                one["policy"],
+                energy_nj,
+                None if None in ends else ends,
+                energy_nj / node_nj if node_nj else None,
+                calls,
+                int(one["cpu_ns"]),
+                int(one["latency_ns"]) / calls if calls and one["latency_ns"] else None,
+                p50,
+                p95,
+                int(one["hosts"]),
+                int(one["shapes"]),
+                shape.get("text") or "",
+                shape.get("ids") or "",
+                int(shape.get("texts") or 0),
+                None if None in same else same,
+                float(one["in_doubt_nj"]),
+            )
+        )
+    return rows
+
+
+def _identity(row: dict[str, Any], by: By) -> tuple[Any, ...]:
+    return tuple(row[name] for name in (*by.columns, "grade", "policy"))
+
+
+def _latency(found: Answer, by: By) -> dict[tuple[Any, ...], tuple[float | None, float | None]]:
+    """p50 and p95 in ns, by group."""
+    table = found.latencies
+    if "b1" not in table.column_names or not table.num_rows:
+        return {}
+    buckets = [f"b{i}" for i in range(1, LATENCY_BUCKETS + 1)]
+    counts = np.array([[int(one or 0) for one in table[name].to_pylist()] for name in buckets]).T
+    calls = counts.sum(axis=1)
+    stats = from_histograms(calls, calls.astype(np.float64), counts)
+    quantiles = stats.latency_ns_quantiles[:, :2]
+    return {
+        _identity(row, by): (float(p50), float(p95))
+        for row, (p50, p95) in zip(table.to_pylist(), quantiles, strict=True)
+        if not np.isnan(p50)
+    }
+
+
+def _totals(found: Answer, *, mixed: bool, absolute: bool) -> list[Total]:
+    """By class, `rows_nj` still 0 and `others_nj` all queries'."""
+    of: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    errors: dict[tuple[str, str], list[float]] = {}
+    for row in found.totals.to_pylist():
+        class_ = (MIXED if mixed else row["grade"], row["policy"])
+        kinds = of.setdefault(class_, {})
+        ends = (row["least_error"], row["most_error"])
+        errors.setdefault(class_, []).extend(one for one in ends if one is not None)
+        before = kinds.get(row["kind"], {})
+        kinds[row["kind"]] = {
+            name: value + before.get(name, 0)
+            for name, value in row.items()
+            if isinstance(value, (int, Decimal))
+        }
+    totals = []
+    for (grade, policy), kinds in sorted(of.items()):
+        node, queries = kinds.get(NODE, {}), kinds.get(QUERIES, {})
+        others = {kind: one for kind, one in kinds.items() if kind not in (NODE, QUERIES)}
+        names = sorted(others, key=lambda kind: (*KINDS, kind).index(kind))
+        least, most = (f(errors[grade, policy], default=0.0) for f in (min, max))
+        differ = most > least * _ROUNDED
+        totals.append(
+            Total(
+                grade,
+                policy,
+                max((int(one["hosts"]) for one in kinds.values()), default=0),
+                int(node.get("energy_nj", 0)),
+                0,
+                int(queries.get("energy_nj", 0)),
+                {kind: int(others[kind]["energy_nj"]) for kind in names},
+                int(queries.get("calls", 0)),
+                sum(int(one["cpu_ns"]) for one in kinds.values()),
+                int(node.get("lost_records", 0)),
+                int(node.get("lost_cpu_ns", 0)),
+                most if differ else least,
+                absolute or differ,
+            )
+        )
+    return totals
+
+
+def _with_rows(total: Total, rows: Sequence[Row]) -> Total:
+    own = sum(
+        one.energy_nj for one in rows if (one.grade, one.policy) == (total.grade, total.policy)
+    )
+    values = {**vars(total), "rows_nj": own, "others_nj": total.others_nj - own}
+    return Total(**values)
+
+
+def _notes(parts: Parts) -> list[str]:
+    notes = list(parts.sums.notes)
+    asked = parts.tags and parts.tags.range
+    if asked and (asked.begin_s % HOUR_S or asked.end_s % HOUR_S):
+        notes.append("tags are kept by hour: queries of the hours at the edges are in no row")
+    return notes

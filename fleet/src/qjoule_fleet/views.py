@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The views that questions are asked of, in SQL that DuckDB and Spark both understand.
+
+They stand on five relations: `span_parts`, `rollup_parts`, `tag_parts`, `shape_parts` and
+`server_parts`, which have the parts' columns, and `host` and `host_id` of each part. `qjoule`
+defines these from the parts that it checked; `direct` defines them from the files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from qjoule.api.rollup_schema import ROWS, SLOW_COLUMNS, TAG_ROWS
+from qjoule.api.rollups import HOURS, ROLLUPS, TAGS
+
+Dialect = Literal["duckdb", "spark"]
+#: In an order in which each stands on earlier ones.
+VIEWS = (
+    *("spans", "minutes", "hours", "queries", "owners", "nodes"),
+    *("shapes", "servers", "tags"),
+)
+#: The tables' columns without those that say whose they are.
+PART_COLUMNS = {
+    "span_parts": tuple(name for name in ROWS.names if name != "host_id"),
+    "rollup_parts": tuple(name for name in ROWS.names if name != "host_id"),
+    "tag_parts": tuple(name for name in TAG_ROWS.names if name != "host_id"),
+    **{
+        f"{table[:-1]}_parts": (*key, *others, "valid_from", "valid_to")
+        for table, (key, others) in SLOW_COLUMNS.items()
+    },
+}
+
+
+@cache
+def view(name: str) -> str:
+    """The SELECT statement of a view, with its comment."""
+    return (Path(__file__).parent / "views" / f"{name}.sql").read_text(encoding="utf-8").strip()
+
+
+def definitions() -> list[str]:
+    """A statement for each view, for DuckDB."""
+    return [f"create or replace view {name} as\n{view(name)}" for name in VIEWS]
+
+
+def direct(root: str, dialect: Dialect, tables: Collection[str]) -> list[str]:
+    """Statements that define everything from a dataset's files, without qjoule's checks.
+
+    `tables`: those that it has. `spans` has every hour: its sums where they are there, otherwise
+    its minutes.
+    """
+    source = {table: _files(root, table, dialect) for table in tables}
+    setup = ["set TimeZone = 'UTC'"] if dialect == "duckdb" else []
+    if dialect == "spark":
+        setup = ["set spark.sql.session.timeZone = UTC"]
+        setup += [
+            f"create or replace temporary view {table}_files using parquet\n"
+            f"options (path {text(f'{root}/{table}')}, mergeSchema 'true')"
+            for table in tables
+        ]
+    kind = "temporary view" if dialect == "spark" else "view"
+    base = [
+        f"create or replace {kind} {name} as\n{select}" for name, select in _base(source).items()
+    ]
+    on = {"tags": "tag_parts", "shapes": "shape_parts", "servers": "server_parts"}
+    have = _base(source)
+    wanted = [name for name in VIEWS if on.get(name, "span_parts") in have]
+    return [
+        *setup,
+        *base,
+        *(f"create or replace {kind} {name} as\n{view(name)}" for name in wanted),
+    ]
+
+
+def text(value: str) -> str:
+    """A SQL literal of a text.
+
+    >>> text("it's")
+    "'it''s'"
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _files(root: str, table: str, dialect: Dialect) -> str:
+    if dialect == "spark":
+        return f"{table}_files"
+    # Later schemas have columns that earlier ones lack.
+    glob = text(f"{root}/{table}/**/*.parquet")
+    return f"read_parquet({glob}, hive_partitioning = true, union_by_name = true)"
+
+
+def _base(source: Mapping[str, str]) -> dict[str, str]:
+    """`host` is the directory's; a part of schema 1 has no host id, so its name stands for it."""
+
+    def select(name: str, table: str) -> str:
+        columns = f"{', '.join(PART_COLUMNS[name])}, host, coalesce(host_id, host) as host_id"
+        return f"select {columns} from {source[table]}"
+
+    found = {}
+    if ROLLUPS in source:
+        found["span_parts"] = select("span_parts", ROLLUPS)
+    if HOURS in source and ROLLUPS in source:
+        found["span_parts"] = (
+            f"{select('span_parts', HOURS)}\nunion all\n{found['span_parts']} r\n"
+            f"where not exists (\n  select 1 from {source[HOURS]} h\n"
+            "  where h.host = r.host and h.host_id = r.host_id\n"
+            "    and h.minute = date_trunc('hour', r.minute)\n)"
+        )
+    elif HOURS in source:
+        found["span_parts"] = select("span_parts", HOURS)
+    named = {"rollup_parts": ROLLUPS, "tag_parts": TAGS}
+    named |= {f"{table[:-1]}_parts": table for table in SLOW_COLUMNS}
+    return found | {name: select(name, table) for name, table in named.items() if table in source}

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qjoule fleet compare`: deploys, releases, and hosts that differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import fleet_dataset as made
+from fleet_dataset import Fleet, Host
+from qjoule_fleet.commands.fleet import command
+from qjoule_fleet.outliers import FALSE_SHARE, outliers
+from qjoule_fleet.top import Row
+
+LIMITS = ("--memory", 200, "--threads", 1)
+AT = ("--at", "2026-11-01T02:00Z", "--span", "2h", *LIMITS)
+SPAN = ("--from", "2026-11-01T00:00Z", "--last", "4h", *LIMITS)
+COSTLY = made.fingerprint(1)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten hosts, of which one has a costly shape 2; after two hours, shape 1 costs 30 % more."""
+    path = tmp_path_factory.mktemp("fleet")
+    hosts = [Host(f"db{i}", hours=(0, 1), factors={2: 1.8} if i == 3 else {}) for i in range(10)]
+    hosts += [Host(f"vm{i}", hours=(0, 1), grade="estimated", factor=3.0) for i in range(2)]
+    made.write(path, Fleet(hosts, 3, (0, 20, 40)))
+    after = [replace(one, hours=(2, 3), factors={**one.factors, 1: 1.3}) for one in hosts]
+    made.write(path, Fleet(after, 3, (0, 20, 40), seed=2))
+    states = [(0, "10.11.6"), (2, "11.4.2")]
+    for host in hosts[:9]:
+        made.put_slow(path, host, 3, states=states)
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, ["compare", *map(str, arguments)], standalone_mode=False)
+
+
+def document(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exception is None, result.exception
+    return json.loads(result.stdout)
+
+
+def by_name(class_: Any) -> dict[str, Any]:
+    return {row["base"]["name"]: row for row in class_["rows"]}
+
+
+def test_a_deploy_is_compared_host_by_host_and_grade_by_grade(root: Path) -> None:
+    found = document(root, *AT)
+    assert [one["grade"]["base"] for one in found["classes"]] == ["estimated", "measured"]
+    rows = by_name(found["classes"][1])
+    low, high = rows[COSTLY]["greenup_ci95"]
+    assert low < 1 / 1.3 < high < 0.85
+    assert rows[COSTLY]["energy_differs"] is True
+    assert [row["energy_differs"] for name, row in rows.items() if name != COSTLY] == [None] * 2
+    assert rows[COSTLY]["runs"] == [10, 10]
+
+
+def test_a_gate_that_is_not_held_is_exit_code_1(root: Path) -> None:
+    failed = run(root, *AT, "--gate", "J/call <= 1.05")
+    assert failed.return_value == 1 and "regressed" in failed.output
+    assert run(root, *AT, "--gate", "latency <= 1.05").return_value == 0
+
+
+def test_releases_are_compared_on_the_hosts_that_had_both(root: Path) -> None:
+    found = document(root, *SPAN, "--release", "mysql 10.11.6", "mysql 11.4.2")
+    measured = found["classes"][-1]
+    assert len(measured["runs"]["base"]) == 9
+    assert any("hosts with one side only" in note and "db9" in note for note in measured["notes"])
+    assert by_name(measured)[COSTLY]["energy_differs"] is True
+
+
+def test_releases_on_different_hosts_are_compared_with_all_errors(tmp_path: Path) -> None:
+    hosts = [Host(f"db{i}") for i in range(6)]
+    path = made.write(tmp_path, Fleet(hosts, 2, (0, 30)))
+    for i, host in enumerate(hosts):
+        made.put_slow(path, host, 2, states=[(0, "10" if i % 2 else "11")])
+    (found,) = document(path, *SPAN, "--release", "mysql 10", "mysql 11")["classes"]
+    assert found["runs"] == {"base": ["db1", "db3", "db5"], "new": ["db0", "db2", "db4"]}
+    low, high = found["rows"][0]["greenup_ci95"]
+    assert low < 1 < high and high / low > 1.1, "the model's errors do not cancel"
+
+
+def test_a_host_that_differs_is_found(root: Path) -> None:
+    found = document(root, *SPAN, "--hosts")
+    (row,) = found["rows"]
+    assert (row["host"], row["fingerprint"]) == ("db3", made.fingerprint(2))
+    low, high = row["ratio_ci95"]
+    assert low < 1.8 < high
+    assert found["tested"] == 30 and found["not_tested"] == 6, "two estimated hosts are too few"
+    text = run(root, *SPAN, "--hosts").output
+    assert "1 of 30 shapes on hosts differ" in text and "6 could not be compared" in text
+
+
+def drawn(random: np.random.Generator, hosts: int, odd: float) -> list[Row]:
+    """10 shapes whose joules vary by 5 % between hosts and 3 % by error; `odd`: host 0's ratio."""
+    rows = []
+    for shape in range(10):
+        base = 1e9 * random.lognormal()
+        for host in range(hosts):
+            mean = base * np.exp(0.05 * random.standard_normal() + 0.03 * random.standard_normal())
+            energy = mean * (odd if host == 0 else 1)
+            ends = (energy * np.exp(-0.06), energy * np.exp(0.06))
+            keys = {"host": str(host), "fingerprint": str(shape)}
+            rows.append(
+                Row(keys, "measured", "", int(energy), ends, None, 100, 1, None, None, None, 1, 1)
+            )
+    return rows
+
+
+def test_hosts_that_are_alike_are_seldom_told_apart_and_odd_ones_are() -> None:
+    false = hits = 0
+    for seed in range(60):
+        false += bool(outliers(drawn(np.random.default_rng(seed), 20, 1.0), 1.0).found)
+    for seed in range(20):
+        odd = outliers(drawn(np.random.default_rng(seed), 20, 1.5)).found
+        hits += sum(one.row.keys["host"] == "0" for one in odd)
+    assert false / 60 <= 2.5 * FALSE_SHARE
+    assert hits / 200 > 0.7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give one of --at TIME, --release A B, or --hosts"),
+        (("--at", "2026-11-01", "--last", "1h"), "--at has --span"),
+        (("--at", "2999-01-01"), "that is not over yet"),
+        (
+            (*SPAN, "--release", "mysql 10.11.6", "mysql 9"),
+            "no rows of release 'mysql 9'; there are: mysql 10.11.6, mysql 11.4.2",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(root: Path, arguments: tuple[object, ...], message: str) -> None:
+    assert message in str(run(root, *arguments, *LIMITS).exception)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shipping to S3 and SFTP, and questions to them: users' libraries, and servers of others."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from closed_hours import closed_contents, make_store, write_hour
+from fleet_dataset import Fleet, Host, write
+from fleet_elsewhere import AWS, SftpServer, s3_server, sftp_server
+from qjoule.errors import QjouleError
+from qjoule_fleet.commands.fleet import command
+from qjoule_fleet.files import RemoteFiles
+from qjoule_fleet.ship.destination import destination
+from qjoule_fleet.ship.patience import Patience
+from qjoule_fleet.ship.shipper import Report, Shipper
+
+QUICK = Patience(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
+#: Settings that could lead elsewhere.
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def sftp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SftpServer]:
+    pytest.importorskip("paramiko")
+    monkeypatch.setenv("HOME", str(tmp_path))  # known hosts and keys are looked for there
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / ".ssh").mkdir()
+    with sftp_server(tmp_path / "served") as server:
+        (tmp_path / ".ssh/known_hosts").write_text(server.line_of(server.key))
+        yield server
+
+
+def ship(store: Path, url: str, **options: str) -> Report:
+    return Shipper(store, destination(url, options), patience=QUICK, most_bytes=1 << 30).ship()
+
+
+def shipped(url: str) -> dict[str, bytes]:
+    """All files at a destination but manifests, as a reader of the dataset finds them."""
+    files = RemoteFiles(url)
+    found = {}
+    for top in files.directories(""):
+        for one in files.walk(top, []) if top != "manifests" else ():
+            with files.open(one.path) as file:
+                found[one.path] = file.read()
+            assert len(found[one.path]) == one.size and one.stamp
+    return found
+
+
+def test_s3_by_pyarrow(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qjoule_fleet.ship.destination.filesystem", without_fsspec)
+    scheme, at = s3.split("://")
+    url = f"s3://fleet/joules?endpoint_override={at}&scheme={scheme}"
+    store = make_store(tmp_path / "store")
+    for shipped_now, there in ((7, 0), (0, 7)):
+        report = ship(store, url)
+        assert (len(report.shipped), report.there, report.failed) == (shipped_now, there, [])
+    fs: Any = importlib.import_module("pyarrow.fs")  # not typed
+    bucket = fs.S3FileSystem(endpoint_override=at, scheme=scheme)
+    contents = {
+        one.path.removeprefix("fleet/joules/"): bucket.open_input_stream(one.path).read()
+        for one in bucket.get_file_info(fs.FileSelector("fleet/joules", recursive=True))
+        if one.is_file and "/manifests/" not in one.path
+    }
+    assert contents == closed_contents(store)
+
+
+def without_fsspec(*_arguments: object, **_options: object) -> Any:
+    raise ModuleNotFoundError("No module named 'fsspec'", name="fsspec")
+
+
+def test_sftp_also_after_a_lost_connection(tmp_path: Path, sftp: SftpServer) -> None:
+    store = make_store(tmp_path / "store")
+    shipper = Shipper(store, destination(sftp.url, {}), patience=QUICK, most_bytes=1 << 30)
+    first = shipper.ship()
+    assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
+    assert shipped(sftp.url) == closed_contents(store)
+    assert ship(store, sftp.url).there == 7
+    sftp.stop()
+    write_hour(store, 3)
+    write_hour(store, 0)  # written again: replaced there as a whole
+    assert not shipper.ship().well
+    sftp.start()
+    report = shipper.ship()
+    assert report.well and len(report.shipped) == 2
+    assert shipped(sftp.url) == closed_contents(store, 4)
+    assert not list((sftp.root / "fleet").rglob(".*")), "nothing unfinished"
+
+
+@pytest.mark.parametrize("known", ["", "other"])
+def test_hosts_that_are_not_known_get_nothing(tmp_path: Path, sftp: SftpServer, known: str) -> None:
+    hosts = tmp_path / ".ssh/known_hosts"
+    hosts.write_text(sftp.line_of(sftp.new_key()) if known else "")
+    says = "does not match" if known else "not found in known_hosts"
+    with pytest.raises(QjouleError, match=says) as error:
+        destination(sftp.url, {})
+    assert "secret" not in str(error.value)
+    assert not list((sftp.root / "fleet").iterdir())
+
+
+DAY = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--memory", "200", "--json")
+
+
+def top(root: str) -> Any:
+    done = CliRunner().invoke(command, ["top", root, *DAY])
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    return {name: part for name, part in json.loads(done.stdout).items() if name != "dataset"}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    fleet = Fleet([Host("db1"), Host("db2", grade="estimated")], 2, (0, 30))
+    return write(tmp_path_factory.mktemp("fleet"), fleet)
+
+
+def test_questions_to_sftp(root: Path, sftp: SftpServer) -> None:
+    shutil.copytree(root, sftp.root / "fleet/joules")
+    assert top(f"{sftp.url}/joules") == top(str(root))

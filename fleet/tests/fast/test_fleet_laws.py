@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet's sums: exact for any division of time and parts, and with the intervals of the rule.
+
+The reference adds the same rows up in Python, from the Parquet files alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fleet_dataset as made
+from fleet_asked import BEGIN_S, asked, totals
+from fleet_dataset import Fleet, Host
+from qjoule.agent.rollup_layout import HOUR_S
+from qjoule.agent.rollup_schema import ERRORS
+from qjoule.errors import UsageError
+from qjoule.model.interval import Z95
+from qjoule_fleet.questions import cells, parse_by
+from qjoule_fleet.times import Range
+from qjoule_fleet.top import Top
+
+HOSTS = [
+    Host("db1", servers=("mariadb", "redis")),
+    Host("db2", grade="estimated"),
+    Host("db3", grade="estimated", policy="even"),
+    Host("db4"),
+    Host("db4", "4" * 16, hours=(1,)),
+    Host("old", schema="1", hours=(0, 2)),
+]
+FLEET = Fleet(HOSTS, shapes=3, minutes=(0, 7, 31, 59), tags=("alpha", "beta"))
+BYS = ("shape", "host", "host,server", "grade", "release,shape", "tag:tenant", "database")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.write(tmp_path_factory.mktemp("fleet"), FLEET)
+
+
+@pytest.fixture(scope="module")
+def rows(root: Path) -> list[dict[str, Any]]:
+    """All rows by minute, with the parts' host ids."""
+    found = []
+    for path in sorted(root.glob("rollups/*/*/*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        host = path.parent.name.removeprefix("host=")
+        known = "host_id" in table.schema.names
+        for row in table.to_pylist():
+            base = row if known else {**row, "host_id": f"={host}", "policy": ""}
+            found.append({**base, "host": host, "minute_s": int(row["minute"].timestamp())})
+    return found
+
+
+def sums(found: Top) -> dict[tuple[str, ...], tuple[int, int, int]]:
+    return {
+        (*row.keys.values(), row.grade, row.policy): (row.energy_nj, row.calls, row.cpu_ns)
+        for row in found.rows
+    }
+
+
+def add(*parts: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
+    keys = {key for part in parts for key in part}
+    return {
+        key: tuple(map(sum, zip(*(part[key] for part in parts if key in part), strict=True)))
+        for key in keys
+    }
+
+
+@settings(max_examples=5)
+@given(
+    st.lists(st.integers(-60, 4 * 3600), min_size=2, max_size=4, unique=True).map(sorted),
+    st.sampled_from([one for one in BYS if "tag" not in one]),
+)
+def test_any_division_of_the_time_adds_up(root: Path, cuts: list[int], by: str) -> None:
+    times = [BEGIN_S + cut for cut in cuts]
+    try:
+        whole = asked(root, by, Range(times[0], times[-1]), limit=None)
+    except UsageError:  # it is within ten minutes of a past hour
+        return
+    pieces = []
+    for begin_s, end_s in pairwise(times):
+        with suppress(UsageError):
+            pieces.append(asked(root, by, Range(begin_s, end_s), limit=None))
+    assert sums(whole) == add(*map(sums, pieces))
+    assert totals(whole) == add(*map(totals, pieces))
+    assert all(total.unaccounted_nj == 0 for one in pieces for total in one.totals)
+
+
+@pytest.mark.parametrize(("by", "limit"), [*((by, None) for by in BYS), ("shape", 1)])
+def test_rows_and_everything_else_are_what_was_measured(
+    root: Path, rows: list[dict[str, Any]], by: str, limit: int | None
+) -> None:
+    found = asked(root, by, Range(BEGIN_S + 5, BEGIN_S + 3 * HOUR_S), limit=limit)
+    measured: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        of_node = (row["kind"], row["name"]) == ("node", made.MAIN)
+        if of_node and row["minute_s"] >= found.range.begin_s:
+            measured[row["grade"], row["policy"]] += row["energy_nj"]
+    assert {(one.grade, one.policy): one.node_nj for one in found.totals} == measured
+    for total in found.totals:
+        assert total.unaccounted_nj == 0 and total.others_nj >= 0
+        own = [row for row in found.rows if (row.grade, row.policy) == (total.grade, total.policy)]
+        assert total.rows_nj == sum(row.energy_nj for row in own)
+        parts = [total.rows_nj, total.others_nj, *total.parts_nj.values()]
+        assert sum(parts) == total.node_nj
+
+
+def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[str, Any]]) -> None:
+    """Of minutes alone, so that the agents' rounding of hours is not in it."""
+    begin_s, end_s = BEGIN_S + 600, BEGIN_S + HOUR_S - 600
+    kept = [row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s]
+    for by, key in (("shape", "fingerprint"), ("server", "server"), ("grade", "grade")):
+        absolute = by == "server"
+        found = asked(root, by, Range(begin_s, end_s), limit=None, absolute=absolute)
+        wanted: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+        for row in kept:
+            wanted[row[key], row["grade"], row["policy"]].append(row)
+        assert len(found.rows) == len(wanted)
+        for its in found.rows:
+            group = wanted[(*its.keys.values(), its.grade, its.policy)]
+            assert its.energy_nj == sum(one["energy_nj"] for one in group)
+            assert its.calls == sum(one["calls"] for one in group)
+            assert its.hosts == len({one["host_id"] for one in group})
+            ends = by_the_rule(group, absolute=absolute)
+            assert its.energy_nj_ci95 == pytest.approx(ends, rel=1e-9, abs=1)
+
+
+def by_the_rule(group: list[dict[str, Any]], *, absolute: bool) -> tuple[float, float]:
+    shapes: dict[str, float] = defaultdict(float)
+    hosts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in group:
+        shapes[row["fingerprint"]] += row["model_nj"]
+        for name in ERRORS:
+            hosts[row["host_id"]][name] += row[name]
+
+    def over_hosts(name: str) -> float:
+        each = [host[name] for host in hosts.values()]
+        return math.hypot(*each) if group[0]["grade"] == "measured" else sum(each)
+
+    def whole(name: str) -> float:
+        return math.fsum(row[name] for row in group)
+
+    variance = whole("random_nj2") + math.hypot(*shapes.values()) ** 2
+    errors = ("scaled_nj", "loss_nj", *(("total_nj",) if absolute else ()))
+    widths = (Z95 * math.sqrt(variance), *map(over_hosts, errors))
+    half, middle = math.hypot(*widths), whole("energy_nj") + whole("loss_nj")
+    low = middle - half - over_hosts("unnamed_nj") - whole("down_nj")
+    return max(0.0, low), middle + half + over_hosts("unnamed_nj") + whole("up_nj")
+
+
+def test_questions_are_text_that_does_not_depend_on_values() -> None:
+    """A tag's key is the only word of a user in them, as a literal."""
+    hostile = "k' or '1'='1"
+    assert cells(parse_by(f"tag:{hostile}")).count("'k'' or ''1''=''1'") == 1

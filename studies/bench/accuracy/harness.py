@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs every attribution method on cases with known truth and collects the errors."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from studies.bench.accuracy.outcomes import (
+    MEMORY,
+    CaseResult,
+    Outcome,
+    own_outcome,
+    peer_outcome,
+    relative_error,
+    shape_error,
+    shapes,
+    time_error,
+)
+from studies.bench.accuracy.peers import PEERS
+from studies.bench.accuracy.peers.observed import DOMAIN, observe
+from studies.bench.accuracy.recording import I64, Case, Group, Recording
+from studies.bench.accuracy.scenarios import make_case
+
+from qjoule.engine.accounts import Accounts, divided, idle_table
+from qjoule.engine.class_keys import ClassKeys
+from qjoule.engine.memory_adapter import MemoryAdapter
+from qjoule.engine.recorded import energy_windows
+from qjoule.model.arrays import Segments, WindowBatch
+from qjoule.model.classes import classes
+from qjoule.model.coefficients import Coefficients
+from qjoule.model.energy import Series, WindowEnergy
+from qjoule.model.fit.cells import Cell, Conditions
+from qjoule.model.fit.known_loads import Phase, Surroundings, fit_calibration
+from qjoule.model.fit.remembered import Now
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger
+from qjoule.model.windows import SegmentWindows
+from qjoule.trace.meta import EnergyInfo, Meta
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How qjoule runs: with the case's calibration, learning from the run, with its counters.
+
+    `rested`: it also recorded the minute before in which the machine idled.
+    """
+
+    calibrated: bool = True
+    refit: bool = True
+    counters: bool = True
+    rested: bool = False
+
+
+OWN = {
+    "qjoule": Way(),
+    "uncalibrated": Way(calibrated=False),
+    "qjoule_time": Way(counters=False),
+    "uncalibrated_time": Way(calibrated=False, counters=False),
+    "rested": Way(calibrated=False, rested=True),
+    "rested_time": Way(calibrated=False, counters=False, rested=True),
+    "no_refit": Way(refit=False),
+}
+METHODS = (*OWN, MEMORY, *(peer.name for peer in PEERS))
+
+
+__all__ = ["CaseResult", "Outcome", "relative_error", "shape_error", "shapes", "time_error"]
+
+#: When the machines' clocks began, in seconds since 1970.
+BOOTED_S = 1.7e9
+CONDITIONS = Conditions("6.1", "performance", "", "0x1", "powercap measured")
+_SOURCE_BITS = (1 << 31) - 1
+
+#: A simulated machine shows what a measured one would.
+META = Meta(energy=EnergyInfo("powercap", "measured", "simulated by the benchmark"))
+
+
+class NotConserved(Exception):
+    """The parts of a ledger do not add up to the measured energy."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to run: `methods`, and the seeds for which to also evaluate by query and run twice."""
+
+    methods: tuple[str, ...] = METHODS
+    by_query_below: int = 10
+    twice_below: int = 1
+
+
+def run_all(
+    scenarios: Sequence[str],
+    seeds: Iterable[int],
+    wanted: Wanted,
+    jobs: int = 1,
+    make: Callable[[str, int], Case] = make_case,
+) -> Iterator[CaseResult]:
+    """Results of all scenarios and seeds, in order, yielded as they finish."""
+    pairs = [(scenario, seed) for seed in seeds for scenario in scenarios]
+    yield from mapped(partial(_run_pair, wanted=wanted, make=make), pairs, jobs)
+
+
+def mapped(one: Callable[[_T], _R], inputs: Sequence[_T], jobs: int) -> Iterator[_R]:
+    """`one` of each input, in order, yielded as they finish, in `jobs` processes."""
+    if jobs <= 1:
+        yield from map(one, inputs)
+        return
+    # Only the parent handles Ctrl-C: it lets the running cases finish.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=ignore) as pool:
+        yield from pool.map(one, inputs, chunksize=4 if len(inputs) > 16 * jobs else 1)
+
+
+def _run_pair(
+    pair: tuple[str, int], wanted: Wanted, make: Callable[[str, int], Case]
+) -> CaseResult:
+    return run_case(make(*pair), wanted)
+
+
+def run_case(case: Case, wanted: Wanted) -> CaseResult:
+    """Every wanted method on one case. Raises `NotConserved` if a ledger does not add up."""
+    own = [name for name in wanted.methods if name in OWN]
+    if case.idle is None:
+        own = [name for name in own if not OWN[name].rested]
+    digest = hashlib.sha256()
+    fitted = _Fitted(case)
+    ledgers = _own_ledgers(case, own, fitted)
+    outcomes = [own_outcome(case, name, ledgers[name], digest) for name in own]
+    repeats = None
+    if own and case.seed < wanted.twice_below:
+        again = hashlib.sha256()
+        for name, ledger in _own_ledgers(case, own, _Fitted(case)).items():
+            own_outcome(case, name, ledger, again)
+        repeats = digest.digest() == again.digest()
+    if own and case.seed < wanted.by_query_below:
+        outcomes[0].errors["queries"] = _query_error(case, own[0], fitted)
+    peers = [peer for peer in PEERS if peer.name in wanted.methods]
+    seen = observe(case) if peers else None
+    for peer in peers:
+        estimate = peer.estimate(seen) if seen is not None else None
+        outcomes.append(peer_outcome(case, peer.name, estimate))
+    return result_of(case, outcomes, digest.hexdigest(), repeats)
+
+
+def result_of(
+    case: Case, outcomes: Sequence[Outcome], digest: str, repeats: bool | None = None
+) -> CaseResult:
+    """The result of a case."""
+    return CaseResult(
+        case.scenario,
+        case.seed,
+        time_error(case),
+        tuple(outcomes),
+        digest,
+        repeats,
+        case.family,
+        case.number,
+        case.recording.segments.counters is not None,
+    )
+
+
+def calibrated(case: Case, around: Surroundings | None = None) -> Coefficients:
+    """Coefficients of the case's calibration run, as `qjoule calibrate` fits them.
+
+    `around`: of a run on a machine in use.
+    """
+    if case.calibration is None:
+        return Coefficients()
+    around = replace(around or Surroundings(), idle_table=idle_table(meta_of(case.calibration)))
+    return fit_calibration(*phases_and_windows(case), around).coefficients
+
+
+def phases_and_windows(
+    case: Case,
+) -> tuple[list[WindowBatch], tuple[Series, ...], list[Phase]]:
+    """What a calibration is fitted from. The case must have a calibration run."""
+    recording = case.calibration
+    assert recording is not None
+    stream = windows_of(recording)
+    batches = [stream.add(recording.segments), stream.finish()]
+    return batches, recording.series, [Phase(**vars(phase)) for phase in case.calibration_phases]
+
+
+def attribute(
+    recording: Recording,
+    coefficients: Coefficients | None,
+    *,
+    refit: bool,
+    group: I64 | None = None,
+    labels: Sequence[GroupLabel] = (),
+    memory: MemoryAdapter | None = None,
+) -> Ledger:
+    """The engine's ledger of a recording, divided as `qjoule attribute` divides a trace.
+
+    `coefficients` None: the defaults. `group` (n,) replaces the groups that segments are charged
+    to; `labels` names them. Raises `NotConserved` unless the ledger's parts add up to the measured
+    energy, in whole nanojoules.
+    """
+    windows, segments = windows_of(recording), recording.segments
+    if group is not None:
+        segments = Segments(**{**vars(segments), "group": group})
+    energy, packages = windows.energy, recording.machine.packages
+    accounts = Accounts.of(meta_of(recording), energy.series, packages, "separate", coefficients)
+    class_of = classes(labels or shape_labels(recording.groups))
+    account = replace(accounts, refit=refit).new(class_of=class_of, memory=memory)
+    ledger = divided(account, windows, [segments])
+    check_conserved(ledger, measured_nj(energy))
+    return ledger
+
+
+def remembering(
+    recording: Recording,
+    cells: Sequence[Cell],
+    now: Now | None = None,
+    source: int | None = None,
+) -> MemoryAdapter:
+    """The memory that a recording is attributed with.
+
+    `now`: its day, where that is not what its machine's clock shows. `source`: a number of the
+    recording, where the clock's time does not tell it from others.
+    """
+    begin_s = recording.begin_ns * 1e-9
+    now = now or Now(BOOTED_S + begin_s, CONDITIONS)
+    keys = ClassKeys(shape_labels(recording.groups), {})
+    source = (recording.begin_ns if source is None else source) & _SOURCE_BITS
+    return MemoryAdapter(cells, keys, source, now, round((now.when_s - begin_s) * 1e9))
+
+
+def meta_of(recording: Recording) -> Meta:
+    """What a trace of this recording would say of its machine."""
+    return replace(META, idle_states=recording.idle_states)
+
+
+def windows_of(recording: Recording) -> SegmentWindows:
+    energy = energy_windows(
+        META, recording.readings, recording.series, recording.begin_ns, recording.end_ns
+    )
+    return SegmentWindows(recording.machine, energy, recording.lost)
+
+
+def shape_labels(groups: Sequence[Group]) -> list[GroupLabel]:
+    """Query shapes by their names, as `--by fingerprint` has them."""
+    return [GroupLabel(group.kind, (("fingerprint", group.name),)) for group in groups]
+
+
+def measured_nj(energy: WindowEnergy) -> dict[str, int]:
+    """What was measured in known windows, by domain."""
+    measured: dict[str, int] = {}
+    for s, series in enumerate(energy.series):
+        nj = int(energy.energy_nj[s][energy.known[s]].sum())
+        measured[series.domain] = measured.get(series.domain, 0) + nj
+    return measured
+
+
+def check_conserved(ledger: Ledger, measured_nj: dict[str, int]) -> None:
+    """Raises `NotConserved` unless groups, idle and residual add up to exactly the
+    measured energy.
+    """
+    for domain, total in measured_nj.items():
+        sums = ledger.domains[domain]
+        parts = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
+        if parts != total or sums.measured_nj != total:
+            raise NotConserved(f"{domain}: {parts} nJ attributed of {total} nJ measured")
+
+
+def by_time(recording: Recording) -> Recording:
+    """The same recording of a machine without hardware counters."""
+    cut = recording.segments
+    return replace(recording, segments=Segments(cut.t0_ns, cut.t1_ns, cut.cpu, cut.group))
+
+
+class _Fitted:
+    """The coefficients of a case's calibration, fitted once for each way that needs them."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._found: dict[bool, Coefficients] = {}
+        self._counted = case.recording.segments.counters is not None
+
+    def coefficients(self, way: Way) -> Coefficients:
+        if not way.calibrated:
+            return Coefficients()
+        counters = way.counters and self._counted
+        if counters not in self._found:
+            case = self._case
+            if not counters and case.calibration is not None:
+                case = replace(case, calibration=by_time(case.calibration))
+            self._found[counters] = calibrated(case)
+        return self._found[counters]
+
+    def ledger(self, way: Way) -> Ledger:
+        """The case's recording, divided in this way."""
+        recording = self._case.recording
+        recording = recording if way.counters else by_time(recording)
+        memory = None
+        if way.rested and self._case.idle is not None:
+            told = remembering(self._case.idle, ())
+            idle = self._case.idle if way.counters else by_time(self._case.idle)
+            attribute(idle, Coefficients(), refit=True, memory=told)
+            memory = remembering(recording, told.take())
+        coefficients = self.coefficients(way)
+        return attribute(recording, coefficients, refit=way.refit, memory=memory)
+
+
+def _own_ledgers(case: Case, names: Sequence[str], fitted: _Fitted) -> dict[str, Ledger]:
+    made: dict[Way, Ledger] = {}
+    ledgers = {}
+    for name in names:
+        way = OWN[name]
+        # Without counters there is nothing to leave out.
+        if case.recording.segments.counters is None:
+            way = replace(way, counters=True)
+        if way not in made:
+            made[way] = fitted.ledger(way)
+        ledgers[name] = made[way]
+    return ledgers
+
+
+def _query_error(case: Case, name: str, fitted: _Fitted) -> float:
+    """Error over query instances: each is its own group and shares its shape's factor."""
+    way = OWN[name]
+    recording, size = case.recording, len(case.recording.groups)
+    truth_nj = case.truth.query_nj[DOMAIN]
+    group = np.where(recording.query >= 0, recording.query + size, recording.segments.group)
+    labels = shape_labels(recording.groups)
+    labels += [labels[max(shape, 0)] for shape in case.truth.query_group.tolist()]
+    coefficients = fitted.coefficients(way)
+    ledger = attribute(recording, coefficients, refit=way.refit, group=group, labels=labels)
+    ledger.grow(size + len(truth_nj))
+    estimate_nj = ledger.domains[DOMAIN].energy_nj[size : size + len(truth_nj)]
+    some = truth_nj > 0
+    return relative_error(estimate_nj[some].astype(np.float64), truth_nj[some])

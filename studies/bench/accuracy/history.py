@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of one machine on several days, on which shapes recur, and a memory between them.
+
+`make_history` draws the recordings. `remembering` runs them in order and hands what was learned in
+one to the next. How that is done is a `Step`: `forgetful` learns nothing, `memory_step` has the
+product's memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from studies.bench.accuracy import mixes
+from studies.bench.accuracy.families import FAMILIES, WITH_SIBLINGS
+from studies.bench.accuracy.harness import attribute, result_of
+from studies.bench.accuracy.machine import Topology, another_day, draw_machine
+from studies.bench.accuracy.outcomes import HISTORY, MEMORY, CaseResult, own_outcome
+from studies.bench.accuracy.plans import Plan, draw_hidden_bound
+from studies.bench.accuracy.recording import Case
+from studies.bench.accuracy.scenarios import (
+    calibration_of,
+    draw_rig,
+    dressed,
+    extra_random,
+    recorded,
+)
+from studies.bench.accuracy.workload import Source, run
+
+from qjoule.model.coefficients import Coefficients
+from qjoule.model.ledger import Ledger
+
+DAY_NS = 24 * 3_600 * 1_000_000_000
+SECONDS = (10, 20)  #: length of each recording
+SHAPES = (8, 13)  #: that a machine's clients ever call
+OFTEN = 1_500  #: slices per second of each shape, at most
+
+#: From a case and what was learned before it to the case's ledger and what is known after it.
+State = Any
+Step = Callable[[Case, State], tuple[Ledger, State]]
+
+
+def make_history(family: str, seed: int, n: int) -> list[Case]:
+    """`n` recordings of one machine, a few days apart, the same bytes for the same seed.
+
+    Each has three to six of the machine's shapes, at another load and in another mix, beside the
+    same background. Behaviours of shapes stay the same. All share one calibration run.
+
+    Raises:
+        KeyError: there is no such family.
+        ValueError: `n` is not positive.
+    """
+    if n < 1:
+        raise ValueError("a history has at least one recording")
+    words = [crc32(HISTORY.encode()), seed]
+    draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(words).spawn(2))
+    extra = extra_random(family, HISTORY, seed)
+    threads = 2 if family in WITH_SIBLINGS else int(draw.integers(1, 3))
+    topology = Topology(1, int(draw.integers(4, 9)), threads)
+    hidden = draw_hidden_bound(draw)
+    pool = mixes.shapes(draw, int(draw.integers(*SHAPES)), hidden, topology.cpus, (2e5, 1e7))
+    others = mixes.background(draw, hidden, 0.03 * topology.cpus)
+    others += mixes.rest(draw, hidden, 0.05 * topology.cpus)
+    machine = draw_machine(rest, topology)
+    effects = FAMILIES[family](extra, machine)
+    pool, others = dressed(extra, effects, pool), dressed(extra, effects, others)
+    rig = draw_rig(rest, Plan(topology, [], hidden), (machine, effects))
+    begin_ns = int(draw.integers(10**12, 10**13))
+    calibration, phases = calibration_of((rest, extra), rig, begin_ns)
+    cases = []
+    for number in range(n):
+        sources = _mix(draw, pool, topology.cpus) + others
+        span_ns = (begin_ns, begin_ns + int(draw.uniform(*SECONDS) * 1e9))
+        work = run(draw, sources, topology.cpus, span_ns, 0.03)
+        today = replace(rig, machine=another_day(rest, machine))
+        recording, facts = recorded((rest, extra), today, work, span_ns)
+        case = Case(HISTORY, seed, recording, facts, calibration, phases, family, number)
+        cases.append(case)
+        begin_ns += int(draw.uniform(0.5, 4) * DAY_NS)
+    return cases
+
+
+def _mix(random: np.random.Generator, pool: Sequence[Source], cpus: int) -> list[Source]:
+    """Some of the shapes, each with its own share of today's load."""
+    count = int(random.integers(3, 7))
+    chosen = sorted(random.permutation(len(pool))[:count].tolist())
+    load = cpus * random.uniform(0.08, 0.45) * random.dirichlet(np.full(count, 2.0))
+    made = []
+    for index, share in zip(chosen, load.tolist(), strict=True):
+        one = pool[index]
+        most = one.call_ns * OFTEN / one.parts * 1e-9
+        swing = random.uniform(0.3, 1.2)
+        made.append(replace(one, load=min(share + 1e-3, most), swing=swing))
+    return made
+
+
+def forgetful(case: Case, state: State) -> tuple[Ledger, State]:
+    """Without calibration and without memory: every recording begins with nothing known."""
+    return attribute(case.recording, Coefficients(), refit=True), state
+
+
+def remembering(cases: Iterable[Case], step: Step = forgetful) -> Iterator[Ledger]:
+    """The ledgers of one machine's cases, in order; `step` may hand on what it learned."""
+    state: State = None
+    for case in cases:
+        ledger, state = step(case, state)
+        yield ledger
+
+
+def run_history(cases: Sequence[Case], step: Step | None = None) -> list[CaseResult]:
+    """Results of one machine's cases: "uncalibrated", and "memory" if there is a `step`."""
+    ways = {"uncalibrated": forgetful} | ({MEMORY: step} if step else {})
+    digests = [hashlib.sha256() for _ in cases]
+    ledgers = {name: list(remembering(cases, one)) for name, one in ways.items()}
+    results = []
+    for number, case in enumerate(cases):
+        outcomes = [
+            own_outcome(case, name, ledgers[name][number], digests[number]) for name in ways
+        ]
+        results.append(result_of(case, outcomes, digests[number].hexdigest()))
+    return results

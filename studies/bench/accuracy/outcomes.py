@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of one method on one case, by case and by shape.
+
+The error of a method on a case is the energy-weighted mean absolute percentage error over query
+shapes: the sum of |estimate - truth| over the sum of truths, in the package domain. The truth is
+what a shape caused beyond power at rest (`PHYSICS.md`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from studies.bench.accuracy.families import FRIENDLY
+from studies.bench.accuracy.peers.observed import DOMAIN
+from studies.bench.accuracy.recording import F64, Case
+
+from qjoule.model.energy import Bool
+from qjoule.model.ledger import Ledger
+
+#: The scenario of recordings of one machine on several days (`history`).
+HISTORY = "history"
+#: The method that knows what earlier recordings of the machine taught.
+MEMORY = "memory"
+_Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The errors of one method on one case. `errors` is by domain; "queries" is by query instance.
+
+    The intervals are those of query shapes, by domain: how many there are, how many contain the
+    truth, and half their widths divided by the truth. Of the package domain, by shape:
+    `shape_errors` are (estimate - truth) / truth, `held` whether the interval contains the truth,
+    and `parts` half the width that each part of the interval alone would have, over the truth.
+    """
+
+    method: str
+    errors: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, int] = field(default_factory=dict)
+    covered: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, list[float]] = field(default_factory=dict)
+    shape_errors: list[float] = field(default_factory=list)
+    held: list[bool] = field(default_factory=list)
+    parts: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """All methods on one case.
+
+    `spread` is the error of dividing the known sum by CPU time. `digest` covers every figure of
+    qjoule. `repeats`: whether a second run gave the same bytes, None if there was no second run.
+    `counted`: whether hardware counters were read.
+    """
+
+    scenario: str
+    seed: int
+    spread: float
+    outcomes: tuple[Outcome, ...]
+    digest: str
+    repeats: bool | None = None
+    family: str = FRIENDLY
+    number: int = 0
+    counted: bool = True
+
+    def outcome(self, method: str) -> Outcome | None:
+        """The outcome of a method, None if it did not run."""
+        return next((one for one in self.outcomes if one.method == method), None)
+
+
+def shapes(case: Case) -> Bool:
+    """(groups,) which groups are query shapes that caused energy."""
+    queries = np.array([group.kind == "queries" for group in case.recording.groups])
+    result: Bool = queries & (case.truth.group_nj[DOMAIN] > 0)
+    return result
+
+
+def shape_error(case: Case, estimate_nj: F64, domain: str = DOMAIN) -> float:
+    """Sum of |estimate - truth| over the sum of truths, of query shapes."""
+    rows = shapes(case)
+    return relative_error(estimate_nj[rows], case.truth.group_nj[domain][rows])
+
+
+def relative_error(estimate_nj: F64, truth_nj: F64) -> float:
+    """Energy-weighted mean absolute percentage error, as a fraction."""
+    return float(np.abs(estimate_nj - truth_nj).sum() / truth_nj.sum())
+
+
+def time_error(case: Case) -> float:
+    """Error of dividing the shapes' true sum by CPU time: how much power and time differ."""
+    segments, rows = case.recording.segments, shapes(case)
+    spent = np.bincount(
+        segments.group, segments.t1_ns - segments.t0_ns, minlength=len(case.recording.groups)
+    )
+    truth_nj = case.truth.group_nj[DOMAIN]
+    return shape_error(case, spent * truth_nj[rows].sum() / spent[rows].sum())
+
+
+def peer_outcome(case: Case, name: str, estimate_nj: F64 | None) -> Outcome:
+    """Errors of another method; it has none if it could not run."""
+    if estimate_nj is None:
+        return Outcome(name)
+    errors = {DOMAIN: shape_error(case, estimate_nj)}
+    return Outcome(name, errors, shape_errors=_by_shape(case, estimate_nj))
+
+
+def own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) -> Outcome:
+    """Errors and intervals of a ledger. Adds its figures to `digest`."""
+    outcome, rows = Outcome(name), shapes(case)
+    ledger.grow(len(rows))
+    for domain, truth_nj in case.truth.group_nj.items():
+        if domain not in ledger.domains:
+            continue
+        estimate_nj = ledger.domains[domain].energy_nj
+        low, high = ledger.ci95(domain)
+        for array in (estimate_nj, low, high):
+            digest.update(array.tobytes())
+        inside = (low[rows] <= truth_nj[rows]) & (truth_nj[rows] <= high[rows])
+        outcome.errors[domain] = shape_error(case, estimate_nj.astype(np.float64), domain)
+        outcome.intervals[domain] = int(rows.sum())
+        outcome.covered[domain] = int(inside.sum())
+        widths = (high - low)[rows] / 2 / np.maximum(truth_nj[rows], 1.0)
+        outcome.widths[domain] = widths.tolist()
+    main_nj = ledger.domains[DOMAIN].energy_nj.astype(np.float64)
+    outcome.shape_errors.extend(_by_shape(case, main_nj))
+    low, high = (ends[rows] for ends in ledger.ci95(DOMAIN))
+    truth_nj = case.truth.group_nj[DOMAIN][rows]
+    outcome.held.extend(((low <= truth_nj) & (truth_nj <= high)).tolist())
+    outcome.parts.update(_parts(ledger, rows, truth_nj))
+    return outcome
+
+
+def _by_shape(case: Case, estimate_nj: F64) -> list[float]:
+    rows = shapes(case)
+    truth_nj = case.truth.group_nj[DOMAIN][rows]
+    errors: list[float] = ((estimate_nj[rows] - truth_nj) / truth_nj).tolist()
+    return errors
+
+
+def _parts(ledger: Ledger, rows: Bool, truth_nj: F64) -> dict[str, list[float]]:
+    """Half width of each part of the interval over the truth, by shape."""
+    parts = ledger.error_parts(DOMAIN, total_error=0.0, record_loss=0.0, estimated=False)
+    half_nj = {
+        "windows": _Z95 * np.sqrt(np.maximum(parts.random_nj2, 0.0)),
+        "model": _Z95 * parts.model_nj,
+        "multiplexing": parts.scaled_nj,
+        "loss": parts.loss_nj + parts.unnamed_nj,
+        "one_sided": (parts.down_nj + parts.up_nj) / 2,
+    }
+    return {name: (nj[rows] / truth_nj).tolist() for name, nj in half_nj.items()}

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The power of one package at every instant, and what of it each slice is charged.
+
+The equations and the rule of ownership are in `PHYSICS.md`. Everything is constant between two
+events, so energy is exact: sums over the intervals between events.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from studies.bench.accuracy.cells import Cells, Setting, spread
+from studies.bench.accuracy.effects import Effects, Tail
+from studies.bench.accuracy.gaps import Charges, Governed, sleeps, tail_charges
+from studies.bench.accuracy.machine import GRID_NS, Climate
+from studies.bench.accuracy.package_power import heat, load_line, uncore_level
+from studies.bench.accuracy.recording import F64, I64
+
+
+class Sweep:
+    """One package under the slices of its CPUs; `slice_core` is the core of each within it."""
+
+    def __init__(self, here: Setting, slice_core: I64, climate: Climate, effects: Effects) -> None:
+        self._here, self._machine, self._effects = here, here.machine, effects
+        self._climate = climate
+        self._core = slice_core
+        self._charges = Charges.join(self._all_charges())
+        self.edges_ns = self._events()
+        cores = self._machine.topology.cores_per_package
+        self.cells = Cells.of(self.edges_ns, here.t0_ns, here.t1_ns, slice_core, cores)
+        self._dt_ns = self.cells.dt_ns
+        self._step = climate.step(self.edges_ns[:-1])
+        begin = np.searchsorted(self.edges_ns, self._charges.t0_ns)
+        end = np.searchsorted(self.edges_ns, self._charges.t1_ns)
+        self._charge, self._during = spread(begin, end)
+        self._draw()
+
+    def _all_charges(self) -> list[Charges]:
+        """What is drawn while its owner does not run."""
+        here, effects, made = self._here, self._effects, []
+        t0, t1, every = here.t0_ns, here.t1_ns, np.arange(len(self._core))
+        if effects.package_tail is not None:
+            found = sleeps(t0, t1, every, here.span_ns)
+            tail = _governed(effects.package_tail, "shared")
+            made += tail_charges(found, tail, here.span_ns[1])
+        if effects.core_tail is not None:
+            tail = _governed(effects.core_tail, "clock")
+            for core in np.unique(self._core):
+                found = sleeps(t0, t1, np.flatnonzero(self._core == core), here.span_ns)
+                made += tail_charges(found, tail, here.span_ns[1])
+        if effects.hidden is not None:
+            made += effects.hidden.charges(here)
+        return made
+
+    def _events(self) -> I64:
+        """(n + 1,) times at which anything changes."""
+        here = self._here
+        grid = np.arange(self._climate.begin_ns, here.span_ns[1], GRID_NS)
+        times = [here.t0_ns, here.t1_ns, grid, np.array(here.span_ns)]
+        times += [self._charges.t0_ns, self._charges.t1_ns]
+        if self._effects.hidden is not None:
+            times += self._effects.hidden.times_ns(here)
+        every = np.sort(np.concatenate(times))
+        found: I64 = every[np.diff(every, prepend=every[0] - 1) > 0]
+        return found
+
+    def _draw(self) -> None:
+        """Own power of every thread, the package's power, and what each cell is charged."""
+        m, act, cells = self._machine, self._here.activity, self.cells
+        row, interval, threads = cells.row, cells.interval, cells.threads
+        ghz = self._frequency()
+        both = threads > 1
+        rate = 1 / (act.core_cpi[row] / ghz + act.stall_ns[row]) * np.where(both, m.sibling_rate, 1)
+        misses = rate * act.misses[row] * np.where(both, m.sibling_misses, 1)
+        volts2: F64 = m.voltage(ghz) ** 2
+        instruction_nj = m.instruction_nj * rate * np.where(both, act.beside[row], 1)
+        core_w = volts2 * act.intensity[row] * (m.cycle_nj * ghz / threads + instruction_nj)
+        miss_w = m.miss_nj * misses * np.where(both, act.beside_misses[row], 1)
+        if (hidden := self._effects.hidden) is not None:
+            factors = hidden.factors(self._here, cells, misses)
+            core_w = core_w * factors[0] + hidden.watts(self._here, cells)
+            miss_w = miss_w * factors[1]
+        own_w = core_w + miss_w
+        late_core_w, late_w = self._late(volts2 * m.cycle_nj * ghz)
+        total_w = cells.total(own_w) + self._total_late(late_w)
+        drift = self._climate.dynamic[self._here.package][self._step]
+        scale: F64 = drift / (1 + m.saturation * total_w / m.full_w)
+        self._shared_w = self._shared(volts2 * ghz / threads, misses)
+        awake_w = np.where(cells.busy_cores > 0, self._shared_w, 0.0)
+        late_shared_w = self._charges.shared[self._charge] * self._shared_w[self._during]
+        active_w = total_w * scale + awake_w + self._total_late(late_shared_w)
+        droop = self._droop(active_w)
+        factor = droop * self._warm(droop * active_w)
+        part_w = (awake_w / np.maximum(cells.busy_cores, 1))[interval] / threads
+        dram_w = m.dram_miss_nj * misses * (1 + m.dram_write_share * act.writes[row])
+        self._rates = {
+            "package": (own_w * scale[interval] + part_w) * factor[interval],
+            "core": (core_w * scale[interval] + m.core_maintenance_share * part_w)
+            * factor[interval],
+            "dram": dram_w,
+            "cycles": ghz,
+            "instructions": rate,
+            "misses": misses * (1 - act.prefetched[row]),
+        }
+        self._late_rates = self._charged(late_core_w, late_w, scale, factor)
+
+    def _late(self, clock_w: F64) -> tuple[F64, F64]:
+        """Dynamic power of every charged interval: of the core, and of the package with it.
+
+        `clock_w` is that of the core of every cell.
+        """
+        charges, which = self._charges, self._charge
+        # A core sleeps with the clock of the last interval in which it ran.
+        last = np.zeros(len(self._core))
+        last[self.cells.row] = clock_w
+        core_w = charges.clock[which] * last[charges.row[which]] + charges.core_w[which]
+        return core_w, core_w + charges.package_w[which]
+
+    def _total_late(self, watts: F64) -> F64:
+        found = np.bincount(self._during, watts, minlength=len(self._dt_ns))
+        return found.astype(np.float64, copy=False)
+
+    def _charged(self, core_w: F64, package_w: F64, scale: F64, factor: F64) -> dict[str, F64]:
+        """What every charged interval draws, by domain."""
+        during = self._during
+        shared_w = self._charges.shared[self._charge] * self._shared_w[during]
+        share = self._machine.core_maintenance_share
+        return {
+            "package": (package_w * scale[during] + shared_w) * factor[during],
+            "core": (core_w * scale[during] + share * shared_w) * factor[during],
+        }
+
+    def _frequency(self) -> F64:
+        """GHz of the core of every cell."""
+        cells = self.cells
+        turbo: F64 = self._machine.turbo_ghz()[cells.busy_cores][cells.interval]
+        if self._climate.limit_ghz is None:
+            return turbo
+        first = self._here.package * self._machine.topology.cores_per_package
+        limits = self._climate.limit_ghz[cells.core + first, self._step[cells.interval]]
+        limited: F64 = np.minimum(turbo, limits)
+        return limited
+
+    def _shared(self, pace: F64, misses: F64) -> F64:
+        """Watts that the package would draw once in each interval if it were awake.
+
+        `pace` is V**2 f of each busy core, halved if two threads share the core. While no core is
+        busy, the value is that of the last interval with a busy one.
+        """
+        m, cells = self._machine, self.cells
+        mean = cells.total(pace) / np.maximum(cells.busy_cores, 1) / m.max_ghz
+        factor = 1 - m.maintenance_scaled + m.maintenance_scaled * mean
+        watts: F64 = m.maintenance_w * factor
+        awake = np.where(cells.busy_cores > 0, np.arange(len(watts)), 0)
+        watts = watts[np.maximum.accumulate(awake)]
+        if (uncore := self._effects.uncore) is not None:
+            watts = watts * (1 + uncore.gain * uncore_level(uncore, cells, misses, self._step))
+        return watts
+
+    def _droop(self, active_w: F64) -> F64:
+        """Factor on all power beyond that at rest, by the load line."""
+        if not self._effects.load_line:
+            return np.ones(len(active_w))
+        full_w = self._machine.full_w + self._machine.maintenance_w
+        return load_line(self._effects.load_line, active_w / full_w)
+
+    def _warm(self, active_w: F64) -> F64:
+        """Factor on all power, by temperature and other slow changes."""
+        p, m = self._here.package, self._machine
+        factor = np.ones(self._climate.idle.shape[1])
+        if self._climate.all_power is not None:
+            factor = self._climate.all_power[p].copy()
+        if (warming := self._effects.warming) is not None:
+            rest_w = m.idle_w[p] * self._climate.idle[p]
+            energy_nj = np.bincount(self._step, active_w * self._dt_ns, len(factor))
+            spent_ns = np.bincount(self._step, self._dt_ns, len(factor))
+            watts = rest_w + energy_nj / np.maximum(spent_ns, 1.0)
+            full_w = m.idle_w[p] + m.maintenance_w + m.full_w
+            level = heat(warming.tau_s, watts * factor / full_w)
+            factor = factor * (1 + warming.amplitude * (2 * level - 1))
+        self._slow = factor[self._step]
+        return self._slow
+
+    def rest(self, domain: str) -> tuple[float, F64]:
+        """Power at rest, and (n,) the time of each interval times its slow factors, in ns."""
+        m, p = self._machine, self._here.package
+        time_ns = self._climate.idle[p][self._step] * self._dt_ns
+        if domain == "dram":
+            return float(m.dram_idle_w[p]), time_ns
+        rest_w = m.idle_w[p] * (m.core_idle_share if domain == "core" else 1.0)
+        return float(rest_w), time_ns * self._slow
+
+    @cached_property
+    def cell_sums(self) -> dict[str, F64]:
+        """(c + 1,) running sums over the cells, by quantity."""
+        dt_ns = self._dt_ns[self.cells.interval]
+        return {name: np.append(0.0, np.cumsum(r * dt_ns)) for name, r in self._rates.items()}
+
+    def late_nj(self, domain: str) -> F64:
+        """(s,) what each slice is charged while it does not run."""
+        rate = self._late_rates.get(domain)
+        if rate is None:
+            return np.zeros(len(self._core))
+        owner = self._charges.row[self._charge]
+        energy_nj = rate * self._dt_ns[self._during]
+        return np.bincount(owner, energy_nj, len(self._core)).astype(np.float64)
+
+    def energy_nj(self, domain: str) -> F64:
+        """(n + 1,) running sum of all energy at the edges."""
+        run = self.cells.total(self._rates[domain]) * self._dt_ns
+        if domain in self._late_rates:
+            run = run + self._total_late(self._late_rates[domain]) * self._dt_ns
+        rest_w, time_ns = self.rest(domain)
+        return np.append(0.0, np.cumsum(run + rest_w * time_ns))
+
+
+def _governed(tail: Tail, quantity: str) -> Governed:
+    return Governed(
+        tail.until_ns,
+        tail.share,
+        tail.wake_nj,
+        tail.wake_ns,
+        tail.governor == "predicting",
+        quantity,
+    )

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a machine's memory is worth: simulated machines on several days, with and without it.
+
+    python studies/bench/bench_memory.py [--seeds N] [--minutes M]
+
+Without calibration. `error`: mean over a run's statements of |estimate - truth|, by energy;
+`share`: how far the first statement's share is off, in points; `held`: how many of the 95 %
+intervals contain the truth; `width`: their median half-width.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from studies.bench.accuracy.histories import DAY_S, Day, History, Run, attributed
+
+from qjoule.machine.identity import Identity
+from qjoule.machine.memory import Memory
+from qjoule.model.fit.cells import Cell
+from qjoule.model.ledger import Ledger
+
+PACKAGE, NOW_S = "package", 1.8e9
+Prepared = tuple[History, tuple[Cell, ...], Day]
+
+
+@dataclass(frozen=True)
+class Score:
+    error: float
+    share: float
+    inside: tuple[bool, ...]
+    widths: tuple[float, ...]
+
+
+def score(run: Run, ledger: Ledger) -> Score:
+    """How a run's statements came out."""
+    rows = [i for i, group in enumerate(run.recording.groups) if group.kind == "queries"]
+    truth = run.truth.group_nj[PACKAGE][rows]
+    found = ledger.domains[PACKAGE].energy_nj[rows].astype(np.float64)
+    low, high = (end[rows] for end in ledger.ci95(PACKAGE))
+    return Score(
+        float(np.abs(found - truth).sum() / truth.sum()),
+        float(abs(found[0] / found.sum() - truth[0] / truth.sum())),
+        tuple(((low <= truth) & (truth <= high)).tolist()),
+        tuple(((high - low) / 2 / truth).tolist()),
+    )
+
+
+def after(history: History, days: list[Day]) -> tuple[Cell, ...]:
+    """The memory after these days."""
+    cells: tuple[Cell, ...] = ()
+    for day in days:
+        _, cells = attributed(history.run(day), day, cells)
+    return cells
+
+
+def apart(seed: int, _minutes: float) -> Prepared:
+    """Two statements that always run together; each ran alone once, a week before."""
+    history = History.draw(seed, steady=True)
+    days = [Day((name,), 30.0, NOW_S + 600 * i) for i, name in enumerate(history.statements)]
+    return history, after(history, days), Day((), 30.0, NOW_S + 7 * DAY_S)
+
+
+def ordinary(seed: int, minutes: float) -> Prepared:
+    """Six statements after some minutes of the same ordinary load, an hour before."""
+    history = History.draw(seed, shapes=6)
+    cells = after(history, [Day((), 60.0 * minutes, NOW_S)])
+    return history, cells, Day((), 30.0, NOW_S + 3_600.0)
+
+
+def changed_plan(seed: int, minutes: float) -> Prepared:
+    """As above, but one statement's power is another a day later."""
+    history, cells, day = ordinary(seed, minutes)
+    name = history.statements[seed % 6]
+    factor = ((name, 1.3 if seed % 2 else 0.75),)
+    return history, cells, replace(day, when_s=NOW_S + DAY_S, factor=factor)
+
+
+def changed_hardware(seed: int, minutes: float) -> Prepared:
+    """As above, but the machine's power at rest and of its clock is another a day later."""
+    history, cells, day = ordinary(seed, minutes)
+    machine = history.machine
+    now = replace(machine, idle_w=1.15 * machine.idle_w, cycle_nj=0.85 * machine.cycle_nj)
+    return replace(history, machine=now), cells, replace(day, when_s=NOW_S + DAY_S)
+
+
+SCENES: dict[str, Callable[[int, float], Prepared]] = {
+    "seen alone last week": apart,
+    "after ordinary load": ordinary,
+    "a plan changed": changed_plan,
+    "hardware changed": changed_hardware,
+}
+
+
+def results(scene: str, seeds: int, minutes: float) -> Iterator[tuple[Score, Score]]:
+    """Of each seed: without and with the memory."""
+    for seed in range(seeds):
+        history, cells, day = SCENES[scene](seed, minutes)
+        run = history.run(day)
+        without, with_it = (score(run, attributed(run, day, known)[0]) for known in ((), cells))
+        yield without, with_it
+
+
+def told(name: str, scores: list[Score]) -> str:
+    errors = [one.error for one in scores]
+    inside = [hit for one in scores for hit in one.inside]
+    widths = [width for one in scores for width in one.widths]
+    return (
+        f"  {name:8} error {np.mean(errors):6.2%} worst {max(errors):6.2%}  "
+        f"share worst {100 * max(one.share for one in scores):5.2f}  "
+        f"held {np.mean(inside):6.1%}  width {np.median(widths):6.2%}"
+    )
+
+
+def crowd(shapes: int, seed: int) -> tuple[Cell, ...]:
+    """Cells that know `shapes` shapes in each domain, up to 96 each."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/support"))
+    from memory_cases import cell  # noqa: PLC0415
+
+    cells = []
+    for number, first in enumerate(range(1, shapes + 1, 96)):
+        count = min(96, shapes + 1 - first)
+        for at, domain in enumerate((PACKAGE, "dram")):
+            one = cell(1_000 * seed + number, count, domain=domain, windows=150)
+            keys = one.keys + np.uint64(first - 1)
+            ident = (int(NOW_S) // 60 << 36) + 10**6 * seed + 100 * number + at
+            cells.append(replace(one, keys=keys, members=np.array([ident], np.uint64)))
+    return tuple(cells)
+
+
+def file_figures() -> str:
+    """Size of a memory of 5,000 shapes, and the time to merge two."""
+    whole, other = (Memory(Identity(), crowd(5_000, seed)).bounded() for seed in (1, 2))
+    began = time.process_time()
+    both = whole.merged(other).bounded()
+    took_ms = (time.process_time() - began) * 1e3
+    size_mb = len(both.to_bytes()) / 1e6
+    return f"{both.shapes:,} shapes: {size_mb:.2f} MB, merging two such: {took_ms:.1f} ms of CPU"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    asked = parser.parse_args()
+    print(file_figures())
+    for scene in SCENES:
+        print(f"{scene} ({asked.seeds} machines)", flush=True)
+        both = list(results(scene, asked.seeds, asked.minutes))
+        for at, name in enumerate(("without", "with")):
+            print(told(name, [pair[at] for pair in both]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a query on its thread, from hits of probes: the part common to all servers.
+
+A thread works for its next query from the moment it wakes up from waiting for its client, and for
+that query until it sleeps again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.api.capture import LOSS_COUNT, QUERY, TRACER_CPU, Command, Loss, QueryFlag, Rung
+from qjoule.api.traces import Array
+from qjoule_studies.import_perf.arguments import STRING_BYTES, Arguments
+from qjoule_studies.import_perf.cpus import Cpus
+from qjoule_studies.import_perf.imported import Imported
+from qjoule_studies.import_perf.statements import Shapes
+
+
+@dataclass(slots=True)
+class Thread:
+    """A server's thread, and the query that it works for."""
+
+    tgid: int
+    server: int
+    query: int = 0  #: the one that it works for, or will when it wakes up
+    begin_ns: int = 0  #: 0: it waits
+    session: int = 0
+    shape: int = 0
+    statement_bytes: int = 0
+    executions: int = 0
+    flags: int = 0
+    command: int = Command.OTHER
+    leaves: bool = False
+    address: int = 0  #: of its text
+    has_run: bool = False
+    is_reported: bool = False
+
+
+class Lives:
+    """Queries by thread. `at` is always (time, CPU, thread)."""
+
+    def __init__(self, servers: Sequence[Imported], shapes: Shapes, cpus: Cpus) -> None:
+        self.servers = {server.id: server for server in servers}
+        self.threads: dict[int, Thread] = {}
+        self.cpus = cpus
+        self._shapes = shapes
+        self._last_id = 0
+        self._rows: list[tuple[object, ...]] = []
+        self.lost = {Loss.TEXT: 0, Loss.PREPARED: 0, Loss.QUERY: 0}
+        self._lost_told = dict(self.lost)
+
+    def take_records(self) -> Array:
+        """QUERY records since the last call."""
+        rows, self._rows = self._rows, []
+        return np.array(rows, QUERY)
+
+    def take_losses(self, t_ns: int) -> Array:
+        """LOSS records of what has changed since the last call."""
+        changed = {k: n for k, n in self.lost.items() if n != self._lost_told[k]}
+        self._lost_told |= changed
+        return np.array([(t_ns, n, 0, TRACER_CPU, k) for k, n in changed.items()], LOSS_COUNT)
+
+    def reset(self, thread: Thread) -> None:
+        """What the thread does next belongs to another query."""
+        self._last_id += 1
+        thread.query = self._last_id
+        thread.begin_ns = thread.shape = thread.statement_bytes = thread.executions = 0
+        thread.flags = thread.address = 0
+        thread.command = Command.OTHER
+        thread.has_run = False
+
+    def begin(self, thread: Thread, at: tuple[int, int, int]) -> None:
+        """A query begins; `at`: time, CPU and thread."""
+        t_ns, cpu, tid = at
+        if thread.begin_ns:  # its end was lost
+            thread.flags |= QueryFlag.NO_END
+            self.tell(thread, tid, thread.begin_ns)
+            self.lost[Loss.QUERY] += 1
+            self.reset(thread)
+        elif not thread.query:
+            self.reset(thread)
+        thread.begin_ns = t_ns
+        self.cpus.claim(cpu, t_ns, tid, thread.query)
+
+    def end(self, thread: Thread, at: tuple[int, int, int]) -> None:
+        """The query has ended; the thread works for it until it sleeps."""
+        t_ns, _, tid = at
+        if not thread.begin_ns:
+            return
+        self.tell(thread, tid, t_ns)
+        self.reset(thread)
+        self.cpus.works_for(tid, thread.query)
+
+    def release(self, thread: Thread, at: tuple[int, int, int]) -> None:
+        """The thread works for no query."""
+        t_ns, cpu, tid = at
+        self.reset(thread)
+        thread.query = 0
+        self.cpus.claim(cpu, t_ns, tid, 0)
+
+    def tell(self, thread: Thread, tid: int, end_ns: int) -> None:
+        """Adds the query's record."""
+        self._rows.append(
+            (
+                *(thread.query, thread.begin_ns, end_ns, thread.session, thread.shape),
+                *(tid, thread.tgid, thread.executions, thread.flags, thread.statement_bytes),
+                *(thread.server, Rung.SYMBOL, thread.command, 0, b"", 0, 0, 0),
+            )
+        )
+
+    def text(self, thread: Thread, arguments: Arguments, dialect: int) -> None:
+        """The query's statement, as its probe has read it."""
+        text = arguments.statement()
+        told = arguments.numbers.get("bytes")
+        if text is None or (told is not None and told > STRING_BYTES):
+            thread.flags |= QueryFlag.NO_TEXT
+            thread.shape = 0
+            self.lost[Loss.TEXT] += 1
+            return
+        size = len(text) if told is None else told
+        thread.statement_bytes = size
+        thread.shape = self._shapes.shape_of(text[:size], size, dialect, thread.server)
+        if size > len(text):
+            thread.flags |= QueryFlag.TRUNCATED

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first pass over a recording: finds what must be known before its first record is processed.
+
+It finds perf's own processes, when its workload and the `perf stat` within it began and ended, and
+the processes in which probes of servers were hit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from qjoule.api import QjouleError
+from qjoule_studies.import_perf import sidebands
+from qjoule_studies.import_perf.lines import Record
+from qjoule_studies.import_perf.supported import SUPPORTED
+
+_FAMILIES = "|".join(sorted(SUPPORTED, reverse=True)).encode()
+PROBE = re.compile(rb"qjoule(?:_[0-9]{1,7})?:((?:%s)_[a-z]+)_([0-9]{1,2})\Z" % _FAMILIES)
+PERF = b"perf"
+_FORKED = b"perf-exec"  #: what perf calls its child until that runs the workload
+TASKS_MAX = 1 << 20  #: whose parents are remembered
+_GAP_NS = 3_600_000_000_000  #: no machine does nothing for an hour: such a time is damaged
+
+
+@dataclass
+class Scan:
+    """`begin_ns` to `end_ns`: while perf's workload ran; without one, the first to the last record.
+
+    `hits`: by number of the probes, the processes and of which of their events; `parents` of all
+    processes, `names` of those hit and of their parents.
+    """
+
+    begin_ns: int = 0
+    end_ns: int = 0
+    stat_begin_ns: int | None = None  #: `perf stat` began to count a moment before
+    has_switches: bool = False
+    tracers: set[int] = field(default_factory=set)
+    hits: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    parents: dict[int, int] = field(default_factory=dict)
+    names: dict[int, bytes] = field(default_factory=dict)
+
+
+class _Look:
+    def __init__(self) -> None:
+        self.found = Scan()
+        self.first_ns: int | None = None
+        self.workload: int | None = None
+        self.workload_end_ns: int | None = None
+
+    def take(self, record: Record) -> None:
+        found, event = self.found, record.event
+        if event == b"sched:sched_switch":
+            found.has_switches = True
+        elif event.startswith(b"qjoule"):
+            if (match := PROBE.match(event)) and record.pid > 0:
+                found.hits.setdefault(int(match[2]), {}).setdefault(record.pid, match[1])
+        elif event == b"FORK" and (of := sidebands.family(record)):
+            if of.tgid == of.tid and len(found.parents) < TASKS_MAX:
+                found.parents[of.tgid] = of.parent_tgid
+                if record.t_ns and of.parent_tgid in found.names:
+                    found.names[of.tgid] = found.names[of.parent_tgid]
+        elif event == b"COMM" and (named := sidebands.name(record)):
+            self._named(record, named)
+        elif event == b"EXIT":
+            self._exited(record)
+        if record.t_ns:
+            if self.first_ns is None:
+                self.first_ns = record.t_ns
+            found.end_ns = max(found.end_ns, record.t_ns)
+
+    def _exited(self, record: Record) -> None:
+        of = sidebands.family(record)
+        if of is not None and of.tid == self.workload and self.workload_end_ns is None:
+            self.workload_end_ns = record.t_ns
+
+    def _named(self, record: Record, named: sidebands.Name) -> None:
+        found = self.found
+        if named.tgid != named.tid:
+            return
+        parent = found.parents.get(named.tgid, 0)
+        was = found.names.get(named.tgid)
+        if named.is_exec and record.t_ns:
+            if self.workload is None and was == _FORKED and found.names.get(parent) == PERF:
+                self.workload = named.tgid
+                found.tracers.add(parent)
+                found.begin_ns = record.t_ns
+                if named.comm == PERF:
+                    found.tracers.add(named.tgid)
+            elif found.stat_begin_ns is None and parent == self.workload in found.tracers:
+                found.stat_begin_ns = record.t_ns  # what perf stat runs
+        if len(found.names) < TASKS_MAX:
+            found.names[named.tgid] = named.comm
+
+
+def scan(records: Iterable[Record], name: str) -> Scan:
+    """Raises `QjouleError` if there is nothing to make a trace of."""
+    look = _Look()
+    last_ns = 0
+    for record in records:
+        look.take(record)
+        if last_ns and record.t_ns > last_ns + _GAP_NS:
+            raise QjouleError(
+                f"{name}, line {record.line}: time leaps by more than an hour; it is damaged"
+            )
+        last_ns = max(last_ns, record.t_ns)
+    found = look.found
+    if not found.has_switches:
+        raise QjouleError(
+            f"{name} has no context switches: record with '-e sched:sched_switch', as "
+            "'qjoule import perf --print-commands' shows"
+        )
+    if not found.begin_ns:
+        found.begin_ns = look.first_ns or 0
+    if look.workload_end_ns is not None:
+        found.end_ns = look.workload_end_ns
+    if found.end_ns <= found.begin_ns:
+        raise QjouleError(f"{name} ends as it begins: record for longer")
+    return found

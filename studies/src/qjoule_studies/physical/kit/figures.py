@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a kit as SVG: predicted against measured shares and powers, and power by run.
+
+They are text without scripts. All words in them are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from qjoule_studies.physical.judgement import Estimate
+from qjoule_studies.physical.kit.document import Document
+from qjoule_studies.physical.kit.judged import Pair
+
+#: Okabe and Ito (2008), also distinct for colour-blind readers.
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
+_SIDE = 360.0
+_MARGIN = 56.0
+_LINE = 18.0
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point with its 95 % interval in both directions."""
+
+    x: Estimate
+    y: Estimate
+    words: str
+    colour: str
+
+
+def share_figure(pairs: Sequence[Pair], threshold: float) -> str:
+    """Share of the dynamic energy of every load of every pair: split against measured."""
+    dots = [
+        Dot(side.physical_share, side.split_share, f"{load.name} beside {other.name}", colour)
+        for pair in pairs
+        if pair.test
+        for load, other, side, colour in (
+            (pair.a, pair.b, pair.test.a, _colour(pair)),
+            (pair.b, pair.a, pair.test.b, _colour(pair)),
+        )
+    ]
+    return _scatter(dots, 1.0, "measured share", "share by the attribution", threshold)
+
+
+def power_figure(pairs: Sequence[Pair], document: Document) -> str:
+    """Dynamic power of every pair: by the attribution against what both add to the machine."""
+    dots = []
+    for pair in pairs:
+        if pair.test is None or pair.scale is None:
+            continue
+        adds_w = pair.test.a.adds_w.value + pair.test.b.adds_w.value
+        half_w = pair.test.a.adds_w.half + pair.test.b.adds_w.half
+        given_w = adds_w * (1 + pair.scale)
+        dots.append(
+            Dot(
+                Estimate(adds_w, adds_w - half_w, adds_w + half_w),
+                Estimate(given_w, given_w, given_w),
+                f"{pair.a.name} and {pair.b.name}",
+                _colour(pair),
+            )
+        )
+    most = max((max(dot.x.value, dot.y.value) for dot in dots), default=0.0)
+    words = f"W of {document.energy.main_domain}"
+    return _scatter(dots, 1.1 * most or 1.0, f"added, {words}", f"attributed, {words}", None)
+
+
+def runs_figure(document: Document) -> str:
+    """Mean power of the machine in every run; one line for each set of loads."""
+    kinds = list(dict.fromkeys(run.loads for run in document.runs))
+    most = max((run.power_w for run in document.runs), default=0.0) * 1.05 or 1.0
+    left, width = 300.0, 420.0
+    height = _LINE * (len(kinds) + 2)
+    parts = []
+    for row, loads in enumerate(kinds):
+        y = _LINE * (row + 1)
+        name = " + ".join(document.loads[one].name for one in loads) or "at rest"
+        parts.append(_text(left - 8, y + 4, name, "end"))
+        parts.append(_line(left, y, left + width, y, "#dddddd"))
+        for run in document.runs:
+            if run.loads == loads:
+                x = left + width * run.power_w / most
+                parts.append(_circle(x, y, COLOURS[min(len(loads), 2)], f"{run.power_w:.1f} W"))
+    for step in range(5):
+        x, value = left + width * step / 4, most * step / 4
+        parts.append(_text(x, height - 4, f"{value:.0f} W", "middle"))
+    return _svg(left + width + 40, height, parts)
+
+
+def _colour(pair: Pair) -> str:
+    """By how many servers and bursts: same server, two servers, bursts in it."""
+    if "bursts" in (pair.a.kind, pair.b.kind):
+        return COLOURS[2]
+    return COLOURS[0] if pair.a.server == pair.b.server else COLOURS[1]
+
+
+def _scatter(
+    dots: Iterable[Dot], most: float, x_words: str, y_words: str, threshold: float | None
+) -> str:
+    """Points on a square from 0 to `most`; the diagonal is agreement, `threshold` on its sides."""
+    span = _SIDE - _MARGIN
+
+    def x_of(value: float) -> float:
+        return _MARGIN + span * min(max(value / most, 0.0), 1.0)
+
+    def y_of(value: float) -> float:
+        return span * (1 - min(max(value / most, 0.0), 1.0)) + 8
+
+    parts = [_line(x_of(0), y_of(0), x_of(most), y_of(most), "#777777")]
+    for slope in () if threshold is None else (1 - threshold, 1 / (1 + threshold)):
+        parts.append(_line(x_of(0), y_of(0), x_of(most), y_of(most * slope), "#dddddd"))
+        parts.append(_line(x_of(0), y_of(0), x_of(most * slope), y_of(most), "#dddddd"))
+    parts += [_line(x_of(0), y_of(0), x_of(most), y_of(0), "#000000")]
+    parts += [_line(x_of(0), y_of(0), x_of(0), y_of(most), "#000000")]
+    for step in range(5):
+        value = most * step / 4
+        label = f"{value:.0%}" if threshold is not None else f"{value:.0f}"
+        parts.append(_text(x_of(value), y_of(0) + 16, label, "middle"))
+        parts.append(_text(x_of(0) - 6, y_of(value) + 4, label, "end"))
+    parts.append(_text(_MARGIN + span / 2, y_of(0) + 36, x_words, "middle"))
+    parts.append(_text(_MARGIN, 2, y_words, "start"))
+    for dot in dots:
+        x, y = x_of(dot.x.value), y_of(dot.y.value)
+        parts.append(_line(x_of(dot.x.low), y, x_of(dot.x.high), y, dot.colour))
+        parts.append(_line(x, y_of(dot.y.low), x, y_of(dot.y.high), dot.colour))
+        words = f"{dot.words}: {dot.x.value:.3g} measured, {dot.y.value:.3g} attributed"
+        parts.append(_circle(x, y, dot.colour, words))
+    return _svg(_SIDE + 24, _SIDE + 8, parts)
+
+
+def _svg(width: float, height: float, parts: Sequence[str]) -> str:
+    box = f"0 -12 {width:.0f} {height + 12:.0f}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" width="{width:.0f}" '
+        f'height="{height + 12:.0f}" font-family="sans-serif" font-size="11">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{colour}"/>'
+
+
+def _circle(x: float, y: float, colour: str, words: str) -> str:
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}">'
+        f"<title>{escape(words)}</title></circle>"
+    )
+
+
+def _text(x: float, y: float, words: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kit on this machine: starts its servers, and records runs of their loads."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from qjoule.api import QjouleError
+from qjoule.api.machine import read_cpu_info
+from qjoule.api.traces import Trace
+from qjoule_studies.physical.experiment import one_package, table_bytes
+from qjoule_studies.physical.kit.document import KINDS, Load
+from qjoule_studies.physical.kit.loads import KitServer, repeating
+from qjoule_studies.physical.kit.readings import Traced
+from qjoule_studies.physical.kit.servers import starters
+from qjoule_studies.physical.recording import recording
+from qjoule_studies.servers.throwaway_mariadb import temporary_directory
+
+_SECOND_TABLE_BYTES = 256 << 20  #: the second server's table need not be larger
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run's trace, and when its loads began and ended (CLOCK_MONOTONIC, ns)."""
+
+    trace: Trace
+    span_ns: tuple[int, int]
+    traced: tuple[Traced, ...]
+
+
+class Host(Protocol):
+    """Where loads run. `absent`: products that could not be started as second server."""
+
+    @property
+    def loads(self) -> tuple[Load, ...]: ...
+
+    @property
+    def one_at_a_time(self) -> frozenset[str]:
+        """Products of which only one load may run."""
+
+    @property
+    def absent(self) -> tuple[str, ...]: ...
+
+    def record(self, loads: Sequence[int], seconds: float) -> Recorded:
+        """Records some of `loads`, by position, at the same time; none: the machine at rest."""
+
+
+@dataclass
+class ThisHost:
+    """This machine, with servers of its own on the cores of one package."""
+
+    directory: Path
+    cpus: set[int]
+    energy: str
+    servers: tuple[KitServer, ...]
+    absent: tuple[str, ...]
+    loads: tuple[Load, ...] = field(init=False)
+    _made: int = 0
+
+    def __post_init__(self) -> None:
+        self.loads = tuple(Load(one.product, kind) for one in self.servers for kind in KINDS)
+
+    @property
+    def one_at_a_time(self) -> frozenset[str]:
+        return frozenset(one.product for one in self.servers if one.dialect is None)
+
+    def record(self, loads: Sequence[int], seconds: float) -> Recorded:
+        """See `Host`. The trace of the run before is removed."""
+        chosen = [(at, self._server_of(self.loads[at])) for at in loads]
+        shutil.rmtree(self.directory / f"trace-{self._made}", ignore_errors=True)
+        self._made += 1
+        path = self.directory / f"trace-{self._made}"
+        pids = [one.pid for one in self.servers]
+        with recording(path, pids, self.energy), ExitStack() as stack:
+            checks = [
+                stack.enter_context(
+                    repeating(self.directory, one, self.loads[at].kind, _client(at), self.cpus)
+                )
+                for at, one in chosen
+            ]
+            begin_ns = time.monotonic_ns()
+            time.sleep(seconds)
+            end_ns = time.monotonic_ns()
+            for check in checks:
+                check()
+        traced = tuple(
+            Traced(one.product, one.fingerprints(self.loads[at].kind), _client(at))
+            for at, one in chosen
+        )
+        return Recorded(Trace(path), (begin_ns, end_ns), traced)
+
+    def _server_of(self, load: Load) -> KitServer:
+        return next(one for one in self.servers if one.product == load.server)
+
+
+@contextmanager
+def this_host(energy: str, say: Callable[[str], None]) -> Iterator[ThisHost]:
+    """Starts MariaDB, and the first other server that this machine has.
+
+    Raises `QjouleError` if there are no two cores, or if the first server cannot be started.
+    Leaves no process and no directory behind.
+    """
+    cpus = one_package(read_cpu_info())
+    size, _ = table_bytes()
+    with temporary_directory("physical") as directory, ExitStack() as stack:
+        required, *others = starters()
+        say(f"starting {required.PRODUCT}, with a table of {size >> 20} MiB")
+        servers = [stack.enter_context(required.start(directory, size, cpus))]
+        absent: list[str] = []
+        for other in others:
+            try:
+                say(f"starting {other.PRODUCT} as second server")
+                small = min(size, _SECOND_TABLE_BYTES)
+                servers.append(stack.enter_context(other.start(directory, small, cpus)))
+                break
+            except (QjouleError, ModuleNotFoundError) as error:
+                say(f"there is no {other.PRODUCT} here: {error}")
+                absent.append(other.PRODUCT)
+        if len(servers) == 1:
+            say("there is no second server: only loads of the first one run")
+        host = ThisHost(directory, cpus, energy, tuple(servers), tuple(absent))
+        yield host
+
+
+def _client(position: int) -> str:
+    """A process name, at most 15 bytes (prctl(2), PR_SET_NAME)."""
+    return f"qjoule-load-{position}"

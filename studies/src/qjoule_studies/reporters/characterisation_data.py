@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters per shape, server or workload as JSON, CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from qjoule.api import QjouleError
+from qjoule.api.arrow import pq
+from qjoule.api.screen import cell
+from qjoule_studies.characterisation import Characterisation
+from qjoule_studies.characterise import Row
+
+SCHEMA = "qjoule.characterisation/1"
+_KEYS = ("trace", "server", "fingerprint", "shape")
+
+
+def to_json(found: Characterisation) -> str:
+    """The whole characterisation as a JSON document; unknown is null or left out, never 0."""
+    return json.dumps(_document(found), indent=1, allow_nan=False) + "\n"
+
+
+def _document(found: Characterisation) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "by": found.by,
+        "traces": [
+            {
+                "name": one.name,
+                "host": one.host,
+                "cpu": one.cpu,
+                "kernel": one.kernel,
+                "events": list(one.events),
+                "loss": dict(one.loss),
+            }
+            for one in found.traces
+        ],
+        "flags": list(found.flags),
+        "metrics": [
+            {
+                "name": metric.name,
+                "title": metric.title,
+                "unit": metric.unit,
+                "numerators": list(metric.numerators),
+                "denominator": metric.denominator,
+                "counted_share": found.counted(metric),
+                "note": metric.note,
+            }
+            for metric in found.metrics
+        ],
+        "missing": [{"metric": name, "event": event} for name, event in found.missing.items()],
+        "rows": [_row(row) for row in found.rows],
+        "left_out": list(found.compared.left_out),
+        "no_components": found.no_components or None,
+        "principal": _principal(found),
+        "clusters": _clusters(found),
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        **{key: getattr(row, key) for key in _KEYS},
+        "folded": row.folded,
+        "calls": row.calls,
+        "cpu_ns": row.cpu_ns,
+        "metrics": {
+            name: {
+                "value": one.value,
+                "ci95": None if one.low is None else [one.low, one.high],
+                "counted_share": one.counted,
+            }
+            for name, one in row.metrics.items()
+        },
+    }
+
+
+def _principal(found: Characterisation) -> dict[str, Any] | None:
+    components = found.principal
+    if components is None:
+        return None
+    return {
+        "columns": list(components.columns),
+        "variance": components.variance.tolist(),
+        "explained": components.explained.tolist(),
+        "loadings": components.loadings.tolist(),
+        "rows": list(found.compared.rows),
+        "scores": components.scores.tolist(),
+        "components_clustered": components.kept,
+    }
+
+
+def _clusters(found: Characterisation) -> list[dict[str, Any]] | None:
+    """Joins in order; numbers from `rows` of `principal` upwards are earlier joins."""
+    if found.linkage is None:
+        return None
+    return [
+        {"joined": [int(a), int(b)], "distance": distance, "rows": int(size)}
+        for a, b, distance, size in found.linkage.tolist()
+    ]
+
+
+def flat_rows(found: Characterisation) -> list[dict[str, Any]]:
+    """Rows with the same columns: of each metric its value, interval and share counted."""
+    records = []
+    for row in found.rows:
+        record: dict[str, Any] = {key: getattr(row, key) for key in _KEYS}
+        record |= {"folded": row.folded, "calls": row.calls, "cpu_ns": row.cpu_ns}
+        for metric in found.metrics:
+            one = row.metrics.get(metric.name)
+            record[metric.name] = None if one is None else one.value
+            record[f"{metric.name}_low95"] = None if one is None else one.low
+            record[f"{metric.name}_high95"] = None if one is None else one.high
+            record[f"{metric.name}_counted"] = None if one is None else one.counted
+        records.append(record)
+    return records
+
+
+def to_csv(found: Characterisation) -> str:
+    """RFC 4180 with a header line; an unknown is empty."""
+    return _csv(flat_rows(found))
+
+
+def _csv(records: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(records[0]))
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: cell(value) for name, value in record.items()})
+    return out.getvalue()
+
+
+def write_parquet(found: Characterisation, path: Path) -> None:
+    """Writes the rows of the CSV; metadata key `qjoule.characterisation/1` has everything else.
+
+    Raises `QjouleError` if the file cannot be written.
+    """
+    records = flat_rows(found)
+    head = {key: value for key, value in _document(found).items() if key != "rows"}
+    kinds = dict.fromkeys(_KEYS, pa.string()) | {"folded": pa.int64(), "calls": pa.int64()}
+    fields = [pa.field(name, kinds.get(name, pa.float64())) for name in records[0]]
+    schema = pa.schema(fields, {SCHEMA: json.dumps(head)})
+    try:
+        pq.write_table(pa.Table.from_pylist(records, schema), path)
+    except OSError as error:
+        raise QjouleError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def figure_tables(found: Characterisation) -> dict[str, str]:
+    """The data of the figures, as CSV, by name; those of components only if there are any."""
+    tables = {"rows": to_csv(found)}
+    components = found.principal
+    if components is None or found.linkage is None:
+        return tables
+    count = len(components.variance)
+    names = [f"pc{i + 1}" for i in range(count)]
+    tables["loadings"] = _csv(
+        [
+            {"metric": column, **dict(zip(names, loading, strict=True))}
+            for column, loading in zip(
+                components.columns, components.loadings.tolist(), strict=True
+            )
+        ]
+    )
+    tables["scores"] = _csv(
+        [
+            {
+                **{key: getattr(found.rows[i], key) for key in _KEYS},
+                **dict(zip(names, s, strict=True)),
+            }
+            for i, s in zip(found.compared.rows, components.scores.tolist(), strict=True)
+        ]
+    )
+    tables["variance"] = _csv(
+        [
+            {"component": name, "variance": variance, "explained": explained}
+            for name, variance, explained in zip(
+                names, components.variance.tolist(), components.explained.tolist(), strict=True
+            )
+        ]
+    )
+    tables["linkage"] = _csv(
+        [
+            {"a": int(a), "b": int(b), "distance": distance, "rows": int(size)}
+            for a, b, distance, size in found.linkage.tolist()
+        ]
+    )
+    return tables

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers of a study's own: started in a temporary directory, on loopback, and surely ended.
+
+    with start(name, {setting: value}) as target:
+        ...
+
+A server that can ask for a password asks for one that is made up for each start. None of them runs
+as root.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from qjoule.api import QjouleError, UsageError
+from qjoule_studies.by_server import module_for, products_in
+from qjoule_studies.workload import Target, Value
+
+_SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+
+
+_STARTERS = f"{__name__}.starters"
+#: Names of the servers: those with a module in `starters`.
+STARTED = products_in(_STARTERS)
+
+
+@contextmanager
+def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
+    """A server with these settings, ended and removed on the way out.
+
+    Start it from a thread that stays: it ends when that thread does, even by kill -9.
+
+    Args:
+        name: one of `STARTED`.
+        settings: the server's own, by the names that its manual has: variables, parameters,
+            directives, options or keys of its file.
+
+    Raises:
+        UsageError: no such server, or a setting that cannot be given.
+        QjouleError: it is not here (says what to install or to fetch), or does not start.
+    """
+    if name not in STARTED:
+        raise UsageError(f"no server {name!r:.50} can be started: choose {', '.join(STARTED)}")
+    try:
+        starter = module_for(_STARTERS, name)
+    except ModuleNotFoundError as error:
+        raise QjouleError(
+            f"starting {name} needs {error.name}: pip install 'qjoule-studies[bench]'"
+        ) from error
+    for setting, value in settings.items():
+        _check(name, setting, value, starter.OURS)
+    with _in_order_when_asked(), starter.STARTS[name](settings) as target:
+        yield target
+
+
+@contextmanager
+def _in_order_when_asked() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the program, so that its servers are removed completely.
+
+    Signals that are already handled or ignored are left alone.
+    """
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in ours:  # a second one does not disturb the clearing up
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if main and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _check(name: str, setting: str, value: Value, ours: frozenset[str]) -> None:
+    if not isinstance(setting, str) or not _SETTING.fullmatch(setting):
+        raise UsageError(f"{name}: {setting!r:.50} is no name of a setting")
+    if setting.lower().replace("_", "-") in ours:
+        raise UsageError(f"{name}: {setting} is chosen by qjoule, which starts the server")
+    if not isinstance(value, (str, int, float)):
+        raise UsageError(f"{name}: {setting} has to be a text, a number, true or false")
+    if isinstance(value, str) and not value.isprintable():
+        raise UsageError(f"{name}: {setting} has characters that cannot be printed")

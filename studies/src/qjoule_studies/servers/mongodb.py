@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that speak MongoDB's protocol: FerretDB on SQLite, and mongod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymongo
+
+from qjoule_studies.servers.accounts import Account, own_account
+from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+
+
+@contextmanager
+def ferretdb_server(
+    program: Path, *options: str, account: Account | None = None
+) -> Iterator[DatabaseServer]:
+    """A FerretDB on SQLite with these further options.
+
+    Args:
+        account: whom it runs as; ourselves unless given.
+    """
+    account = account or own_account()
+    with server_directory() as directory:
+        port, data = free_port(), _data(directory, account)
+        argv = [
+            str(program),
+            "--handler=sqlite",
+            f"--sqlite-url=file:{data}/",
+            f"--listen-addr=127.0.0.1:{port}",
+            "--debug-addr=-",
+            "--telemetry=disable",
+            f"--state-dir={directory}",
+            *options,
+        ]
+        with _served("ferretdb", directory, argv, port, account) as started:
+            yield started
+
+
+@contextmanager
+def mongod_server(
+    program: Path, *options: str, account: Account | None = None
+) -> Iterator[DatabaseServer]:
+    """This mongod with these further options; `account` as above."""
+    account = account or own_account()
+    with server_directory() as directory:
+        port, data = free_port(), _data(directory, account)
+        argv = [
+            str(program.resolve()),
+            *("--port", str(port)),
+            *("--dbpath", str(data)),
+            *("--bind_ip", "127.0.0.1"),
+            *("--unixSocketPrefix", str(directory)),
+            *options,
+        ]
+        with _served("mongod", directory, argv, port, account) as started:
+            yield started
+
+
+@contextmanager
+def _served(
+    name: str, directory: Path, argv: Sequence[str], port: int, account: Account
+) -> Iterator[DatabaseServer]:
+    server = DatabaseServer(
+        name, directory, list(argv), port, directory / "s", connect_mongodb, account.identity
+    )
+    with running(server) as started:
+        yield started
+
+
+def _data(directory: Path, account: Account) -> Path:
+    """An empty directory of the server's."""
+    data = directory / "data"
+    data.mkdir()
+    for path in (directory, data):
+        account.own(path)
+    return data
+
+
+def connect_mongodb(
+    server: DatabaseServer, tcp: bool, arguments: dict[str, Any]
+) -> pymongo.MongoClient[dict[str, Any]]:
+    """A client whose first connection has answered one ping."""
+    assert not tcp or server.port
+    defaults: dict[str, Any] = {"serverSelectionTimeoutMS": 30_000, "directConnection": True}
+    client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
+        "127.0.0.1", server.port, **{**defaults, **arguments}
+    )
+    client.admin.command("ping")
+    return client

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Redis from the distribution (`redis-server`)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from qjoule_studies.servers.accounts import Account, own_account
+from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.unavailable import Unavailable
+
+
+@contextmanager
+def redis_server(
+    *options: str, account: Account | None = None, password: str = ""
+) -> Iterator[DatabaseServer]:
+    """A Redis with these further options, which writes nothing to disk by itself.
+
+    Args:
+        account: whom it runs as; ourselves unless given.
+        password: of its user `default`; without one, whoever reaches the server is let in.
+
+    Raises:
+        Unavailable: it is not installed.
+    """
+    program, account = installed_redis(), account or own_account()
+    with server_directory() as directory:
+        account.own(directory)
+        if not password:
+            with redis_in(directory, program, *options, account=account) as started:
+                yield started
+            return
+        secrets = directory / "redis.conf"
+        account.write(secrets, f"requirepass {password}\n")
+        connect = partial(_connect_with, password)
+        words = (str(secrets), *options)
+        with redis_in(directory, program, *words, account=account, connect=connect) as started:
+            yield started
+
+
+def installed_redis() -> Path:
+    """Its executable. Raises Unavailable."""
+    server = shutil.which("redis-server")
+    if server is None:
+        raise Unavailable("redis-server is not installed (package redis-server)")
+    return Path(server)
+
+
+@contextmanager
+def redis_in(
+    directory: Path,
+    program: Path,
+    *options: str,
+    name: str = "redis",
+    account: Account | None = None,
+    connect: Callable[[DatabaseServer, bool, dict[str, Any]], redis.Redis] | None = None,
+) -> Iterator[DatabaseServer]:
+    """This executable of a Redis, in this directory; a file of settings is the first option."""
+    port, socket = free_port(), directory / "s"
+    file = options[:1] if options and not options[0].startswith("--") else ()
+    argv = [
+        str(program),
+        *file,
+        *("--bind", "127.0.0.1"),
+        *("--port", str(port)),
+        *("--unixsocket", str(socket)),
+        *("--dir", str(directory)),
+        *("--save", ""),
+        *options[len(file) :],
+    ]
+    identity = (account or own_account()).identity
+    server = DatabaseServer(name, directory, argv, port, socket, connect or connect_redis, identity)
+    with running(server) as started:
+        yield started
+
+
+def _connect_with(
+    password: str, server: DatabaseServer, tcp: bool, arguments: dict[str, Any]
+) -> redis.Redis:
+    return connect_redis(server, tcp, {"password": password, **arguments})
+
+
+def connect_redis(server: DatabaseServer, tcp: bool, arguments: dict[str, Any]) -> redis.Redis:
+    """A client of one connection, which has been greeted and has answered one PING."""
+    where: dict[str, Any] = (
+        {"host": "127.0.0.1", "port": server.port}
+        if tcp
+        else {"unix_socket_path": str(server.socket)}
+    )
+    defaults: dict[str, Any] = {"protocol": 2, "single_connection_client": True}
+    client = redis.Redis(**{**where, **defaults, **arguments})
+    client.ping()
+    return client

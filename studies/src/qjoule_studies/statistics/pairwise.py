@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which means differ: all pairs of a factor's levels, or of combinations.
+
+The mean of a level weighs its combinations equally, so that lost runs of one combination do not
+shift it (estimated marginal means). With one combination a level these are ordinary means.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy import interpolate, stats
+
+from qjoule_studies.statistics.design import Floats, Ints
+from qjoule_studies.statistics.effect_sizes import EffectSize, hedges_g
+
+
+def letters(means: Sequence[float], differ: Iterable[tuple[int, int]]) -> list[str]:
+    """The letters of each group, `a` with the largest mean.
+
+    Insert and absorb: Piepho (2004), J. Computational and Graphical Statistics 13: begin with one
+    column that holds all groups; for each pair that differs, split the columns that hold both; drop
+    columns that another one holds.
+
+    Args:
+        means: of each group; an order for the letters is all that they are for.
+        differ: pairs of groups whose means differ significantly.
+    """
+    columns = [frozenset(range(len(means)))]
+    for one, other in sorted((min(pair), max(pair)) for pair in differ):
+        split: list[frozenset[int]] = []
+        for column in columns:
+            if {one, other} <= column:
+                split += [column - {one}, column - {other}]
+            else:
+                split.append(column)
+        columns = _largest(split)
+    rank = {group: place for place, group in enumerate(_descending(means))}
+    columns.sort(key=lambda column: sorted(rank[group] for group in column))
+    texts = [""] * len(means)
+    for number, column in enumerate(columns):
+        for group in column:
+            texts[group] += _letter(number)
+    return texts
+
+
+def _descending(means: Sequence[float]) -> list[int]:
+    return sorted(range(len(means)), key=lambda group: -means[group])
+
+
+def _largest(columns: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    distinct = list(dict.fromkeys(columns))
+    return [column for column in distinct if not any(column < other for other in distinct)]
+
+
+def _letter(number: int) -> str:
+    """a … z, A … Z, then (53), (54), ...: what is left of the alphabet runs out."""
+    every = string.ascii_lowercase + string.ascii_uppercase
+    return every[number] if number < len(every) else f"({number + 1})"
+
+
+ALPHA = 0.05
+TUKEY = "Tukey-Kramer"
+GAMES_HOWELL = "Games-Howell"
+
+#: With more groups, pairs are not compared: nobody reads them, and each takes about 10 ms.
+MOST_GROUPS = 30
+
+_NODES = 8  #: exact values between which others are interpolated
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Means of combinations: (cells,) each; `variances` is NaN where a cell has one run."""
+
+    counts: Ints
+    means: Floats
+    variances: Floats
+
+
+@dataclass(frozen=True)
+class Group:
+    """A level or combination; the mean is None where one of its combinations has no run."""
+
+    name: str
+    runs: int
+    mean: float | None
+    letters: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`difference` is the first one's mean less the second one's; the interval is simultaneous.
+
+    `p` is corrected for all pairs; None where neither of both spreads, so that there is no test.
+    """
+
+    one: int
+    other: int
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    df: float | None
+    se: float
+    size: EffectSize
+
+
+@dataclass(frozen=True)
+class Pairs:
+    method: str
+    groups: tuple[Group, ...]
+    pairs: tuple[Pair, ...]
+    notes: tuple[str, ...] = ()
+
+
+def cells_of(values: Floats, cells: Ints) -> Cells:
+    """Summaries of `values` (runs,) by the number of their cell."""
+    counts = np.bincount(cells)
+    means = np.bincount(cells, values) / counts
+    squares = np.bincount(cells, (values - means[cells]) ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variances = np.where(counts > 1, squares / (counts - 1), np.nan)
+    return Cells(counts, means, variances)
+
+
+def compare(
+    cells: Cells,
+    members: Sequence[Sequence[int]],
+    names: Sequence[str],
+    *,
+    mean_sq_error: float | None,
+    df_error: int,
+) -> Pairs:
+    """All pairs of groups of cells.
+
+    Args:
+        members: the cells of each group; a group without cells is left out of the pairs.
+        mean_sq_error, df_error: the table's error, for Tukey's honestly significant difference
+            (Tukey 1949, Kramer 1956); None: each cell has its own variance, for Games and Howell
+            (1976), J. Educational Statistics 1, with Welch's degrees of freedom.
+    """
+    own = mean_sq_error is None
+    runs = [int(sum(cells.counts[cell] for cell in group)) for group in members]
+    means = [float(np.mean(cells.means[list(group)])) if len(group) else None for group in members]
+    told, notes = _comparable(cells, members, own)
+    found = [
+        (one, other, _difference(cells, members[one], members[other], mean_sq_error, df_error))
+        for one, other in itertools.combinations(told, 2)
+    ]
+    pairs = _tested(found, len(told))
+    shown = dict.fromkeys(range(len(members)), "")
+    if pairs:
+        differ = [(pair.one, pair.other) for pair in pairs if pair.p is not None and pair.p < ALPHA]
+        place = {group: number for number, group in enumerate(told)}
+        texts = letters(
+            [means[group] or 0.0 for group in told],
+            [(place[one], place[other]) for one, other in differ],
+        )
+        shown.update(zip(told, texts, strict=True))
+    groups = tuple(
+        Group(name, count, mean, shown[number])
+        for number, (name, count, mean) in enumerate(zip(names, runs, means, strict=True))
+    )
+    return Pairs(GAMES_HOWELL if own else TUKEY, groups, tuple(pairs), tuple(notes))
+
+
+def _comparable(
+    cells: Cells, members: Sequence[Sequence[int]], own: bool
+) -> tuple[list[int], list[str]]:
+    """The groups that can be compared, and notes about the others."""
+    told, notes = [], []
+    for number, group in enumerate(members):
+        if len(group) and not (own and any(cells.counts[cell] < 2 for cell in group)):
+            told.append(number)
+    if len(told) < len(members):
+        notes.append(
+            f"{len(members) - len(told)} of {len(members)} not compared: a combination has "
+            + ("fewer than two runs" if own else "no run")
+        )
+    if len(told) > MOST_GROUPS:
+        notes.append(f"{len(told)} are too many to compare in pairs: at most {MOST_GROUPS}")
+        told = []
+    return told, notes
+
+
+@dataclass(frozen=True)
+class _Difference:
+    difference: float
+    se: float
+    df: float
+    size: EffectSize
+
+
+def _difference(
+    cells: Cells,
+    one: Sequence[int],
+    other: Sequence[int],
+    mean_sq_error: float | None,
+    df_error: int,
+) -> _Difference:
+    difference = float(np.mean(cells.means[list(one)]) - np.mean(cells.means[list(other)]))
+    both = [*one, *other]
+    shares = np.concatenate([np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))])
+    width = shares**2 / cells.counts[both]  # of a cell's variance in that of the difference
+    free = cells.counts[both] - 1
+    if mean_sq_error is None:
+        parts = width * cells.variances[both]
+        variance = float(parts.sum())
+        df = variance**2 / float(np.sum(parts**2 / free)) if variance > 0 else 0.0
+    else:
+        variance, df = float(mean_sq_error * width.sum()), float(df_error)
+    pooled, pooled_df = mean_sq_error, df_error
+    if np.all(free > 0):
+        pooled_df = int(free.sum())
+        pooled = float(np.sum(free * cells.variances[both])) / pooled_df
+    size = hedges_g(difference, math.sqrt(pooled or 0.0), pooled_df, math.sqrt(width.sum()))
+    return _Difference(difference, math.sqrt(variance), df, size)
+
+
+def _tested(found: Sequence[tuple[int, int, _Difference]], groups: int) -> list[Pair]:
+    """Intervals and p values by the studentised range of `groups` means."""
+    spreading = [one for _, _, one in found if one.se > 0]
+    if not spreading:
+        return [Pair(a, b, x.difference, None, None, None, None, 0.0, x.size) for a, b, x in found]
+    df = np.array([one.df for one in spreading])
+    q = np.array([math.sqrt(2) * abs(one.difference) / one.se for one in spreading])
+    tested = iter(
+        zip(
+            np.clip(stats.studentized_range.sf(q, groups, df), 0, 1),
+            critical(groups, df),
+            strict=True,
+        )
+    )
+    pairs = []
+    for one, other, x in found:
+        if x.se > 0:
+            p, limit = next(tested)
+            half = float(limit) * x.se / math.sqrt(2)
+            low, high = x.difference - half, x.difference + half
+            pairs.append(Pair(one, other, x.difference, low, high, float(p), x.df, x.se, x.size))
+        else:
+            pairs.append(Pair(one, other, x.difference, None, None, None, None, 0.0, x.size))
+    return pairs
+
+
+def critical(groups: int, df: Floats) -> Floats:
+    """The studentised range that chance exceeds in 5 % of cases, for each of `df`.
+
+    An exact value takes 50 ms; of more than a few, its logarithm is interpolated over 1/df, on
+    which it depends smoothly.
+    """
+    distinct, place = np.unique(df, return_inverse=True)
+    if len(distinct) <= _NODES:
+        exact = [_limit(groups, float(one)) for one in distinct]
+        return np.asarray(exact)[place]
+    low, high = 1 / distinct[-1], 1 / distinct[0]
+    node = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES) * (high - low) / 2 + (high + low) / 2
+    known = [math.log(_limit(groups, float(1 / one))) for one in node]
+    smooth = interpolate.BarycentricInterpolator(node, known)
+    return np.asarray(np.exp(smooth(1 / distinct)))[place]
+
+
+@cache
+def _limit(groups: int, df: float) -> float:
+    return float(stats.studentized_range.isf(ALPHA, groups, df))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pairs in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from qjoule.api import QjouleError
+from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
+from qjoule_studies.twitter.pair import FORMS, Rows
+from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
+from qjoule_studies.twitter.sql_load import TABLE_NAMES
+from qjoule_studies.twitter.sql_pairs import Form, Pair, more_pairs, query_pairs
+from qjoule_studies.workload import Target
+
+_LOCATION = 2  #: where it is in a row of tweets
+
+
+class SqlServer:
+    """What the dialects have in common; the rest is in the methods that are not here."""
+
+    errors: tuple[type[Exception], ...] = ()
+
+    def __init__(self, target: Target, sizes: Sizes) -> None:
+        self._target, self._sizes = target, sizes
+        self._database = target.database or DATABASE
+        self._connection = self._connect()
+        self._cursor = self._connection.cursor()
+        self._pair: Pair | None = None
+        self._form: Form | None = None
+
+    @property
+    def pairs(self) -> Mapping[str, Pair]:
+        every = chain(query_pairs(self._sizes), more_pairs(self._sizes))
+        return {pair.name: pair for pair in every}
+
+    def prepare(self, pair: str, form: str, seed: int) -> None:
+        wanted, found = mark_of(self._sizes, seed), self._mark()
+        if found == wanted:
+            if pair == "delete":
+                self._restore("indexed_tweets" if form == "better" else "tweets", seed)
+            return
+        self._clear(ours=found is not None)
+        self._execute(f"CREATE TABLE {MARK} (mark VARCHAR(100))")
+        self._execute(f"INSERT INTO {MARK} VALUES (%s)", (LOADING,))
+        self._load(seed)
+        self._execute(f"UPDATE {MARK} SET mark = %s", (wanted,))
+
+    def open(self, pair: str, form: str, seed: int) -> None:  # noqa: ARG002
+        self._pair = self.pairs[pair]
+        self._form = self._pair.forms[FORMS.index(form)]
+
+    def call(self, number: int) -> Rows:
+        assert self._pair is not None and self._form is not None, "open() comes first"
+        literals = self._form.literals or self._pair.literals
+        self._cursor.execute(self._form.sql, literals(number))
+        if self._cursor.description is None:
+            return [(self._cursor.rowcount,)]
+        rows: Rows = self._cursor.fetchall()
+        return rows
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _mark(self) -> str | None:
+        """None if there is no such table."""
+        if MARK not in self._tables():
+            return None
+        self._execute(f"SELECT mark FROM {MARK}")
+        rows = self._cursor.fetchall()
+        return str(rows[0][0]) if rows else LOADING
+
+    def _clear(self, *, ours: bool) -> None:
+        """Drops our tables. Raises QjouleError if qjoule did not make them."""
+        there = self._tables()
+        if foreign := [] if ours else [name for name in TABLE_NAMES if name in there]:
+            raise QjouleError(
+                f"database {self._database} has a table {foreign[0]} that qjoule did not make: "
+                "name another database"
+            )
+        for table in (*TABLE_NAMES, MARK):
+            self._execute(f"DROP TABLE IF EXISTS {table}")
+
+    def _restore(self, table: str, seed: int) -> None:
+        """Inserts what deletions have taken away."""
+        self._execute(f"SELECT COUNT(*) FROM {table}")
+        if self._cursor.fetchall()[0][0] == self._sizes.tweets:
+            return
+        names = location_names(self._sizes)
+        deleted = set(names[len(names) // 2 :])
+        self._insert(table, (row for row in tweets(self._sizes, seed) if row[_LOCATION] in deleted))
+
+    def _execute(self, statement: str, literals: tuple[object, ...] = ()) -> None:
+        self._cursor.execute(statement, literals or None)
+
+    def _tables(self) -> frozenset[str]:
+        """Names of all tables of the database that statements find without a qualifier."""
+        self._execute(
+            f"SELECT table_name FROM information_schema.tables WHERE table_schema = {self._schema}"
+        )
+        return frozenset(str(row[0]) for row in self._cursor.fetchall())
+
+    _schema = "DATABASE()"
+
+    def _connect(self) -> Any:
+        raise NotImplementedError
+
+    def _load(self, seed: int) -> None:
+        raise NotImplementedError
+
+    def _insert(self, table: str, rows: Iterator[Row]) -> None:
+        raise NotImplementedError

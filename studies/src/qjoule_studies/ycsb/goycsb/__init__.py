@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""go-ycsb, the client of YCSB: how it is called, and what it prints.
+
+The module of each server has its `DRIVER`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from qjoule.api import QjouleError
+from qjoule_studies.by_server import module_for, products_in
+from qjoule_studies.servers.fetched import fetched
+from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.workload import Latencies, Outcome, Target
+from qjoule_studies.ycsb.goycsb.driver import TABLE, Driver
+from qjoule_studies.ycsb.settings import Settings
+
+#: Servers that it has a driver for: those with a module here.
+FLAVOURS = frozenset(products_in(__name__))
+LONGEST_SCAN = 100
+_PROGRAM = "go-ycsb"
+_VERSION = re.compile(r"go-ycsb-v([0-9.]+)")
+#: Its last report: `READ   - Takes(s): 1.0, Count: 507, OPS: 512.3, Avg(us): 91, ...`.
+_LINE = re.compile(r"^(\w+) *- Takes\(s\): ")
+_FIGURE = re.compile(r"([A-Za-z0-9.]+)\((?:us|s)\): ([0-9.]+)|(Count): (\d+)")
+_COMMANDS = {
+    "READ": "read",
+    "UPDATE": "update",
+    "INSERT": "insert",
+    "SCAN": "scan",
+    "READ_MODIFY_WRITE": "read-modify-write",
+}
+_SHARES = {
+    "read": "readproportion",
+    "update": "updateproportion",
+    "insert": "insertproportion",
+    "scan": "scanproportion",
+    "read-modify-write": "readmodifywriteproportion",
+}
+_PROPERTY = re.compile(r'^"[^"\n]+"=".*\n?', re.MULTILINE)
+_FINISHED = re.compile(r"^Run finished, takes ([0-9.hmsµu]+)$", re.MULTILINE)
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6}
+
+
+def installed() -> Path:
+    """The program, on PATH or as `make servers SERVERS=go-ycsb` brings it.
+
+    Raises:
+        QjouleError: it is not there.
+    """
+    found = shutil.which(_PROGRAM)
+    if found:
+        return Path(found)
+    try:
+        return fetched(_PROGRAM, _PROGRAM) / _PROGRAM
+    except Unavailable:
+        raise QjouleError('go-ycsb is not installed: make servers SERVERS="go-ycsb"') from None
+
+
+def version(program: Path) -> str:
+    """`go-ycsb 1.0.1`; without a number where the program does not tell."""
+    known = _VERSION.search(program.parent.name)
+    return f"{_PROGRAM} {known[1]}" if known else _PROGRAM
+
+
+def refusal(target: Target, wanted: Settings) -> str:
+    """Why go-ycsb cannot do this; empty if it can."""
+    if target.flavour not in FLAVOURS:
+        return f"go-ycsb has no driver for {target.flavour!r:.50}"
+    driver = _driver(target.flavour)
+    if "scan" in wanted.mix.shares and not driver.scans:
+        return f"go-ycsb cannot scan {target.flavour}"
+    if target.database and driver.databases and target.database not in driver.databases:
+        return driver.other_database
+    return ""
+
+
+def load(target: Target, wanted: Settings) -> None:
+    """Exactly the wanted records, in place of what an earlier run has left.
+
+    Raises:
+        QjouleError: go-ycsb is missing, or the server does not answer or take them.
+    """
+    program, driver = installed(), _driver(target.flavour)
+    refusals: tuple[type[Exception], ...] = (*driver.errors, OSError)
+    few = replace(wanted, threads=min(wanted.threads, wanted.record_count))
+    try:
+        driver.empty(target)
+        text = _output(program, "load", target, few)
+        done = read_output(text, _PROGRAM)
+        if done.errors or done.operations != wanted.record_count:
+            raise QjouleError(f"go-ycsb cannot load its records: {_end(text)}")
+        if driver.loaded is not None:
+            driver.loaded(target)
+    except refusals as error:
+        raise QjouleError(
+            f"{target.flavour} at {target.host}:{target.port} does not answer, or refuses YCSB's "
+            f"table: {error}"
+        ) from error
+
+
+def run(target: Target, wanted: Settings) -> Outcome:
+    """Runs the workload on the records that are there.
+
+    Raises:
+        QjouleError: go-ycsb is missing or fails, with the end of its output.
+    """
+    program = installed()
+    return read_output(_output(program, "run", target, wanted), version(program))
+
+
+def _output(program: Path, command: str, target: Target, wanted: Settings) -> str:
+    with tempfile.TemporaryDirectory(prefix="qjoule-ycsb-") as directory:
+        file = Path(directory) / "properties"  # a command line is for everybody to read
+        file.touch(0o600)
+        file.write_text("".join(f"{k}={v}\n" for k, v in properties(target, wanted).items()))
+        argv = [str(program), command, _driver(target.flavour).name, "-P", str(file)]
+        argv += ["--threads", str(wanted.threads), "--interval", "3600"]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", check=False, cwd=directory
+        )
+    if done.returncode:
+        raise QjouleError(f"go-ycsb failed: {_end(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def _end(text: str) -> str:
+    """The end of its output, without the properties that it prints: a password is one."""
+    return _PROPERTY.sub("", text).strip()[-500:]
+
+
+def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
+    """Of the workload, the records and the server."""
+    shares = {name: wanted.mix.shares.get(command, 0) for command, name in _SHARES.items()}
+    return {
+        "workload": "core",
+        "table": TABLE,
+        "recordcount": wanted.record_count,
+        "operationcount": wanted.operations,
+        "fieldcount": wanted.fields,
+        "fieldlength": wanted.field_bytes,
+        "threadcount": wanted.threads,
+        "requestdistribution": wanted.distribution,
+        "maxscanlength": LONGEST_SCAN,
+        "scanlengthdistribution": "uniform",
+        "readallfields": "true",
+        "writeallfields": "false",
+        "debug.pprof": "127.0.0.1:0",  # it would listen on a port that everybody knows
+        **shares,
+        **_driver(target.flavour).properties(target, wanted.threads),
+    }
+
+
+def _driver(product: str) -> Driver:
+    try:
+        found: Driver = module_for(__name__, product).DRIVER
+    except ModuleNotFoundError as error:
+        raise QjouleError(
+            f"{error.name} is missing: pip install 'qjoule-studies[bench]'"
+        ) from error
+    return found
+
+
+def read_output(text: str, client: str) -> Outcome:
+    """What a run printed, as an outcome.
+
+    Raises:
+        QjouleError: it printed no report.
+    """
+    commands: dict[str, Latencies] = {}
+    errors = 0
+    for line in text.splitlines():
+        named = _LINE.match(line)
+        if not named:
+            continue
+        figures = {
+            (found[1] or found[3]): float(found[2] or found[4]) for found in _FIGURE.finditer(line)
+        }
+        if named[1].endswith("_ERROR"):
+            errors += int(figures["Count"])
+        elif named[1] in _COMMANDS:
+            commands[_COMMANDS[named[1]]] = Latencies(
+                int(figures["Count"]),
+                *(figures[name] * 1e3 for name in ("Avg", "50th", "95th", "99th")),
+            )
+    finished = _FINISHED.search(text)
+    if not finished or not (commands or errors):
+        raise QjouleError(f"go-ycsb printed no report: {_end(text)}")
+    # What is read and then written is also reported as a read and an update.
+    both = commands.get("read-modify-write")
+    if both is not None:
+        commands = _without_parts(commands, both.operations)
+    return Outcome(
+        operations=sum(one.operations for one in commands.values()),
+        errors=errors,
+        wall_s=_seconds(finished[1]),
+        client=client,
+        commands=commands,
+    )
+
+
+def _without_parts(commands: Mapping[str, Latencies], both: int) -> dict[str, Latencies]:
+    """Counts each read-modify-write once; the latency of reads is of all reads."""
+    kept = {}
+    for name, one in commands.items():
+        left = one.operations - (both if name in ("read", "update") else 0)
+        if left > 0:
+            kept[name] = Latencies(left, one.mean_ns, one.p50_ns, one.p95_ns, one.p99_ns)
+    return kept
+
+
+def _seconds(duration: str) -> float:
+    """Go's: `1m2.5s`, `812.3ms`."""
+    parts = re.findall(r"([0-9.]+)(h|ms|µs|us|m|s)", duration)
+    return sum(float(value) * _UNITS_S[unit] for value, unit in parts)

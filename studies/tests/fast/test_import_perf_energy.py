@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Energy of an import: `perf stat`'s intervals as a counter, and the tracer's power curve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from energy_probe.probe import ONE_PACKAGE, Probe
+from perf_text import BEGIN_NS, CLIENT, PerfText
+from qjoule.contract import Grade
+from qjoule.engine.tables import readings as energy_readings
+from qjoule.errors import QjouleError
+from qjoule.model.energy import Cause, window_energy
+from qjoule.trace.reader import Trace
+from qjoule_studies.import_perf.build import Request, import_perf
+from qjoule_studies.import_perf.energy import EstimatedCounters, counted_by, parse_curve
+
+MS = 1_000_000
+#: As perf 6.1 prints them with `-a --per-socket -I 20 -x,`.
+CSV = """# started on Sun Nov 22 18:35:22 2026
+
+     0.020084191,S0,1,1.25,Joules,power/energy-pkg/,20084191,100.00,,
+     0.020084191,S0,1,0.10,Joules,power/energy-ram/,20084191,100.00,,
+     0.040445385,S0,1,2.00,Joules,power/energy-pkg/,20361194,100.00,,
+     0.040445385,S0,1,0.11,Joules,power/energy-ram/,20361194,100.00,,
+"""
+
+
+def _written(directory: Path, text: str) -> Path:
+    path = directory / "energy.csv"
+    path.write_text(text)
+    return path
+
+
+def test_intervals_add_up_to_a_counter_of_what_was_printed(tmp_path: Path) -> None:
+    """Other events of the same `perf stat` are left out."""
+    other = "     0.0205,S0,2,205.53,msec,cpu-clock,205530515,100.00,2.055,CPUs utilized\n"
+    counted = counted_by(_written(tmp_path, CSV + other), 7_000)
+    assert [(one.package, one.name, one.unit_j) for one in counted.domains] == [
+        (0, "dram", 0.01),
+        (0, "package", 0.01),
+    ]
+    readings = [one for one in counted.readings() if one.domain == 1]
+    assert [one.t_ns for one in readings] == [7_000, 20_091_191, 40_452_385]
+    assert [one.raw - readings[0].raw for one in readings] == [0, 125, 325]
+    assert counted.source[1] is Grade.MEASURED
+    text = "     0.020084191,1.5,Joules,power/energy-pkg/,20084191,100.00,,\n"
+    one_package = counted_by(_written(tmp_path, text), 0)
+    assert [(one.package, one.unit_j) for one in one_package.domains] == [(0, 0.1)]
+
+
+@pytest.mark.parametrize("unknown", ["<not counted>", "<not supported>"])
+def test_an_interval_that_was_not_counted_is_unknown(unknown: str, tmp_path: Path) -> None:
+    """And so is the next one: nobody knows since when it counts."""
+    line = "0.0{}0000000,S0,1,{},{},power/energy-pkg/,0,0.00,,\n"
+    values = ["1.00", "1.00", unknown, "1.00", "1.00", unknown, "1.00", "1.00", "1.00"]
+    text = "".join(
+        line.format(at, value, "" if value == unknown else "Joules")
+        for at, value in enumerate(values, 1)
+    )
+    path = _written(tmp_path, text)
+    made = PerfText()
+    made.switch(0, 0, CLIENT)
+    made.switch(1 * MS, 0, CLIENT, cpu=1)
+    made.switch(100 * MS, CLIENT, 0)
+    recording = made.write(tmp_path)
+    start = f"{BEGIN_NS // 10**9}.000000000"
+    done = import_perf(Request(recording, str(path), start), tmp_path / "t")
+    assert done.meta.loss["energy"] == 2
+    trace = Trace(tmp_path / "t")
+    energy = window_energy(*energy_readings(trace.table("energy")))
+    known = [Cause(int(cause)) is Cause.NONE for cause in energy.cause[0]]
+    assert known == [True, True, False, False, True, False, False, True, True]
+    assert energy.energy_nj[0][energy.cause[0] == Cause.NONE].sum() == 5 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0.020084191,S0,1,1.00,Joules,power/energy-pkg/,0,,", "line 7: its time is not after"),
+        ("0.060000000,S0,1,-1.00,Joules,power/energy-pkg/,0,,", "'-1.00' is no number of joules"),
+        ("0.060000000,C0,1,1.00,Joules,power/energy-pkg/,0,,", "this is not 'perf stat -I"),
+        ("x" * 9000, "the line has no end"),
+    ],
+)
+def test_a_wrong_line_is_named(line: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(QjouleError, match=words):
+        counted_by(_written(tmp_path, CSV + line + "\n"), 0)
+    never = "     0.100000000,S0,1,<not counted>,Joules,power/energy-pkg/,0,0.00,,\n"
+    with pytest.raises(QjouleError, match="has no joules"):
+        counted_by(_written(tmp_path, never), 0)
+
+
+def test_perf_stat_within_perf_record_tells_when_it_began(tmp_path: Path) -> None:
+    made = PerfText()
+    for pid, parent, comm in ((700, 1, b"perf"), (701, 700, b"perf-exec")):
+        made.side(b"PERF_RECORD_FORK(%d:%d):(%d:%d)" % (pid, pid, parent, parent))
+        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, pid, pid))
+    made.switch(-1 * MS, 0, 701)
+    made.side(b"PERF_RECORD_COMM exec: perf:701/701", 0, tid=701)
+    made.side(b"PERF_RECORD_FORK(702:702):(701:701)", 1 * MS, tid=701)
+    made.switch(2 * MS, 701, 702)
+    made.side(b"PERF_RECORD_COMM exec: sleep:702/702", 3 * MS, tid=702)
+    made.switch(4 * MS, 702, CLIENT)
+    made.switch(5 * MS, 0, CLIENT, cpu=1)
+    made.switch(45 * MS, CLIENT, 0)
+    csv = _written(tmp_path, CSV)
+    done = import_perf(Request(made.write(tmp_path), str(csv)), tmp_path / "t")
+    assert (done.meta.energy.source, done.meta.energy.grade) == ("perf stat", "measured")
+    trace = Trace(tmp_path / "t")
+    assert trace.pandas("energy")["t_ns"].min() == BEGIN_NS + 3 * MS
+    kinds = trace.pandas("owners").set_index("tgid")["kind"]
+    assert kinds[701] == "tracer" and kinds[702] == "process"
+
+
+@pytest.mark.needs("gcc")
+def test_the_curve_is_the_tracers() -> None:
+    """The same busy times, read at the same times, by the C source and by ours."""
+    curve = (10.0, 30.5, 60.0, 80.25, 4.5)
+    spec = ",".join(map(str, curve))
+    with Probe(f"estimated:{spec}", ONE_PACKAGE) as probe:
+        first = probe.read()
+        ours = EstimatedCounters(parse_curve(spec), {0: 2}, first[0].t_ns)
+        busy_ns = 0
+        for share in (0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 1.0, 3.0, 0.05):
+            busy_ns += int(share * 2 * 300_000)
+            probe.tell(f"busy {busy_ns}")
+            theirs = probe.read()
+            read = list(ours.read(theirs[0].t_ns, {0: busy_ns}, {0: 0}))
+            assert [one.raw for one in read] == [pytest.approx(one.raw, abs=2) for one in theirs]
