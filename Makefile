@@ -360,4 +360,4 @@ bench-help: $(VENV)/installed-test ## What `--help` and shell completion take
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(BUILD) $(VENV) attribution/build attribution/src/qjoule/model/_sweep*.so attribution/src/qjoule/shapes/_shapes*.so
+	rm -rf $(BUILD) $(VENV) */build attribution/src/qjoule/model/_sweep*.so attribution/src/qjoule/shapes/_shapes*.so
