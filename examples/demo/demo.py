@@ -20,15 +20,20 @@ from types import FrameType
 import pymysql
 
 from qjoule.errors import QjouleError
-from qjoule_studies.servers.throwaway_mariadb import MariaDB, temporary_directory
+from qjoule_studies.connect.mysql import connect_mysql
+from qjoule_studies.servers import start
+from qjoule_studies.servers.process import server_directory
 from qjoule_studies.twitter.data import Sizes
 from qjoule_studies.twitter.sql_load import load_mysql
 from qjoule_studies.twitter.sql_pairs import query_pairs
+from qjoule_studies.workload import Target
 from report import print_report
-from throwaway_mariadb import connect, server_version, throwaway_mariadb
 
 HERE = Path(__file__).resolve().parent
 STOP_S = 15.0
+DATABASE = "twitter"
+#: Twice the size of the default data set.
+SETTINGS = {"innodb-buffer-pool-size": "512M"}
 LEAST_SIZE, MOST_SIZE = 1_000, 10_000_000
 
 
@@ -54,9 +59,9 @@ def demo(options: argparse.Namespace) -> None:
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise QjouleError(f"{keep} is there and not empty: give another directory with --keep")
     sizes = Sizes(options.size)
-    with temporary_directory("demo") as directory:
+    with server_directory() as directory:
         trace = keep or directory / "trace"
-        with throwaway_mariadb(directory) as server:
+        with start("mariadb", SETTINGS) as server:
             _load(server, sizes, options.seed)
             _record(server, sizes, options.seconds, trace)
         _say("the server is stopped; attributing")
@@ -67,11 +72,13 @@ def demo(options: argparse.Namespace) -> None:
         print(f"\nThe trace is in {keep}. Another view of it: qjoule attribute {keep} --idle even")
 
 
-def _load(server: MariaDB, sizes: Sizes, seed: int) -> None:
+def _load(server: Target, sizes: Sizes, seed: int) -> None:
     begin = time.monotonic()
-    with connect(server) as connection:
-        version = server_version(connection)
-        _say(f"MariaDB {version} on 127.0.0.1:{server.port}, in {server.directory}")
+    with connect_mysql(server, DATABASE) as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            (version,) = cursor.fetchone() or ("?",)
+        _say(f"MariaDB {str(version).partition('-')[0]} on {server.host}:{server.port}")
         load_mysql(connection, sizes, seed)
     _say(
         f"{sizes.tweets:,} tweets of {sizes.users:,} users from {sizes.locations:,} locations "
@@ -79,10 +86,19 @@ def _load(server: MariaDB, sizes: Sizes, seed: int) -> None:
     )
 
 
-def _record(server: MariaDB, sizes: Sizes, seconds: float, trace: Path) -> None:
+def _record(server: Target, sizes: Sizes, seconds: float, trace: Path) -> None:
     """Runs `qjoule record` during the workload. Both have ended when this returns or raises."""
     workload = [sys.executable, str(HERE / "workload.py"), "--port", str(server.port)]
-    workload += ["--size", str(sizes.tweets), "--seconds", str(seconds)]
+    workload += [
+        "--user",
+        server.user,
+        "--database",
+        DATABASE,
+        "--size",
+        str(sizes.tweets),
+        "--seconds",
+        str(seconds),
+    ]
     record = [sys.executable, "-m", "qjoule", "record", "-o", str(trace), "--pid", str(server.pid)]
     process = subprocess.Popen(
         [*record, "--", *workload],

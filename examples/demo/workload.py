@@ -31,9 +31,9 @@ def main() -> int:
         connection = pymysql.connect(
             host="127.0.0.1",
             port=options.port,
-            user="demo",
+            user=options.user,
             password=os.environ.get("MARIADB_PASSWORD", ""),
-            database="twitter",
+            database=options.database,
             autocommit=True,
         )
         with connection:
@@ -73,6 +73,8 @@ def _run_pair(
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Runs the query pairs of the demo.")
     parser.add_argument("--port", type=int, required=True, help="of a MariaDB on 127.0.0.1")
+    parser.add_argument("--user", required=True, help="$MARIADB_PASSWORD is the password")
+    parser.add_argument("--database", required=True)
     parser.add_argument("--size", type=int, required=True, help="tweets that were loaded")
     parser.add_argument("--seconds", type=float, required=True, help="stop after this")
     return parser.parse_args()

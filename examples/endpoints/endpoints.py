@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule_studies.servers.throwaway_mariadb import temporary_directory, throwaway_mariadb
+from qjoule_studies.connect.mysql import connect_mysql
+from qjoule_studies.servers import start
+from qjoule_studies.servers.process import server_directory
 
 SHOP = Path(__file__).resolve().parent / "shop.py"
 NAME = "shop"
@@ -26,21 +28,22 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the trace here")
     options = parser.parse_args()
     try:
-        with temporary_directory("endpoints") as directory:
-            walk(directory, options.keep or directory / "trace", options.seconds)
+        with server_directory() as directory:
+            walk(options.keep or directory / "trace", options.seconds)
     except (QjouleError, subprocess.CalledProcessError, OSError) as error:
         print(f"endpoints: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def walk(directory: Path, trace: Path, seconds: float) -> None:
+def walk(trace: Path, seconds: float) -> None:
     """Runs the example. Raises QjouleError without a server, CalledProcessError if a
     command fails.
     """
-    with throwaway_mariadb(directory, NAME, NAME, ()) as server:
+    with start("mariadb", {}) as server:
+        connect_mysql(server, NAME).close()
         shop = (sys.executable, str(SHOP), "--port", str(server.port), "--seconds", str(seconds))
-        account = ("--user", server.user, "--database", server.database)
+        account = ("--user", server.user, "--database", NAME)
         record = (*QJOULE, "record", "-o", str(trace), "--pid", str(server.pid))
         subprocess.run(
             [*record, "--", *QJOULE, "run", "--tag", "release=1.0", "--", *shop, *account],

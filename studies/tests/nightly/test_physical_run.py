@@ -17,7 +17,6 @@ import pytest
 
 from qjoule_studies.physical.kit.document import KINDS, Load, parse
 from qjoule_studies.servers.process import PREFIX
-from qjoule_studies.servers.throwaway_mariadb import PARENT
 from tracing.animated_rapl import animated_rapl
 from tracing.recording import QJOULE
 
@@ -28,9 +27,8 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
 def directories() -> set[Path]:
-    own = {Path(PARENT), Path(tempfile.gettempdir())}
-    names = ("qjoule-physical-*", f"{PREFIX}*")
-    return {path for place in own for name in names for path in place.glob(name)}
+    own = {Path("/tmp"), Path(tempfile.gettempdir())}
+    return {path for place in own for path in place.glob(f"{PREFIX}*")}
 
 
 @contextmanager

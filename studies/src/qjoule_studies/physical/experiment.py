@@ -22,7 +22,8 @@ from qjoule_studies.physical import load, reading
 from qjoule_studies.physical.judgement import Round
 from qjoule_studies.physical.load import Query, Run
 from qjoule_studies.physical.recording import recording
-from qjoule_studies.servers.throwaway_mariadb import MariaDB, temporary_directory, throwaway_mariadb
+from qjoule_studies.servers.process import server_directory
+from qjoule_studies.workload import Target
 
 #: Grades of a counter that is measured, or simulated by a test. Anything else is a model, and a
 #: model of time and load cannot validate another one.
@@ -109,10 +110,9 @@ def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
     """
     size, cache = table_bytes()
     rows = size // load.ROW_BYTES
-    with temporary_directory("physical") as directory:
-        options = load.server_options(size)
+    with server_directory() as directory:
         cpus = one_package(read_cpu_info())
-        with throwaway_mariadb(directory, "physical", "physical", options) as server:
+        with load.mariadb(size) as server:
             _pin(server.pid, cpus)
             say("at rest")
             bench = _Bench(directory, server, plan, rows)
@@ -132,7 +132,7 @@ class _Bench:
     """One server, and recordings of its work."""
 
     directory: Path
-    server: MariaDB
+    server: Target
     plan: Plan
     rows: int
     _traces: int = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two loads: one computes, the other waits for memory. Each is a client that repeats a query.
 
-The clients are the server's own command-line client, so only MariaDB is needed. Each has one
-connection, hence one thread of the server, and sends the next query as soon as it has its answer.
+The clients are the server's own command-line client. Each has one connection, hence one thread of
+the server, and sends the next query as soon as it has its answer.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from qjoule.api import QjouleError
 from qjoule.api.servers import registry
 from qjoule.api.statements import fingerprint
-from qjoule_studies.servers.throwaway_mariadb import MariaDB
+from qjoule_studies.connect.mysql import connect_mysql
+from qjoule_studies.servers import start
+from qjoule_studies.workload import Target, Value
 
+DATABASE = "physical"
 #: A row of the table that B visits, with its share of the hash index, in bytes.
 ROW_BYTES = 100
 VISITS = 100_000  #: rows that one query of B visits
@@ -71,7 +74,7 @@ class Run:
 class Client:
     """One connection of the command-line client. Use it as a context: it ends the process."""
 
-    def __init__(self, server: MariaDB) -> None:
+    def __init__(self, server: Target) -> None:
         program = shutil.which("mariadb") or shutil.which("mysql")
         if program is None:
             raise QjouleError("the client mariadb is not installed: package mariadb-client-core")
@@ -119,7 +122,7 @@ class Client:
         return words.decode(errors="replace").strip() or "it ended"
 
 
-def prepare(server: MariaDB, table_bytes: int) -> None:
+def prepare(server: Target, table_bytes: int) -> None:
     """Makes the table that B visits: about `table_bytes` of the server's memory."""
     rows = max(table_bytes // ROW_BYTES, VISITS)
     with Client(server) as client:
@@ -131,13 +134,23 @@ def prepare(server: MariaDB, table_bytes: int) -> None:
         )
 
 
-def server_options(table_bytes: int) -> tuple[str, ...]:
-    """Server options that `prepare` needs; twice the size, because a hash index grows in steps."""
-    limit = 2 * max(table_bytes, VISITS * ROW_BYTES)
-    return (f"--max-heap-table-size={limit}", "--innodb-buffer-pool-size=16M")
+@contextmanager
+def mariadb(table_bytes: int) -> Iterator[Target]:
+    """A MariaDB of our own, with room for what `prepare` makes, and a database for it.
+
+    Raises `QjouleError` if it is not installed or does not start.
+    """
+    settings: dict[str, Value] = {
+        # Twice the size, because a hash index grows in steps.
+        "max-heap-table-size": 2 * max(table_bytes, VISITS * ROW_BYTES),
+        "innodb-buffer-pool-size": "16M",
+    }
+    with start("mariadb", settings) as server:
+        connect_mysql(server, DATABASE).close()
+        yield replace(server, database=DATABASE)
 
 
-def run(server: MariaDB, queries: Iterable[Query], rows: int, seconds: float) -> Run:
+def run(server: Target, queries: Iterable[Query], rows: int, seconds: float) -> Run:
     """Runs the loads at the same time for `seconds`. Raises `QjouleError` if one of them fails."""
     chosen = list(queries)
     with ExitStack() as stack:

@@ -20,7 +20,7 @@ from qjoule_studies.physical.kit.loads import KitServer, repeating
 from qjoule_studies.physical.kit.readings import Traced
 from qjoule_studies.physical.kit.servers import starters
 from qjoule_studies.physical.recording import recording
-from qjoule_studies.servers.throwaway_mariadb import temporary_directory
+from qjoule_studies.servers.process import server_directory
 
 _SECOND_TABLE_BYTES = 256 << 20  #: the second server's table need not be larger
 
@@ -108,7 +108,7 @@ def this_host(energy: str, say: Callable[[str], None]) -> Iterator[ThisHost]:
     """
     cpus = one_package(read_cpu_info())
     size, _ = table_bytes()
-    with temporary_directory("physical") as directory, ExitStack() as stack:
+    with server_directory() as directory, ExitStack() as stack:
         required, *others = starters()
         say(f"starting {required.PRODUCT}, with a table of {size >> 20} MiB")
         servers = [stack.enter_context(required.start(directory, size, cpus))]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from qjoule_studies.physical import load
 from qjoule_studies.physical.kit.loads import KitServer, pin, program
-from qjoule_studies.servers.throwaway_mariadb import throwaway_mariadb
 
 PRODUCT = "mariadb"
 ORDER = 0
@@ -25,10 +24,9 @@ def _memory(rows: int) -> str:
 
 
 @contextmanager
-def start(directory: Path, table_bytes: int, cpus: set[int]) -> Iterator[KitServer]:
-    """See `loads.Starter`."""
-    options = load.server_options(table_bytes)
-    with throwaway_mariadb(directory, "physical", "physical", options) as server:
+def start(directory: Path, table_bytes: int, cpus: set[int]) -> Iterator[KitServer]:  # noqa: ARG001
+    """See `loads.Starter`. It makes a directory of its own."""
+    with load.mariadb(table_bytes) as server:
         pin(server.pid, cpus)
         load.prepare(server, table_bytes)
         rows = max(table_bytes // load.ROW_BYTES, load.VISITS)
