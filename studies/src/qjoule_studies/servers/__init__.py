@@ -24,9 +24,9 @@ from qjoule_studies.workload import Target, Value
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
 
-_STARTERS = f"{__name__}.starters"
-#: Names of the servers: those with a module in `starters`.
-STARTED = products_in(_STARTERS)
+#: Names of the servers: those with a module here. `STARTS` of it starts its products by name, and
+#: `OURS` are the settings that the start itself decides on.
+STARTED = products_in(__name__)
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
     if name not in STARTED:
         raise UsageError(f"no server {name!r:.50} can be started: choose {', '.join(STARTED)}")
     try:
-        starter = module_for(_STARTERS, name)
+        starter = module_for(__name__, name)
     except ModuleNotFoundError as error:
         raise QjouleError(
             f"starting {name} needs {error.name}: pip install 'qjoule-studies[bench]'"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,10 @@ from cassandra.cluster import Cluster, Session
 
 from qjoule_studies.servers import jvm
 from qjoule_studies.servers.accounts import service_account
+from qjoule_studies.servers.fetched import fetched
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.settings import Settings, target
+from qjoule_studies.workload import Target
 
 CONNECT_TIMEOUT_S = 60.0
 JAMM = "jamm-0.4.0.jar"  #: Cassandra needs it as a Java agent
@@ -180,3 +184,34 @@ def _configure(directory: Path, port: int, settings: Mapping[str, str]) -> Path:
     directory.chmod(0o1777)
     (directory / "storage").chmod(0o777)
     return configuration
+
+
+OURS = frozenset(
+    [
+        "cdc-raw-directory",
+        "commitlog-directory",
+        "data-file-directories",
+        "hints-directory",
+        "listen-address",
+        "native-transport-port",
+        "partitioner",
+        "rpc-address",
+        "saved-caches-directory",
+        "seed-provider",
+        "ssl-storage-port",
+        "storage-port",
+    ]
+)
+
+
+@contextmanager
+def _cassandra(settings: Settings) -> Iterator[Target]:
+    """Cassandra of one node, as fetched."""
+    # JSON is YAML: a text cannot end its line, nor become a mapping.
+    lines = {name: json.dumps(value) for name, value in settings.items()}
+    installed = fetched("cassandra")
+    with cassandra_server(installed, settings=lines) as server:
+        yield target("cassandra", server)
+
+
+STARTS = {"cassandra": _cassandra}

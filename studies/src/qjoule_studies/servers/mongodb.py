@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 
 import pymongo
 
-from qjoule_studies.servers.accounts import Account, own_account
+from qjoule_studies.servers.accounts import Account, own_account, service_account
+from qjoule_studies.servers.fetched import fetched
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.settings import Settings, options, target
+from qjoule_studies.workload import Target
 
 
 @contextmanager
@@ -91,3 +95,39 @@ def connect_mongodb(
     )
     client.admin.command("ping")
     return client
+
+
+OURS = frozenset(
+    [
+        "bind-ip",
+        "config",
+        "dbpath",
+        "debug-addr",
+        "fork",
+        "handler",
+        "listen-addr",
+        "logpath",
+        "pidfilepath",
+        "port",
+        "sqlite-url",
+        "state-dir",
+        "unixsocketprefix",
+    ]
+)
+
+
+@contextmanager
+def _mongodb(settings: Settings) -> Iterator[Target]:
+    """The mongod on PATH, else FerretDB as fetched."""
+    account, words = service_account("mongodb"), options(settings, "true", "false")
+    found = shutil.which("mongod")
+    if found:
+        with mongod_server(Path(found), *words, account=account) as server:
+            yield target("mongodb", server)
+        return
+    program = fetched("ferretdb") / "ferretdb"
+    with ferretdb_server(program, *words, account=account) as server:
+        yield target("mongodb", server)
+
+
+STARTS = {"mongodb": _mongodb}

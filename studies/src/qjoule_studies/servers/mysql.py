@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,8 @@ from typing import Any
 
 import pymysql
 
-from qjoule_studies.servers.accounts import Account, own_account
+from qjoule_studies.servers.accounts import Account, own_account, service_account
+from qjoule_studies.servers.fetched import fetched
 from qjoule_studies.servers.process import (
     DatabaseServer,
     free_port,
@@ -24,7 +26,9 @@ from qjoule_studies.servers.process import (
     server_directory,
     with_parent,
 )
+from qjoule_studies.servers.settings import Settings, options, target
 from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.workload import Target
 
 USER = "qjoule"  #: who may do everything, where there is a password
 
@@ -172,3 +176,44 @@ def _executable(name: str, programs: Path | None) -> str:
     if path is None:
         raise Unavailable(f"{name} is not installed (package mariadb-server-core)")
     return str(Path(path))
+
+
+OURS = frozenset(
+    [
+        "basedir",
+        "bind-address",
+        "datadir",
+        "defaults-file",
+        "init-file",
+        "pid-file",
+        "port",
+        "skip-grant-tables",
+        "skip-networking",
+        "socket",
+        "tmpdir",
+        "user",
+    ]
+)
+
+
+@contextmanager
+def _mariadb(settings: Settings) -> Iterator[Target]:
+    """MariaDB; its user `qjoule` may do everything."""
+    password, account = secrets.token_hex(16), service_account("mysql")
+    words = options(settings, "ON", "OFF")
+    with mariadb_server(*words, account=account, password=password) as server:
+        yield target("mariadb", server, USER, password)
+
+
+@contextmanager
+def _mysql(settings: Settings) -> Iterator[Target]:
+    """MySQL as fetched; as MariaDB, it waits for the disk at commits only if a setting says so."""
+    password, account = secrets.token_hex(16), service_account("mysql")
+    base = fetched("mysql")
+    words = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]
+    words += options(settings, "ON", "OFF")
+    with mysql_server(base, *words, account=account, password=password) as server:
+        yield target("mysql", server, USER, password)
+
+
+STARTS = {"mariadb": _mariadb, "mysql": _mysql}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from qjoule_studies.servers.process import (
     server_directory,
     with_parent,
 )
+from qjoule_studies.servers.settings import Settings, target, text
 from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.workload import Target
 
 
 @contextmanager
@@ -112,3 +115,31 @@ def _binaries() -> Path:
 def _major(postgres: Path) -> int:
     name = postgres.parent.parent.name
     return int(name) if name.isdigit() else 0
+
+
+OURS = frozenset(
+    [
+        "config-file",
+        "data-directory",
+        "external-pid-file",
+        "hba-file",
+        "ident-file",
+        "listen-addresses",
+        "port",
+        "unix-socket-directories",
+    ]
+)
+
+
+@contextmanager
+def _postgres(settings: Settings) -> Iterator[Target]:
+    """PostgreSQL; no commit waits for the disk unless `fsync` is set."""
+    password = secrets.token_hex(16)
+    words = [f"{name}={text(value, 'on', 'off')}" for name, value in settings.items()]
+    # Statistics that only this server would keep are not to be part of what is measured.
+    words.insert(0, "shared_preload_libraries=")
+    with postgres_server(*words, password=password) as server:
+        yield target("postgres", server, "postgres", password)
+
+
+STARTS = {"postgres": _postgres}

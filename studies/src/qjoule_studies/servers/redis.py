@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +13,11 @@ from typing import Any
 
 import redis
 
-from qjoule_studies.servers.accounts import Account, own_account
+from qjoule_studies.servers.accounts import Account, own_account, service_account
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.settings import Settings, target, text
 from qjoule_studies.servers.unavailable import Unavailable
+from qjoule_studies.workload import Target
 
 
 @contextmanager
@@ -98,3 +101,36 @@ def connect_redis(server: DatabaseServer, tcp: bool, arguments: dict[str, Any]) 
     client = redis.Redis(**{**where, **defaults, **arguments})
     client.ping()
     return client
+
+
+OURS = frozenset(
+    [
+        "aclfile",
+        "bind",
+        "daemonize",
+        "dir",
+        "include",
+        "pidfile",
+        "port",
+        "protected-mode",
+        "requirepass",
+        "supervised",
+        "unixsocket",
+        "user",
+    ]
+)
+
+
+@contextmanager
+def _redis(settings: Settings) -> Iterator[Target]:
+    """Redis, which writes nothing to disk unless `save` or `appendonly` is set."""
+    password = secrets.token_hex(16)
+    words = [
+        word for name, value in settings.items() for word in (f"--{name}", text(value, "yes", "no"))
+    ]
+    account = service_account("redis")
+    with redis_server(*words, account=account, password=password) as server:
+        yield target("redis", server, "", password)
+
+
+STARTS = {"redis": _redis}

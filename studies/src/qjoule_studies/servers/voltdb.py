@@ -10,9 +10,10 @@ from typing import Any
 
 from voltdbclient import FastSerializer, VoltProcedure
 
-from qjoule.api import QjouleError
+from qjoule.api import QjouleError, UsageError
 from qjoule_studies.servers import jvm
-from qjoule_studies.servers.accounts import Account, own_account
+from qjoule_studies.servers.accounts import Account, own_account, service_account
+from qjoule_studies.servers.fetched import fetched
 from qjoule_studies.servers.process import (
     DatabaseServer,
     free_ports,
@@ -21,6 +22,8 @@ from qjoule_studies.servers.process import (
     server_directory,
     with_parent,
 )
+from qjoule_studies.servers.settings import Settings, target
+from qjoule_studies.workload import Target
 
 PARTITIONS = 2
 GC_LOG = "gc.log"
@@ -162,3 +165,18 @@ def connect_voltdb(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any
         client.close()
         raise
     return client
+
+
+OURS: frozenset[str] = frozenset()
+
+
+@contextmanager
+def _voltdb(settings: Settings) -> Iterator[Target]:
+    """VoltDB of one node, as fetched."""
+    if settings:
+        raise UsageError(f"voltdb has no settings here: take {next(iter(settings))} out")
+    with voltdb_server(fetched("voltdb"), account=service_account()) as server:
+        yield target("voltdb", server)
+
+
+STARTS = {"voltdb": _voltdb}

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts each server with a study's settings: a module for each server.
-
-`STARTS` starts its products, by name; `OURS` are the settings that the start itself decides on.
-Only `qjoule_studies.servers.start` imports it: it needs drivers.
-"""
+"""Settings of a server that a study starts, as its options, and where it is then reached."""
 
 from __future__ import annotations
 
