@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "batches.h"
+#include "pump.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "counter_options.h"
+#include "options.h"
 
 #include <linux/perf_event.h>
 #include <string.h>
 
-#include "counters.h"
-#include "plan_options.h"
+#include "probes.h"
 #include "root/protocol.h"
 
 /* more=TYPE:CONFIG, and whether it counts user space or the kernel only. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "counters.h"
+#include "probes.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -9,9 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "qjoule.skel.h"
 #include "root/protocol.h"
-#include "root_part.h"
+#include "system.h"
 
 #define ALL (QJ_COUNTERS + QJ_MORE)
 

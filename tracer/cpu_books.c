@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "cpu_books.h"
+#include "pump.h"
 
 #include <time.h>
-
-#include "probes.h"
 
 static uint64_t now_ns(void)
 {

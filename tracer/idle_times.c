@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "idle_times.h"
+#include "sums.h"
 
 #include <bpf/libbpf.h>
 #include <stdbool.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "core/tails.h"
-#include "sums.h"
 
 struct idle_times {
 	struct stream *stream;

@@ -13,16 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu_books.h"
 #include "energy/energy.h"
 #include "options.h"
-#include "privileges.h"
 #include "probes.h"
 #include "pump.h"
-#include "root_part.h"
-#include "spool.h"
 #include "stream.h"
-#include "topology.h"
+#include "system.h"
 
 #define STOP 1
 

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "counter_options.h"
 #include "energy/energy.h"
-#include "plan_options.h"
-#include "topology.h"
+#include "system.h"
 
 #define SPOOL_BYTES   (16ull << 30)
 #define SPOOL_TURN_NS (60 * 1000000000ull)

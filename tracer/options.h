@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "shared.h"
-#include "spool.h"
+#include "stream.h"
 
 #define MAX_PROBES	    512
 #define QJ_PROBE_CODE_BYTES 16 /* the longest instruction has 15 bytes */
@@ -73,5 +73,32 @@ extern const char *const probe_role_names[PROBE_ROLES];
 
 /* Fills `options`. On a mistake prints one line on stderr and returns -1. */
 int options_parse(struct options *options, int argc, char **argv);
+
+/*
+ * counter_options.c: parses the value of the option for hardware counters. Returns -1 if it is
+ * invalid or there are too many.
+ */
+int counter_option(struct options *options, const char *value);
+
+/* ---- plan_options.c: options of servers and probe points, whose values have parts ---- */
+
+/*
+ * Parses a number, decimal or 0x..., of at most `max`, up to the character `stop`; `rest` (may be
+ * NULL) gets what follows it.
+ */
+bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest);
+
+/*
+ * Each parses one option's value and returns -1 if it is invalid. A server must come before options
+ * that refer to it.
+ */
+int plan_server(struct options *options, const char *value);
+int plan_running(struct options *options, const char *value);
+int plan_probe(struct options *options, const char *value);
+int plan_fact(struct options *options, const char *value);
+int plan_restart(struct options *options, const char *value);
+
+/* Prints the names that --server and --fact accept, on stdout. */
+void plan_print_kinds(void);
 
 #endif /* QJ_OPTIONS_H */

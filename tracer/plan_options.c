@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "plan_options.h"
+#include "options.h"
 
 #include <errno.h>
 #include <stdio.h>

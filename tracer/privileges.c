@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "privileges.h"
+#include "system.h"
 
 #include <errno.h>
 #include <linux/capability.h>

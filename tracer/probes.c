@@ -7,11 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "counters.h"
-#include "early.h"
-#include "loading.h"
-#include "programs.h"
-#include "root_part.h"
+#include "system.h"
 
 /* All CPU numbers are below this, including CPUs that are offline now. */
 static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)

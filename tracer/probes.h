@@ -3,8 +3,9 @@
 #ifndef QJ_PROBES_H
 #define QJ_PROBES_H
 
-#include "options.h"
+#include <stdbool.h>
 
+#include "options.h"
 #include "qjoule.skel.h"
 
 struct counters;
@@ -14,7 +15,7 @@ struct probes {
 	struct counters *counters;
 	unsigned cpu_count;
 	unsigned cpu_limit; /* all CPU numbers are below this, including offline CPUs */
-	bool early;	    /* the programs are those of early kernels (early.h) */
+	bool early;	    /* the programs are those of early kernels: early_kernel() */
 	unsigned ring_count;
 	unsigned ring_bytes; /* of each */
 	int batches_fd;
@@ -37,5 +38,74 @@ void probes_tell_open_queries(struct probes *probes);
  * our socket to it is closed, or when attaching fails.
  */
 void probes_detach(struct probes *probes);
+
+/* ---- programs.c: the programs for one configuration ---- */
+
+#define KERNEL_BTF "/sys/kernel/btf/vmlinux"
+
+/*
+ * Makes probes->skeleton, for probes->counters, CPUs and rings. Returns 0, or a negative errno
+ * after one line on stderr.
+ */
+int programs_load(struct probes *probes, const struct options *options, const struct qj_cpu *cpus);
+
+/* The servers' programs on reads and writes of sockets: each on a tracepoint, or on 3 functions. */
+#define X(name) +4
+enum {
+	PROGRAMS_OF_TRAFFIC = 0 QJ_PROGRAM_NAMES(X)
+};
+#undef X
+struct bpf_program *programs_of_traffic(struct qjoule_bpf *skeleton, unsigned number);
+
+struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role);
+
+/* Prints the error on stderr; returns `err`, a negative errno. */
+int programs_complain(const char *what, int err);
+
+/* ---- loading.c: what the root part loads, and of which variant ---- */
+
+/*
+ * Has the programs loaded as `probes->skeleton`, opened but not loaded, is configured. Its `bss`
+ * and `probes->batches_fd` then are the loaded ones, and so are the other maps that the tracer
+ * works with, except on early kernels. Returns 0 or a negative errno.
+ */
+int loading_load(struct probes *probes, bool verbose);
+
+/*
+ * Whether the kernel lacks what the common variant uses: bpf_loop() (Linux 5.17), or maps that
+ * processes without rights may use (5.19). Tries both; call it without rights.
+ */
+bool early_kernel(void);
+
+/*
+ * counters.c: hardware counters, one perf event per counter and CPU, read by the BPF programs.
+ * Cycles are core cycles while the core is not halted (PERF_COUNT_HW_CPU_CYCLES,
+ * perf_event_open(2)): divided by a thread's CPU time they give the frequency at which it ran.
+ *
+ * The events do not form a group. A group counts all or nothing: if another event pins one counter
+ * (as the NMI watchdog does), the group may never run. On most CPUs cycles and instructions have
+ * counters of their own; in a group they would have to take turns together with the misses. Each
+ * event is scaled by the time that it ran itself (bpf/core/counted.h).
+ */
+
+/* Names in options and messages. Further counters are called `more` plus their number, from 0. */
+extern const char *const counter_names[QJ_COUNTERS];
+
+/*
+ * Opens the counters that the options name. If a CPU lacks one, a line on stderr reports it, and
+ * the segments of that CPU do not have the counter. A counter that no CPU has gets no bit in
+ * counters_mask(). NULL: no memory.
+ */
+struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
+			       unsigned cpu_count, bool early);
+void counters_close(struct counters *counters);
+
+/* Bit i: counter i is read on at least some CPUs. The further counters follow the others. */
+unsigned counters_mask(const struct counters *counters);
+
+/*
+ * Puts the events into the programs' maps. Returns 0, or a negative errno after a line on stderr.
+ */
+int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton);
 
 #endif /* QJ_PROBES_H */

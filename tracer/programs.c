@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "programs.h"
+#include "probes.h"
 
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -8,9 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "counters.h"
-#include "loading.h"
-#include "topology.h"
+#include "system.h"
 #include "variant.h"
 
 int programs_complain(const char *what, int err)

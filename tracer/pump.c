@@ -7,10 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "batches.h"
-#include "counters.h"
-#include "cpu_books.h"
-#include "rings.h"
 #include "sums.h"
 
 #define MS 1000000ull

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Moves data from rings, maps and energy counters to the stream, window by window. */
+/*
+ * Moves data from rings, maps and energy counters to the stream, window by window. The functions
+ * below pump_finish() are its parts, each in a file of its own.
+ */
 #ifndef QJ_PUMP_H
 #define QJ_PUMP_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #include "energy/energy.h"
 #include "options.h"
@@ -23,5 +29,44 @@ int pump_window(struct pump *pump);
 
 /* Processes the last window: closes running slices and ends the stream. `reason`: 0 or an errno. */
 int pump_finish(struct pump *pump, int reason);
+
+/* ---- batches.c: segments, from the rings and from idle CPUs (bpf/core/batch.bpf.h) ---- */
+
+struct batches;
+
+/* `map_fd`: the array of struct qj_batch with `cpus` entries. NULL: no memory. */
+struct batches *batches_new(int map_fd, unsigned cpus, struct stream *stream);
+void batches_free(struct batches *batches);
+
+/* Adds a batch from a ring to the stream, except what was already taken. */
+void batches_received(struct batches *batches, const struct qj_batch *batch);
+
+/* Takes what waits in the batches of all CPUs. */
+void batches_take(struct batches *batches);
+
+/* ---- cpu_books.c: busy and idle time of each CPU, counted apart from the segments ---- */
+
+/* Adds a record per CPU with its times up to now. */
+void cpu_books_report(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
+		      unsigned cpu_count);
+
+/* Busy CPU time of one package, for energy sources that estimate (struct energy_env). */
+uint64_t cpu_books_busy_ns(void *probes, unsigned package);
+
+/*
+ * rings.c: reads BPF ring buffers through their shared memory alone. libbpf's reader asks bpf(2)
+ * about each map, which early kernels refuse to a process without rights.
+ */
+struct rings;
+
+/* Takes one record. A negative result ends rings_consume(); the record counts as taken. */
+typedef int rings_take(void *ctx, void *record, size_t bytes);
+
+/* `fds`: rings of `bytes` each, a power of two pages. NULL if there is no memory. */
+struct rings *rings_new(const int *fds, unsigned count, size_t bytes, rings_take *take, void *ctx);
+void rings_free(struct rings *rings);
+
+/* Takes all records that are complete. Returns 0, or what `take` returned. */
+int rings_consume(struct rings *rings);
 
 #endif /* QJ_PUMP_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "rings.h"
+#include "pump.h"
 
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "shared.h"
 
 /*
  * A page with the consumer's position, which we write; a page with the producers'; then the data,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "spool.h"
+#include "stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include <zstd.h>
-
-#include "qjoule.h"
 
 /* Pieces of a frame: each kind of record has a header and its bytes. */
 #define PIECES 64

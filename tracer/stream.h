@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The tracer's output: records collected by kind, written as blocks (bpf/qjoule.h, framing). */
+/*
+ * The tracer's output. The stream has records collected by kind, written as blocks (bpf/qjoule.h,
+ * framing). The spool is a file that takes the bulk of a recording as it is, to be converted
+ * afterwards: a sequence of frames (struct qj_frame of bpf/qjoule.h), which never contains a byte
+ * that a client sent.
+ */
 #ifndef QJ_STREAM_H
 #define QJ_STREAM_H
 
@@ -10,7 +15,6 @@
 #include "qjoule.h"
 
 struct stream;
-
 struct spool;
 
 /* Writes to `fd`. If `spool` is not NULL, bulk records go there instead. */
@@ -33,5 +37,42 @@ int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool
 
 /* Bytes collected and not yet written. */
 size_t stream_pending(const struct stream *stream);
+
+/* More segments of a ring than anybody needs. */
+#define SPOOL_FILES 32
+
+/*
+ * Writes to regular files that are open for writing, up to `limit` bytes in all. With several files
+ * they are the segments of a ring: once one holds its share of the bytes, or `turn_ns` of records,
+ * the next is emptied and written, and the oldest records are gone. Allocates all memory that it
+ * will need. Returns NULL if there is none.
+ */
+struct spool *spool_new(const int *fds, unsigned files, uint64_t limit, uint64_t turn_ns,
+			bool compress);
+void spool_free(struct spool *spool);
+
+/* Adds bytes to the next frame, which must stay as they are until it is written. */
+void spool_add(struct spool *spool, const void *data, size_t bytes);
+
+/*
+ * Whether the next frame, of about `bytes`, belongs into the ring's next segment. If so, empties
+ * that segment: what is written then begins it, and must be what a spool begins with. `now_ns` is
+ * the time of the frame.
+ */
+bool spool_turn(struct spool *spool, uint64_t now_ns, size_t bytes);
+
+/*
+ * Writes what was added as one frame. Returns 0 or a negative errno: -EFBIG if the frame would
+ * exceed the limit. After an error nothing more is written, and further calls return the same
+ * error.
+ */
+int spool_write(struct spool *spool, uint64_t now_ns);
+
+/* Frames and bytes written so far, also those that a ring holds no more. */
+uint64_t spool_frames(const struct spool *spool);
+uint64_t spool_bytes(const struct spool *spool);
+
+/* The segment that is written, from 1 in ascending order; 0: the spool is no ring. */
+uint64_t spool_segment(const struct spool *spool);
 
 #endif /* QJ_STREAM_H */

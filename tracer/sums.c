@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "early_sums.h"
-#include "idle_times.h"
 
 struct sums {
 	struct qjoule_bpf *skeleton;

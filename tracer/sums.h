@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Live view: windows of sums, drained from the kernel (bpf/core/sums.bpf.h). */
+/*
+ * Live view: windows of sums, drained from the kernel (bpf/core/sums.bpf.h), and idle times of
+ * cores and packages.
+ */
 #ifndef QJ_SUMS_H
 #define QJ_SUMS_H
 
-#include "shared.h"
+#include <stdbool.h>
+#include <stdint.h>
 
+#include "shared.h"
 #include "probes.h"
 #include "stream.h"
+
+/* ---- sums.c: rows of sums ---- */
 
 struct sums;
 
@@ -46,5 +53,38 @@ static inline struct qj_aggregate sums_aggregate(const struct qj_sums_key *key, 
 	    .owner_kind = key->owner_kind,
 	};
 }
+
+/* ---- early_sums.c: rows kept by the tracer, added up from records of the rings ---- */
+
+struct early_sums;
+
+struct early_sums *early_sums_new(void);
+void early_sums_free(struct early_sums *sums);
+
+/* Adds a record to its row. False: the table is full, and it went to the `other` row of its kind.
+ */
+bool early_sums_add(struct early_sums *sums, const struct qj_ring_sum *record);
+
+/* The next row of a window, or NULL once it has no more, and is empty then. `at`: 0 at first. */
+const struct qj_sums *early_sums_next(struct early_sums *sums, uint32_t epoch, unsigned *at,
+				      const struct qj_sums_key **key);
+
+/* ---- idle_times.c: idle times per window, from memory shared with the programs ---- */
+
+struct idle_times;
+
+/* NULL: out of memory. */
+struct idle_times *idle_times_new(struct qjoule_bpf *skeleton, struct stream *stream,
+				  const struct qj_cpu *cpus, unsigned cpu_count);
+void idle_times_free(struct idle_times *times);
+
+/* A window ends and the next one begins. */
+void idle_times_next_window(struct idle_times *times, uint64_t t_ns);
+
+/*
+ * Moves what belongs to the window before the last idle_times_next_window(), number `epoch`, into
+ * the stream: how long each package was awake, and tails that no row of sums has.
+ */
+void idle_times_drain(struct idle_times *times, uint32_t epoch, uint64_t t0_ns, uint64_t t1_ns);
 
 #endif /* QJ_SUMS_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "topology.h"
+#include "system.h"
 
 #ifdef __x86_64__
 #include <cpuid.h>

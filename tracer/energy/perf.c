@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "registry.h"
-#include "root_part.h"
+#include "system.h"
 
 #define DEFAULT_SYSFS "/sys/bus/event_source/devices/power"
 #define TEXT_BYTES    256

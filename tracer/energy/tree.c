@@ -17,7 +17,7 @@
 
 #include "source.h"
 #include "zones.h"
-#include "root_part.h"
+#include "system.h"
 #include "tree.h"
 
 #define MICROJOULE_J   1e-6

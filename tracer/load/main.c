@@ -20,9 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels.h"
-#include "place.h"
-#include "wakeups.h"
+#include "load.h"
 
 #define PAGE_BYTES 4096
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "place.h"
+#include "load.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "wakeups.h"
+#include "load.h"
 
 #include <stdlib.h>
 #include <string.h>

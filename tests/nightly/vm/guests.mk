@@ -72,10 +72,10 @@ $(VM)/amd64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/amd64/fetched-$(K
 
 TRACED := $(HERE)/guest/traced.c tracer/root_part.c
 
-$(VM)/amd64/traced: $(TRACED) tracer/root_part.h tracer/root/protocol.h | build/bpf/registry.h $(VM)/amd64/fetched-$(KERNEL)
+$(VM)/amd64/traced: $(TRACED) tracer/system.h tracer/root/protocol.h | build/bpf/registry.h $(VM)/amd64/fetched-$(KERNEL)
 	gcc $(FLAGS) -Ibpf -Ibuild/bpf -Itracer $(TRACED) -o $@
 
-$(VM)/arm64/traced: $(TRACED) tracer/root_part.h tracer/root/protocol.h | build/bpf/registry.h $(VM)/arm64/fetched
+$(VM)/arm64/traced: $(TRACED) tracer/system.h tracer/root/protocol.h | build/bpf/registry.h $(VM)/arm64/fetched
 	$(ARM64_CC) $(FLAGS) -Ibpf -Ibuild/bpf -Itracer $(TRACED) -o $@
 
 $(VM)/amd64/fake_rapl/fake_rapl.ko: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd64/fetched-$(KERNEL)

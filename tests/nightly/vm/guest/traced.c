@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "root_part.h"
+#include "system.h"
 
 int main(int argc, char **argv)
 {
