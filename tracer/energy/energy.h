@@ -5,8 +5,8 @@
  * A source provides raw counters. The model computes differences modulo the range and interprets
  * resets and stopped counters, so a recorded trace can be evaluated again.
  *
- * Each source is a file in this directory; registry.c lists them. A spec is NAME[:ARGUMENT], or
- * `auto`: the first of the registry's candidates for `auto` that opens.
+ * The sources are files in this directory; open.c lists them. A spec is NAME[:ARGUMENT], or
+ * `auto`: the first of the candidates for `auto` that opens.
  *
  * energy_open() opens everything while privileges are still available: files of powercap have mode
  * 0400, and permission is checked at open. After that, energy_read() makes no system call but

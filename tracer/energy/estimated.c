@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "registry.h"
+#include "source.h"
 
 #define NANOJOULE_J  1e-9
 #define CURVE_POINTS 4

@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "hwmon.h"
-#include "registry.h"
 
 #define DEFAULT_ROOT "/sys/class/hwmon"
 #define MAX_CHIPS    256

@@ -1,19 +1,73 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Chooses an energy source by its spec, or the best one available for `auto`. */
+/*
+ * The list of energy sources, the only place that names them all; chooses one by its spec, or the
+ * best one available for `auto`.
+ */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "appeared.h"
-#include "registry.h"
-#include "zones.h"
+#include "powercap.h"
 
 /* RAPL updates about every millisecond; psys in 1 J units may take several at low power. */
 #define PROOF_MS      100
 #define PROOF_STEP_MS 5
 /* Room for the names of all sources in a message. */
 #define NAMES_BYTES 160
+
+/* ---- `none`: no domain at all, so a trace has only CPU time ---- */
+
+static void none_read(struct energy_source *source, struct qj_energy *out)
+{
+	(void)source;
+	(void)out;
+}
+
+static void none_close(struct energy_source *source)
+{
+	free(source);
+}
+
+static int none_open(const char *arg, const struct energy_env *env, struct energy_source **out,
+		     struct energy_why *why)
+{
+	static const struct energy_ops ops = {.read = none_read, .close = none_close};
+	struct energy_source *source = calloc(1, sizeof(*source));
+
+	(void)arg;
+	(void)env;
+	if (!source)
+		return why_fail(why, -ENOMEM, "out of memory");
+	source->ops = &ops;
+	why_add(why, "no energy, only CPU time");
+	*out = source;
+	return 0;
+}
+
+static const char *none_auto(const struct energy_env *env)
+{
+	(void)env;
+	return "";
+}
+
+const struct energy_kind energy_none = {
+    .name = "none",
+    .grade = QJ_GRADE_NONE,
+    .open = none_open,
+    .default_arg = "",
+    .usage = "none",
+    .auto_arg = none_auto,
+};
+
+/* ---- choosing ---- */
+
+const struct energy_kind *const energy_kinds[] = {
+    &energy_powercap,  &energy_perf,   &energy_hwmon, &energy_host,
+    &energy_estimated, &energy_replay, &energy_none,
+};
+const size_t energy_kind_count = sizeof(energy_kinds) / sizeof(*energy_kinds);
 
 static int open_kind(const struct energy_kind *kind, const char *arg, const struct energy_env *env,
 		     struct energy_source **out, struct energy_why *why)

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "registry.h"
+#include "source.h"
 #include "system.h"
 
 #define DEFAULT_SYSFS "/sys/bus/event_source/devices/power"

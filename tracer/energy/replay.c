@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "registry.h"
+#include "source.h"
 
 #define MAX_SAMPLES (1u << 22) /* 100 MB: more than a day at 20 ms */
 #define MAX_MS	    1e12

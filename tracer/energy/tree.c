@@ -15,10 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "source.h"
-#include "zones.h"
+#include "powercap.h"
 #include "system.h"
-#include "tree.h"
 
 #define MICROJOULE_J   1e-6
 #define COUNTER_DIGITS 32

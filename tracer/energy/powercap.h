@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Zones of a powercap tree: finds them, and interprets their names and ranges. */
-#ifndef QJ_ENERGY_ZONES_H
-#define QJ_ENERGY_ZONES_H
+/*
+ * Powercap trees, from the kernel or filled by a hypervisor: their zones (zones.c), and their
+ * counters (tree.c).
+ */
+#ifndef QJ_ENERGY_POWERCAP_H
+#define QJ_ENERGY_POWERCAP_H
 
 #include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "source.h"
 
 #define ENERGY_MAX_ZONES 256
 #define POWERCAP_ROOT	 "/sys/class/powercap"
@@ -51,4 +56,19 @@ bool zone_seen_before(const struct zone *zones, int index);
  */
 uint64_t zone_modulus_uj(uint64_t max_uj);
 
-#endif /* QJ_ENERGY_ZONES_H */
+/* Zones that were not there when tracing began: notes those of now. NULL: no such directory. */
+struct appeared *appeared_new(const char *root);
+void appeared_free(struct appeared *appeared); /* accepts NULL */
+
+/* Like energy_appeared(). */
+unsigned appeared_look(struct appeared *appeared, struct qj_domain *found);
+
+struct energy_tree {
+	uint64_t period_ns; /* how often its counters move; 0: not known */
+	bool nameless;	    /* zones may lack a name and have a period, and counters lack a range */
+};
+
+int energy_tree_open(const char *root, const struct energy_env *env, const struct energy_tree *tree,
+		     struct energy_source **out, struct energy_why *why);
+
+#endif /* QJ_ENERGY_POWERCAP_H */
