@@ -7,7 +7,7 @@
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
 
-#include "core/busy_clock.h"
+#include "core/cpu_times.h"
 #include "core/counted.h"
 #include "qjoule.h"
 
@@ -36,7 +36,7 @@ enum qj_restart {
 /* One executable that serves queries. */
 struct qj_server_plan {
 	__u64 inode;
-	__u64 arguments; /* for QJ_RESTART_SAME: see arguments.bpf.h */
+	__u64 arguments; /* for QJ_RESTART_SAME: see core/task.bpf.h */
 	__u32 device;	 /* in the kernel's encoding: major << 20 | minor */
 	__u8 kind;	 /* enum qj_server_kind; 0 ends the list */
 	__u8 rung;
@@ -66,7 +66,7 @@ struct qj_plan {
 	__u32 kinds;	    /* bit i: a server of kind i is planned */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, no overlap to measure */
 	__u32 arguments;    /* some server is recognised by its arguments */
-	__u32 effects;	    /* live view: sum idle tails and wake-ups, see tails.bpf.h */
+	__u32 effects;	    /* live view: sum idle tails and wake-ups, see core/sums.bpf.h */
 	__u32 packages_at;  /* the first package's entry in its map */
 	__u32 tags;	    /* read the tags that clients send in statements and beside them */
 	__u32 samples;	    /* live view: queries to draw per shape and QJ_SAMPLE_NS; 0: none */
@@ -99,7 +99,7 @@ struct qj_cpu_state {
 	__u64 tags;	  /* live view: the query's tags ... */
 	__u64 naming;	  /* ... and its session's naming */
 	__u64 since_ns;	  /* first event on this CPU */
-	__u64 busy_clock; /* see busy_clock.h */
+	__u64 busy_clock; /* see core/cpu_times.h */
 	__u64 lost_ns;
 	__u64 ids;			     /* query and session ids made on this CPU */
 	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
@@ -162,7 +162,7 @@ struct qj_sums {
 
 /*
  * A core, or a package: whether it is awake, and its last two sleeps with idle time after them that
- * is not yet in a row of sums. See tails.bpf.h. What is read together is in few cache lines.
+ * is not yet in a row of sums. See core/sums.bpf.h. What is read together is in few cache lines.
  */
 struct qj_idle {
 	__u64 busy;	  /* busy threads of the core, or busy cores of the package */

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/tails.h"
+#include "core/cpu_times.h"
 
 struct idle_times {
 	struct stream *stream;

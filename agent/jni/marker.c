@@ -11,7 +11,7 @@
 
 #define TEXT_CHARACTERS 4096 /* QJ_TEXT_BYTES of bpf/qjoule.h: longer texts are cut */
 #define ENDS_BYTES	36   /* two addresses, two ports */
-#define TAGS_BYTES	480  /* of bpf/core/tags_kept.h: the limit for tags */
+#define TAGS_BYTES	480  /* of bpf/core/server_state.h: the limit for tags */
 #define UTF8_BYTES_MAX	3    /* per UTF-16 unit, in the JVM's modified UTF-8 */
 
 #if defined(__x86_64__)

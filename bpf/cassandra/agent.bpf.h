@@ -6,7 +6,7 @@
 #ifndef QJOULE_AGENT_BPF_H
 #define QJOULE_AGENT_BPF_H
 
-#include "core/leader.bpf.h"
+#include "core/query.bpf.h"
 #include "core/statement.bpf.h"
 
 /* Each server has its own numbers. */

@@ -7,11 +7,10 @@
 #ifndef QJ_CQL_STATE_H
 #define QJ_CQL_STATE_H
 
-#include "core/inflate_state.h"
+#include "core/server_state.h"
 #include "md5.h"
 #include "qjoule.h"
 #include "core/shape_hash.h"
-#include "core/tags_kept.h"
 
 #define CQL_BODY_MAX (256u << 20) /* native_protocol_v5.spec, 2.4.1.6 */
 #define CQL_KEYSPACE 48		  /* SchemaConstants.NAME_LENGTH */

@@ -5,7 +5,7 @@
 
 #include "core/statement.bpf.h"
 #include "cql_state.h"
-#include "core/inflate_buffers.bpf.h"
+#include "core/inflate.bpf.h"
 
 #define CQL_TEXTS  64 /* statements that arrive in pieces at the same time */
 #define CQL_PACKED 64 /* the same for compressed bodies and segments */

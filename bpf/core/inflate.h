@@ -10,7 +10,7 @@
 #ifndef QJ_INFLATE_H
 #define QJ_INFLATE_H
 
-#include "inflate_state.h"
+#include "server_state.h"
 
 #define QJ_INFLATE_STEPS  (4 * QJ_PACKED_MAX)
 #define QJ_LZ4_LONGER	  15 /* at this value the length continues in the bytes that follow */

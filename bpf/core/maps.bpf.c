@@ -4,7 +4,7 @@
  * maps are in bpf/<server>/maps.bpf.c.
  */
 #include "batch.bpf.h"
-#include "inflate_buffers.bpf.h"
+#include "inflate.bpf.h"
 #include "sample.bpf.h"
 #include "statement.bpf.h"
 #include "more_counters.bpf.h"

@@ -20,7 +20,7 @@ extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 /* Sends the query that ended last, or the drawn one, if it has not been sent. */
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
-/* Likewise in label.bpf.c: ends the open slice and starts one of the current thread. */
+/* Likewise in segments.bpf.c: ends the open slice and starts one of the current thread. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in session.bpf.c. */
 /* From here on the thread has this role, NUL-terminated. 0: its own name is its role. */
@@ -174,6 +174,37 @@ static __always_inline void session_opaque(struct qj_cpu_state *cpu, struct thre
 	thread->begin_ns = 0;
 	count_loss(cpu, QJ_LOSS_OPAQUE_SESSION);
 	emit_session(cpu, thread, QJ_SESSION_OPAQUE, 0, 0);
+}
+
+/* ---- queries with helper threads: each helper works for the query of its leader ---- */
+
+/* The query that a helper works for. */
+struct leader {
+	__u64 query;
+	__u64 shape;
+	__u64 tags;
+	__u64 session;
+};
+
+static __always_inline struct leader leader_of(const struct thread_state *thread)
+{
+	return (struct leader){.query = thread->query,
+			       .shape = thread->shape,
+			       .tags = thread->tags,
+			       .session = thread->session};
+}
+
+/* From here on this thread works for the leader's query. */
+static __always_inline void leader_join(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const struct leader *leader)
+{
+	thread->query = leader->query;
+	thread->shape = leader->shape;
+	thread->tags = leader->tags;
+	thread->session = leader->session;
+	thread->begin_ns = bpf_ktime_get_ns();
+	thread->borrowed = 1;
+	claim_slice(cpu, thread, thread->begin_ns);
 }
 
 #endif

@@ -4,7 +4,18 @@
  * that keep running.
  */
 #include "batch.bpf.h"
-#include "label.bpf.h"
+#include "hooks.bpf.h"
+
+/* Not inline, so that the verifier checks it once. */
+__noinline int relabel(struct qj_cpu_state *cpu, __u64 now)
+{
+	if (!cpu)
+		return 0;
+	end_slice(cpu, now);
+	count_loss(cpu, QJ_LOSS_SWITCH);
+	label_slice(cpu, bpf_get_current_task_btf(), now);
+	return 0;
+}
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)

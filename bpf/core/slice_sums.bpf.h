@@ -8,7 +8,6 @@
 #define QJOULE_SLICE_SUMS_BPF_H
 
 #include "sums.bpf.h"
-#include "tails.bpf.h"
 
 /* What was measured over a slice. */
 struct measured {

@@ -5,7 +5,6 @@
  * so three bytes exclude most other comments; the reader of the stream checks the rest.
  * https://google.github.io/sqlcommenter/spec/
  */
-#include "tags.bpf.h"
 #include "tags_several.bpf.h"
 
 #define COMMENT_SIGN 2 /* bytes of each comment sign */

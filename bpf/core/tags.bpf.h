@@ -9,7 +9,7 @@
 #define QJOULE_TAGS_BPF_H
 
 #include "query.bpf.h"
-#include "tags_room.bpf.h"
+#include "server_state.h"
 
 #define TAGS_DIFFER QJ_SAID_UNKNOWN /* a request with different tags: counted for none of them */
 #define TAGS_PER_S  2000ULL	    /* new tags sent per second */
@@ -22,6 +22,31 @@ struct seen_tags_map {
 	__type(value, __u8);
 };
 extern struct seen_tags_map seen_tags SEC(".maps");
+
+/*
+ * Each thread has its own buffer for searching what it has read, because it may be preempted. Tags
+ * lie in the first half, padded with zeros; they may be assembled from two pieces.
+ */
+struct tags_room {
+	union {
+		__u8 bytes[2 * TAGS_ROOM];
+		__u64 words[2 * TAGS_ROOM / 8];
+	};
+};
+
+struct tags_room_map {
+#ifdef QJ_EARLY /* no program that uses it is preempted there */
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+#else
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+#endif
+	__type(value, struct tags_room);
+};
+extern struct tags_room_map tags_room SEC(".maps");
 
 /* Tags assembled from a few bytes and two pieces in the server's memory. */
 struct tags_pieces {

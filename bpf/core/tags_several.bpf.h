@@ -3,7 +3,7 @@
 #ifndef QJOULE_TAGS_SEVERAL_BPF_H
 #define QJOULE_TAGS_SEVERAL_BPF_H
 
-#include "tags_room.bpf.h"
+#include "tags.bpf.h"
 
 #define CHUNK_WORDS (TAGS_ROOM / 8) /* words of a statement that are searched at once */
 #define EACH(byte)  ((byte)*0x0101010101010101ULL)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Finds server threads, and reports the names of tasks. */
-#include "arguments.bpf.h"
-#include "label.bpf.h"
+#include "task.bpf.h"
+#include "hooks.bpf.h"
 #include "task_budget.bpf.h"
 
 /* The server that the root part follows now, and the process that it runs as. */

@@ -3,7 +3,7 @@
 #ifndef QJOULE_MEMCACHED_HOOKS_BPF_H
 #define QJOULE_MEMCACHED_HOOKS_BPF_H
 
-#include "core/key_slept.bpf.h"
+#include "core/key_request.bpf.h"
 
 static __always_inline void memcached_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
 					       struct thread_state *thread)

@@ -3,8 +3,7 @@
 #ifndef QJOULE_MEMCACHED_THREAD_H
 #define QJOULE_MEMCACHED_THREAD_H
 
-#include "core/key_turn.h"
-#include "core/thread.h"
+#include "core/server_state.h"
 
 struct memcached_thread {
 	struct of_query cleared;

@@ -5,7 +5,7 @@
 
 #include "core/query.bpf.h"
 #include "core/syscall.bpf.h"
-#include "core/task_state.bpf.h"
+#include "core/task.bpf.h"
 
 /*
  * mongod's sockets block (SyncAsioSession::ensureSync()), so no read returns without data, and no

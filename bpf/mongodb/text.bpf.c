@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Implements what state.bpf.h declares for shapes and texts. */
-#include "core/inflate_buffers.bpf.h"
+#include "core/inflate.bpf.h"
 #include "state.bpf.h"
 
 /* Precedes the bytes of a body: servers/mongodb/dialect_message.py. */

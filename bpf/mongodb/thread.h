@@ -3,7 +3,7 @@
 #ifndef QJOULE_MONGODB_THREAD_H
 #define QJOULE_MONGODB_THREAD_H
 
-#include "core/thread.h"
+#include "core/server_state.h"
 
 struct mongodb_thread {
 	union {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Implements memory.bpf.h. */
-#include "core/descriptor.bpf.h"
+#include "core/task.bpf.h"
 #include "memory.bpf.h"
 
 /* sql_mode: MySQL sql/system_variables.h, MariaDB sql/sql_class.h */

@@ -13,7 +13,7 @@
  * - mysql_change_db() (sql/sql_db.cc) changes the default database for a login, COM_INIT_DB, USE
  *   and a procedure of another database.
  */
-#include "core/descriptor.bpf.h"
+#include "core/task.bpf.h"
 #include "next_read.bpf.h"
 #include "sessions.bpf.h"
 

@@ -3,7 +3,7 @@
 #ifndef QJOULE_MYSQL_THREAD_H
 #define QJOULE_MYSQL_THREAD_H
 
-#include "core/thread.h"
+#include "core/server_state.h"
 
 /* What continues after the end of its packet. */
 enum mysql_more {

@@ -3,7 +3,7 @@
 #ifndef QJOULE_POSTGRES_IO_BPF_H
 #define QJOULE_POSTGRES_IO_BPF_H
 
-#include "core/leader.bpf.h"
+#include "core/query.bpf.h"
 
 /* A PgAioHandle is in shared memory, at the same address in all processes of a server. */
 struct io_handle {

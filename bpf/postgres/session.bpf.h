@@ -7,7 +7,7 @@
 #ifndef QJOULE_POSTGRES_SESSION_BPF_H
 #define QJOULE_POSTGRES_SESSION_BPF_H
 
-#include "core/descriptor.bpf.h"
+#include "core/task.bpf.h"
 #include "core/query.bpf.h"
 #include "data.bpf.h"
 

@@ -3,7 +3,7 @@
 #ifndef QJOULE_POSTGRES_THREAD_H
 #define QJOULE_POSTGRES_THREAD_H
 
-#include "core/thread.h"
+#include "core/server_state.h"
 
 /* A statement of a request, or of a portal: what is known of it, as in struct thread_state. */
 struct postgres_statement {

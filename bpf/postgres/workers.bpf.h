@@ -3,7 +3,7 @@
 #ifndef QJOULE_POSTGRES_WORKERS_BPF_H
 #define QJOULE_POSTGRES_WORKERS_BPF_H
 
-#include "core/leader.bpf.h"
+#include "core/query.bpf.h"
 
 struct leaders_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

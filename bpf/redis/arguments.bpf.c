@@ -4,7 +4,7 @@
  * same file. They are recognised by the name that they were called by, Sentinel also by an option
  * (Redis server.c, main() and checkForSentinelMode()).
  */
-#include "core/arguments.bpf.h"
+#include "core/task.bpf.h"
 #include "hooks.bpf.h"
 
 #define WORD_START 0xcbf29ce484222325ULL

@@ -3,7 +3,7 @@
 #ifndef QJOULE_REDIS_HOOKS_BPF_H
 #define QJOULE_REDIS_HOOKS_BPF_H
 
-#include "core/key_slept.bpf.h"
+#include "core/key_request.bpf.h"
 
 /*
  * Whether the process that has just called exec() has the arguments of a tool. In arguments.bpf.c:

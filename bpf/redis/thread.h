@@ -3,8 +3,7 @@
 #ifndef QJOULE_REDIS_THREAD_H
 #define QJOULE_REDIS_THREAD_H
 
-#include "core/key_turn.h"
-#include "core/thread.h"
+#include "core/server_state.h"
 
 struct redis_thread {
 	struct of_query cleared;

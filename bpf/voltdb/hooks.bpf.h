@@ -4,7 +4,7 @@
 #define QJOULE_VOLTDB_HOOKS_BPF_H
 
 #include "core/query.bpf.h"
-#include "core/task_state.bpf.h"
+#include "core/task.bpf.h"
 
 /*
  * A site thread that sleeps after a batch of fragments has finished their transaction, as far as

@@ -3,7 +3,7 @@
 #ifndef QJOULE_VOLTDB_THREAD_H
 #define QJOULE_VOLTDB_THREAD_H
 
-#include "core/thread.h"
+#include "core/server_state.h"
 
 struct voltdb_thread {
 	struct of_query cleared;

@@ -30,7 +30,7 @@ from fuzz.cql_library import (
 )
 from qjoule.servers.cassandra.tags import tags_in_payload
 
-MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/tags_kept.h)
+MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/server_state.h)
 Entry = tuple[bytes, bytes | None]
 Request = tuple[int, bytes, list[Entry] | None]  #: opcode, body, payload
 

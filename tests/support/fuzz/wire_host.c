@@ -14,7 +14,6 @@
 #include "core/session.bpf.c"
 #include "core/statement.bpf.c"
 #include "core/tags.bpf.c"
-#include "core/key_request.bpf.c"
 #include "mysql/wire.bpf.h"
 #include "postgres/wire.bpf.h"
 #include "postgres/pieces.bpf.c"

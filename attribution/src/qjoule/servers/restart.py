@@ -16,7 +16,7 @@ from __future__ import annotations
 from qjoule.servers.candidate import COMMAND_LINE_BYTES_MAX, Candidate
 from qjoule.servers.types import Restart
 
-#: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/core/arguments.bpf.h.
+#: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/core/task.bpf.h.
 _OFFSET, _PRIME = 0xCBF29CE484222325, 0x100000001B3
 _HASHED_BYTES = 65536
 _PATH_MAX = 4096

@@ -12,7 +12,7 @@ import org.apache.cassandra.transport.Message;
 final class Payload {
     private static final String PREFIX = "qjoule.";
 
-    /** Longer payloads are ignored as a whole (TAGS_BYTES of bpf/core/tags_kept.h). */
+    /** Longer payloads are ignored as a whole (TAGS_BYTES of bpf/core/server_state.h). */
     private static final int BYTES_MAX = 480;
 
     private Payload() {}
