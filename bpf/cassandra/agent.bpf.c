@@ -4,7 +4,32 @@
  * starts and ends its work for a request, and where a task of the request goes to another thread
  * (agent/jni/marker.c). Probes are attached to these functions.
  */
-#include "agent.bpf.h"
+#include "core/statement.bpf.h"
+
+/* What the agent's numbers refer to. The maps exist only if a server uses the rung `agent`. */
+
+/* Each server has its own numbers. */
+struct agent_key {
+	__u64 number;
+	__u64 tgid;
+};
+
+struct agent_statements_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct agent_key);
+	__type(value, struct prepared_statement);
+};
+struct agent_statements_map agent_statements SEC(".maps");
+
+/* Requests that have passed a task to another thread. */
+struct agent_requests_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct agent_key);
+	__type(value, struct leader);
+};
+struct agent_requests_map agent_requests SEC(".maps");
 
 static __always_inline struct thread_state *marked_thread(void)
 {

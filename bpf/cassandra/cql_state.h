@@ -8,7 +8,7 @@
 #define QJ_CQL_STATE_H
 
 #include "core/server_state.h"
-#include "md5.h"
+#include "hashes.h"
 #include "qjoule.h"
 #include "core/shape_hash.h"
 

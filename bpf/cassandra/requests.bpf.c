@@ -2,6 +2,9 @@
 /* Sends requests and texts, and learns ids of prepared statements; declared in sockets.bpf.h. */
 #include "sockets.bpf.h"
 
+struct cql_texts_map cql_texts SEC(".maps");
+struct cql_scratch_map cql_scratch SEC(".maps");
+
 #define CQL_BLOCKS_MAX ((CQL_MESSAGE + QJ_TEXT_BYTES) / QJ_MD5_BLOCK + 2)
 
 static __always_inline long cql_copy_shown(void *to, __u64 bytes, const struct cql_shown *shown)

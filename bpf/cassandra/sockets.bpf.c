@@ -13,6 +13,9 @@
 #include "core/syscall.bpf.h"
 #include "core/traffic.bpf.h"
 
+struct cql_connections_map cql_connections SEC(".maps");
+struct cql_tagged_map cql_tagged SEC(".maps");
+
 #define CQL_STEPS_MAX (1 << 16) /* steps in one read */
 
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr)

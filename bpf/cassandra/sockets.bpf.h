@@ -82,8 +82,7 @@ struct cql_shown {
 };
 
 /*
- * In requests.bpf.c, hash.bpf.c and packed.bpf.c: the verifier checks each once. All but the last
- * two return 0.
+ * In requests.bpf.c and bodies.bpf.c: the verifier checks each once. All but the last two return 0.
  */
 extern int cql_show(const struct cql_shown *shown);
 extern int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command);

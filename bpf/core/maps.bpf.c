@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Defines the maps that all programs share; the other objects declare them extern. Each server's
- * maps are in bpf/<server>/maps.bpf.c.
+ * Defines the maps that all programs share; the other objects declare them extern. A server's maps
+ * are defined by the source that uses them.
  */
 #include "batch.bpf.h"
 #include "inflate.bpf.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements lines.bpf.h. */
-#include "lines.bpf.h"
+/* Implements what state.bpf.h declares for lines and headers. */
+#include "state.bpf.h"
 
 #define WORD(a, b, c, d, e, f, g, h)                                                               \
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |   \

@@ -8,7 +8,7 @@
 #ifndef QJOULE_MEMCACHED_WIRE_BPF_H
 #define QJOULE_MEMCACHED_WIRE_BPF_H
 
-#include "lines.bpf.h"
+#include "state.bpf.h"
 
 #define MEMCACHED_WALK_MAX	(1 << 16) /* steps in one read */
 #define MEMCACHED_BINARY	0x80	  /* first byte of a binary request */

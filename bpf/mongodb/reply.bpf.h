@@ -6,7 +6,7 @@
 #include "state.bpf.h"
 #include "reply_walk.h"
 
-/* Separate functions in reply.bpf.c: the verifier checks each once. */
+/* Separate functions in messages.bpf.c: the verifier checks each once. */
 extern int mongodb_reply_look(struct qj_mongodb_reply *reply,
 			      const struct qj_mongodb_window *window, __u32 from, __u32 have);
 /*

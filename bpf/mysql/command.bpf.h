@@ -4,7 +4,7 @@
 #define QJOULE_MYSQL_COMMAND_BPF_H
 
 #include "execution.bpf.h"
-#include "memory.bpf.h"
+#include "sessions.bpf.h"
 #include "reply.bpf.h"
 
 /* All that is read of a command lies in these first bytes. */

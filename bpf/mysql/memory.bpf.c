@@ -1,7 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements memory.bpf.h. */
+/*
+ * What a server's own memory says of sessions and statements that are older than the recording, and
+ * of the settings that decide what a statement's bytes mean, which no packet tells for sure. The
+ * running thread's session object (class THD) is in the thread-local variable current_thd. It
+ * points to the prepared statement that a command named last, which has its id and its text. So a
+ * statement that was prepared before is read after its first execution, once, and no further probe
+ * is needed.
+ *
+ * All offsets come from the server's own code (servers/mysql/memory.py). A text is taken only if
+ * the statement has the id that the client sent. MySQL: class Prepared_statement_map
+ * (sql/sql_class.h), class Prepared_statement (sql/sql_prepare.h). MariaDB: class Statement_map
+ * (sql/sql_class.h).
+ */
 #include "core/task.bpf.h"
-#include "memory.bpf.h"
+#include "sessions.bpf.h"
 
 /* sql_mode: MySQL sql/system_variables.h, MariaDB sql/sql_class.h */
 #define MODE_ANSI_QUOTES	  (1ULL << 2)

@@ -17,6 +17,8 @@
 #include "next_read.bpf.h"
 #include "sessions.bpf.h"
 
+struct mysql_sessions_map mysql_sessions SEC(".maps");
+
 #define LOGIN_FORMAT_BYTES 6
 
 static __always_inline struct thread_state *symbol_thread(void)

@@ -2,12 +2,13 @@
 /*
  * Sessions on the rung `symbol`, where functions get a session's object (class THD). A server gives
  * the object of a connection that has ended to the next one, so a login begins a session of its
- * own: a session's id is that of its login. A session that was open before is known by its object.
+ * own: a session's id is that of its login. A session that was open before is known by its object,
+ * and by what the server's memory says of it.
  */
 #ifndef QJOULE_MYSQL_SESSIONS_BPF_H
 #define QJOULE_MYSQL_SESSIONS_BPF_H
 
-#include "core/query.bpf.h"
+#include "core/statement.bpf.h"
 
 #define MYSQL_ADDRESS_BITS 48
 
@@ -56,6 +57,36 @@ static __always_inline __u64 mysql_logs_in(struct qj_cpu_state *cpu, struct thre
 	bpf_map_update_elem(&mysql_sessions, &number, &session, BPF_ANY);
 	thread->mysql.number = 0;
 	return session;
+}
+
+/* ---- memory.bpf.c: what a server's own memory says of sessions and statements ---- */
+
+/* LEX_CSTRING: include/m_string.h, include/mysql/mysql_lex_string.h */
+struct mysql_name {
+	__u64 text;
+	__u64 length;
+};
+
+/* Separate functions, so that the verifier checks each once. Two return 0. */
+extern int mysql_find_text(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* The rules that the session's next statement is read by (shape_hash.h). `thd`: 0 for the running
+ * thread's. */
+extern int mysql_find_rules(struct thread_state *thread, __u64 thd);
+/*
+ * Reports user and database of the thread's session, whose login was not seen, and on the rung
+ * `symbol` its client's address.
+ */
+extern int mysql_find_names(struct qj_cpu_state *cpu, struct thread_state *thread);
+
+/* A command is over: its prepared statement gets its text now if it was unknown until here. */
+static __always_inline void mysql_executed(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (!thread->mysql.unknown || thread->shape)
+		return;
+	mysql_find_text(cpu, thread);
+	if (!thread->shape && thread->executions)
+		statement_unseen(cpu, thread, thread->session, thread->mysql.unknown);
+	label_query(cpu, thread);
 }
 
 #endif

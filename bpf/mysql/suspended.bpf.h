@@ -3,7 +3,7 @@
 #ifndef QJOULE_MYSQL_SUSPENDED_BPF_H
 #define QJOULE_MYSQL_SUSPENDED_BPF_H
 
-#include "core/state.bpf.h"
+#include "core/query.bpf.h"
 
 struct suspended_query {
 	__u64 query;
@@ -26,5 +26,50 @@ struct suspended_map {
 	__type(value, struct suspended_query);
 };
 extern struct suspended_map suspended SEC(".maps");
+
+/* Resumes a suspended command, which may have begun on another thread. */
+static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+{
+	struct suspended_query *was = bpf_map_lookup_elem(&suspended, &thread->session);
+
+	if (!was)
+		return false;
+	thread->query = was->query;
+	thread->begin_ns = was->begin_ns;
+	thread->shape = was->shape;
+	thread->mysql.reply_addr = was->reply_addr;
+	thread->tags = was->tags;
+	thread->cpu_ns = was->cpu_ns;
+	thread->executions = was->executions;
+	thread->flags = was->flags | QJ_QUERY_RESUMED;
+	thread->statement_bytes = was->statement_bytes;
+	thread->command = was->command;
+	bpf_map_delete_elem(&suspended, &thread->session);
+	claim_slice(cpu, thread, now);
+	return true;
+}
+
+static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 now)
+{
+	struct suspended_query is;
+
+	end_slice(cpu, now);
+	is = (struct suspended_query){
+	    .query = thread->query,
+	    .begin_ns = thread->begin_ns,
+	    .shape = thread->shape,
+	    .reply_addr = thread->mysql.reply_addr,
+	    .tags = thread->tags,
+	    .cpu_ns = thread->cpu_ns,
+	    .executions = thread->executions,
+	    .flags = thread->flags,
+	    .statement_bytes = thread->statement_bytes,
+	    .command = thread->command,
+	};
+
+	bpf_map_update_elem(&suspended, &thread->session, &is, BPF_ANY);
+	query_release(cpu, thread, now);
+}
 
 #endif

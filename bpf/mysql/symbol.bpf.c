@@ -8,6 +8,8 @@
 #include "sessions.bpf.h"
 #include "suspended.bpf.h"
 
+struct suspended_map suspended SEC(".maps");
+
 #define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
 
 /* MySQL's union COM_DATA (include/mysql/com_data.h): the parts that are read. */
@@ -25,51 +27,6 @@ struct mysql_com_execute {
 	__u64 parameters; /* from 8.0.23 on, like their count: an array of struct PS_PARAM */
 	__u64 count;
 };
-
-/* Resumes a suspended command, which may have begun on another thread. */
-static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
-{
-	struct suspended_query *was = bpf_map_lookup_elem(&suspended, &thread->session);
-
-	if (!was)
-		return false;
-	thread->query = was->query;
-	thread->begin_ns = was->begin_ns;
-	thread->shape = was->shape;
-	thread->mysql.reply_addr = was->reply_addr;
-	thread->tags = was->tags;
-	thread->cpu_ns = was->cpu_ns;
-	thread->executions = was->executions;
-	thread->flags = was->flags | QJ_QUERY_RESUMED;
-	thread->statement_bytes = was->statement_bytes;
-	thread->command = was->command;
-	bpf_map_delete_elem(&suspended, &thread->session);
-	claim_slice(cpu, thread, now);
-	return true;
-}
-
-static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread,
-				    __u64 now)
-{
-	struct suspended_query is;
-
-	end_slice(cpu, now);
-	is = (struct suspended_query){
-	    .query = thread->query,
-	    .begin_ns = thread->begin_ns,
-	    .shape = thread->shape,
-	    .reply_addr = thread->mysql.reply_addr,
-	    .tags = thread->tags,
-	    .cpu_ns = thread->cpu_ns,
-	    .executions = thread->executions,
-	    .flags = thread->flags,
-	    .statement_bytes = thread->statement_bytes,
-	    .command = thread->command,
-	};
-
-	bpf_map_update_elem(&suspended, &thread->session, &is, BPF_ANY);
-	query_release(cpu, thread, now);
-}
 
 /* The thread works for the session with this object. */
 static __always_inline void serve(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 thd)

@@ -6,7 +6,21 @@
  * method_worker.c). Both get the handle's address, so a worker works for the query of the backend
  * whose request it takes up, until it takes up another one or sleeps. On every rung.
  */
-#include "io.bpf.h"
+#include "core/query.bpf.h"
+
+/* A PgAioHandle is in shared memory, at the same address in all processes of a server. */
+struct io_handle {
+	__u64 address;
+	__u64 server;
+};
+
+struct io_leaders_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct io_handle);
+	__type(value, struct leader);
+};
+struct io_leaders_map io_leaders SEC(".maps");
 
 /* A backend is about to submit a request, or to perform it by itself. */
 SEC("?uprobe")

@@ -7,8 +7,7 @@
 #ifndef QJOULE_POSTGRES_JOIN_BPF_H
 #define QJOULE_POSTGRES_JOIN_BPF_H
 
-#include "frame.bpf.h"
-#include "core/state.bpf.h"
+#include "requests.bpf.h"
 
 struct postgres_skim {
 	__u64 addr;

@@ -6,7 +6,7 @@
 #ifndef QJOULE_POSTGRES_MESSAGES_BPF_H
 #define QJOULE_POSTGRES_MESSAGES_BPF_H
 
-#include "prepared.bpf.h"
+#include "requests.bpf.h"
 #include "text.bpf.h"
 
 #define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */

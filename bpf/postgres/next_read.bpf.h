@@ -10,7 +10,7 @@
 #define QJOULE_POSTGRES_NEXT_READ_BPF_H
 
 #include "session.bpf.h"
-#include "stream.bpf.h"
+#include "state.bpf.h"
 #include "text.bpf.h"
 
 /*

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements pieces.bpf.h. */
-#include "core/query.bpf.h"
-#include "pieces.bpf.h"
+/* Implements what requests.bpf.h declares for messages in pieces. */
 #include "requests.bpf.h"
+
+struct postgres_pieces_map postgres_pieces SEC(".maps");
 
 struct pieces_walk {
 	struct postgres_pieces *pieces;

@@ -10,9 +10,7 @@
  * client's data can fake where the first of them begins, but only for its own rows. PostgreSQL
  * documentation, "Message Formats", "Error and Notice Message Fields".
  */
-#include "core/query.bpf.h"
-#include "frame.bpf.h"
-#include "reply.bpf.h"
+#include "requests.bpf.h"
 
 #define POSTGRES_WINDOW	     SCRATCH_BYTES /* bytes read at once */
 #define POSTGRES_SEND_BUFFER 8192	   /* PQ_SEND_BUFFER_SIZE */

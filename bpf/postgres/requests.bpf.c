@@ -2,7 +2,7 @@
 /* Implements requests.bpf.h: what a client's messages do to its backend's request. */
 #include "requests.bpf.h"
 #include "messages.bpf.h"
-#include "stream.bpf.h"
+#include "state.bpf.h"
 
 static __always_inline bool postgres_is_data(__u8 type)
 {

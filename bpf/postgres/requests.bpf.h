@@ -1,13 +1,61 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a client's messages do to the request that its backend works for. In requests.bpf.c: the
- * verifier checks each of these once, and not once for every state in which a message may come.
+ * What a client's messages do to the request that its backend works for. The functions here that
+ * are not inline are in files of their own: the verifier checks each of these once, and not once
+ * for every state in which a message may come.
  */
 #ifndef QJOULE_POSTGRES_REQUESTS_BPF_H
 #define QJOULE_POSTGRES_REQUESTS_BPF_H
 
-#include "frame.bpf.h"
-#include "reply.bpf.h"
+#include "core/query.bpf.h"
+
+/* ---- the frame of a client's messages: type byte, length including itself, body ---- */
+
+#define POSTGRES_HEADER	     5
+#define POSTGRES_STARTUP     8	   /* a startup packet's length and code */
+#define POSTGRES_STARTUP_MAX 10000 /* MAX_STARTUP_PACKET_LENGTH, libpq/pqcomm.h */
+#define POSTGRES_PROTOCOL_3  3	   /* major version, upper half of the startup code */
+#define POSTGRES_CANCEL	     80877102
+#define POSTGRES_SSL	     80877103
+#define POSTGRES_GSS	     80877104
+#define POSTGRES_MAX_MESSAGE (1u << 30)
+/*
+ * Steps through one read: PQ_RECV_BUFFER_SIZE is 8192, a message has at least 5 bytes, and the
+ * first header may arrive byte by byte.
+ */
+#define POSTGRES_MAX_WALK (8192 / POSTGRES_HEADER + POSTGRES_STARTUP + 1)
+#define TLS_HANDSHAKE	  0x16
+
+static __always_inline bool postgres_plausible(__u8 type, __u32 length)
+{
+	if (length < 4 || length > POSTGRES_MAX_MESSAGE)
+		return false;
+	switch (type) {
+	case 'Q':
+	case 'P':
+	case 'B':
+	case 'E':
+	case 'S':
+	case 'D':
+	case 'C':
+	case 'H':
+	case 'F':
+	case 'X':
+	case 'd':
+	case 'c':
+	case 'f':
+	case 'p':
+		return true;
+	}
+	return false;
+}
+
+static __always_inline __u32 postgres_uint(const __u8 *bytes)
+{
+	return (__u32)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
+}
+
+/* ---- requests.bpf.c ---- */
 
 /* Ends the thread's request. Returns 0. */
 extern int postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
@@ -33,5 +81,81 @@ extern int postgres_startup(struct qj_cpu_state *cpu, struct thread_state *threa
  * 0.
  */
 extern int postgres_lost(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
+
+/* ---- pieces.bpf.c: messages that the backend reads in several pieces ---- */
+
+/*
+ * Each read overwrites the one before, so the beginning of such a message, with its names and its
+ * text, is collected here. The rest (values, and what follows the part of a text that is read) is
+ * not.
+ */
+
+#define POSTGRES_NAMES 160 /* two names as long as the server keeps, and more */
+/* A name, a text up to the length that is read, and what shows whether it goes on. */
+#define POSTGRES_COLLECTED (QJ_SHAPE_CHUNK + QJ_TEXT_BYTES + QJ_SHAPE_CHUNK)
+#define POSTGRES_PIECE	   256 /* bytes that are copied at once */
+
+struct postgres_pieces {
+	__u64 addr; /* of the bytes, as a number */
+	__u8 bytes[POSTGRES_COLLECTED + POSTGRES_PIECE];
+};
+
+/* Only threads that have read such a message have one. */
+struct postgres_pieces_map {
+#ifdef QJ_EARLY /* no socket is read there */
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+#else
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+#endif
+	__type(value, struct postgres_pieces);
+};
+extern struct postgres_pieces_map postgres_pieces SEC(".maps");
+
+/* How many bytes of such a message are looked at, at most. */
+static __always_inline __u32 postgres_wanted(__u8 type)
+{
+	if (type == 'Q' || type == 'P')
+		return POSTGRES_COLLECTED;
+	return type == 'B' || type == 'E' ? POSTGRES_NAMES : 0;
+}
+
+/*
+ * Takes the next `here` bytes of the message that is being collected, at `addr`, and handles the
+ * message once there are enough. Returns 0.
+ */
+extern int postgres_collect(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
+			    __u32 here);
+
+/* ---- prepared.bpf.c: statements that a backend prepared before tracing began ---- */
+
+/*
+ * Looks up the prepared statement whose name is at `addr`, and gives its text to the thread's
+ * request. Returns the text's length. If the backend has no such statement, nothing changes: 0. The
+ * caller reads the tags: from here they would be one call too deep for the stack.
+ */
+extern int postgres_find_prepared(struct qj_cpu_state *cpu, struct thread_state *thread,
+				  __u64 addr);
+
+/* ---- reply.bpf.c: a backend's replies ---- */
+
+/*
+ * Takes the outcome of the request that the backend has finished. If several requests came in one
+ * read, only the last reply is there, so nothing is taken. Returns whether the reply begins with an
+ * error. Inlined, it took the verifier seconds.
+ */
+extern int postgres_answered(struct thread_state *thread);
+
+/* ---- skipped.bpf.c: messages that a backend skips after an error ---- */
+
+/*
+ * After an error in a message of the extended protocol, the server skips all messages up to the
+ * next Sync. The backend has failed now, at a message after which `left` bytes of its last read
+ * remain. What it skips was counted when it was read. Returns 0.
+ */
+extern int postgres_skip(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 left);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "core/task.bpf.h"
 #include "core/query.bpf.h"
-#include "data.bpf.h"
+#include "state.bpf.h"
 
 /* A pointer at this distance from the start of the backend's data; 0: unknown, or null. */
 static __always_inline __u64 postgres_pointer(__u32 distance)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Implements skipped.bpf.h, on the rung `socket`. A backend calls PortalErrorCleanup() only where a
- * client's statement has failed (src/backend/tcop/postgres.c), so others pass no probe. How far it
- * has come in what it has read is in two static variables, PqRecvPointer and PqRecvLength
- * (src/backend/libpq/pqcomm.c): the plan finds both, and their difference is what remains.
+ * Messages that a backend skips after an error, on the rung `socket`. A backend calls
+ * PortalErrorCleanup() only where a client's statement has failed (src/backend/tcop/postgres.c), so
+ * others pass no probe. How far it has come in what it has read is in two static variables,
+ * PqRecvPointer and PqRecvLength (src/backend/libpq/pqcomm.c): the plan finds both, and their
+ * difference is what remains.
  */
-#include "data.bpf.h"
-#include "frame.bpf.h"
 #include "messages.bpf.h"
-#include "skipped.bpf.h"
+#include "requests.bpf.h"
+#include "state.bpf.h"
 
 struct skip_walk {
 	__u64 addr; /* of the next header */

@@ -6,7 +6,6 @@
  */
 #include "core/socket.bpf.h"
 #include "core/traffic.bpf.h"
-#include "data.bpf.h"
 #include "next_read.bpf.h"
 #include "wire.bpf.h"
 

@@ -8,9 +8,16 @@
  * src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
  */
 #include "next_read.bpf.h"
-#include "stream.bpf.h"
 #include "text.bpf.h"
-#include "workers.bpf.h"
+
+/* Parallel workers identify their leader by its process id. */
+struct leaders_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32); /* process id of the leader */
+	__type(value, struct leader);
+};
+struct leaders_map leaders SEC(".maps");
 
 static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 text,
 				  __u64 now)

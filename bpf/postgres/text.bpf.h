@@ -4,7 +4,7 @@
 #define QJOULE_POSTGRES_TEXT_BPF_H
 
 #include "core/statement.bpf.h"
-#include "data.bpf.h"
+#include "state.bpf.h"
 
 /* The thread's statement has no text, for this reason, which on sockets stands for it. */
 static __always_inline void postgres_no_text(struct thread_state *thread, enum qj_no_text why)

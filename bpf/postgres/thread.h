@@ -14,13 +14,13 @@ struct postgres_statement {
 	__u32 flags; /* of the statement: QJ_STATEMENT_FLAGS; of a portal: messages.bpf.h */
 };
 
-/* After an error, the server skips messages up to a Sync: skipped.bpf.h. */
+/* After an error, the server skips messages up to a Sync: skipped.bpf.c. */
 enum postgres_skips {
 	POSTGRES_SKIPS = 1,
 	POSTGRES_SKIPS_LATER = 2, /* from the next Execute on, which is of what was refused */
 };
 
-/* What the backend's last read brought: skipped.bpf.h. */
+/* What the backend's last read brought: skipped.bpf.c. */
 struct postgres_piece {
 	__u64 from; /* address of its first header; 0: not known */
 	__u64 to;
@@ -46,7 +46,7 @@ struct postgres_thread {
 	struct postgres_statement before; /* see postgres_add() */
 	__u32 same;			  /* ... and how often it was executed before another one */
 	__u32 body_bytes;		  /* of the message that is being read */
-	__u32 collected; /* bytes of it in pieces.bpf.h, if it is collected there */
+	__u32 collected; /* bytes of it in pieces.bpf.c, if it is collected there */
 	struct postgres_piece read;
 	__u64 send_buffer; /* address of PqSendBuffer's bytes; 0: not known */
 	__u64 statement;   /* rung symbol: address of its debug_query_string */
@@ -59,7 +59,7 @@ struct postgres_thread {
 	__u8 asks_gss;	   /* the client asks for GSSAPI encryption */
 	__u8 dumps;	   /* the backend sends the log to a replica */
 	__u8 io_worker;	   /* reads on behalf of backends: io.bpf.c */
-	__u8 collects;	   /* the message that is being read is collected in pieces.bpf.h */
+	__u8 collects;	   /* the message that is being read is collected in pieces.bpf.c */
 	__u8 skips;	   /* enum postgres_skips */
 };
 

@@ -10,9 +10,8 @@
 #define QJOULE_POSTGRES_WIRE_BPF_H
 
 #include "join.bpf.h"
-#include "pieces.bpf.h"
 #include "requests.bpf.h"
-#include "stream.bpf.h"
+#include "state.bpf.h"
 
 struct postgres_walk {
 	struct qj_cpu_state *cpu;

@@ -5,7 +5,7 @@
  * (Redis server.c, main() and checkForSentinelMode()).
  */
 #include "core/task.bpf.h"
-#include "hooks.bpf.h"
+#include "state.bpf.h"
 
 #define WORD_START 0xcbf29ce484222325ULL
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Implements lines.bpf.h. */
-#include "lines.bpf.h"
+/*
+ * Implements what state.bpf.h declares for lines: those with numbers, which precede all else of
+ * RESP, and commands that are plain lines.
+ */
+#include "state.bpf.h"
 
 /* A line "*N" or "$LENGTH": collects its number. */
 int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes)

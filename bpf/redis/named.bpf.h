@@ -11,7 +11,7 @@
 #ifndef QJOULE_REDIS_NAMED_BPF_H
 #define QJOULE_REDIS_NAMED_BPF_H
 
-#include "lines.bpf.h"
+#include "state.bpf.h"
 
 #define REDIS_CLIENT_BYTES 256 /* longer names are not read; qjoule_drivers stays below */
 #define REDIS_CLIENT_LONG  (REDIS_CLIENT_BYTES + 1)

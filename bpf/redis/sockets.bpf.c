@@ -14,6 +14,9 @@
 #include "request.bpf.h"
 #include "core/traffic.bpf.h"
 
+struct redis_connections_map redis_connections SEC(".maps");
+struct redis_namings_map redis_namings SEC(".maps");
+
 static __always_inline struct thread_state *redis_thread(struct task_struct *task)
 {
 	struct thread_state *thread = thread_of(task);

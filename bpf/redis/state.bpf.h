@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * State of each connection to a Redis server. One thread serves them all, so the state of the
- * protocol and the request that waits for a reply are stored with the socket.
+ * State of each connection to a Redis server; the parts of RESP that are read byte by byte; the
+ * hooks for Redis' processes and threads.
+ *
+ * One thread serves all connections, so the state of the protocol and the request that waits for a
+ * reply are stored with the socket.
  */
 #ifndef QJOULE_REDIS_STATE_BPF_H
 #define QJOULE_REDIS_STATE_BPF_H
@@ -44,5 +47,55 @@ struct redis_connections_map {
 	__type(value, struct redis_connection);
 };
 extern struct redis_connections_map redis_connections SEC(".maps");
+
+/* ---- lines.bpf.c ---- */
+
+#define REDIS_DIGITS_MAX 10
+#define REDIS_PIECE	 16 /* "*1234567890\r\n" fits */
+
+/* A few bytes of what was read. */
+struct redis_piece {
+	__u8 bytes[REDIS_PIECE];
+};
+
+/* redis_line_bytes() and redis_inline_bytes() return the number of bytes taken, and these flags. */
+#define REDIS_WHOLE   0x100 /* the line has ended */
+#define REDIS_LOST    0x200 /* this is not a command */
+#define REDIS_IS_LINE 0x400 /* this is a plain line; no bytes of it were taken */
+
+/* Separate functions: the verifier checks each once. */
+extern int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes);
+extern int redis_inline_bytes(struct redis_command *c, const struct redis_piece *piece,
+			      __u32 bytes);
+
+/* ---- hooks, called by the core: core/hooks.bpf.h ---- */
+
+/*
+ * Whether the process that has just called exec() has the arguments of a tool. In arguments.bpf.c:
+ * the verifier checks it once.
+ */
+extern int is_redis_tool(__u64 start, __u64 bytes);
+
+static __always_inline void redis_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
+					   struct thread_state *thread)
+{
+	key_forget_if_slept(thread, &thread->redis.turn, task);
+}
+
+/* A Redis forks to write a snapshot or a new log. The child has its name, so it gets a role. */
+static __always_inline const char *redis_forked(struct task_struct *child)
+{
+	static const char redis_fork[] = "redis-fork";
+
+	return child->pid == child->tgid ? redis_fork : 0;
+}
+
+/* Sentinel and the checkers use the same file. */
+static __always_inline bool redis_executed(struct task_struct *task)
+{
+	__u64 start = BPF_CORE_READ(task, mm, arg_start);
+
+	return !is_redis_tool(start, BPF_CORE_READ(task, mm, arg_end) - start);
+}
 
 #endif

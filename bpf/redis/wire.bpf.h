@@ -7,7 +7,6 @@
 #ifndef QJOULE_REDIS_WIRE_BPF_H
 #define QJOULE_REDIS_WIRE_BPF_H
 
-#include "lines.bpf.h"
 #include "named.bpf.h"
 #include "core/statement.bpf.h"
 

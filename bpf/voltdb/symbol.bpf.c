@@ -11,6 +11,25 @@
  */
 #include "text.bpf.h"
 
+#define VOLTDB_BATCH_MAX      200 /* statements in a batch: ProcedureRunner.java, MAX_BATCH_SIZE */
+#define VOLTDB_PARTITION      0x3fffULL /* TxnEgo.java, UniqueIdGenerator.java: lowest 14 bits */
+#define VOLTDB_ALL_PARTITIONS 0x3fffULL /* MpInitiator.MP_INIT_PID */
+
+struct voltdb_transaction {
+	__u64 unique;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+/* Transactions of several partitions that were already counted. */
+struct voltdb_begun_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct voltdb_transaction);
+	__type(value, __u8);
+};
+struct voltdb_begun_map voltdb_begun SEC(".maps");
+
 /* After the six arguments in registers (System V AMD64 ABI): a return address, then these. */
 struct voltdb_arguments {
 	__u64 returns_to;

@@ -5,7 +5,8 @@
 
 #include "core/statement.bpf.h"
 #include "hotspot.bpf.h"
-#include "transactions.bpf.h"
+
+#define VOLTDB_NAME_BYTES 256 /* bytes of a procedure's name; longer names are cut */
 
 static __always_inline void no_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 {

@@ -5,7 +5,6 @@
  */
 #include "inflate_host.h"
 
-#include "cassandra/cql_crc.h"
 #include "cassandra/cql_frame.h"
 #include "cassandra/cql_packed.h"
 

@@ -22,7 +22,7 @@ static inline __u32 qj_mongodb_feed(struct qj_mongodb *m, const __u8 *chunk, __u
 }
 
 /*
- * As unpack_mongodb() of packed.bpf.c. `m`: an OP_COMPRESSED of which nothing is left to parse;
+ * As unpack_mongodb() of messages.bpf.c. `m`: an OP_COMPRESSED of which nothing is left to parse;
  * `body`: all that arrived of it.
  */
 static inline void mongodb_unpack_host(struct qj_mongodb *m, const __u8 *body, __u64 seed)

@@ -65,11 +65,8 @@ struct sampled_map sampled;
 __u64 samples_used_ns;
 struct seen_map seen;
 struct prepared_map prepared;
-struct postgres_pieces_map postgres_pieces;
 struct seen_tags_map seen_tags;
 struct tags_room_map tags_room;
-struct redis_connections_map redis_connections;
-struct redis_namings_map redis_namings;
 
 static struct mm_struct memory;
 static struct task_struct task = {

@@ -35,7 +35,7 @@ def headers(all_servers: Iterable[Server]) -> Mapping[str, str]:
         ),
         "server_hooks.h": _guarded(
             "QJ_SERVER_HOOKS_H",
-            [f'#include "{server.name}/hooks.bpf.h"' for server in with_hooks],
+            [f'#include "{server.name}/state.bpf.h"' for server in with_hooks],
         ),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where MySQL and MariaDB keep what bpf/mysql/memory.bpf.h reads: the running thread's
+"""Finds where MySQL and MariaDB keep what bpf/mysql/memory.bpf.c reads: the running thread's
 session, its prepared statements, its user, its default database, its sql_mode and its character
 set.
 

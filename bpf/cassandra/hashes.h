@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * MD5 (RFC 1321), as servers use it: for Cassandra's ids of prepared statements. Works in BPF
- * programs (include vmlinux.h first) and on the host.
+ * MD5 (RFC 1321), for Cassandra's ids of prepared statements, and the checksum of segments' headers.
+ * Works in BPF programs (include vmlinux.h first) and on the host.
  */
-#ifndef QJ_MD5_H
-#define QJ_MD5_H
+#ifndef QJ_CASSANDRA_HASHES_H
+#define QJ_CASSANDRA_HASHES_H
 
 #ifndef __VMLINUX_H__
 #include <linux/types.h>
@@ -85,6 +85,21 @@ static inline void qj_md5_block(struct qj_md5 *m)
 	m->state[1] += b;
 	m->state[2] += c;
 	m->state[3] += d;
+}
+
+/* CRC24 of the first `count` bytes of a segment's header: org.apache.cassandra.utils.Crc. */
+static __always_inline __u32 cql_crc24(__u64 header, __u32 count)
+{
+	__u32 crc = 0x875060;
+
+	for (__u32 i = 0; i < count; i++, header >>= 8) {
+		crc ^= (__u32)(header & 0xff) << 16;
+		for (__u32 bit = 0; bit < 8; bit++) {
+			crc <<= 1;
+			crc ^= (crc >> 24 & 1) * 0x1974f0b; /* without a branch, for the verifier */
+		}
+	}
+	return crc & 0xffffff;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Hooks for site threads of VoltDB, called by the core: core/hooks.bpf.h. */
-#ifndef QJOULE_VOLTDB_HOOKS_BPF_H
-#define QJOULE_VOLTDB_HOOKS_BPF_H
+#ifndef QJOULE_VOLTDB_STATE_BPF_H
+#define QJOULE_VOLTDB_STATE_BPF_H
 
 #include "core/query.bpf.h"
 #include "core/task.bpf.h"

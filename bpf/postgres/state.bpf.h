@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * A PostgreSQL backend apart from its requests: its global variables, its connection to a replica,
+ * and the core's hook.
+ */
+#ifndef QJOULE_POSTGRES_STATE_BPF_H
+#define QJOULE_POSTGRES_STATE_BPF_H
+
+#include "core/query.bpf.h"
+
+/*
+ * Reads a global variable of the current backend, at a known distance from the start of its data.
+ * Returns 0, or a negative number: it is not known.
+ */
+static __always_inline long postgres_variable(void *to, __u32 bytes, __u32 distance)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!distance)
+		return -1;
+	return bpf_probe_read_user(to, bytes,
+				   (const void *)(BPF_CORE_READ(task, mm, start_data) + distance));
+}
+
+/*
+ * Connections of replicas. From START_REPLICATION on, a backend sends its log for as long as the
+ * replica listens. That is the server's work and no query. PostgreSQL documentation, "Streaming
+ * Replication Protocol".
+ */
+#define POSTGRES_START_RE 0x65725f7472617473ULL /* "start_re", little-endian */
+#define POSTGRES_LOWER	  0x2020002020202020ULL /* sets its letters to lower case */
+
+static __always_inline bool postgres_streams(__u64 text)
+{
+	__u64 word = 0;
+
+	bpf_probe_read_user(&word, sizeof(word), (const void *)text);
+	return (word | POSTGRES_LOWER) == POSTGRES_START_RE;
+}
+
+static __always_inline void postgres_stream_begin(struct qj_cpu_state *cpu,
+						  struct thread_state *thread, __u64 now)
+{
+	const struct role_name role = {"walsender"};
+
+	thread->postgres.dumps = 1;
+	emit_role(cpu, thread, &role);
+	query_release(cpu, thread, now);
+}
+
+static __always_inline void postgres_stream_end(struct qj_cpu_state *cpu,
+						struct thread_state *thread)
+{
+	const struct role_name role = {"backend"};
+
+	if (!thread->postgres.dumps)
+		return;
+	thread->postgres.dumps = 0;
+	emit_role(cpu, thread, &role);
+}
+
+/* ---- hooks, called by the core: core/hooks.bpf.h ---- */
+
+/* An io worker that has slept since its last request works for no query. */
+static __always_inline void postgres_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
+					      struct thread_state *thread)
+{
+	if (!thread->postgres.io_worker || thread->postgres.sleeps == TASK_FIELD(task, nvcsw))
+		return;
+	thread->query = 0;
+	thread->shape = 0;
+	thread->tags = 0;
+	thread->session = 0;
+	thread->begin_ns = 0;
+}
+
+#endif
