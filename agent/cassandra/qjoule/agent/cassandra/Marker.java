@@ -23,7 +23,7 @@ final class Marker {
     static native void requestBegins(
             String text, long statement, long session, int command, int executions, int stream);
 
-    /** The tags that the client sent with this thread's request, from {@link Payload#tags}. */
+    /** The tags that the client sent with this thread's request, as {@link Requests} reads them. */
     static native void requestSays(byte[] tags);
 
     /**

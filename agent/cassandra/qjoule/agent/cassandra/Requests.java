@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 package qjoule.agent.cassandra;
 
+import java.nio.BufferOverflowException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.cassandra.transport.Message;
 import org.apache.cassandra.transport.messages.BatchMessage;
 import org.apache.cassandra.transport.messages.ExecuteMessage;
 import org.apache.cassandra.transport.messages.PrepareMessage;
@@ -15,6 +21,11 @@ final class Requests {
     private static final long UNNUMBERED = -1;
 
     private static final String PREPARE = "PREPARE ";
+
+    private static final String TAG_PREFIX = "qjoule.";
+
+    /** Longer payloads are ignored as a whole (TAGS_BYTES of bpf/core/server_state.h). */
+    private static final int TAGS_BYTES = 480;
 
     private final Statements statements = new Statements();
     private final Connections connections = new Connections();
@@ -37,7 +48,7 @@ final class Requests {
      */
     void loadClasses() throws ClassNotFoundException {
         ClassLoader own = Requests.class.getClassLoader();
-        for (String name : new String[] {"Marker", "Connections", "Payload", "Statements$Statement", "Carried$Debuggable"}) {
+        for (String name : new String[] {"Marker", "Connections", "Statements$Statement", "Carried$Debuggable"}) {
             Class.forName("qjoule.agent.cassandra." + name, true, own);
         }
         // Fails now instead of in the first request if this version of Cassandra lacks the class.
@@ -73,7 +84,7 @@ final class Requests {
         } else {
             Marker.requestBegins(null, 0, session, Marker.OTHER, 0, stream);
         }
-        byte[] tags = readsTags ? Payload.tags(request) : null;
+        byte[] tags = readsTags ? tagsOf(request) : null;
         if (tags != null) {
             Marker.requestSays(tags);
         }
@@ -103,5 +114,40 @@ final class Requests {
     private static String textOf(Object prepare) {
         String described = prepare.toString();
         return described.startsWith(PREPARE) ? described.substring(PREPARE.length()) : null;
+    }
+
+    /**
+     * Tags that the client sent in the request's custom payload: the entries whose keys are tag
+     * keys, as they were sent (native_protocol_v4.spec, 3): [string] and [bytes] each; null if
+     * there are none.
+     */
+    private static byte[] tagsOf(Object request) {
+        try {
+            Map<String, ByteBuffer> payload = ((Message) request).getCustomPayload();
+            if (payload == null) {
+                return null;
+            }
+            ByteBuffer tags = ByteBuffer.allocate(TAGS_BYTES);
+            for (Map.Entry<String, ByteBuffer> entry : payload.entrySet()) {
+                String key = entry.getKey();
+                if (key.startsWith(TAG_PREFIX) && key.length() > TAG_PREFIX.length()) {
+                    put(tags, key.getBytes(StandardCharsets.UTF_8), entry.getValue());
+                }
+            }
+            return tags.position() == 0 ? null : Arrays.copyOf(tags.array(), tags.position());
+        } catch (BufferOverflowException tooMany) {
+            return null;
+        } catch (Throwable unknown) {
+            return null; // a version of Cassandra that keeps them elsewhere
+        }
+    }
+
+    private static void put(ByteBuffer tags, byte[] key, ByteBuffer value) {
+        tags.putShort((short) key.length).put(key);
+        if (value == null) {
+            tags.putInt(-1);
+        } else {
+            tags.putInt(value.remaining()).put(value.duplicate());
+        }
     }
 }
