@@ -75,7 +75,7 @@ extern const char *const probe_role_names[PROBE_ROLES];
 int options_parse(struct options *options, int argc, char **argv);
 
 /*
- * counter_options.c: parses the value of the option for hardware counters. Returns -1 if it is
+ * counters.c: parses the value of the option for hardware counters. Returns -1 if it is
  * invalid or there are too many.
  */
 int counter_option(struct options *options, const char *value);
