@@ -17,7 +17,7 @@ REPRODUCIBLE := -ffile-prefix-map=$(CURDIR)=.
 HARDENED := -fPIE -pie -Wl,-z,relro,-z,now
 
 # bpftool links them in this order: a map is defined before an object that only declares it.
-BPF_SOURCES  := $(sort $(wildcard bpf/*/maps.bpf.c)) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
+BPF_SOURCES  := bpf/core/maps.bpf.c $(sort $(filter-out bpf/core/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
 REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
 REGISTRY_HEADERS := $(addprefix $(BUILD)/bpf/,registry.h server_threads.h server_hooks.h)
 BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS)
@@ -34,6 +34,7 @@ SKELETONS      := $(SKELETON) $(EARLY_SKELETON)
 # The version is in one place; those of the other distributions are held equal to it by a test.
 VERSION        := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' attribution/src/qjoule/__init__.py)
 TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
+TRACER_HEADERS := $(wildcard tracer/*.h tracer/energy/*.h) tracer/root/protocol.h
 TRACER_FLAGS   := -std=gnu11 -g -O2 -fno-strict-aliasing -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
                   -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer -DQJ_VERSION='"$(VERSION)"' $(REPRODUCIBLE) \
                   $(HARDENED)
@@ -42,6 +43,7 @@ ROOT_LIBS      := -lbpf -lelf -lz
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
 ROOT_SOURCES := $(wildcard tracer/root/*.c)
+ROOT_HEADERS := $(wildcard tracer/root/*.h) tracer/variant.h
 # What answers a request is given all of it, and seldom needs all.
 ROOT_FLAGS   := $(TRACER_FLAGS) -Wno-unused-parameter
 
@@ -140,18 +142,18 @@ $(SKELETON): $(BUILD)/bpf/qjoule.bpf.o
 	bpftool gen skeleton $< name qjoule_bpf > $@.new
 	mv $@.new $@
 
-$(BUILD)/qjoule-tracer: attribution/src/qjoule/__init__.py $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETONS)
+$(BUILD)/qjoule-tracer: attribution/src/qjoule/__init__.py $(TRACER_SOURCES) $(TRACER_HEADERS) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(TRACER_FLAGS) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The same tracer under AddressSanitizer and UndefinedBehaviorSanitizer, for the tests.
-$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETONS)
+$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(TRACER_HEADERS) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The only part that runs with root's rights.
-$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETONS)
+$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(ROOT_HEADERS) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(ROOT_FLAGS) $(ROOT_SOURCES) -o $@ $(ROOT_LIBS)
 
-$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETONS)
+$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(ROOT_HEADERS) $(BPF_HEADERS) $(SKELETONS)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(ROOT_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ $(ROOT_LIBS)
 
 # What `qjoule calibrate` keeps the CPUs busy with.
