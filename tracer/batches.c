@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Takes each segment once, from the rings or from the batches that wait on idle CPUs. */
 #include "pump.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Hardware counters: their option, a perf event per counter and CPU, and the programs' maps. */
 #include "probes.h"
 
 #include <bpf/bpf.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Busy and idle time of each CPU, from the clocks that the programs keep. */
 #include "pump.h"
 
 #include <time.h>

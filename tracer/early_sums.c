@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Rows of sums in the tracer's own memory, for kernels whose maps it may not read. */
 #include "sums.h"
 
 #include <stdlib.h>

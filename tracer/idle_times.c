@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Idle times of cores and packages, from memory that the programs share with the tracer. */
 #include "sums.h"
 
 #include <bpf/libbpf.h>

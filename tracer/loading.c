@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Has the root part load the programs, in the variant that the kernel needs, and takes the maps. */
 #include "probes.h"
 
 #include <bpf/libbpf.h>

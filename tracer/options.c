@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Parses the command line. */
 #include "options.h"
 
 #include <getopt.h>

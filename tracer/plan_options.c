@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Parses options of servers and probe points, whose values are parts with colons. */
 #include "options.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Hides this process from others of its user, and forbids system calls that it does not need. */
 #include "system.h"
 
 #include <errno.h>

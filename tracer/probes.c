@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Makes the rings, and attaches and detaches the BPF programs through the root part. */
 #include "probes.h"
 
 #include <bpf/libbpf.h>

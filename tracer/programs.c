@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Configures the BPF programs before they are loaded: the plan, and which of them are needed. */
 #include "probes.h"
 
 #include <bpf/libbpf.h>

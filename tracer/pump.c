@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Takes a window's energy, records and sums, and writes them to the stream. */
 #include "pump.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Reads BPF ring buffers through shared memory. */
 #include "pump.h"
 
 #include <linux/bpf.h>

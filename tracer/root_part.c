@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Sends requests to the root part, and opens without it what our own rights suffice for. */
 #include "system.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Writes frames to the spool's files, compressed on request. */
 #include "stream.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Collects records by kind, and writes them as blocks or hands them to the spool. */
 #include "stream.h"
 
 #include <errno.h>

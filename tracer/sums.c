@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Drains a window's sums from the kernel's maps, or from early_sums.c. */
 #include "sums.h"
 
 #include <bpf/bpf.h>

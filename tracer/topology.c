@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Reads packages, dies and cores of the CPUs from sysfs. */
 #include "system.h"
 
 #ifdef __x86_64__

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* The loops that keep a CPU busy, each with one kind of work. */
 #include "load.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Lists of CPUs, and sizes of memory that fit into a cache or exceed it. */
 #include "load.h"
 
 #include <stdio.h>

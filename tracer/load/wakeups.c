@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* A thread that wakes at random times of a known mean rate. */
 #include "load.h"
 
 #include <stdlib.h>
