@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-
 #define KINDS (QJ_BLOCK_SAMPLE + 1)
 /* If the reader is further behind than this, we wait for it, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * MD5 (RFC 1321), for Cassandra's ids of prepared statements, and the checksum of segments' headers.
- * Works in BPF programs (include vmlinux.h first) and on the host.
+ * MD5 (RFC 1321), for Cassandra's ids of prepared statements, and the checksum of segments'
+ * headers. Works in BPF programs (include vmlinux.h first) and on the host.
  */
 #ifndef QJ_CASSANDRA_HASHES_H
 #define QJ_CASSANDRA_HASHES_H

@@ -165,8 +165,8 @@ static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
 }
 
 /*
- * The end of a thread's turn. A thread does not sleep while it executes commands. After a sleep, the request that it last read
- * is either done or blocked until another client wakes it.
+ * The end of a thread's turn. A thread does not sleep while it executes commands. After a sleep,
+ * the request that it last read is either done or blocked until another client wakes it.
  */
 static __always_inline void key_forget_if_slept(struct thread_state *thread, struct key_turn *turn,
 						struct task_struct *task)

@@ -2,8 +2,8 @@
 /*
  * MongoDB on the rung `socket`. A thread of mongod serves one connection. It reads a request, and
  * after its reply it waits for the next one in a blocking system call. So the request ends when its
- * thread falls asleep there (mongodb_switched()). For servers that read without blocking, it ends at a
- * read that finds nothing.
+ * thread falls asleep there (mongodb_switched()). For servers that read without blocking, it ends
+ * at a read that finds nothing.
  *
  * On the rung `statistical` (FerretDB, written in Go) threads move between connections. The begin
  * and end of requests are reported, but a thread's work cannot be matched to a request.
