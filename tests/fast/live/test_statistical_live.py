@@ -25,7 +25,7 @@ import statistical_traffic as traffic
 from fake_tracer import BEGIN_NS
 from qjoule.contract import Grade
 from qjoule.engine.attribute import attribute
-from qjoule.engine.selection import selection
+from qjoule.engine.keys import selection
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.model.result import Attribution, Row

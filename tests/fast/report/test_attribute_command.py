@@ -16,7 +16,7 @@ import attribute_trace as hand
 from qjoule.commands import attribute as attribute_command
 from qjoule.commands import top as top_command
 from qjoule.engine.attribute import attribute
-from qjoule.engine.selection import selection
+from qjoule.engine.keys import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.model.fold import bound_tags

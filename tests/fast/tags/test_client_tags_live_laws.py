@@ -21,9 +21,9 @@ from qjoule.contract import SAID_UNKNOWN, Block, Command, Mode, OwnerKind, Rung
 from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
+from qjoule.engine.keys import selection
 from qjoule.engine.live_groups import PER_SERVER, UNTOLD, per_tag
 from qjoule.engine.live_records import LiveNames
-from qjoule.engine.selection import selection
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import Tagged, tagged_of
 from qjoule.model.labels import FORGOTTEN_VALUES

@@ -16,9 +16,8 @@ from qjoule.commands.conversion import readable
 from qjoule.commands.impact_options import Asked
 from qjoule.commands.say import say
 from qjoule.engine.attribute import attribute
-from qjoule.engine.groups import check_keys
+from qjoule.engine.keys import check_keys, selection
 from qjoule.engine.other_ids import recorded_ids, with_ids
-from qjoule.engine.selection import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.freed_memory import keep_freed_memory
 from qjoule.machine import active_memory

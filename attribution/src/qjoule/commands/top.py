@@ -17,9 +17,8 @@ from qjoule.commands.conversion import readable
 from qjoule.commands.ending import terminable
 from qjoule.commands.via import ViaCommand, streamed, via, words_there
 from qjoule.contract import Rung
-from qjoule.engine.groups import check_keys
-from qjoule.engine.live_groups import GROUPS, TAG
-from qjoule.engine.selection import Selection, selection
+from qjoule.engine.keys import TAG, Selection, check_keys, selection
+from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.live.value_limit import LimitedValues

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qjoule.commands.say import say
 from qjoule.contract import Mode
-from qjoule.engine.selection import Selection
+from qjoule.engine.keys import Selection
 from qjoule.errors import QjouleError
 from qjoule.live.learning import Told, nobody
 from qjoule.live.source import StreamSource

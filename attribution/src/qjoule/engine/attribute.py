@@ -11,12 +11,10 @@ import pyarrow as pa
 from qjoule.engine import recorded
 from qjoule.engine.accounts import Accounts, counters_left_out, divided, total_errors
 from qjoule.engine.grouped import Grouped
-from qjoule.engine.groups import check_keys
+from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.observer import NOBODY, Observer
-from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.engine.transactions import COMMIT, Transactions, with_commits
-from qjoule.engine.transactions import KEY as TRANSACTION
 from qjoule.errors import UsageError
 from qjoule.model import assemble
 from qjoule.model.account import Account, Closed

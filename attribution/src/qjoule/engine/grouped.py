@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from qjoule.engine import recorded
 from qjoule.engine.groups import group_owners
+from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.engine.requests import RecordedRequests
-from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.engine.transactions import Transactions
 from qjoule.model.arrays import Segments
 from qjoule.model.labels import GroupLabel, LabelIndex

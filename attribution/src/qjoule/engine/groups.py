@@ -1,31 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of a recorded trace: the keys for queries, and the groups of threads outside any query."""
+"""Groups of a recorded trace: those of threads outside any query."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.engine.query_labels import check_key
-from qjoule.errors import UsageError
 from qjoule.model.charge import U32, GroupsById
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import BY_THREAD, KERNEL, TRACER, LabelIndex, background, process
 
 _UNKNOWN_PROCESS = "(unknown)"
-
-
-def check_keys(by: Sequence[str]) -> tuple[str, ...]:
-    """`by` as a tuple. Raises `UsageError` for a key that does not exist or is given twice."""
-    for key in by:
-        check_key(key, "group")
-    if not by or len(set(by)) != len(by):
-        raise UsageError("give each grouping key once, and at least one")
-    return tuple(by)
 
 
 @dataclass(frozen=True)

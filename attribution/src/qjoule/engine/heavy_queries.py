@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qjoule.engine.attribute import attribute
-from qjoule.engine.selection import Selection
+from qjoule.engine.keys import Selection
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import QUERIES

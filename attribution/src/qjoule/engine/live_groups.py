@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
+from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live_records import Identity, LiveNames, Tagged
-from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.model.energy import I64, Bool
 from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
@@ -45,7 +45,6 @@ from qjoule.trace.vocabulary import thread_role
 GROUPS = ("fingerprint", "server")
 #: As "fingerprint", but a statement that runs on several servers has a group for each of them.
 PER_SERVER = "server,fingerprint"
-TAG = "tag:"
 _PER_TAG = re.compile(r"server,(tag:[^,]+),fingerprint")
 UNTOLD = "(not by tag)"  #: the part of a server's queries that its clients' tags do not explain
 #: Number of a tag's values with their own group, counted since its first grouping; bounded because

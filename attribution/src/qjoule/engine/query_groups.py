@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine.calls import CALL_COLUMNS, Calls, calls_of
-from qjoule.engine.query_labels import CALLS, I32, QueryLabels, Wanted
-from qjoule.engine.transactions import KEY, Transactions
+from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection
+from qjoule.engine.query_labels import CALLS, I32, QueryLabels
+from qjoule.engine.transactions import Transactions
 from qjoule.model import id_runs
 from qjoule.model.charge import GroupsById, Ids
 from qjoule.model.energy import I64, Bool
@@ -54,13 +55,13 @@ class QueryGroups:
         by: Sequence[str],
         index: LabelIndex,
         *,
-        where: Wanted | None = None,
+        where: Selection = EVERYTHING,
         transactions: Transactions | None = None,
     ) -> None:
         self._parts = parts
         self._labels = QueryLabels(shapes, server_name, by, where, told=transactions)
         self._transactions = transactions
-        own = () if transactions is None else ("query", KEY)
+        own = () if transactions is None else ("query", TRANSACTION)
         self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *own]))
         self._commits = Latencies()
         self._held: dict[int, I32] = {}  #: by part, least recently used first

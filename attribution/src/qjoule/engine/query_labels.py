@@ -7,9 +7,8 @@ A label depends on few columns, and few of their combinations occur. Each distin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ import pyarrow as pa
 from qjoule.contract import QueryFlag
 from qjoule.engine import transactions
 from qjoule.engine.columns import Coded, Value, coded, distinct, fingerprints, joined
-from qjoule.errors import UsageError
+from qjoule.engine.keys import EVERYTHING, TAG, TRANSACTION, Selection
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (
     BY_CALLS,
@@ -40,28 +39,10 @@ from qjoule.trace.arrow import pc
 from qjoule.trace.views import text_scalar, view
 
 I32 = npt.NDArray[np.int32]
-KEYS = (
-    *("fingerprint", "query", "server", "database", "user", "application", "session", "thread"),
-    *("child", transactions.KEY),
-)
 STATEMENTS = ("query", "prepare", "execute", "child")
 CALLS = ("query", "execute")
 _SHOWN = QueryFlag.OPEN | QueryFlag.PIPELINED | QueryFlag.TRUNCATED
 _Variant = tuple[int, ...]
-
-
-class Wanted(Protocol):
-    """The selection of queries: see `qjoule.engine.selection`."""
-
-    @property
-    def wanted(self) -> Sequence[tuple[str, Collection[str]]]:
-        """Keys, and the accepted values of each."""
-
-
-def check_key(key: str, to_do: str) -> None:
-    """Raises `UsageError` for a key that queries do not have; `to_do`: group, or select."""
-    if key not in KEYS and not (key.startswith("tag:") and len(key) > len("tag:")):
-        raise UsageError(f"cannot {to_do} by '{key}': use {', '.join(KEYS)} or tag:KEY")
 
 
 class QueryLabels:
@@ -78,13 +59,13 @@ class QueryLabels:
         shapes: pa.Table,
         server_name: Callable[[int | None], str],
         by: Sequence[str],
-        where: Wanted | None = None,
+        where: Selection = EVERYTHING,
         *,
         told: transactions.Transactions | None = None,
     ) -> None:
         self._by = by
         self._transactions = told
-        self._wanted = dict(where.wanted) if where else {}
+        self._wanted = dict(where.wanted)
         self._server_name = server_name
         self._texts: dict[str, str] = {}
         texts = zip(
@@ -102,7 +83,7 @@ class QueryLabels:
     @property
     def columns(self) -> list[str]:
         special = {"thread": "pid", transactions.COMMIT: "query"} | {
-            k: "tags" for k in self._fields if k.startswith("tag:")
+            k: "tags" for k in self._fields if k.startswith(TAG)
         }
         keys = [special.get(field, field) for field in self._fields]
         return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
@@ -216,12 +197,14 @@ class QueryLabels:
     def _column(self, queries: pa.Table, field: str) -> Coded:
         if field == "fingerprint":
             return fingerprints(queries)
-        if field.startswith("tag:"):
-            tags = pc.map_lookup(queries.column("tags"), text_scalar(field[4:]), "first")
+        if field.startswith(TAG):
+            tags = pc.map_lookup(
+                queries.column("tags"), text_scalar(field.removeprefix(TAG)), "first"
+            )
             return coded(tags, NONE_LABEL)
         if field == "child":
             return self._children(queries)
-        if field == transactions.KEY and self._transactions is not None:
+        if field == TRANSACTION and self._transactions is not None:
             return Coded(*self._transactions.names(queries))
         if field == transactions.COMMIT and self._transactions is not None:
             commit_ns = self._transactions.ended_by(queries)[3]

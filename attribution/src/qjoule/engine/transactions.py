@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from qjoule.engine.keys import TRANSACTION
 from qjoule.model.energy import I64, Bool
 from qjoule.model.interval import of_one_recording
 from qjoule.model.labels import NONE_LABEL, GroupLabel
@@ -25,7 +26,6 @@ from qjoule.model.row_sums import errors_of
 from qjoule.trace.views import view
 
 U64 = npt.NDArray[np.uint64]
-KEY = "transaction"
 COMMIT = "commit"  #: key of a query that was its transaction's COMMIT or ROLLBACK
 NOT_TOLD = "(not told)"  #: a transaction without a row of its own
 
@@ -81,7 +81,7 @@ class Transactions:
     def _find(self, queries: pa.Table) -> tuple[U64, I64]:
         """Each query's transaction, and its index in `ids`; the length of `ids` if it is not
         there."""
-        ids = view(queries.column(KEY), 0).astype(np.uint64)
+        ids = view(queries.column(TRANSACTION), 0).astype(np.uint64)
         at = np.searchsorted(self.ids, ids)
         there = np.append(self.ids, np.uint64(0))[at] == ids
         return ids, np.where(there, at, len(self.ids))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, OwnerKind
-from qjoule.engine.live_groups import TAG
+from qjoule.engine.keys import TAG
 from qjoule.live.window_assembler import Records
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall

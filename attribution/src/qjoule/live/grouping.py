@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import LiveCalls
-from qjoule.engine.live_groups import TAG, LiveGroups
+from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import Identity, LiveNames, Records, Tagged
-from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.group_lru import GroupLru
 from qjoule.live.interval_ledgers import IntervalLedgers
 from qjoule.model.account import Account

@@ -17,11 +17,10 @@ from qjoule.engine import recorded, tables
 from qjoule.engine.accounts import Accounts, counters_left_out, total_errors
 from qjoule.engine.calls import Calls
 from qjoule.engine.grouped import Grouped
-from qjoule.engine.groups import check_keys
+from qjoule.engine.keys import EVERYTHING, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.other_ids import recorded_ids, with_ids
 from qjoule.engine.query_groups import CallsByEnd
-from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import groups_of_tags
 from qjoule.live.interval_ledgers import IntervalLedgers
 from qjoule.model import assemble

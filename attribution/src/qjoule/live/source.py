@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.live_groups import GROUPS
-from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
 from qjoule.live.learning import Told, nobody
 from qjoule.live.stream_session import Choose, StreamSession, uncalibrated

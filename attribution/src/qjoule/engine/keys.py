@@ -1,13 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects queries: `--where KEY=VALUE`."""
+"""The keys by which queries are grouped (`--by`) and selected (`--where`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qjoule.engine.query_labels import check_key
 from qjoule.errors import UsageError
+
+TAG = "tag:"
+TRANSACTION = "transaction"
+KEYS = (
+    *("fingerprint", "query", "server", "database", "user", "application", "session", "thread"),
+    *("child", TRANSACTION),
+)
+
+
+def check_key(key: str, to_do: str) -> None:
+    """Raises `UsageError` for a key that queries do not have; `to_do`: group, or select."""
+    if key not in KEYS and not (key.startswith(TAG) and len(key) > len(TAG)):
+        raise UsageError(f"cannot {to_do} by '{key}': use {', '.join(KEYS)} or tag:KEY")
+
+
+def check_keys(by: Sequence[str]) -> tuple[str, ...]:
+    """`by` as a tuple. Raises `UsageError` for a key that does not exist or is given twice."""
+    for key in by:
+        check_key(key, "group")
+    if not by or len(set(by)) != len(by):
+        raise UsageError("give each grouping key once, and at least one")
+    return tuple(by)
 
 
 @dataclass(frozen=True)
