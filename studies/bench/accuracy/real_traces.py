@@ -23,6 +23,7 @@ from bench.overhead.workloads import WORKLOADS, command, started
 from studies.bench.accuracy.recording import I64, KINDS, Case, Group
 from studies.bench.accuracy.scenarios import simulate_on
 
+from qjoule.engine import recorded
 from qjoule.engine.grouped import Grouped
 from qjoule.errors import QjouleError
 from qjoule.model.arrays import Machine, Segments
@@ -70,7 +71,7 @@ class Schedule:
 def schedule_of(directory: Path) -> Schedule:
     """The schedule of a trace. Raises `QjouleError` if it is not a trace or contains no query."""
     trace = Trace(directory)
-    grouped = Grouped(trace, ("fingerprint",), counters=False)
+    grouped = Grouped(recorded.read(trace), ("fingerprint",), counters=False)
     table = trace.table("segments")
     plain = grouped.reader.read(table)
     ids = np.nan_to_num(table.column("query").to_numpy().astype(np.float64)).astype(np.uint64)

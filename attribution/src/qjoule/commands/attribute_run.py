@@ -10,18 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import pyarrow as pa
 
 from qjoule.commands import impact
 from qjoule.commands.conversion import readable
 from qjoule.commands.impact_options import Asked
 from qjoule.commands.say import say
-from qjoule.engine.attribute import attribute
+from qjoule.engine.attribute import Observer, attribute
 from qjoule.engine.keys import check_keys, selection
-from qjoule.engine.other_ids import recorded_ids, with_ids
+from qjoule.engine.recorded import recorded_ids, with_ids
 from qjoule.errors import QjouleError, UsageError
 from qjoule.freed_memory import keep_freed_memory
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_trace
+from qjoule.model.arrays import Segments
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.combine_results import combine_results
 from qjoule.model.fit.cells import Cell
@@ -74,7 +76,7 @@ def run(
                     trace,
                     checked,
                     idle,
-                    progress=step,
+                    observer=_Progress(step),
                     calibrated=for_trace(trace, calibration, memory),
                     where=selected,
                     learned=_remembering(trace, memory),
@@ -88,6 +90,17 @@ def run(
     whole = with_total_error(whole) if absolute else whole
     whole = replace(whole, impact=impact.factors(costs, opened, whole))
     return bound_tags(with_ids(whole, recorded), max_values)
+
+
+class _Progress(Observer):
+    """Calls `step`, if there is one, with the number of segments of each batch that is done."""
+
+    def __init__(self, step: Callable[[int], None] | None) -> None:
+        self._step = step
+
+    def read(self, table: pa.Table, _segments: Segments) -> None:
+        if self._step:
+            self._step(table.num_rows)
 
 
 def _remembering(trace: Trace, choice: str | None) -> Callable[[tuple[Cell, ...]], None]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qjoule.engine.requests import RecordedRequests
@@ -88,23 +88,29 @@ class Accounts:
         )
 
 
+def batches(
+    windows: SegmentWindows,
+    segments: Iterable[Segments],
+    requests: RecordedRequests | None = None,
+) -> Iterator[WindowBatch]:
+    """All windows of segments, which come in order of `t0_ns`, in consecutive batches.
+
+    `requests`: requests that own no CPU time, if there may be any.
+    """
+    added = requests.added if requests else lambda batch: batch
+    yield from map(added, map(windows.add, segments))
+    yield added(windows.finish())
+
+
 def divided(
     account: Account,
     windows: SegmentWindows,
     segments: Iterable[Segments],
     requests: RecordedRequests | None = None,
 ) -> Ledger:
-    """The ledger of all segments, which come in order of `t0_ns`; `account` must be empty.
-
-    `requests`: requests that own no CPU time, if there may be any.
-    """
-
-    def batches() -> Iterable[WindowBatch]:
-        yield from map(windows.add, segments)
-        yield windows.finish()
-
-    for batch in batches():
-        account.add(requests.added(batch) if requests else batch)
+    """The ledger of all windows, as `batches` makes them; `account` must be empty."""
+    for batch in batches(windows, segments, requests):
+        account.add(batch)
     ledger = account.finish()
     apply_regression_costs(ledger, learn(ledger))
     return ledger

@@ -1,34 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution of a recorded trace: one pass over its segments, in bounded memory."""
+"""Attribution of a recorded trace: one pass over its segments, in bounded memory.
+
+Segments become windows, windows an account, the account a result. `attribute`, a replay, the report
+and all else that attributes a trace take this one path, and watch it as an `Observer`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from qjoule.engine import recorded
-from qjoule.engine.accounts import Accounts, counters_left_out, divided, total_errors
+from qjoule.engine.accounts import (
+    Accounts,
+    batches,
+    counters_left_out,
+    divided,
+    total_errors,
+)
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
-from qjoule.engine.observer import NOBODY, Observer
-from qjoule.engine.transactions import COMMIT, Transactions, with_commits
+from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.recorded import Recording, Seen
+from qjoule.engine.requests import RecordedRequests
+from qjoule.engine.transactions import COMMIT, with_commits
 from qjoule.errors import UsageError
 from qjoule.model import assemble
 from qjoule.model.account import Account, Closed
-from qjoule.model.arrays import Anomalies, Segments
+from qjoule.model.arrays import Machine, Segments, WindowBatch
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.energy import WindowEnergy
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
-from qjoule.model.windows import SegmentWindows
+from qjoule.model.split import Split
 from qjoule.trace.reader import Trace
 
 
@@ -49,71 +62,116 @@ class AttributionRequest:
             raise UsageError(f"no idle policy '{self.idle}': use {', '.join(IDLE_POLICIES)}")
 
 
+class Observer:
+    """Watches an attribution. Its methods are called in this order, and must not change their
+    arguments."""
+
+    def started(
+        self,
+        energy: WindowEnergy,
+        machine: Machine,
+        labels: Sequence[GroupLabel],
+        queries: QueryGroups,
+    ) -> None:
+        """Called with every window of the trace, and every group, by number."""
+
+    def read(self, table: pa.Table, segments: Segments, /) -> None:
+        """Called with segments and their groups; `table` has their rows, with the column
+        `query`."""
+
+    def split(self, batch: WindowBatch, ledger: Ledger, splits: Sequence[Split]) -> None:
+        """Called with closed windows, and the split of each of `ledger.series`."""
+
+    def finished(self, ledger: Ledger) -> None:
+        """Called with all sums, including what is learned only from the whole trace."""
+
+
+NOBODY = Observer()
+
+
 class AttributionContext:
-    """A trace's windows and groups, before any segment is read."""
+    """One recording under one grouping, before any segment is read.
 
-    def __init__(self, trace: Trace, asked: AttributionRequest) -> None:
-        self.trace, self.asked = trace, asked
-        self.energy = recorded.windows(trace)
-        has_transactions = TRANSACTION in asked.by
-        self.told = Transactions.of(trace.table("transactions")) if has_transactions else None
-        keys = (*asked.by, COMMIT) if self.told else asked.by
-        self.grouped = Grouped(trace, keys, where=asked.where, transactions=self.told)
-        self.requests = self.grouped.requests()
+    `labels`: of the groups, by number. `grouped`: the segments and queries with their groups.
+    """
+
+    def __init__(self, recording: Recording, request: AttributionRequest) -> None:
+        self._recording, self._request = recording, request
+        self._transactions = recording.transactions if TRANSACTION in request.by else None
+        self.grouped = Grouped(
+            recording,
+            (*request.by, COMMIT) if self._transactions else request.by,
+            where=request.where,
+            transactions=self._transactions,
+        )
         self.labels = self.grouped.labels
-
-    def windows(self) -> SegmentWindows:
-        """Converts the trace's segments to its windows."""
-        return recorded.segment_windows(self.trace, self.energy)
+        self._requests = RecordedRequests(self.grouped.queries, self.labels)
+        self._windows = recording.windows()
+        self._accounts = Accounts.of(
+            recording.meta,
+            recording.energy.series,
+            recording.machine.packages,
+            request.idle,
+            request.coefficients or request.calibrated.coefficients,
+        )
 
     def memory(self) -> MemoryAdapter:
         """What is remembered of earlier traces."""
-        return MemoryAdapter.of(self.asked.calibrated.memory, self.labels, self.trace.meta)
+        return MemoryAdapter.of(self._request.calibrated.memory, self.labels, self._recording.meta)
 
     def account(
-        self, packages: tuple[int, ...], memory: MemoryAdapter, closed: Closed | None = None
+        self,
+        memory: MemoryAdapter | None = None,
+        closed: Closed | None = None,
+        *,
+        by_block: bool = True,
     ) -> Account:
-        """An empty account of the windows."""
-        accounts = Accounts.of(
-            self.trace.meta,
-            self.energy.series,
-            packages,
-            self.asked.idle,
-            self.asked.coefficients or self.asked.calibrated.coefficients,
-        )
-        return accounts.new(
+        """An empty account of the windows; the arguments are those of `Account`."""
+        return self._accounts.new(
             class_of=classes(self.labels),
-            roles=_roles(self.labels) if self.requests.any else None,
+            roles=_roles(self.labels) if self._requests.any else None,
             closed=closed,
             memory=memory,
-            by_block=True,
+            by_block=by_block,
         )
 
+    def batches(self) -> Iterator[WindowBatch]:
+        """All windows, in consecutive batches."""
+        return batches(self._windows, self.grouped.segments(), self._requests)
 
-def result(
-    trace: Trace,
-    asked: AttributionRequest,
-    ledger: Ledger,
-    groups: tuple[Sequence[GroupLabel], CallStats],
-    seen: tuple[float | None, Anomalies],
-) -> Attribution:
-    """The result of all windows. `groups`: their labels, and calls; `seen`: the share of the
-    servers' CPU time that has a known statement (None: from the labels), and anomalies."""
-    about = assemble.Provenance(
-        trace=recorded.trace_info(trace),
-        source=trace.meta.energy.source or "none",
-        grade=trace.meta.energy.grade if ledger.series else "none",
-        reason=trace.meta.energy.reason,
-        total_errors=total_errors(trace.meta),
-        left_out=counters_left_out(trace.meta),
-        by=asked.by,
-        where=str(asked.where),
-        coverage=seen[0],
-        record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
-        anomalies=seen[1],
-        notes=recorded.notes(trace),
-    )
-    return assemble.attribution(ledger, *groups, about)
+    def run(self, observer: Observer = NOBODY, memory: MemoryAdapter | None = None) -> Ledger:
+        """The sums of all windows. `memory`: None: the request's."""
+        account = self.account(memory or self.memory(), observer.split)
+        recording = self._recording
+        observer.started(recording.energy, recording.machine, self.labels, self.grouped.queries)
+        segments = self.grouped.segments(observer.read)
+        ledger = divided(account, self._windows, segments, self._requests)
+        observer.finished(ledger)
+        return ledger
+
+    def result(self, ledger: Ledger, seen: Seen, calls: CallStats | None = None) -> Attribution:
+        """The result of some windows. `calls`: of their time; None: they are all windows."""
+        groups, meta = len(self.labels), self._recording.meta
+        whole = calls is None and not self._requests.any
+        about = assemble.Provenance(
+            trace=seen.info,
+            source=meta.energy.source or "none",
+            grade=meta.energy.grade if ledger.series else "none",
+            reason=meta.energy.reason,
+            total_errors=total_errors(meta),
+            left_out=counters_left_out(meta),
+            by=self._request.by,
+            where=str(self._request.where),
+            coverage=self.grouped.reader.coverage if whole else None,
+            record_loss=recorded.record_loss(seen, ledger),
+            anomalies=self._windows.anomalies,
+            notes=seen.notes,
+        )
+        queries = self.grouped.queries
+        found = assemble.attribution(ledger, self.labels, calls or queries.stats(groups), about)
+        if self._transactions:
+            found = with_commits(found, self.labels, queries.commits(groups))
+        return self._request.calibrated.said_in(found)
 
 
 def attribute(
@@ -121,7 +179,6 @@ def attribute(
     by: Sequence[str] = ("fingerprint",),
     idle: IdlePolicy = "separate",
     coefficients: Coefficients | None = None,
-    progress: Callable[[int], None] | None = None,
     *,
     calibrated: Calibrated = UNCALIBRATED,
     where: Selection = EVERYTHING,
@@ -130,34 +187,19 @@ def attribute(
 ) -> Attribution:
     """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
 
-    The same trace and arguments give the same result, to the bit. `progress` is called with the
-    number of segments of each batch that is done. `coefficients` take precedence over those of
-    `calibrated`, and these over the defaults. Queries that `where` excludes form one row per
-    server: they ran and have their share. `observer` sees the windows as they are closed, and
-    changes nothing. `learned` is called with what the trace tells of the machine, for its memory.
-    Raises `UsageError` for an unknown key or policy.
+    The same trace and arguments give the same result, to the bit. `coefficients` take precedence
+    over those of `calibrated`, and these over the defaults. Queries that `where` excludes form one
+    row per server: they ran and have their share. `observer` sees the windows as they are closed,
+    and changes nothing. `learned` is called with what the trace tells of the machine, for its
+    memory. Raises `UsageError` for an unknown key or policy.
     """
-    asked = AttributionRequest(check_keys(by), idle, coefficients, calibrated, where)
-    terms = AttributionContext(trace, asked)
-    grouped, requests, labels = terms.grouped, terms.requests, terms.labels
-    windows, memory = terms.windows(), terms.memory()
-    account = terms.account(windows.machine.packages, memory, observer.split)
-
-    def read(table: pa.Table, segments: Segments) -> None:
-        observer.read(table, segments)
-        if progress:
-            progress(table.num_rows)
-
-    observer.started(terms.energy, windows.machine, labels, grouped.queries)
-    ledger = divided(account, windows, grouped.segments(read), requests)
-    observer.finished(ledger)
+    request = AttributionRequest(check_keys(by), idle, coefficients, calibrated, where)
+    recording = recorded.read(trace, transactions=TRANSACTION in request.by)
+    context = AttributionContext(recording, request)
+    memory = context.memory()
+    ledger = context.run(observer, memory)
     learned(memory.take())
-    coverage = None if requests.any else grouped.reader.coverage
-    groups = (labels, grouped.queries.stats(len(labels)))
-    found = result(trace, asked, ledger, groups, (coverage, windows.anomalies))
-    if terms.told:
-        found = with_commits(found, labels, grouped.queries.commits(len(labels)))
-    return calibrated.said_in(found)
+    return context.result(ledger, recorded.seen(trace, recording))
 
 
 def _roles(labels: Sequence[GroupLabel]) -> Roles:

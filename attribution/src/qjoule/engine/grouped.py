@@ -1,22 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace's segments under one grouping: maps each segment to the group it is charged to."""
+"""A recording's segments under one grouping: maps each segment to the group it is charged to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
-from qjoule.engine import recorded
-from qjoule.engine.groups import group_owners
+from qjoule.engine import tables
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.query_groups import QueryGroups
-from qjoule.engine.requests import RecordedRequests
+from qjoule.engine.recorded import Recording
 from qjoule.engine.transactions import Transactions
 from qjoule.model.arrays import Segments
-from qjoule.model.labels import GroupLabel, LabelIndex
-from qjoule.trace.reader import Trace
+from qjoule.model.charge import U32, GroupsById, charge
+from qjoule.model.energy import I64, Bool
+from qjoule.model.labels import (
+    BY_THREAD,
+    KERNEL,
+    TRACER,
+    GroupLabel,
+    LabelIndex,
+    background,
+    process,
+)
+from qjoule.trace.meta import Meta
+from qjoule.trace.views import view
 
+_UNKNOWN_PROCESS = "(unknown)"
 #: Called with every table of segments that was read, and its groups.
 Read = Callable[[pa.Table, Segments], None]
 
@@ -26,49 +40,178 @@ def _nobody(_table: pa.Table, _segments: Segments) -> None:
 
 
 class Grouped:
-    """`trace` with its queries grouped by the keys `by`; excluded queries (`where`) form one group
-    per server.
+    """`recording` with its queries grouped by the keys `by`; excluded queries (`where`) form one
+    group per server.
 
-    `transactions`: the trace's, if a key needs them. `counters`: whether to read hardware counters;
-    None: if the trace has some. Raises `UsageError` for an unknown key.
+    `transactions`: the recording's, if a key needs them. `counters`: whether to read hardware
+    counters; None: if the recording has some. Raises `UsageError` for an unknown key.
     """
 
     def __init__(
         self,
-        trace: Trace,
+        recording: Recording,
         by: Sequence[str],
         *,
         where: Selection = EVERYTHING,
         transactions: Transactions | None = None,
         counters: bool | None = None,
     ) -> None:
-        self._trace, self._index = trace, LabelIndex()
-        names = recorded.server_names(trace.meta)
-        by_thread = recorded.servers_by_thread(trace.meta)
-        owners = group_owners(trace.table("owners"), names, self._index, by_thread)
-        parts, shapes = trace.row_groups("queries"), trace.table("shapes")
+        self._segments, self._index = recording.segments, LabelIndex()
+        meta = recording.meta
+        names = _server_names(meta)
+        owners = group_owners(recording.owners, names, self._index, _servers_by_thread(meta))
         self.queries = QueryGroups(
-            parts, shapes, names, by, self._index, where=where, transactions=transactions
+            recording.queries,
+            recording.shapes,
+            names,
+            by,
+            self._index,
+            where=where,
+            transactions=transactions,
         )
-        counters = bool(trace.meta.counters) if counters is None else counters
-        self.reader = recorded.SegmentReader(self.queries, owners, counters)
+        counters = bool(meta.counters) if counters is None else counters
+        self.reader = SegmentReader(self.queries, owners, counters)
 
     @property
     def labels(self) -> list[GroupLabel]:
         """The label of each group, by its number."""
         return self._index.labels
 
-    def requests(self) -> RecordedRequests:
-        """The trace's requests that own no CPU time, to be added to its windows in order."""
-        return RecordedRequests(self.queries, self.labels)
-
     def segments(self, read: Read = _nobody) -> Iterator[Segments]:
-        """The trace's segments in order of time, table by table; `read` is called for each
-        table."""
-        for table in self._trace.iter_segments(columns=self.reader.columns):
+        """The segments in order of time, table by table; `read` is called for each table."""
+        for table in self._segments(self.reader.columns):
             segments = self.reader.read(table)
             read(table, segments)
             del table
             yield segments
             del segments  # before the next rows are read
         self.queries.let_go()
+
+
+@dataclass
+class SegmentReader:
+    """Converts Arrow segments to model segments, with their groups; sums what coverage needs."""
+
+    queries: QueryGroups
+    owners: OwnerGroups
+    with_counters: bool
+    server_ns: int = 0
+    named_ns: int = 0
+
+    @property
+    def columns(self) -> list[str]:
+        extra = (*tables.COUNTER_COLUMNS, tables.SHARE_COLUMN) if self.with_counters else ()
+        return ["t0_ns", "t1_ns", "cpu", "owner", "query", *extra]
+
+    @property
+    def coverage(self) -> float:
+        """Share of the servers' CPU time that has a query whose statement is known."""
+        return self.named_ns / self.server_ns if self.server_ns else 0.0
+
+    def read(self, table: pa.Table) -> Segments:
+        t0_ns, t1_ns = view(table.column("t0_ns")), view(table.column("t1_ns"))
+        owner, owners = self.owners.numbered(view(table.column("owner")))
+        query, queries = self.queries.numbered(tables.ids(table.column("query")))
+        found = charge((t0_ns, t1_ns), owner, owners, query, queries)
+        self.server_ns += found.server_ns
+        self.named_ns += found.named_ns
+        cpu = view(table.column("cpu"))
+        if not self.with_counters:
+            return Segments(t0_ns, t1_ns, cpu, found.group)
+        return Segments(t0_ns, t1_ns, cpu, found.group, *tables.counters(table))
+
+
+@dataclass(frozen=True)
+class OwnerGroups:
+    """Group of every owner outside queries, looked up by owner id."""
+
+    ids: I64  #: sorted
+    group: I64
+    of_server: Bool  #: runs for a traced server that has queries, inside or outside of a query
+    unknown: int  #: group of owners that were never announced
+
+    def numbered(self, owner: U32) -> tuple[U32, GroupsById]:
+        """Numbers for some owners, and the group of each number; marked if it runs for a traced
+        server. Owners that are not known have the last entry, or a number beyond it."""
+        if self._by_id is not None:
+            return owner, self._by_id
+        at = np.searchsorted(self.ids, owner)
+        at = np.where(np.append(self.ids, -1)[at] == owner, at, len(self.ids))
+        return at.astype(np.uint32), self._by_place
+
+    @cached_property
+    def _by_place(self) -> GroupsById:
+        """Groups by place in `ids`."""
+        return GroupsById(0, np.append(self.group, self.unknown), np.append(self.of_server, False))
+
+    @cached_property
+    def _by_id(self) -> GroupsById | None:
+        """Groups by id, if ids are consecutive numbers as qjoule assigns them; else None."""
+        size = int(self.ids.max(initial=-1)) + 2
+        if size > 2 * len(self.ids) + 1024 or int(self.ids.min(initial=0)) < 0:
+            return None
+        group, marked = np.full(size, self.unknown, np.int64), np.zeros(size, bool)
+        group[self.ids], marked[self.ids] = self.group, self.of_server
+        return GroupsById(0, group, marked)
+
+
+def group_owners(
+    owners: pa.Table,
+    server_name: Callable[[int | None], str],
+    index: LabelIndex,
+    by_thread: Collection[int] = (),
+) -> OwnerGroups:
+    """Background by server and thread role, other processes by name; new labels go to `index`.
+
+    `by_thread`: ids of servers that have no queries. They do not affect coverage.
+
+    A query's thread without a query record (lost, or waiting for its next request) is background.
+    """
+    from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - all servers' texts, with it
+
+    columns = ["owner", "kind", "server", "role", "comm", "process_comm"]
+    rows = sorted(owners.select(columns).to_pylist(), key=lambda row: int(row["owner"]))
+    groups, of_server = [], []
+    for row in rows:
+        kind = row["kind"]
+        without_queries = row["server"] in by_thread
+        of_server.append(kind in ("query", "server") and not without_queries)
+        if kind in ("query", "server"):
+            role = row["role"] or row["comm"] or _UNKNOWN_PROCESS
+            name = server_name(row["server"])
+            if without_queries:
+                label = background(name, role, BY_THREAD)
+            else:
+                label = background(name, role, flags=causes_of(role))
+        elif kind == "kernel":
+            label = KERNEL
+        elif kind == "tracer":
+            label = TRACER
+        else:
+            untraced = row["role"] if kind == "process" else None
+            label = process(untraced or row["process_comm"] or row["comm"] or _UNKNOWN_PROCESS)
+        groups.append(index.number(label))
+    unknown = index.number(process(_UNKNOWN_PROCESS))
+    return OwnerGroups(
+        np.array([row["owner"] for row in rows], np.int64),
+        np.array(groups, np.int64),
+        np.array(of_server, bool),
+        unknown,
+    )
+
+
+def _server_names(meta: Meta) -> Callable[[int | None], str]:
+    """Returns a function from a server's id in the trace to its name."""
+    names = {server.id: server.name or server.kind for server in meta.servers}
+
+    def name(server: int | None) -> str:
+        if not server:
+            return "(unknown server)"
+        return names.get(server) or f"server {server}"
+
+    return name
+
+
+def _servers_by_thread(meta: Meta) -> frozenset[int]:
+    """Ids of the servers that were traced without query boundaries."""
+    return frozenset(server.id for server in meta.servers if server.rung == BY_THREAD)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qjoule.engine import recorded
-from qjoule.engine.grouped import Grouped
+from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.energy import Bool, Cause, Series
 from qjoule.model.fit.known_loads import Phase
@@ -21,12 +21,10 @@ def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[
 
     The last array (groups,) says which groups are processes with this name.
     """
-    energy = recorded.windows(trace)
-    grouped = Grouped(trace, ("fingerprint",))
-    windows = recorded.segment_windows(trace, energy)
-    batches = [*map(windows.add, grouped.segments()), windows.finish()]
-    own = np.array([label == process(program) for label in grouped.labels], bool)
-    return batches, energy.series, own
+    recording = recorded.read(trace)
+    context = AttributionContext(recording, AttributionRequest())
+    own = np.array([label == process(program) for label in context.labels], bool)
+    return [*context.batches()], recording.energy.series, own
 
 
 def phase_power_w(

@@ -191,25 +191,6 @@ class QueryGroups:
         return self._labels.variants(table)[_by_id(table)[1]]
 
 
-class CallsByEnd:
-    """The calls of `groups` in order of time; only overlapping parts are held."""
-
-    def __init__(self, groups: QueryGroups) -> None:
-        self._groups = groups
-        spans = [(*span, part) for part, span in enumerate(groups.ends_ns) if span]
-        self._ahead = sorted(spans, reverse=True)
-        self._held: list[Calls] = []
-
-    def until(self, end_ns: int) -> list[Calls]:
-        """The calls that ended at `end_ns` or before, and were not returned yet."""
-        while self._ahead and self._ahead[-1][0] <= end_ns:
-            self._held.append(self._groups.calls(self._ahead.pop()[2]))
-        taken = [calls.take(calls.end_ns <= end_ns) for calls in self._held]
-        left = [calls.take(calls.end_ns > end_ns) for calls in self._held]
-        self._held = [calls for calls in left if len(calls.end_ns)]
-        return taken
-
-
 def _by_id(table: pa.Table) -> tuple[U64, I64 | slice]:
     """The part's ids, sorted, each once, and the first row of each."""
     ids = view(table.column("query"))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns a trace's requests that own no CPU time to the windows in which they came."""
+"""The calls of a recording in order of time: those that ended until then, and those that own no CPU
+time in the windows in which they came."""
 
 from __future__ import annotations
 
@@ -8,10 +9,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from qjoule.engine.query_groups import CallsByEnd, QueryGroups
+from qjoule.engine.calls import Calls
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Requests, WindowBatch
 from qjoule.model.energy import I64
 from qjoule.model.labels import GroupLabel
+
+
+class CallsByEnd:
+    """The calls of `groups` in order of time; only overlapping parts are held."""
+
+    def __init__(self, groups: QueryGroups) -> None:
+        self._groups = groups
+        spans = [(*span, part) for part, span in enumerate(groups.ends_ns) if span]
+        self._ahead = sorted(spans, reverse=True)
+        self._held: list[Calls] = []
+
+    def until(self, end_ns: int) -> list[Calls]:
+        """The calls that ended at `end_ns` or before, and were not returned yet."""
+        while self._ahead and self._ahead[-1][0] <= end_ns:
+            self._held.append(self._groups.calls(self._ahead.pop()[2]))
+        taken = [calls.take(calls.end_ns <= end_ns) for calls in self._held]
+        left = [calls.take(calls.end_ns > end_ns) for calls in self._held]
+        self._held = [calls for calls in left if len(calls.end_ns)]
+        return taken
 
 
 class RecordedRequests:

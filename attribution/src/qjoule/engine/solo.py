@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.engine import recorded
-from qjoule.engine.accounts import Accounts, divided
-from qjoule.engine.grouped import Grouped
+from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.classes import classes
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
@@ -49,22 +48,19 @@ class Known:
 
 def known_factors(trace: Trace, calibrated: Calibrated = UNCALIBRATED) -> Known:
     """Attributes a trace by shape, in one pass, and returns what was learned."""
-    energy = recorded.windows(trace)
-    grouped = Grouped(trace, ("fingerprint",))
-    windows = recorded.segment_windows(trace, energy)
-    coefficients = calibrated.coefficients
-    accounts = Accounts.of(
-        trace.meta, energy.series, windows.machine.packages, "separate", coefficients
-    )
+    recording = recorded.read(trace)
+    context = AttributionContext(recording, AttributionRequest(calibrated=calibrated))
     sums: dict[int, F64] = {}
 
     def closed(batch: WindowBatch, _ledger: Ledger, _splits: Sequence[Split]) -> None:
         _add(sums, batch)
 
-    account = accounts.new(class_of=classes(grouped.labels), closed=closed)
-    divided(account, windows, grouped.segments())
-    domain = main_domain([one.domain for one in energy.series])
-    return _known(account.models().get(domain), sums, grouped.labels)
+    account = context.account(closed=closed)  # what earlier traces tell is not this one's
+    for batch in context.batches():
+        account.add(batch)
+    account.finish()
+    domain = main_domain([one.domain for one in recording.energy.series])
+    return _known(account.models().get(domain), sums, context.labels)
 
 
 def _add(sums: dict[int, F64], batch: WindowBatch) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,10 @@ import pyarrow as pa
 
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
 from qjoule.model.charge import Ids
-from qjoule.model.energy import I64, Bool, Readings, Series
+from qjoule.model.clock import ClockFit, fit_clock, to_ours
+from qjoule.model.energy import I64, WALL, Bool, Readings, Series
 from qjoule.trace.columns import plain
-from qjoule.trace.meta import DomainInfo
+from qjoule.trace.meta import DomainInfo, Meta
 from qjoule.trace.views import bits, is_told, view
 
 _CPUS = 2**16  #: as wide as a segment's `cpu`
@@ -23,6 +25,8 @@ COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
 _WHOLE = 2**16 - 1  #: stands for the die of a counter that covers its whole package
 POWER = "power"  #: kind of a domain that is made of readings of power
 SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
+_DEFAULT_PERIOD_NS = 1_000_000_000
+_EPOCH_NS = 10**18  #: a clock with a larger value counts since 1970 (this is in 2001)
 
 
 def readings(
@@ -68,6 +72,68 @@ def readings(
         ),
         series,
     )
+
+
+@dataclass(frozen=True)
+class Metered:
+    """`series` of `readings`, numbered from the number that the caller gave."""
+
+    readings: Readings
+    series: Series
+    clock: ClockFit | None  #: None: the meter has no clock
+    apart_ns: int = 0  #: that clock minus this machine's of the same kind, when the meter began
+    epoch: bool = False  #: whether it counts since 1970
+
+    @property
+    def note(self) -> str:
+        """How the meter's clock was interpreted."""
+        if self.clock is None:
+            return "wall meter: without a clock, so its readings are of when they came"
+        if not self.clock.followed:
+            return "wall meter: its clock jumps, so its readings are of when they came"
+        whose = "this machine's" if self.epoch else "this machine's monotonic one"
+        drift_ppm = -self.clock.drift * 1e6 + 0.0  # no -0.0
+        return (
+            f"wall meter: its clock is {self.apart_ns * 1e-9:+.3f} s from {whose} and drifts "
+            f"{drift_ppm:+.1f} ppm; 95 % of its readings came within "
+            f"{self.clock.delay_ns * 1e-9:.3f} s"
+        )
+
+
+def metered(table: pa.Table, meta: Meta, number: int) -> Metered | None:
+    """The `meter` table as a counter of the domain `wall`, on the trace's clock; None without a
+    meter. `number`: the number of its series."""
+    info = meta.meter
+    if not table.num_rows or info is None:
+        return None
+    t_ns = view(table.column("t_ns"))
+    stamps = table.column("stamp_ns")
+    raw = view(table.column("raw")).astype(np.uint64)
+    clock, half_ns, ours, apart_ns, epoch = None, 0, t_ns, 0, False
+    if not stamps.null_count:
+        stamp_ns = view(stamps)
+        clock = fit_clock(stamp_ns, t_ns)
+        ours, half_ns = to_ours(clock, stamp_ns, t_ns), clock.half_width_ns
+        since_ns = meta.realtime_offset_ns or 0
+        epoch = bool(since_ns) and int(stamp_ns[0]) >= _EPOCH_NS
+        apart_ns = -clock.offset_ns - (since_ns if epoch else 0)
+    moved = np.flatnonzero(np.append(True, raw[1:] != raw[:-1]))
+    steps_ns = np.diff(ours[moved])
+    period_ns = int(np.median(steps_ns)) if len(steps_ns) else _DEFAULT_PERIOD_NS
+    ones = np.ones(len(ours), np.int64)
+    return Metered(
+        Readings(ours, raw, ones.astype(bool), ones * half_ns, ones * number),
+        Series(0, WALL, info.unit_j, 0, max(period_ns, 1), info.kind == POWER),
+        clock,
+        apart_ns,
+        epoch,
+    )
+
+
+def with_meter(readings: Readings, found: Metered) -> Readings:
+    """Both kinds of readings."""
+    pairs = zip(vars(readings).values(), vars(found.readings).values(), strict=True)
+    return Readings(*(np.concatenate(pair) for pair in pairs))
 
 
 def machine(

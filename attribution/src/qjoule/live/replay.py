@@ -13,29 +13,21 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from qjoule.engine import recorded, tables
-from qjoule.engine.accounts import Accounts, counters_left_out, total_errors
+from qjoule.engine import recorded
+from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.calls import Calls
-from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, Selection, check_keys
-from qjoule.engine.memory_adapter import MemoryAdapter
-from qjoule.engine.other_ids import recorded_ids, with_ids
-from qjoule.engine.query_groups import CallsByEnd
+from qjoule.engine.recorded import Recording, with_ids
+from qjoule.engine.requests import CallsByEnd
 from qjoule.live.call_sums import groups_of_tags
 from qjoule.live.interval_ledgers import IntervalLedgers
-from qjoule.model import assemble
-from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.batches import cut, windows
-from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
-from qjoule.model.span_sums import Roles
-from qjoule.model.windows import SegmentWindows
-from qjoule.servers.decoding import SERVING_THREADS
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.reader import Trace
 
@@ -100,30 +92,20 @@ class ReplaySource:
         calibrated: Calibrated = UNCALIBRATED,
         where: Selection = EVERYTHING,
     ) -> None:
-        self._first = ",".join(check_keys(by))
+        self._request = AttributionRequest(tuple(by), idle, calibrated=calibrated, where=where)
         self.name = f"replay {trace.path.name}"
         self._trace = trace
         self._speed = speed
-        self._calibrated = calibrated
-        self._where = where
-        self._energy = recorded.windows(trace)
-        self._bounds_ns = self._energy.boundaries_ns
-        self._machine = recorded.machine(trace)
-        self._accounts = Accounts.of(
-            trace.meta,
-            self._energy.series,
-            self._machine.packages,
-            idle,
-            calibrated.coefficients,
-        )
-        self._ids = recorded_ids([trace])
-        self._loss = LossSums(trace.table("loss"))
+        self._recording = recorded.read(trace)
+        self._bounds_ns = self._recording.energy.boundaries_ns
+        self._ids = recorded.recorded_ids([trace])
+        self._loss = LossSums(self._recording.loss)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """The groupings that the user gave, then `GROUPS`, then the trace's first keys of tags."""
-        others = (*GROUPS, *groups_of_tags(self._trace.row_groups("queries")))
-        return tuple(dict.fromkeys((self._first, *others)))
+        others = (*GROUPS, *groups_of_tags(self._recording.queries))
+        return tuple(dict.fromkeys((",".join(self._request.by), *others)))
 
     def close(self) -> None:
         """Nothing to unblock: reading a trace does not wait."""
@@ -131,16 +113,17 @@ class ReplaySource:
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         place = _Place(resets=controls.resets)
         while not (controls.stopped or place.done):
-            yield from self._play(controls, place, _Pass(self, controls.group))
+            request = replace(self._request, by=check_keys(controls.group.split(",")))
+            yield from self._play(controls, place, _Pass(self._recording, request))
 
     def _play(self, controls: Controls, place: _Place, grouped: _Pass) -> Iterator[Snapshot]:
         """Plays from `place` on, until the end or until another grouping is requested."""
-        for batch in grouped.batches():
-            at = self._catch_up(batch, place, grouped.books)
+        for batch in grouped.context.batches():
+            at = self._catch_up(batch, place, grouped.ledgers)
             while at < windows(batch):
                 place.end = place.end or self._interval_end(place.window, controls.interval_s)
                 stop = min(windows(batch), place.end - batch.first)
-                grouped.books.add(cut(batch, at, stop))
+                grouped.ledgers.add(cut(batch, at, stop))
                 at = stop
                 if batch.first + at < place.end:
                     break
@@ -154,19 +137,19 @@ class ReplaySource:
                     return
         if not place.done:  # a trace without a single window
             place.done = True
-            span_ns = (self._trace.begin_ns, self._trace.end_ns)
+            span_ns = self._recording.span_ns
             calls = grouped.calls_until(span_ns[0], *span_ns)
-            empty = grouped.attribution(grouped.books.total, calls, span_ns)
+            empty = self._result(grouped, grouped.ledgers.total, calls, span_ns)
             yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
 
-    def _catch_up(self, batch: WindowBatch, place: _Place, books: IntervalLedgers) -> int:
+    def _catch_up(self, batch: WindowBatch, place: _Place, ledgers: IntervalLedgers) -> int:
         """Adds the batch's windows before `place` to the total; returns the window to continue
         with."""
         count = windows(batch)
         reset = max(0, min(count, place.reset - batch.first))
         here = max(reset, min(count, place.window - batch.first))
         if here > reset:
-            books.catch_up(cut(batch, reset, here))
+            ledgers.catch_up(cut(batch, reset, here))
         return here
 
     def _interval_end(self, window: int, interval_s: float) -> int:
@@ -192,90 +175,58 @@ class ReplaySource:
             place.end >= len(self._bounds_ns) - 1,
         )
         calls = grouped.calls_until(reset, begin, end)
-        interval = grouped.attribution(grouped.books.interval, calls, (begin, end))
-        total = grouped.attribution(grouped.books.total, grouped.calls, (reset, end))
-        grouped.books.next_interval()
-        return Snapshot(interval, total, (end - self._trace.begin_ns) * 1e-9, place.done)
+        interval = self._result(grouped, grouped.ledgers.interval, calls, (begin, end))
+        total = self._result(grouped, grouped.ledgers.total, grouped.calls, (reset, end))
+        grouped.ledgers.next_interval()
+        elapsed_s = (end - self._recording.span_ns[0]) * 1e-9
+        return Snapshot(interval, total, elapsed_s, place.done)
+
+    def _result(
+        self, grouped: _Pass, ledger: Ledger, calls: Latencies, span_ns: tuple[int, int]
+    ) -> Attribution:
+        """The result of a ledger, with the calls that ended and the losses in its span of time."""
+        loss, lost_cpu_ns = self._loss.between(*_extended(span_ns, self._recording.span_ns))
+        whole = recorded.seen(self._trace, self._recording)
+        duration_s = max(span_ns[1] - span_ns[0], 0) * 1e-9
+        info = replace(whole.info, duration_s=duration_s, loss=loss, lost_cpu_ns=lost_cpu_ns)
+        context = grouped.context
+        stats = calls.stats(len(context.labels))
+        return with_ids(context.result(ledger, replace(whole, info=info), stats), self._ids)
 
 
 class _Pass:
     """One pass over the trace's segments under one grouping."""
 
-    def __init__(self, source: ReplaySource, group: str) -> None:
-        self._source = source
-        self._trace = source._trace
-        self.group = group
-        self._keys = check_keys(group.split(","))
-        self._grouped = Grouped(self._trace, self._keys, where=source._where)
-        self._ended = CallsByEnd(self._grouped.queries)
-        self._requests = self._grouped.requests()
+    def __init__(self, recording: Recording, request: AttributionRequest) -> None:
+        self.group = ",".join(request.by)
+        context = self.context = AttributionContext(recording, request)
+        self._span_ns = recording.span_ns
+        self._ended = CallsByEnd(context.grouped.queries)
         self.calls = Latencies()  #: of the total
-        lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
-        self._windows = SegmentWindows(source._machine, source._energy, lost)
-        self._class_of = classes(self._grouped.labels)
-        self.books = IntervalLedgers(self._account)
-
-    def batches(self) -> Iterator[WindowBatch]:
-        for segments in self._grouped.segments():
-            yield self._requests.added(self._windows.add(segments))
-        yield self._requests.added(self._windows.finish())
+        self.ledgers = IntervalLedgers(lambda: context.account(context.memory(), by_block=False))
 
     def reset(self) -> None:
         """Starts a new total."""
-        self.books.reset()
+        self.ledgers.reset()
         self.calls = Latencies()
 
     def calls_until(self, reset_ns: int, begin_ns: int, end_ns: int) -> Latencies:
         """Returns the calls of an interval; the total gets these and those since `reset_ns`."""
-        reset_ns, _ = self._span(reset_ns, end_ns)
-        begin_ns, end_ns = self._span(begin_ns, end_ns)
+        reset_ns, _ = _extended((reset_ns, end_ns), self._span_ns)
+        begin_ns, end_ns = _extended((begin_ns, end_ns), self._span_ns)
         self._ended.until(reset_ns)
         _add(self._ended.until(begin_ns), self.calls)
         interval = Latencies()
         _add(self._ended.until(end_ns), self.calls, interval)
         return interval
 
-    def attribution(
-        self, ledger: Ledger, calls: Latencies, span_ns: tuple[int, int]
-    ) -> Attribution:
-        """The result of a ledger, with the calls that ended and the losses in its span of time."""
-        begin_ns, end_ns = span_ns
-        trace, meta = self._trace, self._trace.meta
-        first, last = self._span(begin_ns, end_ns)
-        loss, lost_cpu_ns = self._source._loss.between(first, last)
-        about = assemble.Provenance(
-            trace=replace(
-                recorded.trace_info(trace),
-                duration_s=max(end_ns - begin_ns, 0) * 1e-9,
-                loss=loss,
-                lost_cpu_ns=lost_cpu_ns,
-            ),
-            source=meta.energy.source or "none",
-            grade=meta.energy.grade if ledger.series else "none",
-            reason=meta.energy.reason,
-            total_errors=total_errors(meta),
-            left_out=counters_left_out(meta),
-            by=self._keys,
-            where=str(self._source._where),
-            record_loss=recorded.record_loss(trace, ledger, lost_cpu_ns),
-            anomalies=self._windows.anomalies,
-            notes=recorded.notes(trace),
-        )
-        labels = self._grouped.labels
-        result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
-        return with_ids(self._source._calibrated.said_in(result), self._source._ids)
 
-    def _span(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
-        """The trace's first and last span are extended to all that lies outside, as in
-        `attribute`."""
-        first = begin_ns if begin_ns > self._trace.begin_ns else int(_EVER.min)
-        return first, end_ns if end_ns < self._trace.end_ns else int(_EVER.max)
-
-    def _account(self) -> Account:
-        roles = Roles(self._grouped.labels, SERVING_THREADS) if self._requests.any else None
-        source, labels = self._source, self._grouped.labels
-        memory = MemoryAdapter.of(source._calibrated.memory, labels, self._trace.meta)
-        return source._accounts.new(class_of=self._class_of, roles=roles, memory=memory)
+def _extended(part_ns: tuple[int, int], span_ns: tuple[int, int]) -> tuple[int, int]:
+    """A part of a trace's span, whose first and last moment stand for all that lies outside, as in
+    `attribute`."""
+    (begin_ns, end_ns), (first_ns, last_ns) = part_ns, span_ns
+    begin_ns = begin_ns if begin_ns > first_ns else int(_EVER.min)
+    return begin_ns, end_ns if end_ns < last_ns else int(_EVER.max)
 
 
 def _add(taken: Iterable[Calls], *sums: Latencies) -> None:

@@ -15,8 +15,7 @@ from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.live_records import LiveNames, identities
-from qjoule.engine.other_ids import with_ids
-from qjoule.engine.recorded import server_changes
+from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.grouping import Grouping
 from qjoule.live.learning import LiveMemory, Told, nobody

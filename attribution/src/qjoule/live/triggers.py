@@ -20,8 +20,8 @@ from statistics import fmean, stdev
 
 from scipy import stats
 
-from qjoule.engine.attribute import attribute
-from qjoule.engine.heavy_queries import heavy_queries
+from qjoule.engine.attribute import NOBODY, Observer, attribute
+from qjoule.engine.heavy_queries import BusiestQueries, Heavy, heavy_queries
 from qjoule.errors import QjouleError
 from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients_used import Calibrated
@@ -172,10 +172,12 @@ class Judge:
     def _judge(self, segment: _Whole) -> None:
         trace = self._converted(segment)
         calibrated = for_trace(trace)
+        busiest = BusiestQueries() if self._shapes and self._query_j is not None else None
         if self._shapes:
-            self._judge_shapes(trace, calibrated)
+            self._judge_shapes(trace, calibrated, busiest or NOBODY)
         if self._query_j is not None:
-            self._judge_queries(trace, calibrated, segment, round(self._query_j / _NJ))
+            heavy = heavy_queries(trace, calibrated, busiest)
+            self._judge_queries(heavy, segment, round(self._query_j / _NJ))
 
     def _converted(self, segment: _Whole) -> Trace:
         begins = segment.begins
@@ -192,8 +194,9 @@ class Judge:
         convert(folder, keep=True)
         return Trace(folder)
 
-    def _judge_shapes(self, trace: Trace, calibrated: Calibrated) -> None:
-        for row in attribute(trace, ("fingerprint",), calibrated=calibrated).rows:
+    def _judge_shapes(self, trace: Trace, calibrated: Calibrated, observer: Observer) -> None:
+        by_shape = attribute(trace, ("fingerprint",), calibrated=calibrated, observer=observer)
+        for row in by_shape.rows:
             if row.calls < LEAST_CALLS or row.energy_nj <= 0:
                 continue
             name = row.keys.get("fingerprint", "")
@@ -209,10 +212,8 @@ class Judge:
             if len(self._past) > MAX_SHAPES:
                 self._past.pop(next(iter(self._past)))
 
-    def _judge_queries(
-        self, trace: Trace, calibrated: Calibrated, segment: _Whole, most_nj: int
-    ) -> None:
-        for one in heavy_queries(trace, calibrated):
+    def _judge_queries(self, heavy: Sequence[Heavy], segment: _Whole, most_nj: int) -> None:
+        for one in heavy:
             met = (0, segment.begins.begin_ns)
             before_nj, since_ns = self._running.pop(one.query, met)
             energy_nj = before_nj + one.energy_nj

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.engine.attribute import attribute
-from qjoule.engine.other_ids import recorded_ids, with_ids
-from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine import recorded
+from qjoule.engine.attribute import Observer, attribute
+from qjoule.engine.query_groups import Part, QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
 from qjoule.model.coarse import first_parts
 from qjoule.model.coefficients import IdlePolicy
@@ -85,14 +85,19 @@ def gather(
     calibrated: Calibrated = UNCALIBRATED,
     progress: Callable[[int], None] | None = None,
 ) -> Gathered:
-    """Attributes a trace and keeps what a page draws. Raises as `attribute`."""
-    watching = _Watching()
-    found = attribute(trace, by, idle, progress=progress, calibrated=calibrated, observer=watching)
-    return watching.gathered(trace, with_ids(found, recorded_ids([trace])))
+    """Attributes a trace and keeps what a page draws. `progress` is called with the number of
+    segments of each batch that is done. Raises as `attribute`."""
+    watching = _Watching(progress)
+    found = attribute(trace, by, idle, calibrated=calibrated, observer=watching)
+    ids = recorded.recorded_ids([trace])
+    return watching.gathered(trace.row_groups("queries"), recorded.with_ids(found, ids))
 
 
-class _Watching:
-    """Sums over time while a trace is attributed."""
+class _Watching(Observer):
+    """Sums over time while a trace is attributed. `progress` is called as in `gather`."""
+
+    def __init__(self, progress: Callable[[int], None] | None) -> None:
+        self._progress = progress
 
     def started(
         self,
@@ -111,6 +116,8 @@ class _Watching:
 
     def read(self, table: pa.Table, segments: Segments) -> None:
         self._sample.read(table, segments)
+        if self._progress:
+            self._progress(table.num_rows)
 
     def split(self, batch: WindowBatch, ledger: Ledger, splits: Sequence[Split]) -> None:
         known = np.zeros(len(batch.idle_ns), bool)
@@ -152,7 +159,7 @@ class _Watching:
 
     # ---- results --------------------------------------------------------------------------------
 
-    def gathered(self, trace: Trace, found: Attribution) -> Gathered:
+    def gathered(self, queries: Sequence[Part], found: Attribution) -> Gathered:
         groups = self._groups_of(found.rows[: 2 * DETAILED])
         count = self._buckets.count
         whole = {
@@ -173,7 +180,7 @@ class _Watching:
         )
         coarse = np.unique(np.linspace(0, count, min(DETAIL_BUCKETS, count) + 1).astype(int))
         calls = self._calls({n: whole[n] for n in shown}, coarse)
-        sampled = self._sampled(trace, {n: whole[n] for n in shown})
+        sampled = self._sampled(queries, {n: whole[n] for n in shown})
         details = {n: Detail(_coarser(rows_nj[n], coarse), calls[n], *sampled[n]) for n in shown}
         known_ns = _coarser(self._known_ns, coarse)
         edges = power.edges_ns[coarse] if count else power.edges_ns
@@ -212,12 +219,12 @@ class _Watching:
         return dict(zip(rows, sums, strict=True))
 
     def _sampled(
-        self, trace: Trace, rows: Mapping[int, Sequence[int]]
+        self, queries: Sequence[Part], rows: Mapping[int, Sequence[int]]
     ) -> dict[int, tuple[F64, I64]]:
         """Energy and latency of the sampled calls of each row, in order of their ids."""
         ids, group, energy = self._sample.calls()
         latency = np.full(len(ids), -1, np.int64)
-        for part in trace.row_groups("queries") if len(ids) else ():
+        for part in queries if len(ids) else ():
             table = part.read(["query", "begin_ns", "end_ns"])
             if table is None or not table.num_rows:
                 continue

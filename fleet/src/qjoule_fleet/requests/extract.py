@@ -4,21 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.api.arrow import pc
-from qjoule.api.attribution import (
-    AttributionContext,
-    AttributionRequest,
-    divided,
-    recorded,
-    total_errors,
-)
-from qjoule.api.model import BY_CALLS, I64, NONE_LABEL, TOTAL_ERROR, EnergyErrors, Ledger
-from qjoule.api.traces import Trace, text_scalar, view
+from qjoule.engine import recorded
+from qjoule.engine.accounts import total_errors
+from qjoule.engine.attribute import AttributionContext, AttributionRequest
+from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.energy import I64
+from qjoule.model.interval import EnergyErrors
+from qjoule.model.labels import BY_CALLS, NONE_LABEL
+from qjoule.model.ledger import Ledger
+from qjoule.trace.arrow import pc
+from qjoule.trace.reader import Trace
+from qjoule.trace.views import text_scalar, view
 
 ERRORS = tuple(one.name for one in fields(EnergyErrors))
 #: A row per request and server. Energies are exact; errors as in `qjoule.model.interval`.
@@ -61,12 +62,10 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
     """Reads a trace. `asked.by` is replaced; `tag`: the tag that identifies requests."""
     host = trace.meta.host or f"(host of {name})"
     by = (f"tag:{tag}", "server")
-    terms = AttributionContext(
-        trace, AttributionRequest(by, asked.idle, asked.coefficients, asked.calibrated, asked.where)
-    )
-    stream, memory = terms.windows(), terms.memory()
-    account = terms.account(stream.machine.packages, memory)
-    ledger = divided(account, stream, terms.grouped.segments(), terms.requests)
+    recording = recorded.read(trace)
+    terms = AttributionContext(recording, replace(asked, by=by))
+    ledger = terms.run()
+    seen = recorded.seen(trace, recording)
     ledger.grow(len(terms.labels))
     known = bool(ledger.domain_names)
     grade = trace.meta.energy.grade if known else "none"
@@ -91,7 +90,7 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         "energy_nj": energy_nj[some],
         "cpu_ns": ledger.cpu_ns[some],
         "calls": np.asarray(calls)[some].astype(np.int64),
-        **_errors(trace, ledger, some, error, known=known),
+        **_errors(seen, ledger, some, (grade, error)),
     }
     untagged = int(energy_nj[groups[~tagged]].sum()) if known else None
     return Extract(
@@ -103,20 +102,21 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         ledger.domains[ledger.main].measured_nj if known else None,
         untagged,
         error,
-        recorded.notes(trace),
+        seen.notes,
     )
 
 
 def _errors(
-    trace: Trace, ledger: Ledger, groups: I64, total_error: float, *, known: bool
+    seen: recorded.Seen, ledger: Ledger, groups: I64, total: tuple[str, float]
 ) -> dict[str, np.typing.NDArray[np.float64]]:
-    if not known:
+    grade, total_error = total
+    if not ledger.domain_names:
         return {name: np.zeros(len(groups)) for name in ERRORS}
     errors = ledger.error_parts(
         ledger.main,
         total_error=total_error,
-        record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
-        estimated=trace.meta.energy.grade == "estimated",
+        record_loss=recorded.record_loss(seen, ledger),
+        estimated=grade == "estimated",
     )
     return {name: np.asarray(getattr(errors, name))[groups] for name in ERRORS}
 
