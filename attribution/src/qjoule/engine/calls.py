@@ -8,19 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from qjoule.contract import QueryFlag
-from qjoule.engine.columns import coded
+from qjoule.engine.columns import UNFINISHED, QueryRecords
 from qjoule.engine.query_labels import CALLS, I32
-from qjoule.engine.transactions import Transactions
 from qjoule.model.energy import I64, Bool
 from qjoule.trace.reader import Trace
-from qjoule.trace.views import view
 
 #: What `calls_of` reads, unless transactions are grouped.
 CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
-UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True)
@@ -41,30 +37,24 @@ class Calls:
         )
 
 
-def calls_of(
-    variants: I32, table: pa.Table, commands: Sequence[str], transactions: Transactions | None
-) -> Calls:
+def calls_of(variants: I32, records: QueryRecords, commands: Sequence[str]) -> Calls:
     """Calls by variant. Children count only if queries are grouped by child. The time of a
     PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
-    that is recorded elsewhere. With `transactions`, the query that ends one is its one call."""
-    end_ns = view(table.column("end_ns"))
-    begin_ns = view(table.column("begin_ns"))
-    command = coded(table.column("command"), "query")
-    called = command.among(commands)
-    unfinished = coded(table.column("status"), "").among((UNFINISHED,))
-    flags = view(table.column("flags"), 0)
-    executions = view(table.column("executions"), 1).astype(np.int64)
-    child = command.among(("child",))
+    that is recorded elsewhere. With transactions, the query that ends one is its one call."""
+    begin_ns, end_ns = records.times_ns
+    called = records.command.among(commands)
+    executions = records.executions
+    child = records.command.among(("child",))
     if child.any():
         executions = np.where(child, 1, executions)
-    if transactions is not None:
-        is_in_one, ended, first_ns, _ = transactions.ended_by(table)
-        executions = np.where(is_in_one & ~child, ended, executions)
+    if records.transactions is not None:
+        inside, ended, first_ns, _ = records.ended
+        executions = np.where(inside & ~child, ended, executions)
         begin_ns = np.where(ended & ~child, first_ns, begin_ns)
     lasted_ns = end_ns - begin_ns
-    counts = called & ~unfinished & (lasted_ns >= 0) & (executions > 0)
-    if flags.any():
-        lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
+    counts = called & ~records.unfinished & (lasted_ns >= 0) & (executions > 0)
+    if records.flags.any():
+        lasted_ns = np.where(records.flags & QueryFlag.NO_END, -1, lasted_ns)
     calls = Calls(variants.astype(np.int64), end_ns, lasted_ns, executions)
     return calls if counts.all() else calls.take(counts)
 
@@ -83,12 +73,12 @@ def count_calls(trace: Trace) -> CallCount:
     """Counts what `attribute` shows in its total of calls."""
     calls, others = 0, Counter[str]()
     for table in trace.iter_table("queries", CALL_COLUMNS):
-        rows = np.arange(table.num_rows, dtype=np.int32)
-        found = calls_of(rows, table, CALLS, None)
+        records = QueryRecords(table)
+        found = calls_of(np.arange(len(records), dtype=np.int32), records, CALLS)
         calls += int(found.executions.sum())
-        other = np.ones(table.num_rows, bool)
+        other = np.ones(len(records), bool)
         other[found.group] = False
-        command = coded(table.column("command"), "query")
+        command = records.command
         unfinished = command.among(CALLS)
         others[UNFINISHED] += int(np.count_nonzero(other & unfinished))
         for code in np.unique(command.codes[other & ~unfinished]).tolist():

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes columns of records as small numbers."""
+"""Decodes the table `queries`: columns as small numbers, which are codes into their values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
+from qjoule.engine.keys import TAG, TRANSACTION
+from qjoule.engine.transactions import COMMIT, U64, Ended, Transactions
 from qjoule.model.energy import I64, Bool
-from qjoule.trace.views import is_told, view
+from qjoule.model.labels import NO_TEXT, NONE_LABEL
+from qjoule.trace.arrow import pc
+from qjoule.trace.views import is_told, text_scalar, view
+
+UNFINISHED = "unfinished"  #: status of a record
 
 #: an int is the shape's hash, in place of a fingerprint that never arrived
 Value = str | int | None
@@ -51,21 +59,6 @@ def coded(column: pa.ChunkedArray, missing: str) -> Coded:
     return Coded(codes, [*words, missing])
 
 
-def fingerprints(queries: pa.Table) -> Coded:
-    """Fingerprints; the shape's hash if the text never arrived, or None."""
-    column = queries.column("fingerprint")
-    names = coded(column, "")
-    if not column.null_count:
-        return Coded(names.codes, [*names.values, None], names.only)
-    named = is_told(column)
-    shape = view(queries.column("shape"), 0)
-    lacking = ~named & (shape != 0)
-    hashes, place = np.unique(shape[lacking], return_inverse=True)
-    codes = np.where(named, names.codes, len(names.values))
-    codes[lacking] = len(names.values) + 1 + place.reshape(-1)
-    return Coded(codes, [*names.values, None, *hashes.tolist()])
-
-
 def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
     """Codes of pairs, and their upper bound. Their order is that of `joint`, then of `column`."""
     if column.only is not None:
@@ -88,3 +81,115 @@ def distinct(codes: I64, size: int) -> tuple[I64, I64]:
     table = np.zeros(size, np.int64)
     table[used] = np.arange(len(used))
     return row_of[used], table[codes]
+
+
+def texts_of(shapes: pa.Table) -> dict[str, str]:
+    """The texts of statements by fingerprint, from the table `shapes`."""
+    texts: dict[str, str] = {}
+    names, words = (shapes.column(name).to_pylist() for name in ("fingerprint", "text"))
+    for name, text in zip(names, words, strict=True):
+        texts.setdefault(name, text)
+    return texts
+
+
+class QueryRecords:
+    """n records of the table `queries`, whose columns are decoded when they are asked for; (n,)
+    each.
+
+    `texts`: of statements, by fingerprint. `transactions`: None: nothing is grouped by them.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        texts: Mapping[str, str] = MappingProxyType({}),
+        transactions: Transactions | None = None,
+    ) -> None:
+        self._table, self._texts, self.transactions = table, texts, transactions
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @cached_property
+    def ids(self) -> U64:
+        return view(self._table.column("query"))
+
+    def by_id(self) -> tuple[U64, I64 | slice]:
+        """The ids, sorted, each once, and the first row of each."""
+        ids = self.ids
+        if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
+            return ids, slice(None)
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        once = np.append(True, ids[1:] != ids[:-1])
+        return ids[once], order[once]
+
+    @cached_property
+    def command(self) -> Coded:
+        return coded(self._table.column("command"), "query")
+
+    @cached_property
+    def flags(self) -> I64:
+        return view(self._table.column("flags"), 0)
+
+    @property
+    def times_ns(self) -> tuple[I64, I64]:
+        """Begins and ends."""
+        return view(self._table.column("begin_ns")), view(self._table.column("end_ns"))
+
+    @property
+    def executions(self) -> I64:
+        return view(self._table.column("executions"), 1).astype(np.int64)
+
+    @property
+    def unfinished(self) -> Bool:
+        return coded(self._table.column("status"), "").among((UNFINISHED,))
+
+    @cached_property
+    def ended(self) -> Ended:
+        """As `Transactions.ended_by`; only with transactions."""
+        assert self.transactions is not None
+        return self.transactions.ended_by(self._transaction, self.ids)
+
+    def key(self, field: str) -> Coded:
+        """The values of a key that records are grouped or selected by."""
+        if field == "fingerprint":
+            return self._fingerprints()
+        if field.startswith(TAG):
+            tag = text_scalar(field.removeprefix(TAG))
+            return coded(pc.map_lookup(self._table.column("tags"), tag, "first"), NONE_LABEL)
+        if field == "child":
+            return self._children()
+        if field == TRANSACTION and self.transactions is not None:
+            return Coded(*self.transactions.names(self._transaction))
+        if field == COMMIT and self.transactions is not None:
+            return Coded((self.ended.commit_ns >= 0).astype(np.int64), ["", COMMIT])
+        name = {"thread": "pid"}.get(field, field)
+        column = self._table.column(name)
+        return coded(column, "" if field in ("rung", "server") else NONE_LABEL)
+
+    @property
+    def _transaction(self) -> U64:
+        return view(self._table.column(TRANSACTION), 0).astype(np.uint64)
+
+    def _fingerprints(self) -> Coded:
+        """Fingerprints; the shape's hash if the text never arrived, or None."""
+        column = self._table.column("fingerprint")
+        names = coded(column, "")
+        if not column.null_count:
+            return Coded(names.codes, [*names.values, None], names.only)
+        named = is_told(column)
+        shape = view(self._table.column("shape"), 0)
+        lacking = ~named & (shape != 0)
+        hashes, place = np.unique(shape[lacking], return_inverse=True)
+        codes = np.where(named, names.codes, len(names.values))
+        codes[lacking] = len(names.values) + 1 + place.reshape(-1)
+        return Coded(codes, [*names.values, None, *hashes.tolist()])
+
+    def _children(self) -> Coded:
+        """The part of a query that was executed: one of its children, or `NONE_LABEL` for the
+        rest."""
+        column = coded(self._table.column("child"), NO_TEXT)
+        child = self.command.among(("child",))
+        texts = [self._texts.get(str(value), value) for value in column.values]
+        return Coded(np.where(child, column.codes, len(texts)), [*texts, NONE_LABEL])

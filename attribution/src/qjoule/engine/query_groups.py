@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine.calls import CALL_COLUMNS, Calls, calls_of
+from qjoule.engine.columns import QueryRecords, texts_of
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels
 from qjoule.engine.transactions import Transactions
@@ -27,7 +28,6 @@ from qjoule.model.energy import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
-from qjoule.trace.views import view
 
 #: Records whose variants are held, 4 bytes each.
 HELD_ROWS = 1 << 22
@@ -59,8 +59,8 @@ class QueryGroups:
         transactions: Transactions | None = None,
     ) -> None:
         self._parts = parts
-        self._labels = QueryLabels(shapes, server_name, by, where, told=transactions)
-        self._transactions = transactions
+        self._texts, self._transactions = texts_of(shapes), transactions
+        self._labels = QueryLabels(self._texts, server_name, by, where)
         own = () if transactions is None else ("query", TRANSACTION)
         self._columns = list(dict.fromkeys([*self._labels.columns, *CALL_COLUMNS, *own]))
         self._commits = Latencies()
@@ -68,7 +68,7 @@ class QueryGroups:
         self._latencies = Latencies()
         self._called = (*CALLS, "child") if "child" in by else CALLS
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
-        runs = [self._first_pass(number, part) for number, part in enumerate(parts)]
+        runs = [self._first_pass(number) for number in range(len(parts))]
         self._runs = id_runs.joined([one for one in runs if one is not None])
         self._labels.finish(index)
 
@@ -146,29 +146,36 @@ class QueryGroups:
 
     def calls(self, part: int) -> Calls:
         """The calls of a part; none if it can no longer be read."""
-        table = self._parts[part].read(self._columns)
-        if table is None:
+        records = self._read(part, self._columns)
+        if records is None:
             return Calls(*np.zeros((4, 0), np.int64))
-        calls = calls_of(self._labels.variants(table), table, self._called, self._transactions)
+        calls = calls_of(self._labels.variants(records), records, self._called)
         calls = calls.take(calls.group >= 0)
         return replace(calls, group=self._labels.group[calls.group])
 
-    def _first_pass(self, number: int, part: Part) -> IdRuns | None:
-        table = part.read(list(dict.fromkeys(["query", *self._columns])))
+    def _read(self, part: int, columns: Sequence[str]) -> QueryRecords | None:
+        """Records of a part; None if it has none, or can no longer be read."""
+        table = self._parts[part].read(list(dict.fromkeys(columns)))
         if table is None or not table.num_rows:
+            return None
+        return QueryRecords(table, self._texts, self._transactions)
+
+    def _first_pass(self, number: int) -> IdRuns | None:
+        records = self._read(number, ["query", *self._columns])
+        if records is None:
             self.ends_ns.append(None)
             return None
-        variants = self._labels.variants(table)
-        calls = calls_of(variants, table, self._called, self._transactions)
+        variants = self._labels.variants(records)
+        calls = calls_of(variants, records, self._called)
         if self._transactions is not None:
-            commit_ns = self._transactions.ended_by(table)[3]
+            commit_ns = records.ended.commit_ns
             rows = np.flatnonzero(commit_ns >= 0)
             ones = np.ones(len(rows), np.int64)
             self._commits.add(variants[rows].astype(np.int64), commit_ns[rows], ones)
         self._latencies.add(calls.group, calls.latency_ns, calls.executions)
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
-        ids, first_rows = _by_id(table)
+        ids, first_rows = records.by_id()
         # The first parts are needed first, and parts that fit are not read twice.
         if self.held_rows + len(ids) <= HELD_ROWS:
             self._held[number] = variants[first_rows]
@@ -185,18 +192,7 @@ class QueryGroups:
         return variants
 
     def _read_variants(self, number: int) -> I32:
-        table = self._parts[number].read(list(dict.fromkeys(["query", *self._labels.columns])))
-        if table is None or not table.num_rows:
+        records = self._read(number, ["query", *self._labels.columns])
+        if records is None:
             return np.zeros(0, np.int32)
-        return self._labels.variants(table)[_by_id(table)[1]]
-
-
-def _by_id(table: pa.Table) -> tuple[U64, I64 | slice]:
-    """The part's ids, sorted, each once, and the first row of each."""
-    ids = view(table.column("query"))
-    if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
-        return ids, slice(None)
-    order = np.argsort(ids, kind="stable")
-    ids = ids[order]
-    once = np.append(True, ids[1:] != ids[:-1])
-    return ids[once], order[once]
+        return self._labels.variants(records)[records.by_id()[1]]

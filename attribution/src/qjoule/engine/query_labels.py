@@ -7,23 +7,20 @@ A label depends on few columns, and few of their combinations occur. Each distin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from qjoule.contract import QueryFlag
-from qjoule.engine import transactions
-from qjoule.engine.columns import Coded, Value, coded, distinct, fingerprints, joined
-from qjoule.engine.keys import EVERYTHING, TAG, TRANSACTION, Selection
+from qjoule.engine.columns import Coded, QueryRecords, Value, distinct, joined
+from qjoule.engine.keys import EVERYTHING, TAG, Selection
+from qjoule.engine.transactions import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (
     BY_CALLS,
     COUNTED,
-    NO_TEXT,
-    NONE_LABEL,
     NOT_SELECTED,
     OTHERS_OF,
     SESSION_OVERHEAD,
@@ -35,8 +32,6 @@ from qjoule.model.labels import (
     background,
     stands_for_no_text,
 )
-from qjoule.trace.arrow import pc
-from qjoule.trace.views import text_scalar, view
 
 I32 = npt.NDArray[np.int32]
 STATEMENTS = ("query", "prepare", "execute", "child")
@@ -56,23 +51,16 @@ class QueryLabels:
 
     def __init__(
         self,
-        shapes: pa.Table,
+        texts: Mapping[str, str],
         server_name: Callable[[int | None], str],
         by: Sequence[str],
         where: Selection = EVERYTHING,
-        *,
-        told: transactions.Transactions | None = None,
     ) -> None:
+        """`texts`: of statements, by fingerprint."""
         self._by = by
-        self._transactions = told
         self._wanted = dict(where.wanted)
         self._server_name = server_name
-        self._texts: dict[str, str] = {}
-        texts = zip(
-            shapes.column("fingerprint").to_pylist(), shapes.column("text").to_pylist(), strict=True
-        )
-        for name, text in texts:
-            self._texts.setdefault(name, text)
+        self._texts = texts
         self._fields = tuple(dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "rung")))
         self._known: dict[str, dict[Value, int]] = {name: {} for name in self._fields}
         self._numbers: dict[_Variant, int] = {}
@@ -82,18 +70,17 @@ class QueryLabels:
 
     @property
     def columns(self) -> list[str]:
-        special = {"thread": "pid", transactions.COMMIT: "query"} | {
+        special = {"thread": "pid", COMMIT: "query"} | {
             k: "tags" for k in self._fields if k.startswith(TAG)
         }
         keys = [special.get(field, field) for field in self._fields]
         return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
 
-    def variants(self, queries: pa.Table) -> I32:
+    def variants(self, queries: QueryRecords) -> I32:
         """The variant of each record, (n,); -1 for one that did not exist before `finish`."""
-        command = coded(queries.column("command"), "query")
-        statement = command.among(STATEMENTS)
-        flags = view(queries.column("flags"), 0).astype(np.int64) & int(_SHOWN)
-        columns = [self._column(queries, field) for field in self._fields]
+        statement = queries.command.among(STATEMENTS)
+        flags = queries.flags.astype(np.int64) & int(_SHOWN)
+        columns = [queries.key(field) for field in self._fields]
         joint = flags * 2 + statement
         size = 2 * int(_SHOWN) + 2
         for column in columns:
@@ -193,32 +180,6 @@ class QueryLabels:
         if self._finished:
             return self._numbers.get(variant, -1)
         return self._numbers.setdefault(variant, len(self._numbers))
-
-    def _column(self, queries: pa.Table, field: str) -> Coded:
-        if field == "fingerprint":
-            return fingerprints(queries)
-        if field.startswith(TAG):
-            tags = pc.map_lookup(
-                queries.column("tags"), text_scalar(field.removeprefix(TAG)), "first"
-            )
-            return coded(tags, NONE_LABEL)
-        if field == "child":
-            return self._children(queries)
-        if field == TRANSACTION and self._transactions is not None:
-            return Coded(*self._transactions.names(queries))
-        if field == transactions.COMMIT and self._transactions is not None:
-            commit_ns = self._transactions.ended_by(queries)[3]
-            return Coded((commit_ns >= 0).astype(np.int64), ["", transactions.COMMIT])
-        name = {"thread": "pid"}.get(field, field)
-        return coded(queries.column(name), "" if field in ("rung", "server") else NONE_LABEL)
-
-    def _children(self, queries: pa.Table) -> Coded:
-        """The part of a query that was executed: one of its children, or `NONE_LABEL` for the
-        rest."""
-        column = coded(queries.column("child"), NO_TEXT)
-        child = coded(queries.column("command"), "query").among(("child",))
-        texts = [self._texts.get(str(value), value) for value in column.values]
-        return Coded(np.where(child, column.codes, len(texts)), [*texts, NONE_LABEL])
 
     def _codes(self, field: str, column: Coded) -> I64:
         """Codes of a column's values in `_known`, numbered in order of first appearance."""

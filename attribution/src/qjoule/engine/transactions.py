@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.engine.keys import TRANSACTION
 from qjoule.model.energy import I64, Bool
 from qjoule.model.interval import of_one_recording
 from qjoule.model.labels import NONE_LABEL, GroupLabel
@@ -28,6 +27,18 @@ from qjoule.trace.views import view
 U64 = npt.NDArray[np.uint64]
 COMMIT = "commit"  #: key of a query that was its transaction's COMMIT or ROLLBACK
 NOT_TOLD = "(not told)"  #: a transaction without a row of its own
+
+
+class Ended(NamedTuple):
+    """What n queries are of their transactions; (n,) each.
+
+    `commit_ns`: duration of COMMIT; -1 for a query that is not the COMMIT or ROLLBACK of one.
+    """
+
+    inside: Bool  #: it belongs to a transaction
+    ended: Bool  #: it ended that
+    begin_ns: I64  #: of the transaction
+    commit_ns: I64
 
 
 @dataclass(frozen=True)
@@ -60,31 +71,25 @@ class Transactions:
             commit_ns[once].astype(np.int64),
         )
 
-    def names(self, queries: pa.Table) -> tuple[I64, list[str]]:
-        """Codes of each query's transaction into the texts that are returned."""
-        ids, at = self._find(queries)
+    def names(self, transaction: U64) -> tuple[I64, list[str]]:
+        """Codes of each query's transaction (0: none) into the texts that are returned."""
+        at = self._find(transaction)
         known = np.append(self.text, len(self.texts))[at]
-        codes = np.where(ids == 0, len(self.texts) + 1, known)
+        codes = np.where(transaction == 0, len(self.texts) + 1, known)
         return codes, [*self.texts, NOT_TOLD, NONE_LABEL]
 
-    def ended_by(self, queries: pa.Table) -> tuple[Bool, Bool, I64, I64]:
-        """For each query: whether it is in a transaction, whether it ended it, the transaction's
-        begin, and the duration of COMMIT.
-
-        The last is -1 for a query that is not the COMMIT or ROLLBACK of a transaction.
-        """
-        ids, at = self._find(queries)
-        ended = (ids != 0) & (np.append(self.last, 0)[at] == view(queries.column("query")))
+    def ended_by(self, transaction: U64, query: U64) -> Ended:
+        """What each query is of its transaction (0: none)."""
+        at, inside = self._find(transaction), transaction != 0
+        ended = inside & (np.append(self.last, 0)[at] == query)
         commit_ns = np.where(ended, np.append(self.commit_ns, -1)[at], -1)
-        return ids != 0, ended, np.append(self.begin_ns, 0)[at], commit_ns
+        return Ended(inside, ended, np.append(self.begin_ns, 0)[at], commit_ns)
 
-    def _find(self, queries: pa.Table) -> tuple[U64, I64]:
-        """Each query's transaction, and its index in `ids`; the length of `ids` if it is not
-        there."""
-        ids = view(queries.column(TRANSACTION), 0).astype(np.uint64)
-        at = np.searchsorted(self.ids, ids)
-        there = np.append(self.ids, np.uint64(0))[at] == ids
-        return ids, np.where(there, at, len(self.ids))
+    def _find(self, transaction: U64) -> I64:
+        """The index of each in `ids`; the length of `ids` if it is not there."""
+        at = np.searchsorted(self.ids, transaction)
+        there = np.append(self.ids, np.uint64(0))[at] == transaction
+        return np.where(there, at, len(self.ids))
 
 
 def with_commits(
