@@ -10,9 +10,8 @@ import click
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.reporters.alarm import alarm_of
 from qjoule.reporters.changes import advice
-from qjoule.reporters.missing import lost
+from qjoule.reporters.missing import alarm_of, lost
 from qjoule.root_part.client import root_part
 from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.session.traffic import Traffic, measure_traffic

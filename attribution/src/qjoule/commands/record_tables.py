@@ -17,7 +17,7 @@ from qjoule.engine.calls import CallCount, count_calls
 from qjoule.engine.recorded import server_changes
 from qjoule.errors import QjouleError
 from qjoule.reporters import changes
-from qjoule.reporters.alarm import alarm_of
+from qjoule.reporters.missing import alarm_of
 from qjoule.spool.convert import Converted
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import HIDDEN, Meta

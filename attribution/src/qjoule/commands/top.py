@@ -27,8 +27,7 @@ from qjoule.model.coefficients import IdlePolicy
 from qjoule.remote.streams import Streams
 from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import encode
-from qjoule.reporters.live_export import export
-from qjoule.reporters.live_lines import csv_lines, first, json_lines
+from qjoule.reporters.live_lines import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
 from qjoule.session.wanted import Wanted
 from qjoule.snapshots import Controls, SnapshotSource

@@ -21,8 +21,8 @@ from qjoule.report.gather import Detail, Gathered
 from qjoule.report.icicle import tree
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, other_ids, provenance
-from qjoule.reporters.alarm import alarm
 from qjoule.reporters.labels import fingerprint, fixed_label, key_cells, query_label
+from qjoule.reporters.missing import alarm
 from qjoule.reporters.power import factor
 from qjoule.shapes.safe_text import sanitise
 

@@ -20,8 +20,7 @@ from qjoule.model.gpsup import Form, Interval, in_words
 from qjoule.model.repeated import Difference, MadeWith
 from qjoule.model.run_ratios import LEVEL
 from qjoule.reporters import format as fmt
-from qjoule.reporters.columns import GAP, key_width
-from qjoule.reporters.plain import Page, page_width, ruled_table
+from qjoule.reporters.plain import GAP, Page, key_width, page_width, ruled_table
 from qjoule.shapes.safe_text import shorten
 
 SCHEMA = "qjoule.comparison/2"

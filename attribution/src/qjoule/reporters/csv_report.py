@@ -10,7 +10,7 @@ from typing import Any
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import changes, impact, other_ids
 from qjoule.reporters import format as fmt
-from qjoule.reporters.alarm import alarm
+from qjoule.reporters.missing import alarm
 
 #: What a formula begins with.
 _FORMULA = ("=", "+", "-", "@")

@@ -15,8 +15,7 @@ from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
 from qjoule.reporters import changes, impact, other_ids
 from qjoule.reporters import format as fmt
-from qjoule.reporters.alarm import alarm
-from qjoule.reporters.missing import lost
+from qjoule.reporters.missing import alarm, lost
 from qjoule.reporters.power import unavailable
 
 SCHEMA = "qjoule.attribution/1"

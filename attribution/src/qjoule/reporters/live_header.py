@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from qjoule.model.result import Attribution
 from qjoule.reporters import changes, missing
 from qjoule.reporters import format as fmt
-from qjoule.reporters.alarm import alarm
 from qjoule.reporters.live_frame import Line, Span, flow, place
 from qjoule.reporters.live_state import SORTS, ViewState
+from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import graded, has_energy, rungs
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}

@@ -12,12 +12,12 @@ from rich.cells import cell_len
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters.columns import GAP, Column, fit
 from qjoule.reporters.labels import FIXED_NAMES, fingerprint, key_cells, statement_label
 from qjoule.reporters.live_detail import detail
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, place, wrap
 from qjoule.reporters.live_header import header
 from qjoule.reporters.live_state import Mode, ViewState, row_key
+from qjoule.reporters.plain import GAP, Column, fit
 from qjoule.reporters.provenance import has_energy
 
 _HELP = (

@@ -9,7 +9,7 @@ from qjoule.model.labels import BY_THREAD, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage, TracePart
 from qjoule.reporters import changes, missing, power
 from qjoule.reporters import format as fmt
-from qjoule.reporters.alarm import alarm
+from qjoule.reporters.missing import alarm
 
 #: The effect of each idle policy, for people.
 IDLE_POLICIES = {

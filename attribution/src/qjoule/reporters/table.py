@@ -13,7 +13,6 @@ from rich.text import Text
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, other_ids, power
-from qjoule.reporters.columns import STATEMENT, Column, fit, key_width
 from qjoule.reporters.labels import (
     FIXED_NAMES,
     fingerprint,
@@ -21,7 +20,7 @@ from qjoule.reporters.labels import (
     key_cells,
     statement_label,
 )
-from qjoule.reporters.plain import Page, page_width, ruled_table
+from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
 
 _MIN_WIDTH = 40
