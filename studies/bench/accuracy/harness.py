@@ -29,11 +29,10 @@ from studies.bench.accuracy.recording import I64, Case, Group, Recording
 from studies.bench.accuracy.scenarios import make_case
 
 from qjoule.engine.accounts import Accounts, divided, idle_table
-from qjoule.engine.class_keys import ClassKeys
+from qjoule.engine.class_keys import ClassKeys, classes
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.recorded import energy_windows
 from qjoule.model.arrays import Segments, WindowBatch
-from qjoule.model.classes import classes
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Series, WindowEnergy
 from qjoule.model.fit.cells import Cell, Conditions

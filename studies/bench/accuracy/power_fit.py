@@ -27,9 +27,8 @@ from qjoule.model.energy import Bool
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Evidence, fit_block
-from qjoule.model.fit.observed import Rows
+from qjoule.model.fit.observed import Rows, predict
 from qjoule.model.fit.power import fit_power
-from qjoule.model.fit.predict import predict
 from qjoule.model.power_model import PowerModel
 
 RECORDING = Path(__file__).parent / "data" / "node-power-nx12" / "node.csv"

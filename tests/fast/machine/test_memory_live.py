@@ -12,9 +12,8 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
 from qjoule.live.source import StreamSource
-from qjoule.model.coefficients_used import Calibrated
+from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cells import Cell, Conditions
-from qjoule.model.memory_used import Remembered
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server

@@ -16,8 +16,7 @@ from qjoule.model.coefficients import THETA
 from qjoule.model.features import FEATURES, entry_features
 from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.merging import merged
-from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.predict import predict
+from qjoule.model.fit.observed import Rows, predict
 from qjoule.model.fit.rows import thinned
 from qjoule.model.solo import narrowed, noise_of
 

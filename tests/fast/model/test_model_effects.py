@@ -11,7 +11,7 @@ import pytest
 from power_cases import WINDOW_NS, Known, calibrated, known, learned, with_energy
 from qjoule.engine.accounts import idle_table
 from qjoule.model.arrays import EFFECTS, F64, real_sums
-from qjoule.model.idle_table import IdleTable
+from qjoule.model.coefficients import IdleTable
 from qjoule.model.ledger import Ledger
 from qjoule.trace.meta import EnergyInfo, IdleState, Meta
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from qjoule.engine.requests import RecordedRequests
 from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Segments, WindowBatch
-from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
+from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable, PowerInterval
 from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
-from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import APPEARED
 from qjoule.model.span_sums import Roles

@@ -20,6 +20,7 @@ from qjoule.engine.accounts import (
     divided,
     total_errors,
 )
+from qjoule.engine.class_keys import classes
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
@@ -31,7 +32,6 @@ from qjoule.errors import UsageError
 from qjoule.model import assemble
 from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Machine, Segments, WindowBatch
-from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import WindowEnergy

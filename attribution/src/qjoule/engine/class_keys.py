@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys under which a memory keeps shapes: hashes, the same in every trace of a machine."""
+"""Classes of groups that draw alike, and the hashes under which a memory keeps those of shapes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from qjoule.model.energy import I64
 from qjoule.model.fit.cells import U64
+from qjoule.model.fit.rows import ClassOf
 from qjoule.model.labels import (
     FORGOTTEN_PROCESSES,
     FORGOTTEN_ROLES,
@@ -24,6 +25,28 @@ from qjoule.model.labels import (
     GroupLabel,
 )
 from qjoule.trace.meta import Server
+
+
+def classes(labels: Sequence[GroupLabel]) -> ClassOf:
+    """Groups that run one statement form a class: a single query is too short to learn from.
+
+    Every other group, including those beyond `labels`, is a class of its own.
+    """
+    first: dict[tuple[str, ...], int] = {}
+    table = np.arange(len(labels), dtype=np.int64)
+    for number, label in enumerate(labels):
+        statement = dict(label.keys).get("fingerprint") or label.shape
+        if label.kind == "queries" and statement:
+            table[number] = first.setdefault((statement, label.server), number)
+
+    def class_of(groups: I64) -> I64:
+        if not len(table):
+            return groups
+        known = groups < len(table)
+        return np.where(known, table[np.minimum(groups, len(table) - 1)], groups)
+
+    return class_of
+
 
 #: Labels that do not stand for the same work in another trace.
 _NO_WORK = {

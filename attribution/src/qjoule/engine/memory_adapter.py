@@ -11,12 +11,12 @@ import numpy as np
 
 from qjoule.engine.class_keys import ClassKeys, hashed
 from qjoule.model.arrays import F64
+from qjoule.model.coefficients_used import Remembered
 from qjoule.model.energy import I64
 from qjoule.model.fit.cell_algebra import Gone, integrated
 from qjoule.model.fit.cells import U64, Cell, Conditions, MemoryReport
 from qjoule.model.fit.remembered import Asked, Learned, Now, Recalled, by_key, nothing, recalled
 from qjoule.model.labels import GroupLabel
-from qjoule.model.memory_used import Remembered
 from qjoule.trace.meta import Meta
 
 #: Blocks in a cell: as many as have about the weight of the blocks that a trace itself keeps.

@@ -10,8 +10,8 @@ import numpy as np
 
 from qjoule.engine import recorded
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
+from qjoule.engine.class_keys import classes
 from qjoule.model.arrays import F64, WindowBatch
-from qjoule.model.classes import classes
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.features import FEATURES, entry_features
 from qjoule.model.labels import GroupLabel

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from qjoule.engine.memory_adapter import MemoryAdapter
+from qjoule.model.coefficients_used import Remembered
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel
-from qjoule.model.memory_used import Remembered
 from qjoule.trace.meta import Meta
 
 #: Called with what the view has told since the last call.

@@ -21,8 +21,8 @@ from qjoule.machine.memory import (
     extend,
     load,
 )
+from qjoule.model.coefficients_used import UNREMEMBERED, Remembered
 from qjoule.model.fit.cells import Cell
-from qjoule.model.memory_used import UNREMEMBERED, Remembered
 from qjoule.root_part.client import home_of, root_part
 from qjoule.servers.owner import asking_user
 from qjoule.trace.meta import Meta

@@ -13,8 +13,7 @@ import numpy as np
 
 from qjoule.model.arrays import EFFECTS, F64
 from qjoule.model.features import FEATURES
-from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.predict import predict
+from qjoule.model.fit.observed import Rows, predict
 from qjoule.model.power_model import PowerModel
 
 #: Share of the busy time from which on a class counts as running alone.

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64, TAILS_NS, TRAFFIC_PER_NS
-from qjoule.model.coefficients import DEFAULT_ALPHA, EFFECT_TERMS, THETA, WEIGHT_TERMS, Weights
+from qjoule.model.coefficients import (
+    DEFAULT_ALPHA,
+    EFFECT_TERMS,
+    THETA,
+    WEIGHT_TERMS,
+    IdleTable,
+    Weights,
+)
 from qjoule.model.fit.block import Prior
 from qjoule.model.fit.observed import Rows
-from qjoule.model.idle_table import IdleTable
 from qjoule.model.power_model import PowerModel
 
 #: Without a calibration: the share of the mean power that a term may explain, and its sigma. Clock

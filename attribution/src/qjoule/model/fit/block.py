@@ -20,9 +20,8 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA, WEIGHT_TERMS
 from qjoule.model.fit.discrepancy import discrepancy
 from qjoule.model.fit.guard import NO_MISFIT, Misfit, misfit_of
-from qjoule.model.fit.observed import Rows
+from qjoule.model.fit.observed import Rows, above_idle, mean_w, predict
 from qjoule.model.fit.power import optima, solve_nonnegative
-from qjoule.model.fit.predict import above_idle, mean_w, predict
 from qjoule.model.fit.zone_noise import ZoneNoise
 
 #: Time constants; any other lies between two of them and is a mixture of both.

@@ -14,6 +14,7 @@ from qjoule.model.coefficients import (
     DEFAULT_WEIGHT_ERROR,
     THETA,
     Coefficients,
+    IdleTable,
     PowerInterval,
     Weights,
 )
@@ -22,9 +23,8 @@ from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Evidence, fit_block
 from qjoule.model.fit.kernel_rows import KernelRows, Phase, kernel_rows
-from qjoule.model.fit.predict import predict
+from qjoule.model.fit.observed import predict
 from qjoule.model.fit.rows import Source, itself, make_rows
-from qjoule.model.idle_table import IdleTable
 from qjoule.model.interval import Z95
 from qjoule.model.ledger import main_domain
 from qjoule.model.power_model import PowerModel

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch
-from qjoule.model.coefficients import THETA, Coefficients
+from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Prior, fit_block
@@ -22,7 +22,6 @@ from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.fit.single_class import alone_in
 from qjoule.model.fit.with_memory import BlockMemory
-from qjoule.model.idle_table import IdleTable
 from qjoule.model.plausible import left_out
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering

@@ -26,8 +26,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.model.fit.block import Prior
-from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.predict import above_idle, predict
+from qjoule.model.fit.observed import Rows, above_idle, predict
 from qjoule.model.fit.rows import thinned
 from qjoule.model.solo import noises_of
 

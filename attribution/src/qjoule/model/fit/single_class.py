@@ -10,8 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.block import Prior
-from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.predict import above_idle, predict
+from qjoule.model.fit.observed import Rows, above_idle, predict
 from qjoule.model.power_model import Moments
 from qjoule.model.solo import noises_of, solo_moments
 

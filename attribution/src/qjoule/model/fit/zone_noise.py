@@ -10,8 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.energy import Bool
 from qjoule.model.fit import noise
-from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.predict import total_power, weights
+from qjoule.model.fit.observed import Rows, total_power, weights
 
 
 @dataclass(frozen=True)
