@@ -20,8 +20,8 @@ from qjoule.contract import Rung
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError, UsageError
+from qjoule.live.limits import LimitedValues
 from qjoule.live.replay import ReplaySource
-from qjoule.live.value_limit import LimitedValues
 from qjoule.machine.active_calibration import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.remote.streams import Streams

@@ -11,8 +11,8 @@ from pathlib import Path
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.engine.keys import Selection
+from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
-from qjoule.live.learning import Told, nobody
 from qjoule.live.source import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins a machine's memory to one attribution: recalls for its blocks, and collects what they
-tell."""
+"""Joins a machine's memory to attributions: recalls for their blocks, collects what they tell."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -208,3 +207,48 @@ class MemoryAdapter:
         tail = hashed(str(self._source), domain, str(number)) >> _TIME_BITS
         ident = (int(begin_s) // 60 << 64 - _TIME_BITS) | tail
         return chapter.cell(ident, self._source, domain, when_s, self._now.conditions)
+
+
+#: Called with what the view has told since the last call.
+Told = Callable[[tuple[Cell, ...]], object]
+#: What was learned is told this often, in the stream's time: a crash loses no more.
+TELL_NS = 600_000_000_000
+
+
+def nobody(_cells: tuple[Cell, ...]) -> None:
+    pass
+
+
+@dataclass
+class LiveMemory:
+    """`used`: evidence of earlier traces; `told`: takes the evidence of this view."""
+
+    used: Remembered
+    meta: Meta
+    told: Told = nobody
+    _first: Sequence[GroupLabel] | None = None
+    _mine: list[MemoryAdapter] = field(default_factory=list)
+    _since_ns: int | None = None
+
+    def of(self, labels: Sequence[GroupLabel]) -> MemoryAdapter:
+        """The memory of an account whose groups have these labels.
+
+        All groupings see the same windows, so only the accounts of the first tell about them.
+        """
+        if self._first is None:
+            self._first = labels
+        one = MemoryAdapter.of(self.used, labels, self.meta, "live", str(len(self._mine)))
+        if labels is self._first:
+            self._mine.append(one)
+        else:
+            one.tells = False
+        return one
+
+    def tell(self, now_ns: int, *, at_once: bool = False) -> None:
+        """Passes on what was learned, if it is time. `now_ns`: of the stream."""
+        if self._since_ns is None:
+            self._since_ns = now_ns
+        if at_once or now_ns - self._since_ns >= TELL_NS:
+            self._since_ns = now_ns
+            if cells := [cell for one in self._mine for cell in one.take()]:
+                self.told(tuple(cells))

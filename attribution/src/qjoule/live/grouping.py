@@ -9,8 +9,8 @@ from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import LiveCalls
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import Identity, LiveNames, Records, Tagged
-from qjoule.live.group_lru import GroupLru
 from qjoule.live.interval_ledgers import IntervalLedgers
+from qjoule.live.limits import GroupLru
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.energy import I64

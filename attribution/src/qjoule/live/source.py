@@ -8,8 +8,8 @@ from itertools import chain
 
 from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.live_groups import GROUPS
+from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
-from qjoule.live.learning import Told, nobody
 from qjoule.live.stream_session import Choose, StreamSession, uncalibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.servers.other_ids import OtherIds

@@ -15,10 +15,10 @@ from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.live_records import LiveNames, identities
+from qjoule.engine.memory_adapter import LiveMemory, Told, nobody
 from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.grouping import Grouping
-from qjoule.live.learning import LiveMemory, Told, nobody
 from qjoule.live.samples import Samples
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, Records, WindowAssembler

@@ -263,9 +263,8 @@ class IdleTable:
 
     Target residency: how long a sleep must last for a state to save energy in comparison with a
     shallower one. A governor enters a state only if it expects such a sleep (Linux,
-    Documentation/admin-guide/pm/cpuidle.rst). So a core may stay in a shallow state for about as
-    long as the target residency of the deepest state that is on, and hardly longer. Where there is
-    no deeper state than the first, nothing lingers: the power after a sleep is the power at rest.
+    Documentation/admin-guide/pm/cpuidle.rst), so a core stays in a shallow state hardly longer than
+    the deepest state's target residency. With one state, nothing lingers after a sleep.
 
     `residency_ns`, `exit_ns` (states,): target residencies and exit latencies, >= 0, of the
     states that are on, in any order. At least one state. Raises `ValueError` otherwise.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a trace knows the power factor of each shape, and how much solo time would add."""
+"""What a trace tells of power: of each shape's factor, and of the phases of a calibration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.class_keys import classes
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.energy import Bool, Cause, Series
 from qjoule.model.features import FEATURES, entry_features
-from qjoule.model.labels import GroupLabel
+from qjoule.model.fit.known_loads import Phase
+from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger, main_domain
 from qjoule.model.power_model import PowerModel
 from qjoule.model.solo import narrowed
@@ -87,3 +89,41 @@ def _known(model: PowerModel | None, sums: dict[int, F64], labels: Sequence[Grou
         if ns > 0 and place >= 0:
             found[name], columns[name] = sums[number] / ns, place
     return Known(model, found, columns)
+
+
+def phase_windows(trace: Trace, program: str) -> tuple[list[WindowBatch], tuple[Series, ...], Bool]:
+    """Every window of a trace, in consecutive batches, and the counters of these windows.
+
+    The last array (groups,) says which groups are processes with this name.
+    """
+    recording = recorded.read(trace)
+    context = AttributionContext(recording, AttributionRequest())
+    own = np.array([label == process(program) for label in context.labels], bool)
+    return [*context.batches()], recording.energy.series, own
+
+
+def phase_power_w(
+    batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
+) -> list[tuple[int, dict[str, float]]]:
+    """Per phase: its number of windows, and the mean power by "domain.package".
+
+    Windows with unknown energy are ignored. Dies of one package add up.
+    """
+    found = []
+    for phase in phases:
+        windows_seen, power_w = 0, dict[str, float]()
+        for s, one in enumerate(series):
+            energy_nj = length_ns = count = 0
+            for batch in batches:
+                bounds = batch.energy.boundaries_ns
+                inside = (bounds[:-1] >= phase.t0_ns) & (bounds[1:] <= phase.t1_ns)
+                good = inside & (batch.energy.cause[s] == Cause.NONE)
+                count += int(inside.sum())
+                energy_nj += int(batch.energy.energy_nj[s][good].sum())
+                length_ns += int(np.diff(bounds)[good].sum())
+            windows_seen = max(windows_seen, count)
+            if length_ns:
+                name = f"{one.domain}.{one.package}"
+                power_w[name] = power_w.get(name, 0.0) + energy_nj / length_ns
+        found.append((windows_seen, power_w))
+    return found
