@@ -81,7 +81,7 @@ def test_what_is_learned_from_nonsense_adds_up_and_is_a_number(
     account = accounts(case.series, (0,), coefficients, policy).new()
     at = 1 + cut_at % (count - 1)
     account.add(cut(batch, 0, at))
-    account.look()
+    account.snapshot()
     account.add(cut(batch, at, count))
     ledger = account.finish()
     sums = ledger.domains["package"]

@@ -51,7 +51,7 @@ def test_neither_pieces_nor_looks_change_the_result() -> None:
     at = 0
     for size in (1, 3, 500, 900, 296):
         account.add(cut(case.batch, at, at + size))
-        look = account.look().domains["package"].energy_nj.tolist()
+        look = account.snapshot().domains["package"].energy_nj.tolist()
         at += size
     pieces = account.finish()
     assert pieces.domains["package"].energy_nj.tolist() == look
@@ -113,9 +113,9 @@ def test_dram_of_impossible_power_is_left_out_with_the_reason_and_the_package_go
     assert ledger.domains["package"].energy_nj.tolist() == package
     account = accounts(case.series, (0,), Coefficients()).new()
     account.add(cut(case.batch, 0, 24))
-    assert not account.look().left_out, "so short a time shows no mean power"
+    assert not account.snapshot().left_out, "so short a time shows no mean power"
     account.add(cut(case.batch, 24, 400))
-    assert account.look().left_out == {"dram": why}
+    assert account.snapshot().left_out == {"dram": why}
     assert account.split([cut(case.batch, 390, 400)]).left_out == {"dram": why}
 
 

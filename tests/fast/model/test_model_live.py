@@ -69,8 +69,8 @@ def test_a_late_text_names_its_group_or_joins_it_to_the_one_of_its_fingerprint()
     assert numbers(groups, late) == [0, 1, 2]
     assert [label.named for label in groups.index.labels] == [True, False, False]
     texts[2], texts[3] = ("fp", "select ?"), ("new", "delete ?")
-    assert groups.learn() == [(1, 0)]
-    assert groups.learn() == []
+    assert groups.resolve_pending_names() == [(1, 0)]
+    assert groups.resolve_pending_names() == []
     assert numbers(groups, late) == [0, 0, 2]
     label = groups.index.labels[2]
     assert (label.keys, label.shape, label.named) == ((("fingerprint", "new"),), "delete ?", True)

@@ -171,7 +171,7 @@ class AttributionContext:
         found = assemble.attribution(ledger, self.labels, calls or queries.stats(groups), about)
         if self._transactions:
             found = with_commits(found, self.labels, queries.commits(groups))
-        return self._request.calibrated.said_in(found)
+        return self._request.calibrated.annotate(found)
 
 
 def attribute(

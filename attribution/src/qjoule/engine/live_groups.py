@@ -81,7 +81,7 @@ class LiveGroups:
     server.
 
     A statement may run before its text arrives. Until then it is a group of its own, labelled with
-    its hash; `learn` gives it its name.
+    its hash; `resolve_pending_names` gives it its name.
     """
 
     names: LiveNames
@@ -110,7 +110,7 @@ class LiveGroups:
         """
         return np.array([self._number(owner, tagged) for owner in owners], np.int64)
 
-    def learn(self) -> list[tuple[int, int]]:
+    def resolve_pending_names(self) -> list[tuple[int, int]]:
         """Names the groups whose text has arrived since.
 
         Returns (from, to) for groups that turn out to be a known group under another hash: `from`
@@ -145,7 +145,7 @@ class LiveGroups:
     def forget(self, goes: Bool) -> Renumbering:
         """Merges groups of `goes` (groups,) into their kind's common group.
 
-        Groups that were moved to others (`learn`) are removed too.
+        Groups that were moved to others (`resolve_pending_names`) are removed too.
         """
         labels = self.index.labels
         target = {}

@@ -38,13 +38,13 @@ class Grouping:
         self.begin_ns = begin_ns
         self._groups = LiveGroups(names, by, where)
         roles = Roles(self._groups.index.labels, SERVING_THREADS)
-        self._books = IntervalLedgers(
+        self._ledgers = IntervalLedgers(
             lambda: new_account(roles, self.labels),
             lambda: any(label.is_counted for label in self.labels),
         )
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
         self._roles = roles
-        self._recent = GroupLru()
+        self._lru = GroupLru()
 
     @property
     def labels(self) -> list[GroupLabel]:
@@ -65,36 +65,36 @@ class Grouping:
     def sums(self, whole: bool) -> tuple[Ledger, LiveCalls]:
         """The sums since the last reset, or of the last interval."""
         if whole:
-            return self._books.total, self._total_calls
-        return self._books.interval, self._interval_calls
+            return self._ledgers.total, self._total_calls
+        return self._ledgers.interval, self._interval_calls
 
     def add(self, batch: WindowBatch, records: Records, group: I64) -> None:
         """Adds windows, and the records they were made of with their group numbers."""
-        self._books.add(batch)
+        self._ledgers.add(batch)
         self._interval_calls.add(records, group)
         self._total_calls.add(records, group)
-        self._recent.note(records, group)
-        if self._recent.full(len(self.labels)):
+        self._lru.note(records, group)
+        if self._lru.full(len(self.labels)):
             self._forget()
 
-    def learn(self) -> None:
+    def resolve_pending_names(self) -> None:
         """Names the statements whose text has arrived since, and merges rows of one statement."""
-        for source, target in self._groups.learn():
-            for one in (self._books, self._total_calls, self._interval_calls):
+        for source, target in self._groups.resolve_pending_names():
+            for one in (self._ledgers, self._total_calls, self._interval_calls):
                 one.move(source, target)
 
     def _forget(self) -> None:
         """Merges the groups that were unused for longest into common ones."""
-        renumbering = self._groups.forget(self._recent.least(self.labels, self._groups.may_forget))
+        renumbering = self._groups.forget(self._lru.least(self.labels, self._groups.may_forget))
         self._roles.relearn()
-        for one in (self._books, self._total_calls, self._interval_calls, self._recent):
+        for one in (self._ledgers, self._total_calls, self._interval_calls, self._lru):
             one.renumber(renumbering)
 
     def reset(self) -> None:
-        self._books.reset()
+        self._ledgers.reset()
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
 
     def next_interval(self) -> None:
-        self._books.next_interval()
+        self._ledgers.next_interval()
         self._interval_calls = LiveCalls()
-        self._recent.next_interval()
+        self._lru.next_interval()

@@ -34,7 +34,7 @@ class IntervalLedgers:
     @property
     def total(self) -> Ledger:
         if self._total is None:
-            self._total = self._account.look()
+            self._total = self._account.snapshot()
             self._learned = learn(self._total)
             apply_regression_costs(self._total, self._learned)
         return self._total

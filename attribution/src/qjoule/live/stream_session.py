@@ -118,9 +118,13 @@ class StreamSession:
             )
             for number, domain in announced.domains.items()
         }
-        self._rounds = WindowAssembler(series, self._machine, self._begin_ns, lag_ns(self._meta))
+        self._assembler = WindowAssembler(series, self._machine, self._begin_ns, lag_ns(self._meta))
         self._accounts = Accounts.of(
-            meta, self._rounds.series, self._machine.packages, idle, self._calibrated.coefficients
+            meta,
+            self._assembler.series,
+            self._machine.packages,
+            idle,
+            self._calibrated.coefficients,
         )
         self._names = names
         self._where = where
@@ -146,15 +150,15 @@ class StreamSession:
     def take(self, frame: Frame) -> None:
         match frame.kind:
             case Block.ENERGY:
-                self._rounds.add_energy(frame.records)
+                self._assembler.add_energy(frame.records)
             case Block.AGGREGATE:
-                self._rounds.add_aggregates(frame.records)
-                if self._rounds.clock_ns - self._now_ns >= DIGEST_NS:
+                self._assembler.add_aggregates(frame.records)
+                if self._assembler.clock_ns - self._now_ns >= DIGEST_NS:
                     self._digest()
             case Block.TEXT | Block.SESSION | Block.SAMPLE:
                 self._take_queries(frame)
             case Block.FLUSH if self._watch is not None:
-                self._watch.advance(self._rounds.clock_ns)
+                self._watch.advance(self._assembler.clock_ns)
             case Block.TASK:
                 self._names.add_tasks(frame)
                 if self._watch is not None:
@@ -163,11 +167,11 @@ class StreamSession:
                 self._announced.add(frame)
                 self._meta = self._announced.meta
             case Block.PACKAGE_TIME:
-                self._rounds.package_times.add(frame.records)
+                self._assembler.package_times.add(frame.records)
             case Block.LOSS:
                 known = known_causes(frame.records)
                 self._invalid += int(np.count_nonzero(~known))
-                self._rounds.add_lost(self._losses.add(frame.records[known]))
+                self._assembler.add_lost(self._losses.add(frame.records[known]))
 
     def _take_queries(self, frame: Frame) -> None:
         """What is said of single statements, sessions and queries."""
@@ -184,7 +188,7 @@ class StreamSession:
             self._samples.add(frame.records)
 
     def due(self, controls: Controls) -> bool:
-        length_ns = self._rounds.clock_ns - self._interval.begin_ns
+        length_ns = self._assembler.clock_ns - self._interval.begin_ns
         return length_ns >= controls.interval_s * 1e9
 
     def snapshot(
@@ -197,19 +201,19 @@ class StreamSession:
             for one in self._groupings.values():
                 one.reset()
         if self._watch is not None:
-            self._watch.advance(self._rounds.clock_ns, everything=ended)
+            self._watch.advance(self._assembler.clock_ns, everything=ended)
         self._digest(ended=ended)
         if self._now_ns == self._interval.begin_ns and not ended:
             return None
         for one in self._groupings.values():
-            one.learn()
+            one.resolve_pending_names()
         by = controls.group if controls.group in self._groupings else self._first
-        interval = self._say(by, self._interval, whole=False, complete=complete)
+        interval = self._build_result(by, self._interval, whole=False, complete=complete)
         total = interval  # a row for every group ever seen would take most of a snapshot's time
         if controls.totals:
-            total = self._say(by, self._total, whole=True, complete=complete)
+            total = self._build_result(by, self._total, whole=True, complete=complete)
         also = {
-            one: self._say(one, self._interval, whole=False, complete=complete)
+            one: self._build_result(one, self._interval, whole=False, complete=complete)
             for one in controls.also
             if one in self._groupings
         }
@@ -232,8 +236,8 @@ class StreamSession:
 
     def _digest(self, *, ended: bool = False) -> None:
         """Adds complete windows to the groupings, also between two snapshots."""
-        self._rounds.add_calls(self._calls.take())
-        chunk = self._rounds.take(everything=ended)
+        self._assembler.add_calls(self._calls.take())
+        chunk = self._assembler.take(everything=ended)
         if chunk is not None:
             self._add(chunk)
             self._now_ns = int(chunk.energy.boundaries_ns[-1])
@@ -284,7 +288,7 @@ class StreamSession:
             counts[UNVERIFIED_CAUSE] = self._reports.unverified
         return counts
 
-    def _say(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
+    def _build_result(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
         """The result for a span: everything since the last reset (`whole`), or the interval."""
         grouping, named = self._groupings[by], self._groupings[self._first]
         ledger, calls = grouping.sums(whole)
@@ -319,7 +323,7 @@ class StreamSession:
         )
         labels = grouping.labels
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
-        return with_ids(self._calibrated.said_in(result), self._names.ids())
+        return with_ids(self._calibrated.annotate(result), self._names.ids())
 
     def _changes(self, begin_ns: int) -> tuple[ServerChange, ...]:
         """What still holds, or ended in the span."""

@@ -94,7 +94,9 @@ class WindowAssembler:
         self._calls: list[Records] = []
         self._taken_ns = begin_ns  #: windows up to here have been returned
         self._off_ns = 0  #: distance of the sums' end from its expected time at that point
-        self._standings: dict[int, SlowCounterState] = {}  #: of slow counters, by number of series
+        self._slow_counters: dict[
+            int, SlowCounterState
+        ] = {}  #: of slow counters, by number of series
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
             zip(machine.cpu_ids.tolist(), machine.cpu_package.tolist(), strict=True)
@@ -161,7 +163,7 @@ class WindowAssembler:
             series=np.array([self._number[d] for d in taken["domain"].tolist()], np.int64),
         )
         energy = window_energy(found, self.series, begin_ns)
-        add_slow(energy, found, self._standings)
+        add_slow(energy, found, self._slow_counters)
         return self._as_summed(energy, begin_ns is None, everything)
 
     def _as_summed(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:

@@ -103,7 +103,7 @@ class Account:
         self._closed.notes = dict(self._learner.notes)
         return self._closed
 
-    def look(self) -> Ledger:
+    def snapshot(self) -> Ledger:
         """Returns what `finish` would return now, without changing the account."""
         out = self._closed.copy()
         out.notes = dict(self._learner.notes)

@@ -25,7 +25,7 @@ class Remembered:
     origin: str = ""
     notes: tuple[str, ...] = ()
 
-    def said_in(self, result: Attribution) -> Attribution:
+    def annotate(self, result: Attribution) -> Attribution:
         """Returns the result with the memory's provenance added."""
         model = result.model
         return replace(
@@ -53,9 +53,9 @@ class Calibrated:
     notes: tuple[str, ...] = ()
     memory: Remembered = UNREMEMBERED
 
-    def said_in(self, result: Attribution) -> Attribution:
+    def annotate(self, result: Attribution) -> Attribution:
         """Returns the result with the provenance of calibration and memory added."""
-        result = self.memory.said_in(result)
+        result = self.memory.annotate(result)
         model = result.model
         return replace(
             result,

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from qjoule.model.combined_provenance import counts, model_of, source_of, trace_of
 from qjoule.model.interval import RowErrors
 from qjoule.model.labels import OTHERS_OF, SEVERAL
 from qjoule.model.ledger import main_domain
 from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
 from qjoule.model.row_sums import added, in_order
 from qjoule.model.same_total import with_total_error
-from qjoule.model.together_about import counts, model_of, source_of, trace_of
 
 
 def combine_results(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attribution:

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from qjoule.errors import QjouleError
+from qjoule.model.combined_provenance import GRADES
 from qjoule.model.result import PARTS, Attribution, Row
-from qjoule.model.together_about import GRADES
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Snapshot
 from qjoule.typed_json import read_as
