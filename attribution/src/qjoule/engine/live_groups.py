@@ -26,13 +26,12 @@ from qjoule.model.labels import (
     NONE_LABEL,
     NOT_SELECTED,
     OTHER_SHAPES,
-    OTHERS_OF,
-    SEVERAL,
     TEXT_LOST,
     TRACER,
     GroupLabel,
     LabelIndex,
     background,
+    not_selected,
     process,
     stands_for_no_text,
 )
@@ -130,7 +129,7 @@ class LiveGroups:
                 label = replace(before, keys=keys, shape=text, named=named)
                 target = self.index.rename(number, label)
                 if target != number:
-                    self._widen(target, label)
+                    self.index.widen(target, label)
                     merged.append((number, target))
         return merged
 
@@ -151,8 +150,7 @@ class LiveGroups:
         target = {}
         for group in np.flatnonzero(goes).tolist():
             common = self._common(labels[group])
-            target[group] = self.index.number(common)
-            self._widen(target[group], common)
+            target[group] = self.index.widened(common)
         alive = set(self.index.numbers) - target.keys()
         kept = sorted(alive)
         number = np.zeros(len(labels), np.int64)
@@ -203,14 +201,10 @@ class LiveGroups:
         rung = self.names.rung(server) if told is None else BY_CALLS
         tags = said if told is None else told
         if not self._wants(server, tags):
-            left_out = ((self.by, NOT_SELECTED), (OTHERS_OF, server))
-            label = GroupLabel("queries", left_out, "", server, rung, (NOT_SELECTED,), named=True)
-            return self.index.number(label)
+            label = GroupLabel("queries", (), "", server, rung, named=True)
+            return self.index.number(not_selected(label, (self.by,)))
         if self.by.startswith(TAG):
-            by_tag = self._by_tag(server, rung, tags)
-            number = self.index.number(by_tag)
-            self._widen(number, by_tag)
-            return number
+            return self.index.widened(self._by_tag(server, rung, tags))
         if self.by == "server":
             by_server = GroupLabel("queries", (("server", server),), "", server, rung)
             return self.index.number(by_server)
@@ -218,8 +212,7 @@ class LiveGroups:
         value = ((self._tag, self._value(tags)),) if self._tag else ()
         keys = self._by_statement(fingerprint, server, value)
         label = GroupLabel("queries", keys, text, server, rung, named=named)
-        number = self.index.number(label)
-        self._widen(number, label)
+        number = self.index.widened(label)
         if not text:
             self._unnamed.setdefault(shape, set()).add(number)
         elif named:
@@ -288,11 +281,3 @@ class LiveGroups:
     @property
     def _crowded(self) -> bool:
         return len(self._unnamed) >= MAX_UNNAMED
-
-    def _widen(self, number: int, label: GroupLabel) -> None:
-        """Removes the server from the label if the statement runs on several servers."""
-        known = self.index.labels[number]
-        if (known.server, known.rung) != (label.server, label.rung):
-            server = known.server if known.server == label.server else SEVERAL
-            rung = known.rung if known.rung == label.rung else ""
-            self.index.labels[number] = replace(known, server=server, rung=rung)

@@ -8,7 +8,6 @@ A label depends on few columns, and few of their combinations occur. Each distin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,6 @@ from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (
     BY_CALLS,
     COUNTED,
-    NOT_SELECTED,
-    OTHERS_OF,
     SESSION_OVERHEAD,
     SEVERAL,
     SHAPE_OF,
@@ -30,6 +27,7 @@ from qjoule.model.labels import (
     GroupLabel,
     LabelIndex,
     background,
+    not_selected,
     stands_for_no_text,
 )
 
@@ -133,7 +131,7 @@ class QueryLabels:
         for code in sorted(others):
             numbers = others[code]
             label = self._label([], [variants[number] for number in numbers], values)
-            self.group[numbers] = index.number(self._not_selected(label))
+            self.group[numbers] = index.number(not_selected(label, self._by))
         overhead = [number for number, variant in enumerate(variants) if not variant[0]]
         place = self._place("server")
         for number in sorted(overhead, key=lambda number: variants[number][place]):
@@ -168,10 +166,6 @@ class QueryLabels:
             codes = np.array([one[self._place(key)] for one in variants], np.int64)
             selected &= does[codes]
         return selected
-
-    def _not_selected(self, label: GroupLabel) -> GroupLabel:
-        keys = (*((key, NOT_SELECTED) for key in self._by), (OTHERS_OF, label.server))
-        return replace(label, keys=keys, shape="", flags=(NOT_SELECTED,))
 
     def _place(self, field: str) -> int:
         return 2 + self._fields.index(field)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 #: Labels of rows that have no statement of their own.
 NONE_LABEL = "(none)"  #: a key that nobody set
@@ -78,6 +78,21 @@ class LabelIndex:
             self.labels.append(label)
         return self._numbers[key]
 
+    def widened(self, label: GroupLabel) -> int:
+        """The label's number; its group then belongs to several servers, if it belonged to
+        another."""
+        number = self.number(label)
+        self.widen(number, label)
+        return number
+
+    def widen(self, number: int, label: GroupLabel) -> None:
+        """Takes the server and the rung from a group's label if they are not those of `label`."""
+        known = self.labels[number]
+        if (known.server, known.rung) != (label.server, label.rung):
+            server = known.server if known.server == label.server else SEVERAL
+            rung = known.rung if known.rung == label.rung else ""
+            self.labels[number] = replace(known, server=server, rung=rung)
+
     def rename(self, number: int, label: GroupLabel) -> int:
         """Gives a group another label; returns the group that has its keys already, or `number`."""
         before = self.labels[number]
@@ -102,6 +117,12 @@ def background(server: str, role: str, rung: str = "", flags: tuple[str, ...] = 
     """`rung`: `BY_THREAD` if the server has no queries, otherwise empty."""
     keys = (("server", server), ("role", role))
     return GroupLabel("background", keys, role, server, rung, flags)
+
+
+def not_selected(label: GroupLabel, by: Sequence[str]) -> GroupLabel:
+    """The label of a server's queries outside of the selection; `by`: the keys of the others."""
+    keys = (*((key, NOT_SELECTED) for key in by), (OTHERS_OF, label.server))
+    return replace(label, keys=keys, shape="", flags=(NOT_SELECTED,))
 
 
 def process(name: str) -> GroupLabel:
