@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from qjoule.engine.requests import RecordedRequests
 from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Segments, WindowBatch
+from qjoule.model.assemble import Provenance
 from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable, PowerInterval
 from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
-from qjoule.model.result import APPEARED
+from qjoule.model.result import APPEARED, TraceInfo
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
@@ -185,9 +186,16 @@ def total_errors(meta: Meta) -> dict[str, float]:
     return found
 
 
-def counters_left_out(meta: Meta) -> dict[str, str]:
-    """Counters that nobody read, and why."""
-    return dict.fromkeys(meta.energy.appeared, APPEARED)
+def provenance(meta: Meta, ledger: Ledger, trace: TraceInfo) -> Provenance:
+    """What a result of some windows says of `trace` and its energy source."""
+    return Provenance(
+        trace=trace,
+        source=meta.energy.source or "none",
+        grade=meta.energy.grade if ledger.series else "none",
+        reason=meta.energy.reason,
+        total_errors=total_errors(meta),
+        left_out=dict.fromkeys(meta.energy.appeared, APPEARED),  # nobody read them
+    )
 
 
 def learns(grade: str) -> bool:

@@ -8,7 +8,7 @@ and all else that attributes a trace take this one path, and watch it as an `Obs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,9 +16,8 @@ from qjoule.engine import recorded
 from qjoule.engine.accounts import (
     Accounts,
     batches,
-    counters_left_out,
     divided,
-    total_errors,
+    provenance,
 )
 from qjoule.engine.class_keys import classes
 from qjoule.engine.grouped import Grouped
@@ -151,15 +150,10 @@ class AttributionContext:
 
     def result(self, ledger: Ledger, seen: Seen, calls: CallStats | None = None) -> Attribution:
         """The result of some windows. `calls`: of their time; None: they are all windows."""
-        groups, meta = len(self.labels), self._recording.meta
+        groups = len(self.labels)
         whole = calls is None and not self._requests.any
-        about = assemble.Provenance(
-            trace=seen.info,
-            source=meta.energy.source or "none",
-            grade=meta.energy.grade if ledger.series else "none",
-            reason=meta.energy.reason,
-            total_errors=total_errors(meta),
-            left_out=counters_left_out(meta),
+        about = replace(
+            provenance(self._recording.meta, ledger, seen.info),
             by=self._request.by,
             where=str(self._request.where),
             coverage=self.grouped.reader.coverage if whole else None,

@@ -10,7 +10,7 @@ import numpy as np
 
 from qjoule.contract import Block
 from qjoule.engine import tables
-from qjoule.engine.accounts import Accounts, counters_left_out, lag_ns, total_errors
+from qjoule.engine.accounts import Accounts, lag_ns, provenance
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS
@@ -299,23 +299,19 @@ class StreamSession:
             for cause, count in self._loss_counts().items()
             if (n := count - before.get(cause, 0)) > 0
         }
-        about = assemble.Provenance(
-            trace=TraceInfo(
-                meta.host,
-                meta.kernel,
-                meta.cpu,
-                meta.start,
-                max(0, self._now_ns - begin_ns) * 1e-9,
-                complete,
-                loss,
-                ledger.lost_ns,
-                self._changes(begin_ns),
-            ),
-            source=meta.energy.source or "none",
-            grade=meta.energy.grade if ledger.series else "none",
-            reason=meta.energy.reason,
-            total_errors=total_errors(meta),
-            left_out=counters_left_out(meta),
+        info = TraceInfo(
+            meta.host,
+            meta.kernel,
+            meta.cpu,
+            meta.start,
+            max(0, self._now_ns - begin_ns) * 1e-9,
+            complete,
+            loss,
+            ledger.lost_ns,
+            self._changes(begin_ns),
+        )
+        about = replace(
+            provenance(meta, ledger, info),
             by=(by,),
             where=str(self._where),
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),
