@@ -95,7 +95,7 @@ class AttributionContext:
     """
 
     def __init__(self, recording: Recording, request: AttributionRequest) -> None:
-        self._recording, self._request = recording, request
+        self._request, self._meta = request, recording.meta
         self._transactions = recording.transactions if TRANSACTION in request.by else None
         self.grouped = Grouped(
             recording,
@@ -116,7 +116,7 @@ class AttributionContext:
 
     def memory(self) -> MemoryAdapter:
         """What is remembered of earlier traces."""
-        return MemoryAdapter.of(self._request.calibrated.memory, self.labels, self._recording.meta)
+        return MemoryAdapter.of(self._request.calibrated.memory, self.labels, self._meta)
 
     def account(
         self,
@@ -141,10 +141,10 @@ class AttributionContext:
     def run(self, observer: Observer = NOBODY, memory: MemoryAdapter | None = None) -> Ledger:
         """The sums of all windows. `memory`: None: the request's."""
         account = self.account(memory or self.memory(), observer.split)
-        recording = self._recording
-        observer.started(recording.energy, recording.machine, self.labels, self.grouped.queries)
+        windows, queries = self._windows, self.grouped.queries
+        observer.started(windows.energy, windows.machine, self.labels, queries)
         segments = self.grouped.segments(observer.read)
-        ledger = divided(account, self._windows, segments, self._requests)
+        ledger = divided(account, windows, segments, self._requests)
         observer.finished(ledger)
         return ledger
 
@@ -153,7 +153,7 @@ class AttributionContext:
         groups = len(self.labels)
         whole = calls is None and not self._requests.any
         about = replace(
-            provenance(self._recording.meta, ledger, seen.info),
+            provenance(self._meta, ledger, seen.info),
             by=self._request.by,
             where=str(self._request.where),
             coverage=self.grouped.reader.coverage if whole else None,
