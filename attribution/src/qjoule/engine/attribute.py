@@ -24,7 +24,7 @@ from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.query_groups import QueryGroups
-from qjoule.engine.recorded import Recording, Seen
+from qjoule.engine.recorded import ReadSummary, Recording
 from qjoule.engine.requests import RecordedRequests
 from qjoule.engine.transactions import COMMIT, with_commits
 from qjoule.errors import UsageError
@@ -148,18 +148,20 @@ class AttributionContext:
         observer.finished(ledger)
         return ledger
 
-    def result(self, ledger: Ledger, seen: Seen, calls: CallStats | None = None) -> Attribution:
+    def result(
+        self, ledger: Ledger, summary: ReadSummary, calls: CallStats | None = None
+    ) -> Attribution:
         """The result of some windows. `calls`: of their time; None: they are all windows."""
         groups = len(self.labels)
         whole = calls is None and not self._requests.any
         about = replace(
-            provenance(self._meta, ledger, seen.info),
+            provenance(self._meta, ledger, summary.info),
             by=self._request.by,
             where=str(self._request.where),
             coverage=self.grouped.reader.coverage if whole else None,
-            record_loss=recorded.record_loss(seen, ledger),
+            record_loss=recorded.record_loss(summary, ledger),
             anomalies=self._windows.anomalies,
-            notes=seen.notes,
+            notes=summary.notes,
         )
         queries = self.grouped.queries
         found = assemble.attribution(ledger, self.labels, calls or queries.stats(groups), about)
@@ -193,7 +195,7 @@ def attribute(
     memory = context.memory()
     ledger = context.run(observer, memory)
     learned(memory.take())
-    return context.result(ledger, recorded.seen(trace, recording))
+    return context.result(ledger, recorded.summary(trace, recording))
 
 
 def _roles(labels: Sequence[GroupLabel]) -> Roles:

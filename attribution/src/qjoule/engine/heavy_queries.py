@@ -96,7 +96,7 @@ def heavy_queries(
             where=Selection((("query", frozenset(map(str, heaviest))),)),
         ),
     )
-    result = context.result(context.run(), recorded.seen(trace, recording))
+    result = context.result(context.run(), recorded.summary(trace, recording))
     found = []
     for row in result.rows:
         number = row.keys.get("query", "")

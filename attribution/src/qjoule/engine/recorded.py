@@ -51,11 +51,11 @@ class Recording:
     meta: Meta
     span_ns: tuple[int, int]
     energy: WindowEnergy
-    machine: Machine
-    loss: pa.Table
+    transactions: Transactions | None
     owners: pa.Table
     shapes: pa.Table
-    transactions: Transactions | None
+    loss: pa.Table
+    machine: Machine
     queries: Sequence[Part]
     segments: Callable[[Sequence[str]], Iterator[pa.Table]]
     notes: tuple[str, ...]
@@ -67,7 +67,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReadSummary:
     """What is known of a trace only once it has been read, because damage is found on the way.
 
     `records_lost`: share of the query records, and of all records, that was lost.
@@ -86,18 +86,18 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
         meta,
         span_ns,
         energy,
-        _machine(trace),
-        trace.table("loss"),
+        Transactions.of(trace.table("transactions")) if transactions else None,
         trace.table("owners"),
         trace.table("shapes"),
-        Transactions.of(trace.table("transactions")) if transactions else None,
+        trace.table("loss"),
+        _machine(trace),
         trace.row_groups("queries"),
         lambda columns: trace.iter_segments(columns=columns),
         (*_part_notes(meta), *meter_notes),
     )
 
 
-def seen(trace: Trace, recording: Recording) -> Seen:
+def summary(trace: Trace, recording: Recording) -> ReadSummary:
     """What is known of the trace after `recording`, which was read from it, was gone through."""
     meta = trace.meta
     info = TraceInfo(
@@ -114,7 +114,7 @@ def seen(trace: Trace, recording: Recording) -> Seen:
     queries, segments = trace.rows("queries"), trace.rows("segments")
     records_lost = _share(trace.loss.get("query", 0), queries)
     records_lost += _share(trace.loss.get("pump", 0), queries + segments)
-    return Seen(info, (*trace.problems, *recording.notes), records_lost)
+    return ReadSummary(info, (*trace.problems, *recording.notes), records_lost)
 
 
 def windows(trace: Trace) -> WindowEnergy:
@@ -189,15 +189,15 @@ def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
     )
 
 
-def record_loss(seen: Seen, ledger: Ledger) -> float:
+def record_loss(summary: ReadSummary, ledger: Ledger) -> float:
     """Share of all records and CPU time that was lost and may have been any owner's.
 
     Adds up three shares: of lost query records, of records of any kind that the reader dropped
     (both over the whole trace), and of the lost CPU time without a CPU, in the ledger's span. Lost
     time of a known CPU is already in the windows, as residual.
     """
-    nowhere_ns = max(seen.info.lost_cpu_ns - ledger.lost_ns, 0)
-    return min(seen.records_lost + _share(nowhere_ns, int(ledger.cpu_ns.sum())), 1.0)
+    nowhere_ns = max(summary.info.lost_cpu_ns - ledger.lost_ns, 0)
+    return min(summary.records_lost + _share(nowhere_ns, int(ledger.cpu_ns.sum())), 1.0)
 
 
 def _share(lost: int, kept: int) -> float:

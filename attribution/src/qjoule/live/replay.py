@@ -186,12 +186,12 @@ class ReplaySource:
     ) -> Attribution:
         """The result of a ledger, with the calls that ended and the losses in its span of time."""
         loss, lost_cpu_ns = self._loss.between(*_extended(span_ns, self._recording.span_ns))
-        whole = recorded.seen(self._trace, self._recording)
+        summary = recorded.summary(self._trace, self._recording)
         duration_s = max(span_ns[1] - span_ns[0], 0) * 1e-9
-        info = replace(whole.info, duration_s=duration_s, loss=loss, lost_cpu_ns=lost_cpu_ns)
+        info = replace(summary.info, duration_s=duration_s, loss=loss, lost_cpu_ns=lost_cpu_ns)
         context = grouped.context
         stats = calls.stats(len(context.labels))
-        return with_ids(context.result(ledger, replace(whole, info=info), stats), self._ids)
+        return with_ids(context.result(ledger, replace(summary, info=info), stats), self._ids)
 
 
 class _Pass:

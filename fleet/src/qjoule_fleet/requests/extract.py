@@ -65,7 +65,7 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
     recording = recorded.read(trace)
     terms = AttributionContext(recording, replace(asked, by=by))
     ledger = terms.run()
-    seen = recorded.seen(trace, recording)
+    summary = recorded.summary(trace, recording)
     ledger.grow(len(terms.labels))
     known = bool(ledger.domain_names)
     grade = trace.meta.energy.grade if known else "none"
@@ -90,7 +90,7 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         "energy_nj": energy_nj[some],
         "cpu_ns": ledger.cpu_ns[some],
         "calls": np.asarray(calls)[some].astype(np.int64),
-        **_errors(seen, ledger, some, (grade, error)),
+        **_errors(summary, ledger, some, (grade, error)),
     }
     untagged = int(energy_nj[groups[~tagged]].sum()) if known else None
     return Extract(
@@ -102,12 +102,12 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         ledger.domains[ledger.main].measured_nj if known else None,
         untagged,
         error,
-        seen.notes,
+        summary.notes,
     )
 
 
 def _errors(
-    seen: recorded.Seen, ledger: Ledger, groups: I64, total: tuple[str, float]
+    summary: recorded.ReadSummary, ledger: Ledger, groups: I64, total: tuple[str, float]
 ) -> dict[str, np.typing.NDArray[np.float64]]:
     grade, total_error = total
     if not ledger.domain_names:
@@ -115,7 +115,7 @@ def _errors(
     errors = ledger.error_parts(
         ledger.main,
         total_error=total_error,
-        record_loss=recorded.record_loss(seen, ledger),
+        record_loss=recorded.record_loss(summary, ledger),
         estimated=grade == "estimated",
     )
     return {name: np.asarray(getattr(errors, name))[groups] for name in ERRORS}
