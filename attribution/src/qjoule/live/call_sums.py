@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, OwnerKind
 from qjoule.engine.keys import TAG
+from qjoule.engine.query_groups import Part
 from qjoule.live.window_assembler import Records
 from qjoule.shapes.safe_text import sanitise
 from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall
 from qjoule.trace.arrow import pc
-from qjoule.trace.parts import RowGroup
 
 _HALF_OCTAVES = 2
 
@@ -103,7 +103,7 @@ class Keys:
             self.offered += new[: MAX_KEYS - len(self.offered)]
 
 
-def groups_of_tags(queries: Sequence[RowGroup]) -> tuple[str, ...]:
+def groups_of_tags(queries: Sequence[Part]) -> tuple[str, ...]:
     """`tag:KEY` of the first keys in a trace's `queries`."""
     found: dict[str, None] = {}
     for part in queries[:MAX_PARTS]:
