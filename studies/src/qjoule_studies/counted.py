@@ -10,16 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from qjoule.engine import recorded, tables
-from qjoule.engine.grouped import Grouped
-from qjoule.engine.query_groups import QueryGroups
-from qjoule.errors import QjouleError
-from qjoule.model.energy import I64
-from qjoule.model.labels import GroupLabel
-from qjoule.studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used
-from qjoule.trace.arrow import pc
-from qjoule.trace.reader import Trace
-from qjoule.trace.schema import MORE
+from qjoule.api import QjouleError
+from qjoule.api.arrow import pc
+from qjoule.api.attribution import Grouped, QueryGroups, recorded, tables
+from qjoule.api.model import I64, GroupLabel
+from qjoule.api.traces import MORE, Trace
+from qjoule_studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used
 
 BY = ("fingerprint", "server", "trace")
 #: What the columns of `segments` are called by perf.

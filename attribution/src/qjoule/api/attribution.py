@@ -3,12 +3,12 @@
 
 from qjoule.commands.attribute_run import progress
 from qjoule.engine import recorded, tables
-from qjoule.engine.accounts import divided, total_errors
+from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import AttributionContext, AttributionRequest, attribute
 from qjoule.engine.calls import count_calls
 from qjoule.engine.grouped import Grouped
+from qjoule.engine.learned_power import Known, known_factors
 from qjoule.engine.query_groups import QueryGroups
-from qjoule.engine.solo import Known, known_factors
 from qjoule.machine.active_calibration import for_trace
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "QueryGroups",
     "attribute",
     "count_calls",
-    "divided",
     "for_trace",
     "known_factors",
     "progress",

@@ -2,11 +2,10 @@
 """Tables and figures for a terminal; a server's text cleaned for display."""
 
 from qjoule.reporters import format
-from qjoule.reporters.columns import STATEMENT, Column, fit, key_width
 from qjoule.reporters.csv_report import cell
 from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
 from qjoule.reporters.missing import lost
-from qjoule.reporters.plain import Page, page_width, ruled_table
+from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
 
 __all__ = [
     "FIXED_NAMES",

@@ -8,11 +8,20 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from qjoule.fleet.times import iso
-from qjoule.fleet.top import SEVERAL_TEXTS, Row, Top, Total
-from qjoule.reporters import format as fmt
-from qjoule.reporters.labels import FIXED_NAMES, NO_TEXT
-from qjoule.reporters.plain import STATEMENT, Column, Page, fit, key_width, page_width, ruled_table
+from qjoule.api.screen import (
+    FIXED_NAMES,
+    NO_TEXT,
+    STATEMENT,
+    Column,
+    Page,
+    fit,
+    key_width,
+    page_width,
+    ruled_table,
+)
+from qjoule.api.screen import format as fmt
+from qjoule_fleet.times import iso
+from qjoule_fleet.top import SEVERAL_TEXTS, Row, Top, Total
 
 _MIN_WIDTH = 60
 _FALLBACK = 140  #: used if the terminal's width is unknown

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from rich.cells import cell_len
 from rich.text import Text
 
-from qjoule.reporters import format as fmt
-from qjoule.reporters.plain import Column, Page, fit, page_width, ruled_table
+from qjoule.api.screen import Column, Page, fit, page_width, ruled_table
+from qjoule.api.screen import format as fmt
 
 _MIN_WIDTH, _FALLBACK = 60, 140
 _LABEL_WIDTH = 8  #: columns are dropped before the first key gets narrower than this

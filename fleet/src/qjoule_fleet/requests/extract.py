@@ -9,17 +9,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pyarrow as pa
 
-from qjoule.engine import recorded
-from qjoule.engine.accounts import total_errors
-from qjoule.engine.attribute import AttributionContext, AttributionRequest
-from qjoule.model.coefficients import TOTAL_ERROR
-from qjoule.model.energy import I64
-from qjoule.model.interval import EnergyErrors
-from qjoule.model.labels import BY_CALLS, NONE_LABEL
-from qjoule.model.ledger import Ledger
-from qjoule.trace.arrow import pc
-from qjoule.trace.reader import Trace
-from qjoule.trace.views import text_scalar, view
+from qjoule.api.arrow import pc
+from qjoule.api.attribution import AttributionContext, AttributionRequest, recorded, total_errors
+from qjoule.api.model import BY_CALLS, I64, NONE_LABEL, TOTAL_ERROR, EnergyErrors, Ledger
+from qjoule.api.traces import Trace, text_scalar, view
 
 ERRORS = tuple(one.name for one in fields(EnergyErrors))
 #: A row per request and server. Energies are exact; errors as in `qjoule.model.interval`.

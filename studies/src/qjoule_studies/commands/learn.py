@@ -17,10 +17,10 @@ from qjoule.api.command import options, sanitise, say, shorten
 from qjoule.api.traces import readable
 
 if TYPE_CHECKING:
-    from qjoule.engine.learned_power import Known
-    from qjoule.studies.read_only import Chosen, Statement
-    from qjoule.studies.workload import Target, Value
-    from qjoule.trace.reader import Trace
+    from qjoule.api.attribution import Known
+    from qjoule.api.traces import Trace
+    from qjoule_studies.read_only import Chosen, Statement
+    from qjoule_studies.workload import Target, Value
 
 _Z95 = 1.959963984540054
 _MORE_S = 90.0  #: for the recorder to attach and to end
@@ -128,13 +128,12 @@ def command(
     SERVER is a kind of server, such as mariadb, or the number of its process. The recorded trace
     shows what each statement draws when nothing else of them runs.
     """
-    from qjoule.engine.learned_power import known_factors  # noqa: PLC0415 (slow to import)
-    from qjoule.machine.active_calibration import for_trace  # noqa: PLC0415
-    from qjoule.studies.client import Job  # noqa: PLC0415
-    from qjoule.studies.plan import Recording, Running  # noqa: PLC0415
-    from qjoule.studies.recording import recorded  # noqa: PLC0415
-    from qjoule.studies.targets import running_target  # noqa: PLC0415
-    from qjoule.trace.reader import Trace  # noqa: PLC0415
+    from qjoule.api.attribution import for_trace, known_factors  # noqa: PLC0415 (slow to import)
+    from qjoule.api.traces import Trace  # noqa: PLC0415
+    from qjoule_studies.client import Job  # noqa: PLC0415
+    from qjoule_studies.plan import Recording, Running  # noqa: PLC0415
+    from qjoule_studies.recording import recorded  # noqa: PLC0415
+    from qjoule_studies.targets import running_target  # noqa: PLC0415
 
     if not database:
         raise UsageError("say which database the statements are about: --database")

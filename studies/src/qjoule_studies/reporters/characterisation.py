@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from qjoule.reporters import format as fmt
-from qjoule.reporters.missing import lost
-from qjoule.reporters.plain import Column, Page, fit, page_width, ruled_table
-from qjoule.shapes.safe_text import shorten
-from qjoule.studies.characterisation import Characterisation
-from qjoule.studies.characterise import Estimate, Metric, Row
+from qjoule.api.command import shorten
+from qjoule.api.screen import Column, Page, fit, lost, page_width, ruled_table
+from qjoule.api.screen import format as fmt
+from qjoule_studies.characterisation import Characterisation
+from qjoule_studies.characterise import Estimate, Metric, Row
 
 _MIN_WIDTH, _FALLBACK = 60, 160
 _LOADINGS = 3  #: components shown in the table
