@@ -85,7 +85,6 @@ ALIASES = ("mongo", "pg", "cql")
 #: Shared files that still name a server. This list should shrink.
 NAMING = {
     "studies/src/qjoule_studies/physical/experiment.py",
-    "studies/src/qjoule_studies/physical/kit/host.py",
     "studies/src/qjoule_studies/physical/load.py",
     "studies/src/qjoule_studies/twitter/sql_load.py",
     "studies/src/qjoule_studies/workloads/load_clients.py",
