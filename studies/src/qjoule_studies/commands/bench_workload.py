@@ -24,6 +24,7 @@ _SHORT = {
     "operators": "Scans, sorts, joins and aggregates.",
     "tpch": "TPC-H queries on generated data.",
     "load": "Steps of a server's peak load, or a profile.",
+    "replay": "Read-only statements, alone and together, as `learn` repeats them.",
 }
 _NUMBER = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _LEAST, _MOST = 5, 30  #: replications with --until

@@ -36,7 +36,7 @@ def workload(name: str) -> Workload:
     try:
         return cast(Workload, getattr(importlib.import_module(module), kind)())
     except ImportError as error:
-        if name in WORKLOADS and (error.name or "").partition(".")[0] != "qjoule":
+        if name in WORKLOADS and not (error.name or "").startswith("qjoule"):
             raise QjouleError(
                 f"workload {name} needs {error.name}: pip install 'qjoule-studies[bench]'"
             ) from error
