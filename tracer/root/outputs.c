@@ -2,14 +2,13 @@
 /*
  * Answers what concerns files that our own command line names. Only root can:
  *
- *   RP_DIRECTORY   make one where root may write, as another user's, and give it a group
+ *   RP_DIRECTORY   make one where root may write, as another user's, for our user's group
  *   RP_TAG_SOCKET  make a socket where nobody else can replace it
  *   RP_PUBLISH     replace a file of root's
  *   RP_GIVEN       open a file that root alone may read
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <libgen.h>
 #include <linux/openat2.h>
 #include <linux/securebits.h>
@@ -113,16 +112,6 @@ static int open_place(const char *text, char name[RP_TEXT_BYTES])
 	return fd < 0 ? -errno : fd;
 }
 
-/* Whether --group names this group. Runs as the user: looking it up runs libraries of the host. */
-static int check_group(struct peer *peer, const struct rp_request *request, struct answer *answer)
-{
-	const struct group *group = NULL;
-
-	if (!rights_give_up(root.uid, root.gid))
-		group = getgrgid(request->number);
-	return group && is_given(group->gr_name, "--group") ? 0 : -EPERM;
-}
-
 /*
  * In a child: made as its owner with root's right to write here, so nothing of root's changes
  * hands. It belongs to who called us, as do directories above it that are missing; an empty one of
@@ -131,8 +120,7 @@ static int check_group(struct peer *peer, const struct rp_request *request, stru
 static int make_directory(struct peer *peer, const struct rp_request *request,
 			  struct answer *answer)
 {
-	bool is_callers = root.hands_over && !request->flags;
-	uid_t owner = is_callers ? root.caller_uid : root.uid;
+	uid_t owner = root.hands_over ? root.caller_uid : root.uid;
 	char name[RP_TEXT_BYTES];
 	struct stat status;
 	int place;
@@ -157,9 +145,7 @@ static int make_directory(struct peer *peer, const struct rp_request *request,
 	if (status.st_uid != owner)
 		return -EPERM; /* another directory took its place */
 	/* Nobody but the caller and our user gets in, so the caller reads what our user writes. */
-	if ((is_callers || request->flags) &&
-	    (fchown(answer->fd, -1, is_callers ? root.gid : request->number) ||
-	     fchmod(answer->fd, is_callers ? 0770 : 02750)))
+	if (root.hands_over && (fchown(answer->fd, -1, root.gid) || fchmod(answer->fd, 0770)))
 		return -errno;
 	return 0;
 }
@@ -176,8 +162,7 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 		return -EPERM;
 	if (trace_fd >= 0)
 		return -EBUSY;
-	err = request->flags ? guarded(check_group, peer, request, answer) : 0;
-	err = err ?: guarded(make_directory, peer, request, answer);
+	err = guarded(make_directory, peer, request, answer);
 	if (err)
 		return err;
 	strcpy(trace_name, request->text);

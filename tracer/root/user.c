@@ -163,10 +163,6 @@ void user_give_away(int fd, unsigned depth)
 	mode = status.st_mode & 0700;
 	if (!root.caller_uid)
 		mode |= mode >> 3;
-	if (status.st_gid != root.gid) { /* of --group */
-		mode = status.st_mode & 02750;
-		gid = -1;
-	}
 	if (fchownat(fd, "", root.caller_uid, gid, AT_EMPTY_PATH) || chmod(opened_path(fd), mode) ||
 	    !S_ISDIR(status.st_mode) || depth == MOST_DEPTH)
 		return;

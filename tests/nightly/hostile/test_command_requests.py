@@ -108,12 +108,6 @@ for text in (*sys.argv[4:], "", "../qjoule-x", "qjoule-x/../../y", "."):
     assert names(place) == []
 
 
-def test_no_group_but_the_one_that_was_named_may_read(place: Path) -> None:
-    other = ASK_DIRECTORY.replace("text=", "flags=1, number=0, text=")
-    assert asked(other, "record", "-o", str(place / "t"), "--group", "adm").stdout == "EPERM\n"
-    assert names(place) == []
-
-
 def test_the_agents_own_store_is_made_for_the_agent_alone() -> None:
     parent = Path("/var/lib/qjoule")
     was_there = parent.exists()

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import grp
-import os
 import shutil
 from contextlib import ExitStack
 from datetime import datetime
@@ -27,14 +25,6 @@ from qjoule.session.directory import inside
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.wanted import Wanted
-
-
-def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
-    """The number of a group given by name."""
-    try:
-        return None if name is None else grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise click.BadParameter(f"there is no group {name!r}") from None
 
 
 @click.command(
@@ -136,12 +126,6 @@ Examples:
     is_flag=True,
     help="Also keep statements with their literals: they may be personal data.",
 )
-@click.option(
-    "--group",
-    metavar="NAME",
-    callback=_group,
-    help="Let this group read the trace. [default: its owner alone]",
-)
 @via
 @streamed
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
@@ -177,15 +161,14 @@ def command(
     no_counters: bool,
     counters: tuple[PerfEvent, ...],
     capture_literals: bool,
-    group: int | None,
     via: str | None,
     streamed: bool,
     program: tuple[str, ...],
 ) -> int:
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
-    if (via is not None or streamed) and (group is not None or keep_s is not None):
-        raise UsageError("--group and --keep are for a directory of the machine that records")
+    if (via is not None or streamed) and keep_s is not None:
+        raise UsageError("--keep is for a directory of the machine that records")
     if via is not None:
         return record_there(via, directory)
     if triggers and keep_s is None:
@@ -235,15 +218,13 @@ def command(
         ids=targets.ids if ids else None,
         conversion=conversion,
     )
-    if group is not None:
-        os.umask(0o027)
     keeping = None
     if keep_s is not None:
         keeping = Keeping(keep_s, triggers, saves, keep_s if pause_s is None else pause_s)
     with ExitStack() as stack:
         if streams is not None:
             directory = stack.enter_context(sent(streams))
-        stack.enter_context(inside(directory, group))
+        stack.enter_context(inside(directory))
         return record(
             targets, settings, job, keeping, streams, spool_mb=spool_mb, compress=compress
         )

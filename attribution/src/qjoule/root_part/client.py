@@ -35,7 +35,6 @@ from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
 
 _VARIABLE = "QJOULE_ROOT_PART"
-_SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group
 
 
 class Started:
@@ -97,19 +96,16 @@ class RootPart:
             raise QjouleError(f"{doing} needs root: run it again with sudo")
         return self.connection
 
-    def directory(self, path: Path, group: int | None = None) -> int:
+    def directory(self, path: Path) -> int:
         """Makes a directory, which must be named on our command line. Returns a descriptor.
 
         It belongs to who called us, and our user may write there; what we write there is given to
         the caller when we have ended. An empty one of the caller's is replaced.
 
-        `group`: may read it; it then belongs to our user meanwhile. Raises `Refused`; EEXIST if
-        something else exists there.
+        Raises `Refused`; EEXIST if something else exists there.
         """
         text = os.fsencode(_as_given(path))
-        flags, number = (0, 0) if group is None else (_SHARED, group)
-        connection = self.need("this directory")
-        return ask(connection, Kind.DIRECTORY, text=text, flags=flags, number=number).fd
+        return ask(self.need("this directory"), Kind.DIRECTORY, text=text).fd
 
     def sensors(self) -> Sensors | None:
         """Only before there is a tracer: it uses the tracer's socket."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory that a trace is written to. Private to its owner, unless a group shares it."""
+"""The directory that a trace is written to. Private to its owner."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
 @contextmanager
-def inside(directory: Path, group: int | None = None) -> Iterator[None]:
+def inside(directory: Path) -> Iterator[None]:
     """Makes a new directory, or an empty one, the working directory.
 
     The root part makes it, for who called us, unless it is in a directory of ours. Afterwards the
     working directory is /. If the block fails before it has written anything, a directory made here
     is removed.
 
-    Args:
-        group: whose members may read it; None: only its owner may.
-
     Raises:
         QjouleError: it cannot be made, or is not empty.
     """
     made = not os.path.lexists(directory)
     where = directory.absolute()
-    descriptor = _open(directory, group)
+    descriptor = _open(directory)
     try:
         os.fchdir(descriptor)
         try:
@@ -50,10 +47,10 @@ def inside(directory: Path, group: int | None = None) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open(directory: Path, group: int | None) -> int:
+def _open(directory: Path) -> int:
     """Makes the directory; a descriptor of it."""
     if root_part().connection is not None and not _is_ours(directory):
-        return _by_root_part(directory, group)
+        return _by_root_part(directory)
     try:
         directory.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -93,9 +90,9 @@ def _empty(directory: Path) -> int:
     return descriptor
 
 
-def _by_root_part(directory: Path, group: int | None) -> int:
+def _by_root_part(directory: Path) -> int:
     try:
-        descriptor = root_part().directory(directory, group)
+        descriptor = root_part().directory(directory)
     except Refused as error:
         if error.errno == errno.EEXIST:
             raise QjouleError(
