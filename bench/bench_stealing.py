@@ -57,6 +57,7 @@ class Runs:
     def run(self, command: str) -> None:
         place = self._directory / str(next(self._numbers))
         place.mkdir()
+        os.chown(place, USER, USER)
         watched = ["--pid", str(os.getpid())]
         if command == "record":
             words = ["record", "-d", "0.3", "-o", str(place / "t"), *watched]

@@ -28,7 +28,8 @@ enum rp_kind {
 	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process, with
 			  the rights of the user and group that it runs as at that time */
 	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
-	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
+	RP_DIRECTORY,  /* text: a new directory of who called us, where the user may write; its
+			  descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */
 	RP_AS,	   /* pid: starts the agent's loader as the user and group of this JVM; text: its
 		      options; its socket */
@@ -39,8 +40,8 @@ enum rp_kind {
 			in the directory of the number in offset below that in text, which is the
 			agent's for recordings; size: seconds that it keeps. Its pid, and a socket
 			on which its wait status (int) comes when it has ended */
-	RP_PUBLISH,  /* text: a file, replaced by the content of the memfd beside the request; of an
-			empty one: only tries whether it could be */
+	RP_PUBLISH,  /* text: a file, replaced by `size` bytes of the memfd beside the request; 0:
+			only tries whether it could be */
 	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.
 			The kernel accounts for all programs while the descriptor is open */
 	RP_GIVEN,    /* text: a file that our command line gives to --credentials, --config,

@@ -85,6 +85,7 @@ def test_nobody_takes_a_socket_to_the_root_part(thief: Path) -> None:
         tempfile.TemporaryDirectory(prefix="qjoule-thief-") as directory,
         robbed(thief) as (taken, _),
     ):
+        os.chown(directory, USER, USER)
         for number in range(RUNS):
             words = f"record -d 0.3 --pid {own} -o {directory}/{number}.qjoule"
             recorder = subprocess.Popen([QJOULE, *words.split()], env=of_user)

@@ -65,7 +65,9 @@ def run(
     path = store_path(config)
     if path is not None:
         if str(path) == OWN_STORE and not path.exists():
-            _make_own_store(path)
+            with suppress(OSError):  # the store says what is wrong
+                path.mkdir(mode=0o700, parents=True)
+                path.chmod(0o750)
         try:
             let_group_read(path)
         except OSError as error:
@@ -86,18 +88,6 @@ def run(
         manager.stopping()
         service.close(orderly=True)
     return START_AGAIN if service.starts_again else 0
-
-
-def _make_own_store(path: Path) -> None:
-    """On a fresh machine only root may make it: the root part does, for our user. Our group is for
-    `qjoule ship`, and nobody else is in it.
-    """
-    with suppress(OSError, QjouleError):  # the store says what is wrong
-        try:
-            path.mkdir(mode=0o700, parents=True)
-        except OSError:
-            os.close(root_part().directory(path))
-        path.chmod(0o750)
 
 
 def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:

@@ -201,7 +201,8 @@ class RootPart:
         that is empty. Raises `Refused`.
         """
         text = os.fsencode(_as_given(path))
-        ask(self.need("calibrating"), Kind.PUBLISH, text=text, fd=memory)
+        size = os.fstat(memory).st_size
+        ask(self.need("calibrating"), Kind.PUBLISH, text=text, size=size, fd=memory)
 
 
 def installed(connection: socket.socket, path: Path) -> Reply:
