@@ -21,6 +21,7 @@ from tracing.confined import holds_nothing
 from tracing.recording import Run, qjoule, recording
 from waiting import until
 
+OWN = range(2_100_000_000, 2_104_194_305)  #: users of commands
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
@@ -48,7 +49,7 @@ def test_only_the_root_part_has_rights(
 def _is_closed_to_its_user(command: Path) -> None:
     """No other process of the same user may look into it: it is not dumpable (prctl(2))."""
     user = psutil.Process(int(command.name)).uids().real
-    assert user in range(61184, 65520)
+    assert user in OWN
     assert (command / "mem").stat().st_uid == 0
     words = ["setpriv", "--clear-groups", f"--reuid={user}", f"--regid={user}"]
     assert subprocess.run([*words, "ls", command / "fd"], check=False).returncode == 2
@@ -69,20 +70,19 @@ def test_a_trace_is_open_to_its_owner_alone(
     user, trace = pwd.getpwnam("daemon"), tmp_path / "t"
     monkeypatch.setenv("SUDO_UID", str(user.pw_uid))
     monkeypatch.setenv("SUDO_GID", str(user.pw_gid))
-    with umask(0o000):
-        with recording(trace, "--pid", str(redis.pid)) as recorder:
-            assert psutil.Process(recorder.command_pid).uids().real != user.pw_uid
-            words = [
-                "setpriv",
-                "--clear-groups",
-                f"--reuid={user.pw_uid}",
-                f"--regid={user.pw_gid}",
-            ]
-            until((trace / "meta.json").exists)  # it says that it traces before it writes that
-            cat = subprocess.run([*words, "cat", trace / "meta.json"], check=False)
-            assert not cat.returncode, "who called reads it meanwhile"
-            with redis.connect() as client:
-                client.set("a", 1)
+    with umask(0o000), recording(trace, "--pid", str(redis.pid)) as recorder:
+        assert psutil.Process(recorder.command_pid).uids().real != user.pw_uid
+        words = [
+            "setpriv",
+            "--clear-groups",
+            f"--reuid={user.pw_uid}",
+            f"--regid={user.pw_gid}",
+        ]
+        until((trace / "meta.json").exists)  # it says that it traces before it writes that
+        cat = subprocess.run([*words, "cat", trace / "meta.json"], check=False)
+        assert not cat.returncode, "who called reads it meanwhile"
+        with redis.connect() as client:
+            client.set("a", 1)
     paths = [trace, *trace.rglob("*")]
     assert len(paths) > 5
     for path in paths:
@@ -125,7 +125,7 @@ def test_doctor_tells_what_each_process_may_do(tmp_path: Path) -> None:
     assert rights["root part"]["capabilities"] > 1
     # The command has the one that hides it, which permits nothing, until it records.
     for name, capabilities in (("command", 1), ("examiners", 0), ("tracer", 0)):
-        assert int(rights[name]["user"]) in range(61184, 65520)
+        assert int(rights[name]["user"]) in OWN
         assert rights[name]["capabilities"] == capabilities
         assert rights[name]["no_new_privs"] is True
     checks = {check["name"]: check for check in document["checks"]}

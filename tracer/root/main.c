@@ -10,6 +10,7 @@
  * on.
  */
 #include <errno.h>
+#include <error.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -232,10 +233,8 @@ int main(int argc, char **argv)
 	static struct answer started;
 	int signal_fd, status, err;
 
-	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0) {
-		fputs("usage, as root: qjoule-root /PATH/PYTHON -I FILE ARGS...\n", stderr);
-		return 2;
-	}
+	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0)
+		error(2, 0, "usage, as root: qjoule-root /PATH/PYTHON -I FILE ARGS...");
 	root.command = argv + 1;
 	root.umask = umask(0022);
 	do /* descriptors 0 to 2 may be closed */
@@ -244,21 +243,14 @@ int main(int argc, char **argv)
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* none of our user's is left unwaited for */
 	signal_fd = listen_to_signals();
 	err = user_choose();
-	if (err) {
-		fprintf(stderr, "qjoule-root: no user to run as (%s): set QJOULE_UID, QJOULE_GID\n",
-			strerror(-err));
-		return 1;
-	}
+	if (err)
+		error(1, -err, "no user to run as: set QJOULE_UID, QJOULE_GID");
 	err = root.null_fd < 0 || signal_fd < 0 ? -EMFILE
 						: start(become_command, NULL, &started, NULL);
 	if (err) {
-		fprintf(
-		    stderr,
-		    "qjoule: user %d cannot run %s (%s): install it where every user can read it\n",
-		    root.uid, *started.reply.text ? started.reply.text : root.command[0],
-		    strerror(-err));
 		user_end();
-		return 1;
+		error(1, -err, "user %d cannot run %s: install it where every user can read it",
+		      root.uid, root.command[RP_FILE_WORD]);
 	}
 	root.command_pid = started.reply.pid;
 	peers[peer_count++] = (struct peer){.kind = PEER_COMMAND, .fd = started.fd, .proc_fd = -1};

@@ -89,11 +89,11 @@ void outputs_clear(void);
 
 /*
  * user.c: sets root.uid and what goes with it. QJOULE_UID and QJOULE_GID name the user, or, for the
- * agent, the owner of its store; without them it is one that no account and no process has. Returns
- * 0 or a negative errno.
+ * agent, the owner of its store; others have one that no account and no process has. Returns 0 or a
+ * negative errno.
  */
 int user_choose(void);
-/* user.c: ends what still runs as our user, and gives up the user. */
+/* user.c: ends what still runs as our user, if that is for this command alone. */
 void user_end(void);
 /* user.c: gives the caller what our user has written in this directory, which is at depth 0. */
 void user_give_away(int fd, unsigned depth);
@@ -103,7 +103,7 @@ void user_give_away(int fd, unsigned depth);
  * the child may keep. We have that in `kept`, unless this is NULL. Returns 0 or a negative errno.
  */
 int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
-answer_fn become_command; /* ... without rights; if it cannot be read, the text says what */
+answer_fn become_command; /* ... without rights */
 /*
  * started.c: this process becomes a program, with the caller's umask and signal mask. It keeps the
  * first `passed` descriptors from 3 on, and gets the signal `when_we_end`. Returns a negative

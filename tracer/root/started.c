@@ -39,14 +39,10 @@ int become(char **words, unsigned passed, int when_we_end)
 int become_command(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	int err = rights_give_up(root.uid, root.gid);
-	char *file = root.command[access(root.command[0], X_OK) ? 0 : RP_FILE_WORD];
 
-	/* Where realpath(3) fails, the text ends with what cannot be reached, behind any links. */
-	if (!err && access(file, R_OK))
-		err = realpath(file, answer->reply.text) ? -EACCES : -errno;
 	/* SIGINT stays blocked until the command can end by it (interrupts.py). */
-	if (err || sigaddset(&root.signals, SIGINT) || dup2(childs_socket, PASSED) < 0 ||
-	    setenv("QJOULE_ROOT_PART", "3", 1))
+	if (err || access(root.command[RP_FILE_WORD], R_OK) || sigaddset(&root.signals, SIGINT) ||
+	    dup2(childs_socket, PASSED) < 0 || setenv("QJOULE_ROOT_PART", "3", 1))
 		return err ?: -errno;
 	return become(root.command, 1, SIGTERM);
 }

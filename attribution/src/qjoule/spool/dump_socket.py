@@ -24,7 +24,7 @@ from qjoule.spool.save import Saved
 from qjoule.typed_json import read_as
 
 _SAVE = b"save\n"
-_OWN_USERS = range(61184, 65520)  #: of recorders: those that systemd calls dynamic
+_OWN_USERS = range(2_100_000_000, 2_104_194_305)  #: of recorders (tracer/root/user.c)
 _CREDENTIALS = struct.Struct("3i")  #: struct ucred: pid, uid, gid
 _MOST_BYTES = 64 << 10
 #: A peer that says nothing is left alone after this; a save may take long.
