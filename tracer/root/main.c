@@ -258,7 +258,7 @@ int main(int argc, char **argv)
 	attach_clear();
 	user_end();
 	outputs_clear();
-	if (status == RP_START_AGAIN << 8 && !strcmp(root.command[RP_COMMAND_WORD], "agent")) {
+	if (status == RP_START_AGAIN << 8 && is_agent()) {
 		if (root.run_pid > 0)
 			kill(root.run_pid, SIGTERM);
 		become(argv, 0, 0);

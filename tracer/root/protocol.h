@@ -35,11 +35,9 @@ enum rp_kind {
 		      options; its socket */
 	RP_KEEPER, /* once: the socket of the keeper, which asks after RP_DONE */
 	/* From the command, also after RP_DONE. */
-	RP_RUN = 24, /* starts what follows `--` on our own command line, once, as the user who
-			called us. Of the agent: its flight recorder, with the options that follow,
-			in the directory of the number in offset below that in text, which is the
-			agent's for recordings; size: seconds that it keeps. Its pid, and a socket
-			on which its wait status (int) comes when it has ended */
+	RP_RUN = 24, /* starts what follows `--` on our own command line, as the user who called us:
+			once, or, of the agent, again when it has ended. Its pid, and a socket on
+			which its wait status (int) comes when it has ended */
 	RP_PUBLISH,  /* text: a file, replaced by `size` bytes of the memfd beside the request; 0:
 			only tries whether it could be */
 	RP_ACCOUNTS, /* what our programs ran: text has struct rp_account, RP_ACCOUNT_TYPES times.

@@ -103,6 +103,7 @@ void user_give_away(int fd, unsigned depth);
  * the child may keep. We have that in `kept`, unless this is NULL. Returns 0 or a negative errno.
  */
 int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
+bool is_agent(void);	  /* started.c: whether we run `qjoule agent` */
 answer_fn become_command; /* ... without rights */
 /*
  * started.c: this process becomes a program, with the caller's umask and signal mask. It keeps the

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * Starts programs: the command, the agent's loader (RP_AS), and what follows `--` on our command
- * line (RP_RUN). Of the agent that is the flight recorder's options: this program again, as `qjoule
- * record --keep`, with a root part and a tracer of its own.
+ * line (RP_RUN). Of the agent that is its flight recorder, which ends when we end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +24,11 @@
 
 static char **rest;	  /* of our command line, after `--` */
 static int childs_socket; /* its other end is in the answer */
+
+bool is_agent(void)
+{
+	return !strcmp(root.command[RP_COMMAND_WORD], "agent");
+}
 
 int become(char **words, unsigned passed, int when_we_end)
 {
@@ -66,31 +70,7 @@ static int become_program(struct peer *peer, const struct rp_request *request,
 		caller = getpwuid(root.caller_uid);
 		setenv("HOME", caller ? caller->pw_dir : "/", 1);
 	}
-	return become(rest, 0, 0);
-}
-
-/* The agent chooses only its seconds and number. It ends in order if we end, however that is. */
-static int become_recorder(struct peer *peer, const struct rp_request *request,
-			   struct answer *answer)
-{
-	char keep[32], output[RP_TEXT_BYTES + 32];
-	unsigned options = 0;
-
-	while (rest[options])
-		options++;
-	snprintf(keep, sizeof(keep), "--keep=%llu", (unsigned long long)request->size);
-	snprintf(output, sizeof(output), "--output=%s/%llu", request->text,
-		 (unsigned long long)request->offset);
-
-	char *words[RP_COMMAND_WORD + 4 + options + 1];
-	char **word = mempcpy(words, root.command - 1, (RP_COMMAND_WORD + 1) * sizeof(*words));
-
-	*word++ = "record";
-	*word++ = keep;
-	*word++ = output;
-	memcpy(word, rest, (options + 1) * sizeof(*words));
-	dup2(root.null_fd, STDIN_FILENO); /* it asks nobody */
-	return become(words, 0, SIGTERM);
+	return become(rest, 0, is_agent() ? SIGTERM : 0);
 }
 
 /* As the user of a JVM, with descriptors of its directories in /proc and its root. */
@@ -146,16 +126,13 @@ int answer_as(struct peer *peer, const struct rp_request *request, struct answer
 
 int answer_run(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	bool is_agent = !strcmp(root.command[RP_COMMAND_WORD], "agent");
 	int err;
 
-	if (is_agent && !is_given(request->text, "--recordings"))
-		return -EPERM;
 	for (rest = root.command; *rest && strcmp(*rest++, "--");)
 		;
-	if (root.run_pid > 0 || (!is_agent && (root.run_pid || !*rest)))
+	if (root.run_pid > 0 || (root.run_pid && !is_agent()) || !*rest)
 		return -EINVAL; /* it runs, or has run, or none was named */
-	err = start(is_agent ? become_recorder : become_program, request, answer, &root.run_fd);
+	err = start(become_program, request, answer, &root.run_fd);
 	if (!err)
 		root.run_pid = answer->reply.pid;
 	return err;

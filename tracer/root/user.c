@@ -84,7 +84,7 @@ int user_choose(void)
 	if (root.uid && root.gid)
 		return 0;
 	/* Its files outlast it. */
-	if (!strcmp(root.command[RP_COMMAND_WORD], "agent")) {
+	if (is_agent()) {
 		if (stat(OWN_STORE, &store) || !store.st_uid || !store.st_gid ||
 		    store.st_uid == root.caller_uid)
 			return -ENOENT;

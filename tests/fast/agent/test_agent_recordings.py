@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,18 @@ from qjoule.errors import QjouleError
 
 @dataclass
 class FakeRootPart:
-    """Records nothing. `started`: the numbers."""
+    """Records nothing. `started`: how often."""
 
     directory: Path
-    started: list[int] = field(default_factory=list)
+    started: int = 0
     runs: bool = False
     refuses: bool = False
 
-    def start(self, number: int) -> FakeRootPart:
+    def start(self) -> FakeRootPart:
         if self.refuses:
             raise QjouleError("not permitted")
-        self.started.append(number)
-        (self.directory / str(number) / "ring").mkdir(parents=True)
+        self.started += 1
+        (self.directory / f"qjoule-20260103-00000{self.started}.qjoule/ring").mkdir(parents=True)
         self.runs = True
         return self
 
@@ -34,27 +34,28 @@ class FakeRootPart:
 
 
 def test_it_is_started_again_and_leaves_one_ring_and_the_newest_parts(tmp_path: Path) -> None:
-    for old in ("1000", "2000"):
-        (tmp_path / old / "ring").mkdir(parents=True)
-    parts = [tmp_path / old / f"kept-20260101T00000{n}Z-key" for n, old in enumerate(["1000"] * 3)]
+    first, second = (tmp_path / f"qjoule-2026010{day}-120000.qjoule" for day in (1, 2))
+    for old in (first, second):
+        (old / "ring").mkdir(parents=True)
+    parts = [first / f"kept-20260101T00000{n}Z-key" for n in range(3)]
     for part in parts:
         part.mkdir()
     root, said = FakeRootPart(tmp_path), list[str]()
-    recorder = FlightRecorder(tmp_path, root.start, 2, said.append, clock=lambda: 1500.0)
+    recorder = FlightRecorder(tmp_path, root.start, 2, said.append)
     recorder.tick(1.0)
-    assert root.started == [1500]
-    assert not (tmp_path / "1000" / "ring").exists(), "the last one's may still be needed"
-    assert (tmp_path / "2000" / "ring").is_dir()
+    assert root.started == 1
+    assert not (first / "ring").exists(), "the last one's may still be needed"
+    assert (second / "ring").is_dir()
     assert [part.exists() for part in parts] == [False, True, True]
     root.runs = False
     recorder.tick(3.0)
-    assert len(root.started) == 1 and said[-1].endswith("1500 has ended"), "not at once"
+    assert root.started == 1 and said[-1].endswith("recorder has ended"), "not at once"
     root.refuses = True
     recorder.tick(AGAIN_S + 2)
     assert said[-1] == "recordings: not started: not permitted"
     root.refuses = False
     recorder.tick(2 * AGAIN_S + 4)
-    assert root.started == [1500, 1501]
+    assert root.started == 2
 
 
 def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:

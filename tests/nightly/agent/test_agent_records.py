@@ -44,10 +44,10 @@ def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
     recordings = tmp_path / "recordings"
     recordings.mkdir()
     with mariadb_server() as server, server.connect() as connection:
-        words = ["--recordings", str(recordings), "--", "--pid", str(server.pid)]
-        more = "[recordings]\nflight_s = 60\n"
+        record = ("env", "-C", str(recordings), QJOULE, "record", "--keep", "60s")
+        words = ["--recordings", str(recordings), "--", *record, "--pid", str(server.pid)]
         os.chown(recordings, Agent.uid, -1)
-        agent = Agent(tmp_path, server.pid, more=more, words=words)
+        agent = Agent(tmp_path, server.pid, words=words)
         try:
             agent.started()
             # It exists before its tracer is attached, and grows from then on.
@@ -74,22 +74,18 @@ def test_the_page_and_what_the_flight_recorder_held(tmp_path: Path) -> None:
 
 
 START = """
-try:
-    part.record(Path({!r}), 7, 5)
-    print("started")
-except Refused as error:
-    print(error.errno)
+for _ in range(2):
+    print(refused(Kind.RUN), flush=True)
 """
 
 
 @pytest.mark.parametrize(
-    ("words", "directory", "answer"),
+    ("words", "answers"),
     [
-        (["agent"], "/tmp", 1),  # EPERM: without --recordings
-        (["record", "--recordings", "/tmp"], "/tmp", 22),  # EINVAL: not of the agent
-        (["agent", "--recordings", "/var"], "/tmp", 1),  # another directory
+        (["agent"], ["EINVAL"] * 2),  # nothing is named
+        (["agent", "--recordings", "/tmp", "--", "sleep", "9"], ["granted", "EINVAL"]),  # it runs
     ],
 )
-def test_the_root_part_starts_nothing_else(words: list[str], directory: str, answer: int) -> None:
-    code = START.format(directory)
-    assert asked(code, *words).stdout.split() == [str(answer)]
+def test_the_root_part_starts_nothing_but_the_words(words: list[str], answers: list[str]) -> None:
+    user = {"QJOULE_UID": str(Agent.uid), "QJOULE_GID": str(Agent.uid)}
+    assert asked(START, *words, **user).stdout.split() == answers

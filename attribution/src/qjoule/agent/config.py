@@ -113,7 +113,6 @@ class Metrics(_Section, frozen=True):
 
 class Recordings(_Section, frozen=True):
     kept: Annotated[int, Meta(ge=1, le=16)] = 8
-    flight_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
 
 
 class Store(_Section, frozen=True):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flight recorder beside the agent: it is started, and what it saved is bounded.
 
-It is a `qjoule record --keep` of its own, which the root part starts (tracer/root/started.c). Its
-directory in `--recordings` is a number, the Unix time of its start.
+It is a `qjoule record --keep` of its own, which the root part starts (tracer/root/started.c) and
+which makes a new directory in `--recordings`, by its default name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from qjoule.spool.ring_files import PART, RingFiles
 
 #: Seconds between two looks at whether it runs, and between two starts.
 LOOK_S, AGAIN_S = 1.0, 600.0
-_NUMBER = re.compile(r"[1-9][0-9]{0,19}")
+_NAME = re.compile(r"qjoule-[0-9]{8}-[0-9]{6}\.qjoule")
 
 
 class Running(Protocol):
@@ -30,8 +29,8 @@ class Running(Protocol):
         """None: it runs."""
 
 
-#: Starts it in the directory of this name. Raises `QjouleError`.
-Start = Callable[[int], Running]
+#: Starts it. Raises `QjouleError`.
+Start = Callable[[], Running]
 
 
 @dataclass
@@ -42,8 +41,6 @@ class FlightRecorder:
     start: Start
     most: int
     say: Callable[[str], object]
-    clock: Callable[[], float] = time.time
-    _number: int = 0
     _running: Running | None = None
     _look_s: float = 0.0
     _start_s: float = 0.0
@@ -64,24 +61,20 @@ class FlightRecorder:
         if code is not None:
             self._running = None
             words = "has ended" if not code else f"has failed (exit code {code})"
-            self.say(f"recordings: {self.directory / str(self._number)} {words}")
+            self.say(f"recordings: the flight recorder {words}")
 
     def _start(self) -> None:
         self._remove_old()
-        number = max(int(self.clock()), self._number + 1)
-        while (self.directory / str(number)).exists():
-            number += 1
         try:
-            self._running = self.start(number)
+            self._running = self.start()
         except QjouleError as error:
             self.say(f"recordings: not started: {error}")
             return
-        self._number = number
-        self.say(f"recordings: a flight recorder runs in {self.directory / str(number)}")
+        self.say(f"recordings: a flight recorder runs in {self.directory}")
 
     def _remove_old(self) -> None:
         """Leaves the newest parts and one ring, which may still be needed."""
-        recorders = sorted(_directories(self.directory, _NUMBER), key=lambda path: int(path.name))
+        recorders = sorted(_directories(self.directory, _NAME))
         parts = [part for one in recorders for part in sorted(_directories(one, PART))]
         for part in parts[: -self.most]:
             shutil.rmtree(part, ignore_errors=True)

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from qjoule.agent.config import EXAMPLE, Config, load
+from qjoule.agent.config import EXAMPLE, load
 from qjoule.agent.files import write_files
 from qjoule.agent.notify import Manager
 from qjoule.agent.small import keep_small
 from qjoule.commands.agent_listeners import start_listeners
-from qjoule.commands.keep_options import LEAST_S
 from qjoule.commands.say import say
 from qjoule.errors import UsageError
-from qjoule.root_part.client import read_given, root_part
+from qjoule.root_part.client import check_program, read_given, root_part
 
 
 @click.command(
@@ -30,7 +29,7 @@ Examples:
   sudo qjoule agent --config agent.toml
   curl http://127.0.0.1:9779/metrics
   qjoule agent --files /tmp/qjoule
-  sudo qjoule agent --recordings /var/lib/qjoule/recordings
+  qjoule agent --recordings /r -- env -C /r qjoule record --keep 60s
 """,
 )
 @click.option(
@@ -52,8 +51,7 @@ Examples:
     "--recordings",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The flight recorder's directory (recordings.flight_s). What follows -- are its further "
-    "options, as of `qjoule record`.",
+    help="The flight recorder's directory. What follows -- starts it: a `qjoule record --keep`.",
 )
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @click.option("--example", is_flag=True, help="Print a configuration with every key.")
@@ -64,7 +62,7 @@ Examples:
     metavar="DIRECTORY",
     help="Write the service for systemd, Prometheus rules and Grafana dashboards.",
 )
-@click.argument("record_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
 def command(
     *,
     path: Path | None,
@@ -73,7 +71,7 @@ def command(
     check: bool,
     example: bool,
     directory: Path | None,
-    record_options: tuple[str, ...],
+    program: tuple[str, ...],
 ) -> int:
     """Trace this machine's servers for as long as it runs, as a service does.
 
@@ -91,7 +89,7 @@ def command(
     if check:
         say(f"{path or 'the default configuration'}: ok")
         return 0
-    _check_recordings(config, recordings, record_options)
+    _check_recordings(recordings, program)
     root_part().need("the agent")
     keep_small()
     manager = Manager.of_environment()
@@ -103,16 +101,10 @@ def command(
     )
 
 
-def _check_recordings(config: Config, directory: Path | None, options: tuple[str, ...]) -> None:
+def _check_recordings(directory: Path | None, program: tuple[str, ...]) -> None:
     """Raises `UsageError` for what could not be recorded."""
-    flight_s = config.recordings.flight_s
-    if (directory is not None) != bool(flight_s) or (options and directory is None):
-        raise UsageError("recordings.flight_s and --recordings DIR need each other")
-    if directory is None:
-        return
-    if not directory.is_absolute():
+    check_program(program)
+    if (directory is not None) != bool(program):
+        raise UsageError("--recordings DIR and -- CMD need each other")
+    if directory is not None and not directory.is_absolute():
         raise UsageError("--recordings must be an absolute path")
-    if flight_s < LEAST_S:
-        raise UsageError(f"recordings.flight_s must be 0, or {LEAST_S:g} at least")
-    if options[:1] and (not options[0].startswith("-") or "--" in options):
-        raise UsageError("what follows -- must be options of `qjoule record`, and no program")

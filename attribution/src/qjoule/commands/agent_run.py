@@ -33,7 +33,7 @@ from qjoule.live.source import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
 from qjoule.root_part.bound import owner_of_process
-from qjoule.root_part.client import Started, root_part
+from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import NO_SERVERS, Targets, find_targets
@@ -95,14 +95,9 @@ def _recorder(config: Config, directory: Path | None, level: int) -> FlightRecor
 
     It has a record of each query, so it is the first to be left out.
     """
-    flight_s = config.recordings.flight_s
-    if directory is None or not flight_s or level:
+    if directory is None or level:
         return None
-
-    def start(number: int) -> Started:
-        return root_part().record(directory, number, flight_s)
-
-    return FlightRecorder(made(directory), start, config.recordings.kept, say)
+    return FlightRecorder(made(directory), root_part().flight_recorder, config.recordings.kept, say)
 
 
 def _trace_servers(service: Service, recordings: Path | None, pids: Collection[int]) -> None:

@@ -181,20 +181,11 @@ class RootPart:
             raise QjouleError(f"{error} (the root part needs CAP_SYS_ADMIN)") from None
         return reply.accounts(), reply.fd
 
-    def record(self, directory: Path, number: int, seconds: int) -> Started:
-        """Starts the flight recorder beside the agent.
-
-        Args:
-            directory: what our command line gives to --recordings.
-            number: the name of its own directory there.
-            seconds: how much it keeps.
-
-        Raises:
-            Refused: EPERM without --recordings, EINVAL if it runs.
+    def flight_recorder(self) -> Started:
+        """Starts what follows `--` on the agent's command line. Raises `Refused`: EINVAL if it
+        runs.
         """
-        text = os.fsencode(_as_given(directory))
-        about = {"offset": number, "size": seconds}
-        return Started(ask(self.need("a recording"), Kind.RUN, text=text, **about))
+        return Started(ask(self.need("a recording"), Kind.RUN))
 
     def publish(self, path: Path, memory: int) -> None:
         """Replaces `path` by the content of a memfd, all at once; only tries whether it could if
