@@ -84,7 +84,10 @@ bool answer_send(int socket_fd, const struct answer *answer);
 
 /* outputs.c: whether our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
 bool is_given(const char *text, const char *option);
-/* outputs.c: removes what was made only for this run: the tag socket, an unused directory. */
+/*
+ * outputs.c: gives the caller what our user has written in the trace, and removes what was made
+ * only for this run: the tag socket, an unused directory.
+ */
 void outputs_clear(void);
 
 /*
@@ -95,8 +98,6 @@ void outputs_clear(void);
 int user_choose(void);
 /* user.c: ends what still runs as our user, if that is for this command alone. */
 void user_end(void);
-/* user.c: gives the caller what our user has written in this directory, which is at depth 0. */
-void user_give_away(int fd, unsigned depth);
 
 /*
  * started.c: has a child become a program, and answers with its pid and a socket, whose other end

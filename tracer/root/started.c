@@ -57,11 +57,6 @@ static int become_program(struct peer *peer, const struct rp_request *request,
 {
 	const struct passwd *caller;
 
-	for (char **word = root.command; word < rest; word++)
-		if (!strcmp(*word, "--stdout")) { /* the command's own talk is there */
-			dup2(root.null_fd, STDIN_FILENO);
-			dup2(STDERR_FILENO, STDOUT_FILENO);
-		}
 	if (root.caller_uid) {
 		if (setgroups(0, NULL) ||
 		    setresgid(root.caller_gid, root.caller_gid, root.caller_gid) ||

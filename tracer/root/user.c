@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * The user that everything but this process runs as. No other program has it, so none can take what
- * ours hold. At the end what this user has written is given to who called us.
+ * ours hold.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -20,11 +19,7 @@
 #include "root.h"
 
 /* Numbers that nobody assigns (systemd's UIDS-GIDS.md), one for each process that may live. */
-#define FIRST 2100000000
-/* The user as whom root's commands read root's traces (giving_up_root.py). */
-#define READER	   61183
-#define MOST_DEPTH 8 /* of directories in a trace */
-#define MOST_FILES 100000
+#define FIRST	   2100000000
 #define MOST_WAITS 500
 #define WAIT_US	   10000
 
@@ -101,38 +96,4 @@ void user_end(void)
 {
 	for (unsigned i = 0; root.hands_over && i < MOST_WAITS && check(true); i++)
 		usleep(WAIT_US);
-}
-
-/*
- * Also the links and sockets themselves: none of them is followed. Only what our user made, in no
- * other file system; "." is the caller's by then, as is the trace itself.
- */
-void user_give_away(int fd, unsigned depth)
-{
-	static unsigned given;
-	static dev_t device;
-	gid_t gid = root.caller_uid ? root.caller_gid : READER;
-	struct stat status;
-	mode_t mode;
-	DIR *listed;
-	int below;
-
-	if (fstat(fd, &status) || given++ >= MOST_FILES ||
-	    (depth && (status.st_uid != root.uid || status.st_dev != device)) ||
-	    (!S_ISDIR(status.st_mode) && status.st_nlink != 1))
-		return;
-	device = status.st_dev;
-	mode = status.st_mode & 0700;
-	mode |= root.caller_uid ? 0 : mode >> 3;
-	if (fchownat(fd, "", root.caller_uid, gid, AT_EMPTY_PATH) || chmod(opened_path(fd), mode) ||
-	    !S_ISDIR(status.st_mode) || depth == MOST_DEPTH)
-		return;
-	listed = fdopendir(openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	for (struct dirent *entry; listed && (entry = readdir(listed));) {
-		below = openat(fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-		if (strcmp(entry->d_name, ".."))
-			user_give_away(below, depth + 1);
-		close(below); /* also if it is none */
-	}
-	closedir(listed);
 }

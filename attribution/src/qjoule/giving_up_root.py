@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qjoule.named import as_given
 
-READER = 61183  #: of root's own recordings, which have this group (tracer/root/user.c)
+READER = 61183  #: of root's own recordings, which have this group (tracer/root/outputs.c)
 SHIPPER = "qjoule-ship"  #: the package's user for `ship` (packaging/systemd/sysusers.conf)
 _ENTRIES = 10_000  #: of a directory that are looked at
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from qjoule.remote.streams import Streams
 
 _WORDS = "qjoule.commands.via"
+#: Our streams there are the command's: a program has none of them.
+_APART = ("sh", "-c", 'exec "$0" "$@" </dev/null >&2')
 #: Options that are followed here, and not there.
 _HERE = frozenset({"via", "streamed", "output", "batch", "snapshots", "as_json", "as_csv", "limit"})
 
@@ -45,7 +47,9 @@ class ViaCommand(click.Command):
                 found = given[one.name] if one.multiple else [given[one.name]]
                 words += [one.opts[-1] if one.is_flag else f"{one.opts[-1]}={of}" for of in found]
         program = given.get("program")
-        ctx.meta[_WORDS] = [*words, "--", *program] if isinstance(program, tuple) else words
+        if isinstance(program, tuple):
+            words += ["--", *(_APART if program else ()), *program]
+        ctx.meta[_WORDS] = words
         return super().parse_args(ctx, args)
 
 
