@@ -150,16 +150,14 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 
 int answer_tag_socket(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	const char *named = getenv("QJOULE_TAGS_SOCKET");
-	const char *path = named && *named ? named : TAGS;
+	const char *path = getenv("QJOULE_TAGS_SOCKET") ?: TAGS;
 	char parent[sizeof(tags.sun_path)];
 	struct stat status;
 
 	if (tags_bound.st_ino || strlen(path) >= sizeof(tags.sun_path))
 		return -EINVAL;
 	strcpy(tags.sun_path, path);
-	if (path != named)
-		mkdir("/run/qjoule", 0755);
+	mkdir("/run/qjoule", 0755);
 	/* Only root may be able to remove or rename root's files there. */
 	if (stat(dirname(strcpy(parent, path)), &status) || status.st_uid ||
 	    (status.st_mode & (S_IWGRP | S_IWOTH) && !(status.st_mode & S_ISVTX)))

@@ -92,10 +92,15 @@ void outputs_clear(void);
 
 /*
  * user.c: sets root.uid and what goes with it. QJOULE_UID and QJOULE_GID name the user, or, for the
- * agent, the owner of its store; others have one that no account and no process has. Returns 0 or a
- * negative errno.
+ * agent, the owner of its store; others have one of their own. Returns 0 or a negative errno.
  */
 int user_choose(void);
+/*
+ * user.c: in a process of our user: whether no account and no other process has it, not even one
+ * that waited until it was ours. Of its processes only one that is alone may fork under the limit
+ * that this sets for a moment (getrlimit(2), RLIMIT_NPROC).
+ */
+bool user_is_alone(void);
 /* user.c: ends what still runs as our user, if that is for this command alone. */
 void user_end(void);
 
