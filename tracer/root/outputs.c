@@ -116,7 +116,8 @@ static int make_directory(struct peer *peer, const struct rp_request *request,
 	/* This also removes slashes at the end of `path`. */
 	strcpy(name, basename(strcpy(path, request->text)));
 	place = open(dirname(path), OPEN_DIRECTORY);
-	if (!fstatat(place, name, &status, AT_SYMLINK_NOFOLLOW) && status.st_uid == root.caller_uid)
+	if (place >= 0 && !fstatat(place, name, &status, AT_SYMLINK_NOFOLLOW) &&
+	    status.st_uid == root.caller_uid)
 		unlinkat(place, name, AT_REMOVEDIR);
 	if (place < 0 || mkdirat(place, name, 0700))
 		return -errno;

@@ -96,9 +96,9 @@ void outputs_clear(void);
  */
 int user_choose(void);
 /*
- * user.c: in a process of our user: whether no account and no other process has it, not even one
- * that waited until it was ours. Of its processes only one that is alone may fork under the limit
- * that this sets for a moment (getrlimit(2), RLIMIT_NPROC).
+ * user.c: in a process of our user: whether no other process has it, not even one that waited until
+ * it was ours. Of its processes only one that is alone may fork under the limit that this sets for
+ * a moment (getrlimit(2), RLIMIT_NPROC).
  */
 bool user_is_alone(void);
 /* user.c: ends what still runs as our user, if that is for this command alone. */
