@@ -242,9 +242,8 @@ int main(int argc, char **argv)
 	while (root.null_fd >= 0 && root.null_fd < 3);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* none of our user's is left unwaited for */
 	signal_fd = listen_to_signals();
-	err = user_choose();
-	if (err)
-		error(1, -err, "no user to run as: set QJOULE_UID, QJOULE_GID");
+	if (!user_choose())
+		error(1, 0, "no user to run as: give " OWN_STORE " to one (docs/agent.md)");
 	err = root.null_fd < 0 || signal_fd < 0 ? -EMFILE
 						: start(become_command, NULL, &started, NULL);
 	if (err) {

@@ -92,9 +92,9 @@ void outputs_clear(void);
 
 /*
  * user.c: sets root.uid and what goes with it. QJOULE_UID and QJOULE_GID name the user, or, for the
- * agent, the owner of its store; others have one of their own. Returns 0 or a negative errno.
+ * agent, the owner of its store; others have one of their own. False: the agent has none.
  */
-int user_choose(void);
+bool user_choose(void);
 /*
  * user.c: in a process of our user: whether no other process has it, not even one that waited until
  * it was ours. Of its processes only one that is alone may fork under the limit that this sets for

@@ -25,7 +25,7 @@ static uid_t number_in(const char *variable)
 	return text ? (uid_t)strtoul(text, NULL, 10) : 0;
 }
 
-int user_choose(void)
+bool user_choose(void)
 {
 	struct stat store;
 
@@ -42,7 +42,7 @@ int user_choose(void)
 	root.hands_over = !is_agent() && (!root.uid || !root.gid);
 	if (root.hands_over)
 		root.uid = root.gid = FIRST + getpid();
-	return root.uid && root.gid ? 0 : -ENOENT;
+	return root.uid && root.gid;
 }
 
 bool user_is_alone(void)

@@ -97,6 +97,17 @@ def test_commands_share_a_user_with_no_program() -> None:
     assert f"user {OWN[1]} cannot run" in done.stderr
 
 
+@pytest.mark.parametrize(("owner", "starts"), [("1234", True), ("0", False), ("1235", False)])
+def test_an_agent_has_the_owner_of_its_store_or_does_not_start(owner: str, starts: bool) -> None:
+    """Neither root nor who called sudo is its owner."""
+    store = 'mount -t tmpfs x /var/lib && install -d -o "$0" -g "$0" /var/lib/qjoule/agent'
+    before = ("unshare", "--mount", "--", "sh", "-c", f'{store} && exec "$@"', owner)
+    sudo = {"SUDO_UID": "1235", "SUDO_GID": "1235"}
+    done = asked("print(os.getuid())", "agent", before=before, status=int(not starts), **sudo)
+    assert done.stdout == (f"{owner}\n" if starts else "")
+    assert starts or "no user to run as" in done.stderr
+
+
 def test_only_a_directory_that_the_command_line_names_is_made(place: Path) -> None:
     for number, form in enumerate(("-o{}", "--output={}", "--keep={}")):
         path = place / str(number)
