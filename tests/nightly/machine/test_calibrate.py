@@ -60,7 +60,7 @@ def rapl() -> Iterator[AnimatedRapl]:
 def calibration(rapl: AnimatedRapl, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a short calibration."""
     folder = tmp_path_factory.mktemp("calibrate")
-    file = folder / "new" / "c.json"
+    file = folder / "c.json"
     options = ("--short", "--busy", "--json", "-o", str(file))
     done = qjoule("calibrate", "--energy", rapl.option, *options)
     assert done.returncode == 0, done.stderr
