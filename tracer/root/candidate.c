@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Answers RP_OPEN: opens what belongs to one process, below its directory in /proc or below its
- * root directory. Only root can: the kernel lets nobody else read another user's executable,
- * mappings, memory, environment and descriptors (ptrace(2), access mode checking), nor open a file
- * with the rights of that process, which only setfsuid(2) gives.
+ * Answers RP_EXE and RP_OPEN: opens what belongs to one process, below its directory in /proc or
+ * below its root directory. Only root can: the kernel lets nobody else read another user's
+ * executable, mappings, memory, environment and descriptors (ptrace(2), access mode checking), nor
+ * open a file with the rights of that process, which only setfsuid(2) gives.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -53,7 +53,7 @@ static int reopen(int fd, struct answer *answer)
 	return answer->fd < 0 ? -errno : 0;
 }
 
-int candidate_identify(int fd, struct answer *answer)
+static int identify(int fd, struct answer *answer)
 {
 	int err = fd < 0 ? -errno : opened_identify(fd, &answer->reply.file);
 
@@ -66,7 +66,7 @@ int candidate_identify(int fd, struct answer *answer)
 static int attached(int fd, struct answer *answer)
 {
 	struct statfs system;
-	int err = candidate_identify(fd, answer);
+	int err = identify(fd, answer);
 
 	if (err)
 		return err;
@@ -78,7 +78,7 @@ static int attached(int fd, struct answer *answer)
 
 int candidate_read(int fd, struct answer *answer)
 {
-	int err = candidate_identify(fd, answer);
+	int err = identify(fd, answer);
 
 	if (err || answer->reply.file.size > MAX_FILE)
 		return err ?: -EFBIG;
@@ -169,7 +169,8 @@ static int open_proc(const struct peer *peer, const char *name, struct answer *a
 	return answer->fd < 0 ? -errno : 0;
 }
 
-int candidate_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
+/* Without the handles. In a child, because it gives up rights. */
+static int open_for(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	if (fstat(peer->proc_fd, &runs_as))
 		return -errno;
@@ -187,4 +188,35 @@ int candidate_open(struct peer *peer, const struct rp_request *request, struct a
 		return open_proc(peer, request->text, answer);
 	}
 	return -EINVAL;
+}
+
+int answer_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	int err;
+
+	/* What an examiner itself claims about its handles is not trusted. */
+	if (request->number == RP_WHAT_KEPT) {
+		memcpy(answer->reply.text, peer->handles, sizeof(peer->handles));
+		return 0;
+	}
+	err = guarded(open_for, peer, request, answer);
+	if (err || (request->number != RP_WHAT_EXE && request->number != RP_WHAT_MAPPED) ||
+	    peer->kept == RP_MAX_KEPT)
+		return err;
+	err = opened_keep(answer);
+	if (!err)
+		peer->handles[peer->kept++] = answer->reply.file.handle;
+	return err;
+}
+
+int answer_exe(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	char path[32];
+	int fd, err;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", request->pid);
+	fd = open(path, O_PATH | O_CLOEXEC);
+	err = identify(fd, answer);
+	close(fd); /* also if it is none */
+	return err;
 }

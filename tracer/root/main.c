@@ -236,6 +236,7 @@ int main(int argc, char **argv)
 	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0)
 		error(2, 0, "usage, as root: qjoule-root /PATH/PYTHON -I FILE ARGS...");
 	root.command = argv + 1;
+	root.is_agent = !strcmp(root.command[RP_COMMAND_WORD], "agent");
 	root.umask = umask(0022);
 	do /* descriptors 0 to 2 may be closed */
 		root.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -257,7 +258,7 @@ int main(int argc, char **argv)
 	attach_clear();
 	user_end();
 	outputs_clear();
-	if (status == RP_START_AGAIN << 8 && is_agent()) {
+	if (status == RP_START_AGAIN << 8 && root.is_agent) {
 		if (root.run_pid > 0)
 			kill(root.run_pid, SIGTERM);
 		become(argv, 0, 0);

@@ -45,7 +45,8 @@ static char trace_name[RP_TEXT_BYTES];
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
-bool is_given(const char *text, const char *option)
+/* Whether our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
+static bool is_given(const char *text, const char *option)
 {
 	char joined[RP_TEXT_BYTES + 32];
 

@@ -39,6 +39,7 @@ struct root {
 	char **command; /* what we run without rights: the Python, and its arguments */
 	uid_t uid;	/* the user that everything else runs as */
 	gid_t gid;
+	bool is_agent;	  /* we run `qjoule agent` */
 	bool hands_over;  /* what this user writes is given to the caller at the end */
 	uid_t caller_uid; /* who called sudo, or root */
 	gid_t caller_gid;
@@ -62,7 +63,8 @@ struct answer {
 typedef int answer_fn(struct peer *peer, const struct rp_request *request, struct answer *answer);
 
 /* One function per enum rp_kind, by file. */
-answer_fn answer_exe, answer_bind, answer_peer, answer_open;		     /* look.c */
+answer_fn answer_bind, answer_peer;					     /* look.c */
+answer_fn answer_exe, answer_open;					     /* candidate.c */
 answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given; /* outputs.c */
 answer_fn answer_as, answer_run;					     /* started.c */
 answer_fn answer_counter, answer_energy_file, answer_load, answer_map, answer_ring, answer_attach,
@@ -82,8 +84,6 @@ int peer_add(const struct peer *peer);
 bool message_receive(int socket_fd, void *content, size_t size, int *fd);
 bool answer_send(int socket_fd, const struct answer *answer);
 
-/* outputs.c: whether our command line gives `text` to an option: "--name TEXT", "--name=TEXT". */
-bool is_given(const char *text, const char *option);
 /*
  * outputs.c: gives the caller what our user has written in the trace, and removes what was made
  * only for this run: the tag socket, an unused directory.
@@ -109,7 +109,6 @@ void user_end(void);
  * the child may keep. We have that in `kept`, unless this is NULL. Returns 0 or a negative errno.
  */
 int start(answer_fn work, const struct rp_request *request, struct answer *answer, int *kept);
-bool is_agent(void);	  /* started.c: whether we run `qjoule agent` */
 answer_fn become_command; /* ... without rights */
 /*
  * started.c: this process becomes a program, with the caller's umask and signal mask. It keeps the
@@ -123,14 +122,10 @@ void attach_clear(void);
 /* attach.c: closes those that were made since the last RP_DONE. */
 void attach_undo(void);
 
-/* candidate.c: RP_OPEN, without the handles. Runs in a child, because it gives up rights. */
-answer_fn candidate_open;
 /*
- * candidate.c: identity and name of a regular file. `fd` was opened with O_PATH, or is -1 with
- * errno set. Returns 0 or a negative errno.
+ * candidate.c: identity and name of a regular file of at most 1 MiB, which it opens for reading.
+ * `fd` was opened with O_PATH, or is -1 with errno set. Returns 0 or a negative errno.
  */
-int candidate_identify(int fd, struct answer *answer);
-/* candidate.c: likewise, and opens it for reading; it has at most 1 MiB. */
 int candidate_read(int fd, struct answer *answer);
 
 /* opened.c: a path that reopens our own descriptor; valid until the next call. */

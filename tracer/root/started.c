@@ -25,11 +25,6 @@
 static char **rest;	  /* of our command line, after `--` */
 static int childs_socket; /* its other end is in the answer */
 
-bool is_agent(void)
-{
-	return !strcmp(root.command[RP_COMMAND_WORD], "agent");
-}
-
 int become(char **words, unsigned passed, int when_we_end)
 {
 	umask(root.umask);
@@ -69,7 +64,7 @@ static int become_program(struct peer *peer, const struct rp_request *request,
 		caller = getpwuid(root.caller_uid);
 		setenv("HOME", caller ? caller->pw_dir : "/", 1);
 	}
-	return become(rest, 0, is_agent() ? SIGTERM : 0);
+	return become(rest, 0, root.is_agent ? SIGTERM : 0);
 }
 
 /* As the user of a JVM, with descriptors of its directories in /proc and its root. */
@@ -129,7 +124,7 @@ int answer_run(struct peer *peer, const struct rp_request *request, struct answe
 
 	for (rest = root.command; *rest && strcmp(*rest++, "--");)
 		;
-	if (root.run_pid > 0 || (root.run_pid && !is_agent()) || !*rest)
+	if (root.run_pid > 0 || (root.run_pid && !root.is_agent) || !*rest)
 		return -EINVAL; /* it runs, or has run, or none was named */
 	err = start(become_program, request, answer, &root.run_fd);
 	if (!err)

@@ -34,12 +34,12 @@ bool user_choose(void)
 	root.uid = number_in("QJOULE_UID");
 	root.gid = number_in("QJOULE_GID");
 	/* The agent's files outlast it. */
-	if (!root.uid && is_agent() && !stat(OWN_STORE, &store) &&
+	if (!root.uid && root.is_agent && !stat(OWN_STORE, &store) &&
 	    store.st_uid != root.caller_uid) {
 		root.uid = store.st_uid;
 		root.gid = store.st_gid;
 	}
-	root.hands_over = !is_agent() && (!root.uid || !root.gid);
+	root.hands_over = !root.is_agent && (!root.uid || !root.gid);
 	if (root.hands_over)
 		root.uid = root.gid = FIRST + getpid();
 	return root.uid && root.gid;
