@@ -87,5 +87,5 @@ for _ in range(2):
     ],
 )
 def test_the_root_part_starts_nothing_but_the_words(words: list[str], answers: list[str]) -> None:
-    user = {"QJOULE_UID": str(Agent.uid), "QJOULE_GID": str(Agent.uid)}
-    assert asked(START, *words, **user).stdout.split() == answers
+    uid = str(Agent.uid)
+    assert asked(START, *words, QJOULE_UID=uid, QJOULE_GID=uid).stdout.split() == answers

@@ -50,8 +50,9 @@ def test_a_new_directory_is_open_to_the_user_of_sudo_alone(place: Path) -> None:
     for name in ("t", "t/"):  # it is there
         assert asked(ASK_DIRECTORY, "record", "-o", f"{place}/{name}").stdout == "EEXIST\n"
     assert path.stat() == status
-    named = {"QJOULE_UID": "1234", "QJOULE_GID": "1235"}  # it makes its directories itself
-    assert asked(ASK_DIRECTORY, "record", "-o", f"{place}/u", **named).stdout == "EPERM\n"
+    words = ("record", "-o", f"{place}/u")  # a user that root named makes its directories itself
+    done = asked(ASK_DIRECTORY, *words, QJOULE_UID="1234", QJOULE_GID="1235")
+    assert done.stdout == "EPERM\n"
 
 
 def test_what_is_handed_over_is_the_traces_own_however_the_command_ends(place: Path) -> None:
@@ -102,8 +103,8 @@ def test_an_agent_has_the_owner_of_its_store_or_does_not_start(owner: str, start
     """Neither root nor who called sudo is its owner."""
     store = 'mount -t tmpfs x /var/lib && install -d -o "$0" -g "$0" /var/lib/qjoule/agent'
     before = ("unshare", "--mount", "--", "sh", "-c", f'{store} && exec "$@"', owner)
-    sudo = {"SUDO_UID": "1235", "SUDO_GID": "1235"}
-    done = asked("print(os.getuid())", "agent", before=before, status=int(not starts), **sudo)
+    status = int(not starts)
+    done = asked("print(os.getuid())", "agent", before=before, status=status, SUDO_UID="1235")
     assert done.stdout == (f"{owner}\n" if starts else "")
     assert starts or "no user to run as" in done.stderr
 
