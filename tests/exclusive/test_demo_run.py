@@ -135,7 +135,7 @@ def _recording(demo: subprocess.Popen[str]) -> tuple[Path, list[psutil.Process]]
     assert demo.poll() is None, demo.communicate()[1]
     server = server_of(process)
     assert server is not None
-    return Path(server.cwd()).parents[1], process.children(recursive=True)
+    return Path(server.cwd()).parent, process.children(recursive=True)
 
 
 def _child(parent: psutil.Process, word: str) -> psutil.Process | None:

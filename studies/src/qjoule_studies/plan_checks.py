@@ -16,7 +16,7 @@ from qjoule_studies.workload import Value
 #: Responses that are known without recording.
 SEEN_BY_CLIENT = get_args(plans.Response)[4:10]
 #: Options of `qjoule record` that the study sets itself.
-_OURS = ("-o", "--output", "-d", "--duration", "--pid", "--energy", "--group", "--")
+_OURS = ("-o", "--output", "-d", "--duration", "--pid", "--energy", "--")
 
 
 def check_plan(plan: Plan, file: str) -> None:
