@@ -26,13 +26,13 @@ from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.engine.recorded import ReadSummary, Recording
 from qjoule.engine.requests import RecordedRequests
-from qjoule.engine.transactions import COMMIT, with_commits
 from qjoule.errors import UsageError
 from qjoule.model import assemble
 from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Machine, Segments, WindowBatch
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.commits import COMMIT, with_commits
 from qjoule.model.energy import WindowEnergy
 from qjoule.model.fit.cells import Cell
 from qjoule.model.labels import GroupLabel

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine.keys import TAG, TRANSACTION
-from qjoule.engine.transactions import COMMIT, U64, Ended, Transactions
+from qjoule.engine.transactions import U64, Ended, Transactions
+from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NO_TEXT, NONE_LABEL
 from qjoule.trace.arrow import pc
