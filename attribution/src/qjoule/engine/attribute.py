@@ -164,9 +164,11 @@ class AttributionContext:
             notes=summary.notes,
         )
         queries = self.grouped.queries
-        found = assemble.attribution(ledger, self.labels, calls or queries.stats(groups), about)
-        if self._transactions:
-            found = with_commits(found, self.labels, queries.commits(groups))
+        commits = queries.commits(groups) if self._transactions else None
+        calls = calls or queries.stats(groups)
+        found = assemble.attribution(ledger, self.labels, calls, about)
+        if commits is not None:
+            found = with_commits(found, self.labels, commits)
         return self._request.calibrated.annotate(found)
 
 
@@ -195,7 +197,8 @@ def attribute(
     memory = context.memory()
     ledger = context.run(observer, memory)
     learned(memory.take())
-    return context.result(ledger, recorded.summary(trace, recording))
+    summary = recorded.summary(trace, recording)
+    return context.result(ledger, summary)
 
 
 def _roles(labels: Sequence[GroupLabel]) -> Roles:

@@ -44,8 +44,8 @@ class Recording:
     """What an attribution takes of a trace.
 
     `queries`: the row groups of that table, read as often as need be. `segments` returns the
-    table with the given columns, in order of time. `notes`: what a reader of any result should
-    know, besides damage.
+    table with the given columns, in order of time. `meter_notes`: how the clock of an external
+    meter was read.
     """
 
     meta: Meta
@@ -58,7 +58,7 @@ class Recording:
     machine: Machine
     queries: Sequence[Part]
     segments: Callable[[Sequence[str]], Iterator[pa.Table]]
-    notes: tuple[str, ...]
+    meter_notes: tuple[str, ...]
 
     def windows(self) -> SegmentWindows:
         """A new converter of segments to windows."""
@@ -81,25 +81,30 @@ class ReadSummary:
 def read(trace: Trace, *, transactions: bool = False) -> Recording:
     """`transactions`: whether they are needed."""
     meta, span_ns = trace.meta, (trace.begin_ns, trace.end_ns)
-    energy, meter_notes = _energy(trace)
+    energy, meter = trace.table("energy"), trace.table("meter")
+    ended = Transactions.of(trace.table("transactions")) if transactions else None
+    owners, shapes, loss = (trace.table(name) for name in ("owners", "shapes", "loss"))
+    machine, queries = _machine(trace), trace.row_groups("queries")
+    windows, meter_notes = _windows(meta, energy, meter, span_ns)
     return Recording(
         meta,
         span_ns,
-        energy,
-        Transactions.of(trace.table("transactions")) if transactions else None,
-        trace.table("owners"),
-        trace.table("shapes"),
-        trace.table("loss"),
-        _machine(trace),
-        trace.row_groups("queries"),
+        windows,
+        ended,
+        owners,
+        shapes,
+        loss,
+        machine,
+        queries,
         lambda columns: trace.iter_segments(columns=columns),
-        (*_part_notes(meta), *meter_notes),
+        meter_notes,
     )
 
 
 def summary(trace: Trace, recording: Recording) -> ReadSummary:
     """What is known of the trace after `recording`, which was read from it, was gone through."""
     meta = trace.meta
+    notes = (*trace.problems, *_part_notes(meta), *recording.meter_notes)
     info = TraceInfo(
         host=meta.host,
         kernel=meta.kernel,
@@ -114,12 +119,13 @@ def summary(trace: Trace, recording: Recording) -> ReadSummary:
     queries, segments = trace.rows("queries"), trace.rows("segments")
     records_lost = _share(trace.loss.get("query", 0), queries)
     records_lost += _share(trace.loss.get("pump", 0), queries + segments)
-    return ReadSummary(info, (*trace.problems, *recording.notes), records_lost)
+    return ReadSummary(info, notes, records_lost)
 
 
 def windows(trace: Trace) -> WindowEnergy:
     """The trace's windows; without any energy reading, windows of equal length without energy."""
-    return _energy(trace)[0]
+    energy, meter = trace.table("energy"), trace.table("meter")
+    return _windows(trace.meta, energy, meter, (trace.begin_ns, trace.end_ns))[0]
 
 
 def recorded_ids(traces: Iterable[Trace]) -> Ids:
@@ -157,10 +163,11 @@ def energy_windows(
     The windows have equal lengths if no counter bounds any; without any counter they have no
     energy.
     """
+    drawn_earlier_ns = lag_ns(meta)
     energy = window_energy(readings, series, begin_ns, end_ns)
     if not all(one.has_own_clock for one in series) or end_ns <= begin_ns:
         add_slow(energy, readings)
-        return as_counted(energy, lag_ns(meta))
+        return as_counted(energy, drawn_earlier_ns)
     length = max(end_ns - begin_ns, 1)
     step = max(meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
     bounds = np.append(np.arange(begin_ns, end_ns, step), end_ns)
@@ -204,15 +211,17 @@ def _share(lost: int, kept: int) -> float:
     return lost / (lost + kept) if lost else 0.0
 
 
-def _energy(trace: Trace) -> tuple[WindowEnergy, tuple[str, ...]]:
-    """The trace's windows, and what its external meter, if it has one, makes worth knowing."""
-    found, series = tables.readings(trace.table("energy"), trace.meta.domains)
-    meter = tables.metered(trace.table("meter"), trace.meta, len(series))
-    if meter is not None:
-        found, series = tables.with_meter(found, meter), (*series, meter.series)
-    begin_ns, end_ns = max(trace.begin_ns, -_FAR_NS), min(trace.end_ns, _FAR_NS)
-    energy = energy_windows(trace.meta, found, series, begin_ns, end_ns)
-    return energy, () if meter is None else (meter.note,)
+def _windows(
+    meta: Meta, energy: pa.Table, meter: pa.Table, span_ns: tuple[int, int]
+) -> tuple[WindowEnergy, tuple[str, ...]]:
+    """The windows of a span, and how its external meter, if it has one, was read."""
+    found, series = tables.readings(energy, meta.domains)
+    metered = tables.metered(meter, meta, len(series))
+    if metered is not None:
+        found, series = tables.with_meter(found, metered), (*series, metered.series)
+    begin_ns, end_ns = max(span_ns[0], -_FAR_NS), min(span_ns[1], _FAR_NS)
+    notes = () if metered is None else (metered.note,)
+    return energy_windows(meta, found, series, begin_ns, end_ns), notes
 
 
 def _machine(trace: Trace) -> Machine:
