@@ -18,7 +18,7 @@ from qjoule.contract import TOLD_ID
 from qjoule.engine.recorded import recorded_ids, with_ids
 from qjoule.model.result import Attribution
 from qjoule.report.page_data import _columns
-from qjoule.reporters import other_ids
+from qjoule.reporters import labels
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.parquet_report import to_table
@@ -132,8 +132,8 @@ def test_a_table_and_the_page_list_a_few_of_them(shown: Attribution) -> None:
     assert ["tool_id", "4711 (tool 1)"] in first
     assert not third
     many = tuple(OtherId("tool_id", str(n), "tool") for n in range(100))
-    pairs = other_ids.pairs(replace(shown.rows[0], ids=many))
-    assert len(pairs) == other_ids.SHOWN_MAX + 1
+    pairs = labels.id_pairs(replace(shown.rows[0], ids=many))
+    assert len(pairs) == labels.SHOWN_IDS + 1
     assert pairs[-1] == ("tool_id", "and 92 more")
 
 

@@ -20,8 +20,8 @@ from qjoule.model.row_sums import added
 from qjoule.report.gather import Detail, Gathered
 from qjoule.report.icicle import tree
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing, other_ids, provenance
-from qjoule.reporters.labels import fingerprint, fixed_label, key_cells, query_label
+from qjoule.reporters import missing, provenance
+from qjoule.reporters.labels import fingerprint, fixed_label, id_pairs, key_cells, query_label
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.power import factor
 from qjoule.shapes.safe_text import sanitise
@@ -167,7 +167,7 @@ def _keys(row: Row) -> list[list[str]]:
 
 def _ids(row: Row) -> list[list[str]]:
     """Ids of other tools: [name, id]."""
-    return [[clean(name, 100), clean(text, 200)] for name, text in other_ids.pairs(row)]
+    return [[clean(name, 100), clean(text, 200)] for name, text in id_pairs(row)]
 
 
 def _server(row: Row) -> str:

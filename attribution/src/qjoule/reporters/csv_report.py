@@ -8,8 +8,9 @@ import io
 from typing import Any
 
 from qjoule.model.result import Attribution, Row
-from qjoule.reporters import changes, impact, other_ids
+from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
+from qjoule.reporters.labels import id_cell, id_names
 from qjoule.reporters.missing import alarm
 
 #: What a formula begins with.
@@ -83,7 +84,7 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
         "rung": row.rung,
         "flags": " ".join(row.flags),
     }
-    record |= {name: other_ids.cell(row, name) for name in other_ids.names(attribution)}
+    record |= {name: id_cell(row, name) for name in id_names(attribution)}
     if "transaction" in keys:
         commit_nj = row.commit_nj if known else None
         record["commit_j"] = None if commit_nj is None else fmt.in_joules(commit_nj)

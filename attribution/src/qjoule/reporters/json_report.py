@@ -13,8 +13,9 @@ from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
-from qjoule.reporters import changes, impact, other_ids
+from qjoule.reporters import changes, impact
 from qjoule.reporters import format as fmt
+from qjoule.reporters.labels import id_document
 from qjoule.reporters.missing import alarm, lost
 from qjoule.reporters.power import unavailable
 
@@ -199,7 +200,7 @@ def row_document(row: Row, known: bool = True, error_in_rows: bool = False) -> d
     if not row.exact:
         out["exact"] = False
     if row.ids:
-        out["ids"] = other_ids.document(row)
+        out["ids"] = id_document(row)
     if row.energy_by_domain_nj:
         out["energy_by_domain_j"] = {
             n: fmt.in_joules(nj) for n, nj in row.energy_by_domain_nj.items()

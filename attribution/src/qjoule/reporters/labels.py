@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of rows on a screen. All text comes from traces and is sanitised here."""
+"""Names of rows on a screen, and the ids that other tools have for their statements.
+
+All text comes from traces and is sanitised here.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from qjoule.model.labels import BY_CALLS
-from qjoule.model.result import Row
+from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 
 #: Readable names of the parts of the total that are not queries.
@@ -17,6 +22,8 @@ FIXED_NAMES = {
     "residual": "residual",
 }
 NO_TEXT = "(text not seen)"
+SHOWN_IDS = 8  #: of one name and row
+_STATEMENT = 60  #: characters of a statement
 
 
 def query_label(row: Row) -> str:
@@ -73,3 +80,46 @@ def fingerprint(row: Row) -> str:
     """The fingerprint of a row's statement; empty for rows that stand for many, such as `other`."""
     found = row.keys.get("fingerprint", "")
     return "" if found == row.shape else fmt.one_line(found)
+
+
+def id_names(attribution: Attribution) -> tuple[str, ...]:
+    """The names of all ids in the rows, for columns."""
+    return tuple(sorted({one.name for row in attribution.rows for one in row.ids}))
+
+
+def id_cell(row: Row, name: str) -> str | None:
+    """A row's ids of this name; None: it has none."""
+    found = [one.id for one in row.ids if one.name == name and one.id is not None]
+    return " ".join(dict.fromkeys(found)) or None
+
+
+def id_document(row: Row) -> dict[str, list[dict[str, Any]]]:
+    """By name; an entry without an id has the reason."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in row.ids:
+        entry = {"id": one.id, "of": one.of} | ({"why": one.why} if one.id is None else {})
+        found.setdefault(one.name, []).append(entry)
+    return found
+
+
+def id_pairs(row: Row) -> list[tuple[str, str]]:
+    """Name and what to show of each id of a row; of many, the first."""
+    found = []
+    for name in dict.fromkeys(one.name for one in row.ids):
+        mine = [one for one in row.ids if one.name == name]
+        for one in mine[:SHOWN_IDS]:
+            text = one.id if one.id is not None else f"none: {one.why}"
+            found.append((fmt.one_line(name), fmt.one_line(f"{text} ({one.of})")))
+        if len(mine) > SHOWN_IDS:
+            found.append((fmt.one_line(name), f"and {len(mine) - SHOWN_IDS} more"))
+    return found
+
+
+def id_notes(attribution: Attribution, limit: int) -> list[tuple[str, str]]:
+    """Lines for the table: of each shown row its statement and its ids."""
+    found = []
+    for row in attribution.rows[:limit]:
+        if row.ids:
+            found.append(("ids", f"{fingerprint(row)}  {query_label(row)[:_STATEMENT]}"))
+            found += [("", f"{name}  {text}") for name, text in id_pairs(row)]
+    return found

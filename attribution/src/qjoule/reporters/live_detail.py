@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters import other_ids
-from qjoule.reporters.labels import fingerprint, query_label
+from qjoule.reporters.labels import fingerprint, id_pairs, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.live_state import ViewState, row_key
 from qjoule.reporters.power import alone, factor
@@ -30,7 +29,7 @@ def detail(state: ViewState, width: int) -> list[Line]:
         return [Line(), flow([("this row is in no snapshot since the last reset", "dim")], width)]
     lines = [Line(), _identity(row, width), Line()]
     lines += [Line((Span(2, piece),)) for piece in wrap(query_label(row), max(8, width - 4))]
-    for name, text in other_ids.pairs(row):
+    for name, text in id_pairs(row):
         lines.append(flow([(name, "dim"), (text, "")], width, x=2))
     lines += [Line(), _history(state, width), Line()]
     room = min(_FIGURE, max(1, (width - _NAME - 5) // 2))

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters import impact, other_ids, power
+from qjoule.reporters import impact, power
 from qjoule.reporters.labels import (
     FIXED_NAMES,
     fingerprint,
     fixed_label,
+    id_notes,
     key_cells,
     statement_label,
 )
@@ -113,7 +114,7 @@ def render(
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
     told = [*impact.notes(attribution), *power.factors(attribution, limit)]
-    listed = other_ids.notes(attribution, limit) if ids else []
+    listed = id_notes(attribution, limit) if ids else []
     page.print(_notes([*notes, *listed, *told, *footing(attribution)]))
     return page.text()
 
