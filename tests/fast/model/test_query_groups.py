@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 import attribute_trace as hand
 from qjoule.engine import query_groups
 from qjoule.engine.attribute import attribute
+from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.engine.requests import CallsByEnd
 from qjoule.model.charge import Ids
 from qjoule.model.id_runs import U64
-from qjoule.model.labels import SESSION_OVERHEAD, TEXT_LOST, LabelIndex
+from qjoule.model.labels import SESSION_OVERHEAD, TEXT_LOST
 from qjoule.model.latency import DIGITS, EXACT, QUANTILES, Latencies
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.reader import Trace

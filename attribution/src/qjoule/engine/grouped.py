@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from qjoule.engine import tables
 from qjoule.engine.keys import EVERYTHING, Selection
+from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.engine.recorded import Recording
 from qjoule.engine.transactions import Transactions
@@ -23,8 +24,6 @@ from qjoule.model.labels import (
     KERNEL,
     TRACER,
     GroupLabel,
-    LabelIndex,
-    background,
     process,
 )
 from qjoule.trace.meta import Meta
@@ -167,8 +166,6 @@ def group_owners(
 
     A query's thread without a query record (lost, or waiting for its next request) is background.
     """
-    from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - all servers' texts, with it
-
     columns = ["owner", "kind", "server", "role", "comm", "process_comm"]
     rows = sorted(owners.select(columns).to_pylist(), key=lambda row: int(row["owner"]))
     groups, of_server = [], []
@@ -178,19 +175,14 @@ def group_owners(
         of_server.append(kind in ("query", "server") and not without_queries)
         if kind in ("query", "server"):
             role = row["role"] or row["comm"] or _UNKNOWN_PROCESS
-            name = server_name(row["server"])
-            if without_queries:
-                label = background(name, role, BY_THREAD)
-            else:
-                label = background(name, role, flags=causes_of(role))
-        elif kind == "kernel":
-            label = KERNEL
-        elif kind == "tracer":
-            label = TRACER
+            server = server_name(row["server"])
+            groups.append(index.thread(server, role, by_thread=without_queries))
+        elif kind in ("kernel", "tracer"):
+            groups.append(index.number(KERNEL if kind == "kernel" else TRACER))
         else:
             untraced = row["role"] if kind == "process" else None
-            label = process(untraced or row["process_comm"] or row["comm"] or _UNKNOWN_PROCESS)
-        groups.append(index.number(label))
+            name = untraced or row["process_comm"] or row["comm"] or _UNKNOWN_PROCESS
+            groups.append(index.number(process(name)))
     unknown = index.number(process(_UNKNOWN_PROCESS))
     return OwnerGroups(
         np.array([row["owner"] for row in rows], np.int64),

@@ -12,6 +12,7 @@ import numpy as np
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
+from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.live_records import Identity, LiveNames, Tagged
 from qjoule.model.energy import I64, Bool
 from qjoule.model.fold import OTHER_VALUES
@@ -29,14 +30,11 @@ from qjoule.model.labels import (
     TEXT_LOST,
     TRACER,
     GroupLabel,
-    LabelIndex,
     background,
-    not_selected,
     process,
     stands_for_no_text,
 )
 from qjoule.model.renumbering import Renumbering
-from qjoule.servers.decoding import causes_of
 from qjoule.trace.vocabulary import thread_role
 
 #: The kernel side sums per shape and server, so a live stream has no finer groups, except tags
@@ -187,9 +185,8 @@ class LiveGroups:
         if kind == OwnerKind.SERVER:
             name = self.names.server(server)
             role = thread_role(self.names.thread(pid), self.names.process(tgid))
-            rung = self.names.rung(name)
-            known = (rung, ()) if rung == BY_THREAD else ("", causes_of(role))
-            return self.index.number(background(name, role, *known))
+            by_thread = self.names.rung(name) == BY_THREAD
+            return self.index.thread(name, role, by_thread=by_thread)
         if kind == OwnerKind.KERNEL:
             return self.index.number(KERNEL)
         if kind == OwnerKind.TRACER:
@@ -202,7 +199,7 @@ class LiveGroups:
         tags = said if told is None else told
         if not self._wants(server, tags):
             label = GroupLabel("queries", (), "", server, rung, named=True)
-            return self.index.number(not_selected(label, (self.by,)))
+            return self.index.not_selected(label, (self.by,))
         if self.by.startswith(TAG):
             return self.index.widened(self._by_tag(server, rung, tags))
         if self.by == "server":

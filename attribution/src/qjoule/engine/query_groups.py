@@ -20,13 +20,13 @@ import pyarrow as pa
 from qjoule.engine.calls import CALL_COLUMNS, Calls, calls_of
 from qjoule.engine.columns import QueryRecords, texts_of
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection
+from qjoule.engine.label_index import LabelIndex
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels
 from qjoule.engine.transactions import Transactions
 from qjoule.model import id_runs
 from qjoule.model.charge import GroupsById, Ids
 from qjoule.model.energy import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
-from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
 
 #: Records whose variants are held, 4 bytes each.

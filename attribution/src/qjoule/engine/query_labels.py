@@ -15,6 +15,7 @@ import numpy.typing as npt
 from qjoule.contract import QueryFlag
 from qjoule.engine.columns import Coded, QueryRecords, Value, distinct, joined
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
+from qjoule.engine.label_index import LabelIndex
 from qjoule.model.commits import COMMIT
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (
@@ -25,9 +26,7 @@ from qjoule.model.labels import (
     SHAPE_OF,
     TEXT_LOST,
     GroupLabel,
-    LabelIndex,
     background,
-    not_selected,
     stands_for_no_text,
 )
 
@@ -131,7 +130,7 @@ class QueryLabels:
         for code in sorted(others):
             numbers = others[code]
             label = self._label([], [variants[number] for number in numbers], values)
-            self.group[numbers] = index.number(not_selected(label, self._by))
+            self.group[numbers] = index.not_selected(label, self._by)
         overhead = [number for number, variant in enumerate(variants) if not variant[0]]
         place = self._place("server")
         for number in sorted(overhead, key=lambda number: variants[number][place]):

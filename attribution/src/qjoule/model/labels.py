@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 #: Labels of rows that have no statement of their own.
 NONE_LABEL = "(none)"  #: a key that nobody set
@@ -64,65 +63,10 @@ class GroupLabel:
 Identity = tuple[str, tuple[tuple[str, str], ...], str]
 
 
-@dataclass
-class LabelIndex:
-    """Assigns numbers to labels, in order of appearance; equal identities share one group."""
-
-    labels: list[GroupLabel] = field(default_factory=list)
-    _numbers: dict[Identity, int] = field(default_factory=dict)
-
-    def number(self, label: GroupLabel) -> int:
-        key = label.identity
-        if key not in self._numbers:
-            self._numbers[key] = len(self.labels)
-            self.labels.append(label)
-        return self._numbers[key]
-
-    def widened(self, label: GroupLabel) -> int:
-        """The label's number; its group then belongs to several servers, if it belonged to
-        another."""
-        number = self.number(label)
-        self.widen(number, label)
-        return number
-
-    def widen(self, number: int, label: GroupLabel) -> None:
-        """Takes the server and the rung from a group's label if they are not those of `label`."""
-        known = self.labels[number]
-        if (known.server, known.rung) != (label.server, label.rung):
-            server = known.server if known.server == label.server else SEVERAL
-            rung = known.rung if known.rung == label.rung else ""
-            self.labels[number] = replace(known, server=server, rung=rung)
-
-    def rename(self, number: int, label: GroupLabel) -> int:
-        """Gives a group another label; returns the group that has its keys already, or `number`."""
-        before = self.labels[number]
-        self._numbers.pop(before.identity, None)
-        owner = self._numbers.setdefault(label.identity, number)
-        if owner == number:
-            self.labels[number] = label
-        return owner
-
-    @property
-    def numbers(self) -> Iterable[int]:
-        """Numbers of the groups that still have a label; `rename` leaves some without."""
-        return self._numbers.values()
-
-    def keep(self, groups: Sequence[int]) -> None:
-        """Keeps only these groups, in this order; `labels` remains the same list object."""
-        self.labels[:] = [self.labels[group] for group in groups]
-        self._numbers = {label.identity: number for number, label in enumerate(self.labels)}
-
-
 def background(server: str, role: str, rung: str = "", flags: tuple[str, ...] = ()) -> GroupLabel:
     """`rung`: `BY_THREAD` if the server has no queries, otherwise empty."""
     keys = (("server", server), ("role", role))
     return GroupLabel("background", keys, role, server, rung, flags)
-
-
-def not_selected(label: GroupLabel, by: Sequence[str]) -> GroupLabel:
-    """The label of a server's queries outside of the selection; `by`: the keys of the others."""
-    keys = (*((key, NOT_SELECTED) for key in by), (OTHERS_OF, label.server))
-    return replace(label, keys=keys, shape="", flags=(NOT_SELECTED,))
 
 
 def process(name: str) -> GroupLabel:
