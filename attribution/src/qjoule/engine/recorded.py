@@ -103,7 +103,7 @@ def read(trace: Trace, *, transactions: bool = False) -> Recording:
 
 def summary(trace: Trace, recording: Recording) -> ReadSummary:
     """What is known of the trace after `recording`, which was read from it, was gone through."""
-    meta = trace.meta
+    meta, changes = trace.meta, server_changes(trace.meta)
     notes = (*trace.problems, *_part_notes(meta), *recording.meter_notes)
     info = TraceInfo(
         host=meta.host,
@@ -114,7 +114,7 @@ def summary(trace: Trace, recording: Recording) -> ReadSummary:
         complete=trace.complete,
         loss=trace.loss,
         lost_cpu_ns=trace.lost_cpu_ns,
-        changes=server_changes(meta),
+        changes=changes,
     )
     queries, segments = trace.rows("queries"), trace.rows("segments")
     records_lost = _share(trace.loss.get("query", 0), queries)
