@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers that qjoule knows: their versions in the tests, their modes, their functions.
 
-Made for docs/servers.md. Each server's folder has its rows in `documented.py`.
+Made for docs/servers.md, of what each server's `support.py` has as `DOCUMENTED`.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ THREAD_MODES = (
 
 @cache
 def documented() -> tuple[Supported, ...]:
-    """The contents of the servers' `documented.py`, in the registry's order."""
+    """What all servers' folders have for docs/servers.md, in the registry's order."""
     return tuple(
         row
         for support in supported()
-        for row in import_module(f"qjoule.servers.{support.name}.documented").ROWS
+        for row in import_module(f"qjoule.servers.{support.name}.support").DOCUMENTED
     )

@@ -12,6 +12,7 @@ from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.probing import without_probes
 from qjoule.servers.resolution import Agent, Resolution
 from qjoule.servers.support import AgentSupport, Identified, Running, ServerSupport, Settings
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Fact, Server
 
 PORT = "port"
@@ -87,4 +88,18 @@ SUPPORT = ServerSupport(
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
     agent=AgentSupport(WITH_AGENT, _put_agent),
+)
+
+
+_TESTED = "5.0.9"
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "cassandra",
+        "Cassandra",
+        (PLAIN, TLS, UNKNOWN, Mode("any, with `--agent`", None, None, Rung.AGENT)),
+        (_TESTED,),
+        (Functions("Cassandra", (), f"Cassandra {_TESTED}"),),
+    ),
 )

@@ -13,6 +13,7 @@ from qjoule.servers.config_text import shown_value
 from qjoule.servers.elf import Executable
 from qjoule.servers.probing import no_function_of
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.supported import PLAIN, TLS, Functions, Mode, Supported
 from qjoule.servers.types import Fact
 
 _MODULE = b"github.com/FerretDB/FerretDB/"  #: where Go has its packages from
@@ -69,4 +70,21 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=no_function_of("FerretDB"),
     choose_rung=choose_rung,
+)
+
+
+_TESTED = "1.24.2"
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "ferretdb",
+        "FerretDB",
+        (
+            Mode(PLAIN.title, thread_pool=True),
+            Mode(TLS.title, encryption=True, thread_pool=True),
+        ),
+        (_TESTED,),
+        (Functions("FerretDB", (), f"FerretDB {_TESTED}"),),
+    ),
 )

@@ -9,6 +9,7 @@ from qjoule.servers.choice import Case, Choice
 from qjoule.servers.probing import without_probes
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import Running, ServerSupport, Settings
+from qjoule.servers.supported import Mode, Supported
 from qjoule.servers.types import NO_PROTOCOL, Fact, Server
 
 _BY_THREAD = Choice(
@@ -46,3 +47,7 @@ SUPPORT = ServerSupport(
     choose_rung=choose_rung,
     blind_spots=_blind_spots,
 )
+
+
+#: Of docs/servers.md.
+DOCUMENTED = (Supported(NO_PROTOCOL, "any other process", (Mode("all"),)),)

@@ -12,6 +12,7 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
 from qjoule.servers.probing import no_function_of
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Supported
 from qjoule.servers.types import Fact
 
 _BANNER = re.compile(rb"\0memcached (1\.\d{1,2}\.\d{1,3})(?:[-_.][\w.]{1,40})?\0")  # `-V` prints it
@@ -95,4 +96,18 @@ SUPPORT = ServerSupport(
     settings=settings,
     resolve=no_function_of("memcached"),
     choose_rung=choose_rung,
+)
+
+
+_TESTED = "1.6.18"
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "memcached",
+        "memcached",
+        (PLAIN, TLS, UNKNOWN),
+        (_TESTED,),
+        (Functions("memcached", (), f"memcached {_TESTED}"),),
+    ),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from qjoule.servers.choice import rung_by_connection
 from qjoule.servers.elf import Executable
-from qjoule.servers.mongodb.resolve import boundary_cost_ns, resolve
+from qjoule.servers.mongodb.resolve import SIGNATURES, boundary_cost_ns, resolve
 from qjoule.servers.mongodb.settings import settings
 from qjoule.servers.support import Identified, ServerSupport
+from qjoule.servers.supported import THREAD_MODES, Functions, Supported
 from qjoule.servers.types import Server
 
 #: Names of options, in every mongod since 2.6 and in no mongos.
@@ -45,4 +46,16 @@ SUPPORT = ServerSupport(
     symbol_loops=True,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
+)
+
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "mongodb",
+        "MongoDB",
+        THREAD_MODES,
+        ("stand-in",),  # mongod_like of the tests: it reads, and is called, as a mongod does
+        tuple(Functions(versions, (name,)) for versions, name in SIGNATURES),
+    ),
 )

@@ -7,9 +7,10 @@ from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.mysql.identify import identify
 from qjoule.servers.mysql.resolve import FACTS, boundary_cost_ns, resolve
 from qjoule.servers.mysql.settings import settings
-from qjoule.servers.mysql.signatures import Role
+from qjoule.servers.mysql.signatures import SIGNATURES, Role
 from qjoule.servers.mysql.vocabulary import vocabulary
 from qjoule.servers.support import ServerSupport
+from qjoule.servers.supported import THREAD_MODES, Functions, Supported
 from qjoule.servers.types import Server
 
 #: MySQL manual, "X Plugin Options and System Variables", "Administrative Connection Management"
@@ -54,4 +55,31 @@ SUPPORT = ServerSupport(
     replaced_by_reads=(Role.END,),
     boundary_cost_ns=boundary_cost_ns,
     vocabulary=vocabulary,
+)
+
+
+_MARIADB, _MYSQL = ("10.11", "11.8"), ("8.0.15", "9.7")
+
+
+def _functions(newest: str, tested: tuple[str, ...]) -> tuple[Functions, ...]:
+    """The signatures of one of the two; `newest` is the line that the tests run."""
+    name = newest.partition(" ")[0]
+    said = f"{name} {', '.join(tested)}"
+    return tuple(
+        Functions(versions, (signature,), said if versions == newest else "no")
+        for versions, signature, _role in SIGNATURES
+        if versions.rpartition(", ")[2].startswith(name)
+    )
+
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "mariadb",
+        "MariaDB",
+        THREAD_MODES,
+        _MARIADB,
+        _functions("MariaDB from 10.6", _MARIADB),
+    ),
+    Supported("mysql", "MySQL", THREAD_MODES, _MYSQL, _functions("MySQL from 5.7", _MYSQL)),
 )

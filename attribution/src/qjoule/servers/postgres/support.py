@@ -10,9 +10,10 @@ from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.elf import Executable
 from qjoule.servers.postgres.resolve import FACTS, SYMBOL_FACTS, boundary_cost_ns, resolve
 from qjoule.servers.postgres.settings import NO_POOL, settings
-from qjoule.servers.postgres.signatures import Role
+from qjoule.servers.postgres.signatures import FUNCTIONS, MAJORS, Role
 from qjoule.servers.signatures import AFTER, places
 from qjoule.servers.support import Identified, ServerSupport
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Server
 
 _NAME = b"PostgreSQL "
@@ -69,4 +70,25 @@ SUPPORT = ServerSupport(
     reads_need=_READS_NEED,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
+)
+
+
+_TESTED = ("15", "17", "18")
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "postgres",
+        "PostgreSQL",
+        # A process for each connection, always.
+        (PLAIN, TLS, Mode(UNKNOWN.title, encryption=None)),
+        _TESTED,
+        (
+            Functions(
+                f"PostgreSQL {MAJORS[0]} to {MAJORS[-1]}",
+                tuple(FUNCTIONS.values()),
+                f"PostgreSQL {', '.join(_TESTED)}",
+            ),
+        ),
+    ),
 )

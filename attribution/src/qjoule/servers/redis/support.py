@@ -13,6 +13,7 @@ from qjoule.servers.probing import no_function_of
 from qjoule.servers.redis.settings import is_redis_server, settings
 from qjoule.servers.signatures import FOUND_MAX, is_whole
 from qjoule.servers.support import Identified, ServerSupport
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Server
 
 resolve = no_function_of("Redis")
@@ -92,4 +93,18 @@ SUPPORT = ServerSupport(
     resolve=resolve,
     choose_rung=choose_rung,
     blind_spots=blind_spots,
+)
+
+
+_TESTED = ("7.0", "8.0")
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "redis",
+        "Redis",
+        (PLAIN, TLS, Mode("io-threads that read", thread_pool=True), UNKNOWN),
+        _TESTED,
+        (Functions("Redis", (), f"Redis {', '.join(_TESTED)}"),),
+    ),
 )

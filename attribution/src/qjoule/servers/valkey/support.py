@@ -12,6 +12,7 @@ from qjoule.servers.elf import Executable
 from qjoule.servers.redis.settings import encryption, io_threads, is_server
 from qjoule.servers.redis.support import blind_spots, choose_rung, identify_by, resolve
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 
 _BANNER = b"Valkey version=%s, bits=%d"  # server.c
 
@@ -42,4 +43,18 @@ SUPPORT = ServerSupport(
     resolve=resolve,
     choose_rung=choose_rung,
     blind_spots=blind_spots,
+)
+
+
+_TESTED = ("8.1", "9.1")
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "valkey",
+        "Valkey",
+        (PLAIN, TLS, Mode("io-threads", thread_pool=True), UNKNOWN),
+        _TESTED,
+        (Functions("Valkey", (), f"Valkey {', '.join(_TESTED)}"),),
+    ),
 )

@@ -7,9 +7,10 @@ from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
+from qjoule.servers.supported import Functions, Mode, Supported
 from qjoule.servers.types import Fact, Server
-from qjoule.servers.voltdb.find import client_port, is_voltdb, voltdb_version
-from qjoule.servers.voltdb.resolve import FACTS, boundary_cost_ns, resolve
+from qjoule.servers.voltdb.find import VERSIONS, client_port, is_voltdb, voltdb_version
+from qjoule.servers.voltdb.resolve import FACTS, FUNCTION, boundary_cost_ns, resolve
 
 
 def settings(running: Running) -> Settings:
@@ -65,4 +66,24 @@ SUPPORT = ServerSupport(
     choose_rung=choose_rung,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
+)
+
+
+_TESTED = "10.0"
+
+#: Of docs/servers.md.
+DOCUMENTED = (
+    Supported(
+        "voltdb",
+        "VoltDB",
+        (Mode("all", encryption=None),),
+        (_TESTED,),
+        (
+            Functions(
+                f"VoltDB {', '.join(f'{n}x' for n in VERSIONS)} on Java 11 to 20",
+                (FUNCTION,),
+                f"VoltDB {_TESTED}, Java 17",
+            ),
+        ),
+    ),
 )
