@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The shape of a MongoDB message as a keyed 64-bit hash: the command, its collection and database,
- * and the keys of its documents, without their values. qjoule.servers.mongodb.dialect reads the
+ * and the keys of its documents, without their values. qjoule.servers.mongodb.shapes reads the
  * same symbols from the same bytes and makes the shape's text only from them, so equal hashes imply
  * equal shapes, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
  *

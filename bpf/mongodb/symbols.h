@@ -93,7 +93,7 @@ enum qj_mongodb_asks {
 	QJ_MONGODB_ASKS_DELETE = 0x67c2444a,
 };
 
-/* Keys are identified by their 32-bit FNV-1a hash, as in qjoule.servers.mongodb.dialect. */
+/* Keys are identified by their 32-bit FNV-1a hash, as in qjoule.servers.mongodb.shapes. */
 #define QJ_MONGODB_FNV	     0x811c9dc5u
 #define QJ_MONGODB_FNV_PRIME 0x01000193u
 

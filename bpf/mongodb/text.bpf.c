@@ -3,7 +3,7 @@
 #include "core/inflate.bpf.h"
 #include "state.bpf.h"
 
-/* Precedes the bytes of a body: servers/mongodb/dialect_message.py. */
+/* Precedes the bytes of a body: servers/mongodb/message.py. */
 struct mongodb_text_head {
 	__u32 opcode;
 	__u32 body;

@@ -28,7 +28,7 @@ from fuzz.cql_library import (
     startup,
     told,
 )
-from qjoule.servers.cassandra.tags import tags_in_payload
+from qjoule.servers.cassandra.wire import tags_in_payload
 
 MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/server_state.h)
 Entry = tuple[bytes, bytes | None]

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.servers.mysql.tags import tags_in_attributes
+from qjoule.servers.mysql.wire import tags_in_attributes
 from qjoule_drivers import instrument, tag, uninstrument
 from qjoule_drivers.attributes import CAPABILITY, NONE
 from qjoule_drivers.comments import comment_of, commented, put_in_statements

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers import registry
-from qjoule.servers.mysql.decoding import LEXIS
-from qjoule.servers.mysql.percona import percona_checksum, percona_fingerprint
+from qjoule.servers.mysql.other_ids import percona_checksum, percona_fingerprint
+from qjoule.servers.mysql.wire import LEXIS
 from qjoule.servers.shapes import fingerprint, summary
 from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
 from qjoule.shapes.safe_text import ended

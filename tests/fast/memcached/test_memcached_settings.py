@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.memcached.decoding import memcached_shape
 from qjoule.servers.memcached.support import encryption
+from qjoule.servers.memcached.wire import memcached_shape
 
 
 def _hides(*arguments: str) -> bool | None:

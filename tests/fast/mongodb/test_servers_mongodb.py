@@ -13,8 +13,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import open_executable
 from qjoule.servers.ferretdb.support import encryption as ferretdb_encryption
-from qjoule.servers.mongodb.resolve import SIGNATURES, Role, boundary_functions
-from qjoule.servers.mongodb.startup import hello
+from qjoule.servers.mongodb.find import SIGNATURES, Role, boundary_functions
+from qjoule.servers.mongodb.wire import hello
 from qjoule.servers.support import Settings
 from servers.examined import candidate, settings_of
 from servers.fake_proc import FakeProc

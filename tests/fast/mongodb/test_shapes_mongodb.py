@@ -13,8 +13,8 @@ import pytest
 from fuzz.mongodb_library import READ_HERE, compressed, message, op_msg, told
 from qjoule.contract import TEXT, Block
 from qjoule.servers import registry
-from qjoule.servers.mongodb.dialect import mongodb_shape
-from qjoule.servers.mongodb.dialect_compressed import inflated
+from qjoule.servers.mongodb.compressed import inflated
+from qjoule.servers.mongodb.shapes import mongodb_shape
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream.blocks import Frame
 from qjoule.stream.names import Names

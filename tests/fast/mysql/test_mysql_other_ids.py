@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.servers.decoding_types import Build
-from qjoule.servers.mysql.other_tools import CHECKSUM, DIGEST, ids_of
+from qjoule.servers.mysql.other_ids import CHECKSUM, DIGEST, ids_of
 from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reserved_words import RESERVED

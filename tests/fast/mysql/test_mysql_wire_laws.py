@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fuzz.wire_library import READY, STARTUP, UNKNOWN, Connection, Query, split
 from qjoule.contract import Command, Loss, QueryFlag
 from qjoule.servers import registry
-from qjoule.servers.mysql.tags import tags_in_attributes
+from qjoule.servers.mysql.wire import tags_in_attributes
 from tracing.mysql_values import Parameter, counted, number, parameters, string
 
 OK = b"\0\0\0\2\0\0\0"

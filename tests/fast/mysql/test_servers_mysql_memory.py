@@ -14,7 +14,7 @@ from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.function_code import code_of, the_function
 from qjoule.servers.mysql import memory_code as forms
-from qjoule.servers.mysql.identify import _mysql_version
+from qjoule.servers.mysql.find import _mysql_version
 from qjoule.servers.mysql.memory_code import member_tested
 from qjoule.servers.mysql.settings import read_options
 from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION, vocabulary

@@ -10,8 +10,7 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent, TaskEvent
-from qjoule.servers.postgres.decoding import DECODING
-from qjoule.servers.postgres.titles import role_of_title, session_of_title
+from qjoule.servers.postgres.wire import DECODING, role_of_title, session_of_title
 from qjoule.stream.blocks import encode_block
 from qjoule.stream.process_titles import ProcessTitleStream
 

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import Executable, open_executable
-from qjoule.servers.postgres.memory import backend_memory, portal_start_offset
-from qjoule.servers.postgres.prepared import prepared_statements
-from qjoule.servers.postgres.replies import read_bounds, send_buffer
+from qjoule.servers.postgres.memory import (
+    backend_memory,
+    portal_start_offset,
+    read_bounds,
+    send_buffer,
+)
+from qjoule.servers.postgres.statements import prepared_statements
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fuzz.wire_library import library, split
 from qjoule.contract import Loss
-from qjoule.servers.redis.decoding import connection_name
+from qjoule.servers.redis.wire import connection_name
 from tracing.redis_client import resp
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.servers import registry
-from qjoule.servers.redis.dialect import command_shape, redis_shape
+from qjoule.servers.redis.wire import command_shape, redis_shape
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.keys import key_pattern
 

@@ -13,7 +13,7 @@ import pytest
 
 from other_user import NOBODY, other_user
 from qjoule.errors import QjouleError
-from qjoule.servers.mysql.asked import log_in
+from qjoule.servers.mysql.client import log_in
 from qjoule.servers.texts_by_id import Account
 from qjoule.session import proven_peer
 from qjoule.session.proven_peer import Peers, TracedProcess

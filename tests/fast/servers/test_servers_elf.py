@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import open_executable
-from qjoule.servers.mysql.signatures import Role, boundary_functions
-from qjoule.servers.postgres import signatures as postgres
+from qjoule.servers.mysql.find import Role, boundary_functions
+from qjoule.servers.postgres import find as postgres
 from qjoule.servers.probe_site import (
     EMULATED_JUMP,
     EMULATED_PUSH,

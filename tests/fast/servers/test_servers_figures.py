@@ -15,7 +15,7 @@ from qjoule.servers.measured import (
     read_costs,
     write_costs,
 )
-from qjoule.servers.mysql.signatures import SIGNATURES
+from qjoule.servers.mysql.find import SIGNATURES
 from qjoule.servers.registry import flavours
 from qjoule.servers.supported import documented
 

@@ -20,7 +20,7 @@ from qjoule.root_part.protocol import Kind
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.elf import open_executable
 from qjoule.servers.examined import Examined
-from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
+from qjoule.servers.mysql.find import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan
 from qjoule.servers.rungs import choose_rung

@@ -38,9 +38,8 @@ def test_its_facts_are_the_registrys(support: ServerSupport) -> None:
 
 
 def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
-    names = [f"qjoule.servers.{support.name}.{part}" for part in ("signatures", "resolve")]
-    own = [import_module(name) for name in names if find_spec(name) is not None]
-    roles = {role for module in own for role in getattr(module, "Role", ())}
+    name = f"qjoule.servers.{support.name}.find"
+    roles = set(getattr(import_module(name), "Role", ())) if find_spec(name) else set()
     server = registry.servers()[support.name]
     assert roles == (set() if server.of else set(server.roles))
 
@@ -60,7 +59,7 @@ def test_a_server_is_planned_with_its_own_facts() -> None:
 
 
 def _decoding(server: str) -> Decoding:
-    found = import_module(f"qjoule.servers.{server}.decoding").DECODING
+    found = import_module(f"qjoule.servers.{server}.wire").DECODING
     assert isinstance(found, Decoding)
     return found
 

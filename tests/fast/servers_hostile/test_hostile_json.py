@@ -19,10 +19,9 @@ from qjoule.servers.elf import Symbol
 from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined
 from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
+from qjoule.servers.postgres.find import BackendStates
 from qjoule.servers.postgres.memory import BackendMemory
-from qjoule.servers.postgres.prepared import PreparedStatements
-from qjoule.servers.postgres.query_ids import QueryIds
-from qjoule.servers.postgres.signatures import BackendStates
+from qjoule.servers.postgres.statements import PreparedStatements, QueryIds
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.types import Fact, Restart

@@ -10,8 +10,8 @@ import pytest
 
 from qjoule.contract import SEGMENT, TASK, OwnerKind, TaskEvent
 from qjoule.servers import registry
-from qjoule.servers.cassandra.dialect import Batches
-from qjoule.servers.mongodb.dialect_cursors import Cursors
+from qjoule.servers.cassandra.wire import Batches
+from qjoule.servers.mongodb.wire import Cursors
 from qjoule.shapes.texts import Texts
 from qjoule.stream.owners import Owners
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from qjoule.servers.mongodb import dialect_compressed as inflate
+from qjoule.servers.mongodb import compressed as inflate
 
 Inflate = Callable[[bytes, int], bytes]
 Deflate = Callable[[bytes], bytes]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fuzz import planted
 from qjoule.servers import registry
-from qjoule.servers.mysql.decoding import LEXIS
-from qjoule.servers.mysql.percona import percona_fingerprint
+from qjoule.servers.mysql.other_ids import percona_fingerprint
+from qjoule.servers.mysql.wire import LEXIS
 from qjoule.servers.shapes import fingerprint, summary
 from qjoule.shapes.rules import Backslash, Charset, Quoting, backtick_rules, standard_rules
 from qjoule.shapes.sql import reduced_sql

@@ -14,8 +14,8 @@ from fuzz.shape_library import SQL_DIALECTS, c_hash, python_hash
 from fuzz.shape_mutations import PIECES
 from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
-from qjoule.servers.mysql.decoding import LEXIS
-from qjoule.servers.mysql.percona import percona_fingerprint
+from qjoule.servers.mysql.other_ids import percona_fingerprint
+from qjoule.servers.mysql.wire import LEXIS
 from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
 from qjoule.shapes import sanitise
 from qjoule.shapes.lexis import Lexis

@@ -11,9 +11,9 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent
-from qjoule.servers.mongodb.connections import named as operations_named
+from qjoule.servers.mongodb.client import named as operations_named
 from qjoule.servers.names_before import NamesBefore, Told
-from qjoule.servers.redis.connections import named as clients_named
+from qjoule.servers.redis.client import named as clients_named
 from qjoule.servers.registry import dialect
 from qjoule.servers.texts_by_id import TextsById
 from qjoule.stream.blocks import Stream

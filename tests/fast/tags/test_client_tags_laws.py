@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, Connection, split
 from qjoule.servers import registry
-from qjoule.servers.mysql.tags import tags_in_attributes
+from qjoule.servers.mysql.wire import tags_in_attributes
 from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
 from tracing.postgres_client import SYNC, bind, execute, parse, query

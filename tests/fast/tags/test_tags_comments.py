@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from qjoule.servers.cassandra.tags import tags_in_payload
-from qjoule.servers.mysql.tags import tags_in_attributes, tags_of_attributes
+from qjoule.servers.cassandra.wire import tags_in_payload
+from qjoule.servers.mysql.wire import tags_in_attributes, tags_of_attributes
 from qjoule.tags.comments import tags_in, tags_in_name
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags
 from qjoule_drivers import attributes as carrier

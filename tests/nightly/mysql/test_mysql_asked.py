@@ -17,9 +17,8 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from qjoule.errors import QjouleError
-from qjoule.servers.mysql import texts
-from qjoule.servers.mysql.connections import connect
-from qjoule.servers.mysql.unseen import KEY
+from qjoule.servers.mysql.client import Connections, PreparedStatements
+from qjoule.servers.mysql.wire import KEY
 from qjoule.servers.texts_by_id import Account
 from qjoule_studies.servers.unavailable import Unavailable
 from servers.mariadb import mariadb_server
@@ -172,17 +171,17 @@ def test_a_server_with_other_process_ids_names_nobody(told: Told) -> None:
     """As in a container, or behind a forwarded port."""
     server = told.server
     here = Account("p_reader", PASSWORD, process=server.pid)
-    with closing(connect(here, server.port)) as source, closing(_client(server, "tcp", 7)):
+    with closing(Connections(here, server.port)) as source, closing(_client(server, "tcp", 7)):
         assert "shop-tcp-7" in [one.application for one in source.names()]
         assert source.unseen == ""
     other = Account("p_reader", PASSWORD, process=server.pid + 1)
     with (
-        closing(connect(other, server.port)) as source,
+        closing(Connections(other, server.port)) as source,
         pytest.raises(QjouleError, match=f"it is {server.pid} there, {server.pid + 1} here"),
     ):
         list(source.names())
     with (
-        closing(texts.connect(other, server.port)) as statements,
+        closing(PreparedStatements(other, server.port)) as statements,
         pytest.raises(QjouleError, match="process ids"),
     ):
         statements.texts([KEY.pack(server.pid, 1)])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the decoder of a server's data, by the server's kind or by a dialect's number.
 
-A server's folder has a module `decoding` with a `DECODING`. All are imported together with this
+A server's folder has a module `wire` with a `DECODING`. All are imported together with this
 module, because a recorder cannot open files once it is confined.
 """
 
@@ -23,7 +23,7 @@ _NOTHING = Decoding()
 
 def _decoding(server: str) -> Decoding:
     """From the server's folder. A server whose data is not decoded has no such module."""
-    module = f"qjoule.servers.{server}.decoding"
+    module = f"qjoule.servers.{server}.wire"
     if find_spec(module) is None:
         return _NOTHING
     found: Decoding = import_module(module).DECODING

@@ -64,7 +64,7 @@ class NamesSource(Protocol):
 class NamesBefore:
     """Names that a server can be asked for."""
 
-    #: The module that asks: `connect(account, port)` returns a `NamesSource`.
+    #: The module that asks. It has a `NamesSource`, `Connections(account, port)`.
     module: str
     driver: str  #: the Python distribution that it needs
     view: str  #: what is read, for people
@@ -78,5 +78,5 @@ class NamesBefore:
 
     def connect(self, account: Account, port: int) -> NamesSource:
         """Logs in. Raises `QjouleError` without the driver, and whatever the driver raises."""
-        source: NamesSource = logged_in(self.module, self.driver, account, port)
+        source: NamesSource = logged_in(self.module, "Connections", self.driver, account, port)
         return source

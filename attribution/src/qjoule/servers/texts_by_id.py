@@ -58,7 +58,7 @@ class TextsById:
     #: From such a text, and the thread that its session was last seen on, to what names the
     #: statement; None: it cannot be asked for.
     key: Callable[[bytes, int], bytes | None]
-    #: The module that asks: `connect(account, port)` returns a `TextSource`.
+    #: The module that asks. It has a `TextSource`, `PreparedStatements(account, port)`.
     module: str
     driver: str  #: the Python distribution that it needs
     view: str  #: what is read, for people
@@ -67,16 +67,17 @@ class TextsById:
 
     def connect(self, account: Account, port: int) -> TextSource:
         """Logs in. Raises `QjouleError` without the driver, and whatever the driver raises."""
-        source: TextSource = logged_in(self.module, self.driver, account, port)
+        name = "PreparedStatements"
+        source: TextSource = logged_in(self.module, name, self.driver, account, port)
         return source
 
 
-def logged_in(module: str, driver: str, account: Account, port: int) -> Any:
-    """What `connect(account, port)` of a module returns, which needs this Python distribution.
+def logged_in(module: str, source: str, driver: str, account: Account, port: int) -> Any:
+    """A module's `source(account, port)`, which needs this Python distribution.
 
     Raises `QjouleError` without it, and whatever it raises.
     """
     try:
-        return import_module(module).connect(account, port)
+        return getattr(import_module(module), source)(account, port)
     except ImportError:
         raise QjouleError(f"{driver} is not installed: pip install 'qjoule[credentials]'") from None

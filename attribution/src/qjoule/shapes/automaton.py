@@ -77,7 +77,7 @@ class C(IntEnum):
     LEAD = auto()  #: first byte of a character of two
     LEAD_MAYBE = auto()  #: like HIGH_MAYBE, or the first byte of a character of two
     HIGH_MAYBE = auto()  #: BACKTICK: a letter, a blank, a control character or a sign
-    # CQL: qjoule.servers.cassandra.dialect.
+    # CQL: qjoule.servers.cassandra.wire.
     SLASHES = auto()  #: two of them begin a comment; comments do not nest
     DOLLARS = auto()  #: two of them quote, one is a sign
     E_ALONE = auto()  #: introduces no escape string

@@ -23,7 +23,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_files
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, mapped_files, opened
-from qjoule.servers.cassandra.signatures import MARKERS, Role
+from qjoule.servers.cassandra.find import MARKERS, Role
 from qjoule.servers.elf import open_executable
 from qjoule.servers.jvm.agent_loader import (
     ATTACH_SECONDS,

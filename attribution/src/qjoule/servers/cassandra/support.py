@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.cassandra.find import cassandra_version, configuration, is_cassandra
-from qjoule.servers.cassandra.signatures import boundary_cost_ns
+from qjoule.servers.cassandra.find import (
+    boundary_cost_ns,
+    cassandra_version,
+    configuration,
+    is_cassandra,
+)
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.probing import without_probes

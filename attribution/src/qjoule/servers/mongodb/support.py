@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from qjoule.servers.choice import rung_by_connection
 from qjoule.servers.elf import Executable
-from qjoule.servers.mongodb.resolve import SIGNATURES, boundary_cost_ns, resolve
+from qjoule.servers.mongodb.find import SIGNATURES, boundary_cost_ns, resolve
 from qjoule.servers.mongodb.settings import settings
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.supported import THREAD_MODES, Functions, Supported

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 from qjoule.servers.choice import Case, Choice, rung_by_connection
-from qjoule.servers.mysql.identify import identify
-from qjoule.servers.mysql.resolve import FACTS, boundary_cost_ns, resolve
+from qjoule.servers.mysql.find import FACTS, SIGNATURES, Role, boundary_cost_ns, identify, resolve
 from qjoule.servers.mysql.settings import settings
-from qjoule.servers.mysql.signatures import SIGNATURES, Role
 from qjoule.servers.mysql.vocabulary import vocabulary
 from qjoule.servers.support import ServerSupport
 from qjoule.servers.supported import THREAD_MODES, Functions, Supported

@@ -8,9 +8,16 @@ import re
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.elf import Executable
-from qjoule.servers.postgres.resolve import FACTS, SYMBOL_FACTS, boundary_cost_ns, resolve
+from qjoule.servers.postgres.find import (
+    FACTS,
+    FUNCTIONS,
+    MAJORS,
+    SYMBOL_FACTS,
+    Role,
+    boundary_cost_ns,
+    resolve,
+)
 from qjoule.servers.postgres.settings import NO_POOL, settings
-from qjoule.servers.postgres.signatures import FUNCTIONS, MAJORS, Role
 from qjoule.servers.signatures import AFTER, places
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported

@@ -6,19 +6,28 @@ function, `ExecutionEngine.nativeExecutePlanFragments`, which gets the transacti
 procedure's name and the batch's SQL texts are in fields of the engine object that the function is
 called on (org/voltdb/jni/ExecutionEngine.java, `m_currentProcedureName` and `m_sqlTexts`). The
 fields' positions are read from the JVM once (`servers.jvm.hotspot`).
+
+What can be attached to in a VoltDB's native library, and the cost per query.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
 from itertools import pairwise
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import Access, Mapping, ProcFile, mapped_files
+from qjoule.servers.access import Access, ProcFile, mapped_files
+from qjoule.servers.access import Mapping as MappedFile
 from qjoule.servers.candidate import Candidate
+from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
+from qjoule.servers.probe_site import SiteCost
+from qjoule.servers.probing import check_machine, probes_of, within_bounds, without_probes
+from qjoule.servers.resolution import Resolution
+from qjoule.servers.signatures import the_one
 
 MAIN_CLASS = "org.voltdb.VoltDB"
 #: Versions whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.
@@ -81,7 +90,7 @@ def voltdb_version(access: Access) -> str:
     return match["version"] if match else ""
 
 
-def native_library(access: Access, version: str) -> Mapping:
+def native_library(access: Access, version: str) -> MappedFile:
     """The library that the process has unpacked and loaded.
 
     Args:
@@ -143,6 +152,58 @@ def _narrow(field: str) -> Iterable[tuple[str, str]]:
     return (("CompressedOops", field), ("Universe", field))
 
 
-def _library_of(access: Access) -> Mapping | None:
+def _library_of(access: Access) -> MappedFile | None:
     libraries = mapped_files(access.proc(ProcFile.MAPS), _LIBRARY.pattern)
     return libraries[0] if libraries else None
+
+
+class Role(StrEnum):
+    """What a probe reports: `roles` of the registry."""
+
+    BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb/symbol.bpf.c
+    END = "voltdb-end"  # return of the same function
+
+
+#: JNI's name of a method (JNI specification, "Resolving Native Method Names") has no types either;
+#: its arguments are those of VoltDB 10 (org/voltdb/jni/ExecutionEngine.java).
+FUNCTION = "Java_org_voltdb_jni_ExecutionEngine_nativeExecutePlanFragments"
+
+
+def boundary_functions(library: Executable) -> dict[str, Symbol]:
+    """The function that begins and ends a query, by role.
+
+    Raises:
+        CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
+    """
+    fragments = the_one(library, FUNCTION)
+    return {Role.BEGIN: fragments, Role.END: fragments}
+
+
+#: What is found, by its names in the registry.
+FACTS = tuple(field.name.replace("_", "-") for field in fields(HeapLayout))
+
+
+def resolve(candidate: Candidate, version: str) -> Resolution:
+    """Finds the native function and the heap's layout.
+
+    Raises:
+        QjouleError: there is no library, it lacks the functions, or the JVM does not reveal enough.
+    """
+    access = candidate.access
+    mapping = native_library(access, version)
+    file = access.mapped(mapping.base, mapping.end)
+    library = open_executable(file)
+    check_machine(library)
+    return replace(
+        without_probes(candidate),
+        boundary=probes_of(library, boundary_functions(library)),
+        facts=within_bounds("voltdb", heap_layout(access).facts()),
+        file=library.identity.key,
+        library=file.path,
+        handle=file.handle,
+    )
+
+
+def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
+    """Cost of a query."""
+    return costs[Role.END].both_ns if Role.END in costs else 0

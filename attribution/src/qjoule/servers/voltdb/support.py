@@ -9,8 +9,16 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import Functions, Mode, Supported
 from qjoule.servers.types import Fact, Server
-from qjoule.servers.voltdb.find import VERSIONS, client_port, is_voltdb, voltdb_version
-from qjoule.servers.voltdb.resolve import FACTS, FUNCTION, boundary_cost_ns, resolve
+from qjoule.servers.voltdb.find import (
+    FACTS,
+    FUNCTION,
+    VERSIONS,
+    boundary_cost_ns,
+    client_port,
+    is_voltdb,
+    resolve,
+    voltdb_version,
+)
 
 
 def settings(running: Running) -> Settings:

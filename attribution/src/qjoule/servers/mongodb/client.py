@@ -78,8 +78,3 @@ def _user(operation: Mapping[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def connect(account: Account, port: int) -> Connections:
-    """Prepares a login, which happens with the first question. Raises the driver's exceptions."""
-    return Connections(account, port)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a MongoDB client's names from the first message of a connection (hello, isMaster).
+"""Decodes MongoDB's data: who a client is, and which command opened a cursor.
 
-The application is in `client.application.name`. The user is known if the client asks for the user's
-mechanisms (`saslSupportedMechs: "database.user"`) or logs in at once (`speculativeAuthenticate`,
-whose payload begins with `n,,n=user,` by RFC 5802). No length is trusted beyond the message's end.
+A client names itself in the first message of a connection (hello, isMaster). The application is in
+`client.application.name`. The user is known if the client asks for the user's mechanisms
+(`saslSupportedMechs: "database.user"`) or logs in at once (`speculativeAuthenticate`, whose payload
+begins with `n,,n=user,` by RFC 5802). No length is trusted beyond the message's end.
+
+Commands that open cursors are remembered, so that a getMore can be shown with its own command.
 
 MongoDB specifications, "MongoDB Handshake", "Authentication"; bsonspec.org.
 """
@@ -14,7 +17,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from qjoule.servers.decoding_types import Decoding
+from qjoule.servers.mongodb.message import origin_of
+from qjoule.servers.mongodb.shapes import LANGUAGE
+from qjoule.servers.names_before import NamesBefore
+from qjoule.servers.registry import dialect
+from qjoule.servers.registry import dialect as number_of
 from qjoule.servers.startup import MAX_NAME_BYTES, Startup, note
+from qjoule.shapes.texts import Texts
 
 _OP_QUERY_START = re.compile(rb".{4}admin\.\$cmd\0.{8}", re.DOTALL)
 _OP_MSG_START = re.compile(rb".{4}\0", re.DOTALL)
@@ -99,3 +109,53 @@ def _texts(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
             at += _FIXED[kind]
         else:
             return
+
+
+_MONGODB = number_of("mongodb")
+
+
+class Cursors:
+    """Texts of MongoDB shapes by hash.
+
+    Keeps the most recently used texts: see `Texts`.
+    """
+
+    def __init__(self) -> None:
+        self._texts = Texts()
+
+    def learn(self, shape: int, dialect: int, text: str) -> None:
+        """Takes the shape's text, once it is known."""
+        if dialect == _MONGODB:
+            self._texts.add(shape, text)
+
+    def waits(self, text: bytes, dialect: int) -> bool:
+        """Whether a message refers to a command that has not arrived yet.
+
+        It may come later, because CPUs have separate buffers.
+        """
+        if dialect != _MONGODB:
+            return False
+        origin = origin_of(text)
+        return origin != 0 and origin not in self._texts
+
+    def forget(self, shape: int) -> None:
+        """Forgets the shape's text."""
+        self._texts.forget(shape)
+
+    def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
+        """A getMore, followed by the command that opened its cursor; any other text unchanged."""
+        if dialect != _MONGODB:
+            return text, dialect
+        return text + (self._texts.get(origin_of(text)) or "").encode(), dialect
+
+
+DECODING = Decoding(
+    languages={dialect("mongodb"): LANGUAGE},
+    references=Cursors,
+    startup=hello,
+    change=user_name,
+    application=app_name,
+    names_before=NamesBefore(
+        *("qjoule.servers.mongodb.client", "pymongo", "$currentOp"), by_name=True
+    ),
+)

@@ -57,8 +57,3 @@ def named(answer: str) -> Iterator[Told]:
                 yield Told(by_address(address.strip("[]"), int(port)), "", name)
         except ValueError:  # a unix socket's path
             continue
-
-
-def connect(account: Account, port: int) -> Connections:
-    """Logs in. Raises the driver's exceptions."""
-    return Connections(account, port)

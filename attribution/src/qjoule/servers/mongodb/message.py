@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 
-from qjoule.servers.mongodb.dialect_tree import (
+from qjoule.servers.mongodb.tree import (
     VALUE,
     Array,
     Document,

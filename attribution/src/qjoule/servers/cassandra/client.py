@@ -75,8 +75,3 @@ def proven(key: bytes, keyspace: str | None, text: str) -> bool:
     """Whether this is the text of the statement with this id."""
     spellings = (text, f"{keyspace or ''}{text}")
     return any(hashlib.md5(one.encode()).digest() == key for one in spellings)
-
-
-def connect(account: Account, port: int) -> PreparedStatements:
-    """Logs in. Raises the driver's exceptions."""
-    return PreparedStatements(account, port)

@@ -1,7 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of Redis 7 (`COMMAND DOCS`) and some of 8, by what their first argument is."""
+"""Decodes Redis' data: shapes of its commands, and names of connections.
+
+A shape is a command's name and the pattern of its key. The name is shown if Redis or a known
+module has such a command: those of Redis 7 (`COMMAND DOCS`) and some of 8, by what their first
+argument is. The first argument is shown as a pattern if it is a key, a channel, a function or a
+subcommand. Other arguments (values, scripts, passwords) are ignored.
+"""
 
 from __future__ import annotations
+
+import re
+
+from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding, Language
+from qjoule.servers.names_before import NamesBefore
+from qjoule.servers.registry import dialect
+from qjoule.shapes.keys import commands_in, joined_shapes, key_pattern
+from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.summary import bounded
 
 # ruff: noqa: SIM905 (as lists of strings they would be four times as long)
 
@@ -65,3 +80,58 @@ SUBCOMMANDS = frozenset(
 )
 #: Command names of modules begin with these.
 MODULES = frozenset("bf cf cms ft graph json tdigest timeseries topk ts vset".split())
+
+
+UNKNOWN = "(unknown command)"
+
+
+def redis_shape(text: bytes, truncated: bool) -> str:
+    """The shape of a request, `GET user:?` or `MULTI; INCR hits:?; EXEC`. Never raises."""
+    return joined_shapes((command_shape(*one) for one in commands_in(text)), truncated)
+
+
+def command_shape(name: bytes, key: bytes | None) -> str:
+    """The shape of one command; `key` is its first argument, cut at KEY_BYTES, None if none."""
+    command = name.decode("latin-1").lower()
+    pattern = None if key is None else key_pattern(key)
+    if command in NOTHING_FIRST:
+        return command.upper()
+    if command in CONTAINERS:
+        subcommand = (pattern or "").lower()
+        return f"{command} {subcommand if subcommand in SUBCOMMANDS else ''}".strip().upper()
+    module = command.partition(".")[0]
+    if command not in KEY_FIRST | NAME_FIRST and (module == command or module not in MODULES):
+        return UNKNOWN
+    if module != command and not re.fullmatch(r"[a-z._]+", command):
+        return UNKNOWN
+    return command.upper() if pattern is None else f"{command.upper()} {pattern}"
+
+
+LANGUAGE = Language(
+    shape=lambda text, truncated: (sanitise(redis_shape(text, truncated)), truncated),
+    summary=lambda text: bounded(text.split(" ")),
+)
+
+
+def connection_name(name: bytes) -> str | None:
+    """The name that a client sets for its connection, "": none. None: the server refuses it.
+
+    Redis refuses blanks and anything but printable ASCII (clientSetNameOrReply(), networking.c).
+    """
+    return name.decode("ascii") if all(0x21 <= byte <= 0x7E for byte in name) else None
+
+
+DECODING = Decoding(
+    languages={dialect("redis"): LANGUAGE},
+    application=connection_name,
+    names_before=NamesBefore(
+        *("qjoule.servers.redis.client", "redis", "CLIENT LIST"), with_client_tags=True
+    ),
+    serving_threads=("redis-server", "io_thd_"),  # the main thread, and its io-threads
+    causes={
+        "io_thd_": SERVES_QUERIES,
+        "bio_lazy_free": CAUSED_BY_WRITES,  # frees what UNLINK, FLUSHALL and evictions removed
+        "bio_aof": CAUSED_BY_WRITES,  # syncs the log
+        "redis-fork": CAUSED_BY_WRITES,  # writes a snapshot or a new log
+    },
+)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of CQL: the rules of `Lexis.STANDARD`, plus what CQL's wire protocol adds.
+"""Decodes Cassandra's data: shapes of CQL, and tags in custom payloads.
 
 The kernel side hashes CQL by the table of `SLASHED_RULES`: strings without escapes, `$$`
 quotes, names in double quotes, comments that begin with `//` too and do not nest. CQL's additional
@@ -11,16 +11,21 @@ A text of the dialect `cql-id` is the 16-byte id of a statement that was prepare
 began. It is empty for a compressed request that could not be inflated. A text of `cql-batch` holds
 the hashes of the batch's statements, 8 bytes each, equal ones in a row once. The statements
 themselves have been sent before.
+
+Custom payloads are those of native_protocol_v4.spec, 2.2: tags are entries with keys `qjoule.KEY`.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from functools import partial
+from collections.abc import Iterable
+from functools import lru_cache, partial
 
-from qjoule.servers.decoding_types import Language
+from qjoule.servers.decoding_types import Decoding, Language
+from qjoule.servers.registry import dialect
 from qjoule.servers.registry import dialect as number_of
+from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.automaton import NUMBER, STRING
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.rules import SLASHED_RULES
@@ -28,6 +33,8 @@ from qjoule.shapes.safe_text import sanitise
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
 from qjoule.shapes.texts import Texts
+from qjoule.tags.comments import PREFIX, believed
+from qjoule.tags.definitions import Tags
 
 CQL, CQL_ID, CQL_BATCH = number_of("cql"), number_of("cql-id"), number_of("cql-batch")
 COMPRESSED = "(compressed request)"
@@ -115,3 +122,61 @@ class Batches:
         hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])
         parts = [self._texts.get(shape) or _UNKNOWN for shape in hashes]
         return "; ".join(["BEGIN BATCH", *parts, "APPLY BATCH"]).encode(), CQL
+
+
+@lru_cache(maxsize=4096)
+def tags_in_payload(block: bytes) -> Tags:
+    """Tags by key, from entries of a custom payload as sent, without their count.
+
+    Of several entries with one key the last counts, as at the server. Entries without a value are
+    left out.
+    """
+    try:
+        return believed(_entries(block))
+    except IndexError:
+        return ()
+
+
+def _entries(block: bytes) -> Iterable[tuple[str, str]]:
+    """Raises IndexError if the block is cut off."""
+    while block:
+        name, block = _sized(block, 2)
+        value, block = _sized(block, 4)
+        if name and value is not None and name.startswith(PREFIX.encode()):
+            key = name.decode("utf-8", "replace").removeprefix(PREFIX)
+            yield key, value.decode("utf-8", "replace")
+
+
+def _sized(block: bytes, width: int) -> tuple[bytes | None, bytes]:
+    """A [string] or [bytes] with a length of `width` bytes (None: no value), and the rest."""
+    size = int.from_bytes(block[:width], "big", signed=width > 2)
+    end = width + max(size, 0)
+    if end > len(block):
+        raise IndexError
+    return None if size < 0 else block[width:end], block[end:]
+
+
+DECODING = Decoding(
+    languages={
+        dialect("cql"): LANGUAGE,
+        dialect("cql-id"): PREPARED,
+        dialect("cql-batch"): LANGUAGE,
+    },
+    tag_readers={dialect("payload"): tags_in_payload},
+    references=Batches,
+    texts_by_id=TextsById(
+        ids=dialect("cql-id"),
+        statements=dialect("cql"),
+        key=lambda text, _thread: text or None,
+        module="qjoule.servers.cassandra.client",
+        driver="cassandra-driver",
+        view="system.prepared_statements",
+        refer=frozenset({dialect("cql-batch")}),
+    ),
+    # org.apache.cassandra.concurrent.Stage. Workers are shared; their name is that of the stage
+    # they currently work for.
+    serving_threads=(
+        *("Native-Transpor", "ReadStage", "MutationStage", "CounterMutation", "ViewMutation"),
+        *("RequestRespons", "SharedPool-Work", "epollEventLoopG", "nioEventLoopGro"),
+    ),
+)

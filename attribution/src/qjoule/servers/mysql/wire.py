@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes MySQL's and MariaDB's data: logins, tags in attributes, and what a server may be asked.
+
+Logins: Protocol::HandshakeResponse41 and 320 (MySQL Source Code Documentation, "Connection Phase
+Packets"), and COM_CHANGE_USER. Tags: attributes of queries and of connections with names
+`qjoule.KEY` count; of query attributes only strings and whole numbers ("COM_QUERY", "Binary
+Protocol Value").
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from qjoule.contract import UNSEEN
+from qjoule.servers.decoding_types import (
+    CAUSED_BY_READS,
+    CAUSED_BY_WRITES,
+    SERVES_QUERIES,
+    DatabaseChange,
+    Decoding,
+    Language,
+)
+from qjoule.servers.mysql.other_ids import ids_of
+from qjoule.servers.names_before import NamesBefore
+from qjoule.servers.registry import dialect
+from qjoule.servers.startup import MAX_NAME_BYTES, Fields, ShortMessage, Startup, note
+from qjoule.servers.texts_by_id import TextsById
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.sql import sql_shape
+from qjoule.shapes.summary import sql_summary
+from qjoule.tags.comments import PREFIX, believed
+from qjoule.tags.definitions import MAX_TAGS, Tags
+
+_CONNECT_WITH_DB = 0x8
+_PROTOCOL_41 = 0x200
+_SECURE_CONNECTION = 0x8000
+_PLUGIN_AUTH = 0x80000
+_CONNECT_ATTRS = 0x100000
+_PLUGIN_AUTH_LENENC = 0x200000
+
+
+class _Packet(Fields):
+    """A packet without its header."""
+
+    def lenenc(self) -> int:
+        """A length-encoded integer (MySQL: "Integer Types")."""
+        first = self.uint(1)
+        widths = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+        return self.uint(widths[first]) if first in widths else first
+
+
+def login(packet: bytes) -> Startup:
+    """The names in the client's answer to the server's greeting. Never raises."""
+    found: dict[str, Any] = {}
+    with suppress(ShortMessage):
+        _login(_Packet(packet), found)
+    return Startup(**found)
+
+
+def change_user(packet: bytes) -> Startup:
+    """The names in a COM_CHANGE_USER, without its command byte. Never raises.
+
+    The database is not found for clients older than the 4.1 protocol.
+    """
+    found: dict[str, Any] = {}
+    fields = _Packet(packet)
+    with suppress(ShortMessage):
+        note(found, "user", fields.cstring())
+        fields.take(fields.uint(1))  # the answer to the server's challenge
+        note(found, "database", fields.cstring())
+        fields.take(2)  # character set
+        fields.cstring()  # authentication plugin
+        _login_attributes(_Packet(fields.take(fields.lenenc())), found)
+    return Startup(**found)
+
+
+def program_name(name: bytes) -> str | None:
+    """A program's name that the server has told. Never raises."""
+    return name[:MAX_NAME_BYTES].decode("utf-8", "replace")
+
+
+def _login(fields: _Packet, found: dict[str, Any]) -> None:
+    flags = fields.uint(2)
+    if not flags & _PROTOCOL_41:
+        fields.take(3)  # largest packet
+        note(found, "user", fields.cstring())
+        if flags & _CONNECT_WITH_DB:
+            fields.cstring()
+            note(found, "database", fields.cstring())
+        return
+    flags |= fields.uint(2) << 16
+    fields.take(4 + 1 + 23)  # largest packet, character set, filler
+    note(found, "user", fields.cstring())
+    if flags & _PLUGIN_AUTH_LENENC:
+        fields.take(fields.lenenc())
+    elif flags & _SECURE_CONNECTION:
+        fields.take(fields.uint(1))
+    else:
+        fields.cstring()
+    if flags & _CONNECT_WITH_DB:
+        note(found, "database", fields.cstring())
+    if flags & _PLUGIN_AUTH:
+        fields.cstring()
+    if flags & _CONNECT_ATTRS:
+        _login_attributes(_Packet(fields.take(fields.lenenc())), found)
+
+
+def _login_attributes(fields: _Packet, found: dict[str, Any]) -> None:
+    """Reads attributes; `ShortMessage` ends it at their end."""
+    attributes: list[tuple[bytes, bytes]] = []
+    try:
+        while True:
+            key = fields.take(fields.lenenc())
+            attributes.append((key, fields.take(fields.lenenc())))
+    finally:
+        found["tags"] = tags_of_attributes(attributes)
+        for key, value in attributes:
+            if key == b"program_name":
+                note(found, "application", value)
+
+
+# include/field_types.h
+_STRINGS = {15, 252, 253, 254}  #: VARCHAR, BLOB, VAR_STRING, STRING
+#: Bytes of numbers: TINY, SHORT, LONG, LONGLONG, INT24, YEAR.
+_NUMBER_BYTES = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}
+_NULL_TYPE = 6
+_UNSIGNED = 0x80  #: in the byte behind a type
+
+
+@lru_cache(maxsize=4096)
+def tags_in_attributes(block: bytes) -> Tags:
+    """Tags by key, from query attributes as sent, from their count to their last value.
+
+    Attributes with other names are left out. A value that is neither a string nor a whole number
+    makes all of them unreadable.
+    """
+    try:
+        return believed(_attributes(block))
+    except IndexError:
+        return ()
+
+
+def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
+    """Tags by key, from attributes of a connection. Attributes with other names are left out."""
+    pairs = ((key.decode("utf-8", "replace"), value) for key, value in attributes)
+    return believed(
+        (key.removeprefix(PREFIX), value.decode("utf-8", "replace"))
+        for key, value in pairs
+        if key.startswith(PREFIX)
+    )
+
+
+def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
+    """(name, value) of each tag. Raises IndexError if the block is cut off or malformed."""
+    count = block[0]
+    nulls = (count + 7) // 8
+    if count > MAX_TAGS or block[1] != 1 or block[2 + nulls] != 1:
+        raise IndexError
+    names: list[str] = []
+    kinds: list[tuple[int, int]] = []
+    at = 3 + nulls
+    for _ in range(count):
+        kinds.append((block[at], block[at + 1]))
+        word, at = _counted(block, at + 2)
+        names.append(word.decode("utf-8", "replace"))
+    for number, (name, (kind, flags)) in enumerate(zip(names, kinds, strict=True)):
+        if kind == _NULL_TYPE or block[2 + number // 8] >> number % 8 & 1:
+            continue
+        value, at = _value(block, at, kind, signed=not flags & _UNSIGNED)
+        if name.startswith(PREFIX):
+            yield name.removeprefix(PREFIX), value
+    if at != len(block):
+        raise IndexError
+
+
+def _value(block: bytes, at: int, kind: int, *, signed: bool) -> tuple[str, int]:
+    """The value as text, and where it ends."""
+    if kind in _STRINGS:
+        data, at = _counted(block, at)
+        return data.decode("utf-8", "replace"), at
+    size = _NUMBER_BYTES.get(kind, len(block))
+    if at + size > len(block):
+        raise IndexError
+    return str(int.from_bytes(block[at : at + size], "little", signed=signed)), at + size
+
+
+def _counted(block: bytes, at: int) -> tuple[bytes, int]:
+    """A length-encoded string, and where it ends."""
+    size, at = block[at], at + 1
+    if size == 0xFC:
+        size, at = block[at] | block[at + 1] << 8, at + 2
+    elif size > 0xFA:
+        raise IndexError
+    if at + size > len(block):
+        raise IndexError
+    return block[at : at + size], at + size
+
+
+KEY = struct.Struct("=IQ")  #: the session's thread, and the statement's number in the session
+_STATEMENTS_MAX = 1 << 32
+
+
+def key_of(text: bytes, thread: int) -> bytes | None:
+    """What names the statement of a `struct qj_unseen`; None: it has no number."""
+    if len(text) != UNSEEN.itemsize:
+        return None
+    statement = int(np.frombuffer(text, UNSEEN)[0]["statement"])
+    return KEY.pack(thread, statement) if statement < _STATEMENTS_MAX else None
+
+
+TEXTS = TextsById(
+    ids=dialect("unseen"),
+    statements=dialect("mysql"),
+    key=key_of,
+    module="qjoule.servers.mysql.client",
+    driver="pymysql",
+    view="performance_schema.prepared_statements_instances",
+    by_thread=True,
+)
+
+NAMES = NamesBefore(
+    module="qjoule.servers.mysql.client",
+    driver="pymysql",
+    view="performance_schema.session_connect_attrs",
+    by_thread=True,
+)
+
+
+LEXIS = Lexis.BACKTICK
+
+#: `USE`, alone or among several statements sent as one.
+_USE = re.compile(r"(?:^|; *)use (.*)", re.IGNORECASE)
+_NAME = re.compile(r"`((?:[^`]|``)+)` *;?|([^\s`;?]+) *;?")
+
+
+def database_change(shape_text: str) -> DatabaseChange | None:
+    """The database of a `USE`. Its name is None if more than the statement's end follows it."""
+    used = _USE.search(shape_text)
+    if used is None:
+        return None
+    found = _NAME.fullmatch(used[1].strip())
+    if found is None:
+        return DatabaseChange(None)
+    return DatabaseChange(found[2] or found[1].replace("``", "`"))
+
+
+LANGUAGE = Language(
+    shape=partial(sql_shape, lexis=LEXIS),
+    summary=partial(sql_summary, lexis=LEXIS),
+    database=database_change,
+    lexis=LEXIS,
+    follows_rules=True,
+    ids=ids_of,
+)
+
+
+DECODING = Decoding(
+    languages={dialect("mysql"): LANGUAGE},
+    tag_readers={dialect("attributes"): tags_in_attributes},
+    startup=login,
+    change=change_user,
+    application=program_name,
+    texts_by_id=TEXTS,
+    names_before=NAMES,
+    causes={
+        "ib_srv_purge": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left ...
+        "ib_srv_wkr": CAUSED_BY_WRITES,  # ... with these
+        "ib_pg_flush": CAUSED_BY_WRITES,  # MySQL's page cleaners
+        "page_cleaner": CAUSED_BY_WRITES,  # MariaDB's
+        "checkpoint_bg": CAUSED_BY_WRITES,
+        "ib_io_wr": CAUSED_BY_WRITES,
+        "ib_log_": CAUSED_BY_WRITES,
+        "ib_io_rd": CAUSED_BY_READS,  # read-ahead
+        "ib_tpool_worker": SERVES_QUERIES,  # MariaDB: reads, writes and purge by turns
+    },
+)

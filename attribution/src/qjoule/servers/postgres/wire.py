@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes PostgreSQL's data: who a session is, what its process' title says, and its queryids.
+
+A session's names are in its first message (StartupMessage: PostgreSQL manual, "Message Formats"),
+in the title that a process has in place of its command line, and in statements that set the
+application name.
+
+pg_stat_statements and pg_stat_activity know a statement by its queryid. PostgreSQL computes that
+from the parse tree with the numbers of tables and types, so it cannot be computed from a text. The
+kernel side reads it where the server reports it (bpf/postgres/ids.bpf.c).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from qjoule.contract import TOLD_ID
+from qjoule.servers.decoding_types import (
+    CAUSED_BY_READS,
+    CAUSED_BY_WRITES,
+    Build,
+    Decoding,
+    Language,
+    Titles,
+)
+from qjoule.servers.registry import dialect
+from qjoule.servers.startup import RESET, Fields, ShortMessage, Startup, note
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.shape import OtherId
+from qjoule.shapes.sql import sql_shape
+from qjoule.shapes.summary import sql_summary
+
+_PROTOCOL_3 = 3
+_SET_APPLICATION = re.compile(
+    rb"""(?: ^ | ; ) \s* (?:
+        set \s+ (?: session \s+ )? application_name \s* (?: = | \s to \s )
+        \s* (?: '(?P<quoted> (?: [^'\\] | '' )* )' | (?P<word> [a-z_][\w$]* ) )
+        | (?P<reset> reset \s+ (?: application_name | all ) | discard \s+ all )
+    ) \s* (?: ; | $ )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+#: NAMEDATALEN - 1: the server cuts the name there.
+_APPLICATION_BYTES = 63
+
+
+def application_set(statement: bytes) -> str | None:
+    """The application name that a PostgreSQL statement sets; `RESET`; or None: it sets none.
+
+    Of several statements the last one counts. SET LOCAL is ignored, since it holds only for a
+    transaction. If the statement was cut, its missing end is ignored, too. Never raises.
+    """
+    name: str | None = None
+    statement = statement.rstrip(b"\0")
+    at = 0
+    while found := _SET_APPLICATION.search(statement, at):
+        at = found.end() - found[0].endswith(b";")  # the semicolon also begins the next match
+        value = found["quoted"]
+        word = (found["word"] or b"").lower()
+        if found["reset"] or (value is None and word == b"default"):
+            name = RESET
+        else:
+            plain = word if value is None else value.replace(b"''", b"'")
+            name = application_name(plain) or RESET
+        if at >= len(statement):
+            break
+    return name
+
+
+def application_name(name: bytes) -> str | None:
+    """The name as the server stores it: printable ASCII (check_application_name(), utils/misc).
+    None: none.
+    """
+    name = name[:_APPLICATION_BYTES]
+    return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name) or None
+
+
+def renamed(name: bytes) -> str:
+    """The application's new name; "": none."""
+    return application_name(name) or ""
+
+
+def first_message(message: bytes) -> Startup:
+    """The names in a StartupMessage, from its length on. Never raises."""
+    found: dict[str, Any] = {}
+    with suppress(ShortMessage):
+        _parameters(Fields(message), found)
+    return Startup(**found)
+
+
+def names_of_title(message: bytes) -> Startup:
+    """User and database, each with a NUL, as `qjoule.stream.process_titles` takes them from the
+    title of a process whose login was not seen. Never raises.
+    """
+    found: dict[str, Any] = {}
+    fields = Fields(message)
+    with suppress(ShortMessage):
+        note(found, "user", fields.cstring())
+        note(found, "database", fields.cstring())
+    return Startup(**found)
+
+
+def _parameters(fields: Fields, found: dict[str, Any]) -> None:
+    fields.take(4)  # length
+    if fields.uint(4, "big") >> 16 != _PROTOCOL_3:
+        return  # request for TLS, GSS or cancellation
+    names = {b"user": "user", b"database": "database", b"application_name": "application"}
+    while key := fields.cstring():
+        value = fields.cstring()
+        if key in names:
+            note(found, names[key], value)
+    if "user" in found:  # the manual: the database name defaults to the user name
+        found.setdefault("database", found["user"])
+
+
+#: The role of a process that serves a client.
+WITH_CLIENT = "backend"
+#: miscadmin.h's BackendType and the titles that PostgreSQL 13 to 18 give (GetBackendTypeDesc,
+#: utils/init/miscinit.c; replication/logical/launcher.c), to names of at most 15 bytes, as threads
+#: have. The longer of two that begin alike comes first.
+_ROLES = (
+    ("autovacuum launcher", "autovac launch"),
+    ("autovacuum worker", "autovac worker"),
+    ("background writer", "bgwriter"),
+    ("checkpointer", "checkpointer"),
+    ("walwriter", "walwriter"),
+    ("walreceiver", "walreceiver"),
+    ("walsender", "walsender"),
+    ("walsummarizer", "walsummarizer"),
+    ("archiver", "archiver"),
+    ("startup", "startup"),
+    ("logger", "logger"),
+    ("stats collector", "stats collector"),
+    ("slotsync worker", "slotsync worker"),
+    ("io worker", "io worker"),
+    ("parallel worker", "parallel worker"),
+    ("logical replication launcher", "logical launch"),
+    ("logical replication parallel apply worker", "apply worker"),
+    ("logical replication apply worker", "apply worker"),
+    ("logical replication worker", "apply worker"),
+    ("logical replication tablesync worker", "tablesync"),
+)
+#: `postgres: `, and the cluster's name (`cluster_name`) if set, as on Debian: `15/main: `.
+_TITLE = re.compile(r"postgres: (?:(?P<cluster>[^ ]*): )?(?P<rest>.*)", re.DOTALL)
+#: User, database, and where the client is: `[local]` or `host(port)`.
+_CLIENT = re.compile(r" (?:\[local\]|[^ ]+\([0-9]+\))(?: |$)")
+
+
+def role_of_title(title: str) -> str:
+    """The role in a PostgreSQL process's title (`postgres: checkpointer`), at most 15 characters.
+
+    Empty if it is no such title, as for the main process, or for a child that has none yet. A name
+    that no PostgreSQL version uses itself belongs to an extension's background worker and is shown
+    unchanged. Titles with users and databases are not shown but become `WITH_CLIENT`.
+    """
+    match = _TITLE.match(title)
+    if match is None:
+        return ""
+    rest = match["rest"].strip()
+    if rest.startswith("walsender "):  # it has a client, too
+        return "walsender"
+    if _CLIENT.search(rest):
+        return WITH_CLIENT
+    for known, role in _ROLES:
+        if rest.startswith(known):
+            return role
+    printable = "".join(character for character in rest if character.isprintable())
+    return printable.encode("ascii", "replace")[:15].decode()
+
+
+#: Names of one word each, since a name with a space could look like several.
+_SESSION = re.compile(
+    r"(?P<user>[^ ]+) (?P<database>[^ ]+)(?P<client> (?:\[local\]|[^ ]+\([0-9]+\)))(?: |$)"
+)
+
+
+def session_of_title(title: str) -> tuple[str, str] | None:
+    """User and database of the client that a PostgreSQL process serves; None: uncertain.
+
+    Databases and users may have any name, even one that looks like the rest of a title. If there
+    seem to be two clients, or more words than names, the result is None.
+    """
+    match = _TITLE.match(title)
+    if match is None or match["rest"].startswith("walsender "):
+        return None
+    if len(_CLIENT.findall(title)) != 1:
+        return None
+    session = _SESSION.match(match["rest"])
+    return (session["user"], session["database"]) if session else None
+
+
+QUERY_ID = "pg_queryid"
+_OF = "pg_stat_statements"
+_SIGN = 1 << 63
+_NOT_TOLD = (
+    "the server has not reported one: it computes ids for pg_stat_statements or with "
+    "compute_query_id = on"
+)
+
+
+def query_id(text: bytes) -> tuple[int, OtherId] | None:
+    """The shape and its queryid, a signed number as the views of PostgreSQL show it."""
+    if len(text) != TOLD_ID.itemsize:
+        return None
+    shape, number = np.frombuffer(text, TOLD_ID)[0].tolist()
+    return shape, OtherId(QUERY_ID, str(number - 2 * _SIGN if number >= _SIGN else number), _OF)
+
+
+def ids_of(_text: bytes, _truncated: bool, _rules: int, _build: Build) -> Iterator[OtherId]:
+    """What holds of a statement until the server has reported its queryid."""
+    yield OtherId(QUERY_ID, None, _OF, _NOT_TOLD)
+
+
+LANGUAGE = Language(
+    shape=partial(sql_shape, lexis=Lexis.STANDARD),
+    summary=partial(sql_summary, lexis=Lexis.STANDARD),
+    lexis=Lexis.STANDARD,
+    follows_rules=True,
+    ids=ids_of,
+)
+
+
+DECODING = Decoding(
+    languages={dialect("postgres"): LANGUAGE},
+    told_ids={dialect("postgres-query-id"): query_id},
+    startup=first_message,
+    change=names_of_title,
+    application_set=application_set,
+    application=renamed,
+    causes={
+        "io worker": CAUSED_BY_READS,  # what it does between two requests
+        "walwriter": CAUSED_BY_WRITES,
+        "bgwriter": CAUSED_BY_WRITES,
+        "checkpointer": CAUSED_BY_WRITES,
+        "autovac worker": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left
+    },
+    titles=Titles(role_of_title, session_of_title, WITH_CLIENT),
+)
