@@ -45,7 +45,7 @@ from bench.overhead.saved import Found, save  # noqa: E402
 from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
-from qjoule.servers.overhead import FILE  # noqa: E402
+from qjoule.servers.measured import OVERHEAD_FILE  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
 
 STEADY = "steady"
@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rung", default="auto", choices=["auto", "socket", "symbol"])
     parser.add_argument("--rounds", type=int, help="pairs of each mode [default: 15, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
-    parser.add_argument("--save", action="store_true", help=f"in {FILE}, for the docs")
+    parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
     chosen.modes, chosen.parts = chosen.modes.split(","), chosen.parts.split(",")

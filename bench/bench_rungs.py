@@ -60,7 +60,7 @@ from bench.rungs.turns import Bench, Costs, Size, measure  # noqa: E402
 from qjoule.contract import Rung  # noqa: E402
 from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.machine.cpu import read_cpu_info  # noqa: E402
-from qjoule.servers.measured import FILE, MeasuredCost, save_costs  # noqa: E402
+from qjoule.servers.measured import COSTS_FILE, MeasuredCost, save_costs  # noqa: E402
 
 #: Indexed by `--quick` and by whether the server is slow. No quick one takes a minute.
 SIZES = {
@@ -74,7 +74,7 @@ NAMES = [subject.name(rung) for subject in SUBJECTS for rung in subject.rungs]
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, NAMES, "SERVER:RUNG", "half the time, wide intervals")
-    parser.add_argument("--save", action="store_true", help=f"in {FILE}, for the docs")
+    parser.add_argument("--save", action="store_true", help=f"in {COSTS_FILE}, for the docs")
     parser.add_argument(
         "--client-tags", action="store_true", help="record with it, queries with and without tags"
     )
@@ -143,7 +143,7 @@ def bench(chosen: argparse.Namespace) -> None:
     coverage = median_interval([0.0] * sweeps).coverage
     print(f"\nmedians of {sweeps} sweeps with {coverage:.1%} intervals")
     if chosen.save:
-        print(f"saved in {FILE} of their servers; 'make docs' shows it")
+        print(f"saved in {COSTS_FILE} of their servers; 'make docs' shows it")
 
 
 def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:

@@ -56,7 +56,7 @@ from bench.ycsb.servers import SERVED, Served  # noqa: E402
 from bench.ycsb.workload import reports  # noqa: E402
 
 from qjoule.errors import QjouleError  # noqa: E402
-from qjoule.servers.overhead import FILE  # noqa: E402
+from qjoule.servers.measured import OVERHEAD_FILE  # noqa: E402
 from qjoule.servers.registered import support_of  # noqa: E402
 from qjoule.session.targets import plan_tracing  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
@@ -73,7 +73,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
     parser.add_argument("--steady", action="store_true", help="memory and CPU of what traces")
     parser.add_argument("--inside", action="store_true", help="the kernel's accounts, each rung")
-    parser.add_argument("--save", action="store_true", help=f"in {FILE}, for the docs")
+    parser.add_argument("--save", action="store_true", help=f"in {OVERHEAD_FILE}, for the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
     chosen.modes = chosen.modes.split(",")

@@ -17,7 +17,7 @@ from bench.overhead.rounds import Samples
 from bench.overhead.stats import median_interval
 from bench.overhead.workloads import Workload
 
-from qjoule.servers.overhead import MeasuredOverhead, save_overheads
+from qjoule.servers.measured import MeasuredOverhead, save_overheads
 
 ROOT = Path(__file__).resolve().parents[2]
 

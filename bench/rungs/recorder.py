@@ -19,9 +19,9 @@ from qjoule.contract import Block, Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
-from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
+from qjoule.servers.registered import put_agents
 from qjoule.session.targets import plan_tracing
 from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.blocks import Stream

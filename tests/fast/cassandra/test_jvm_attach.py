@@ -18,12 +18,12 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers.agents import put_agents
 from qjoule.servers.cassandra.agent import agent_files, marker_probes
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.jvm.attach import CannotAttach, Jvm, command, load_agent
 from qjoule.servers.jvm.process import Identity, ended, identity_of
 from qjoule.servers.plan import build_plan
+from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Fact, Server
 from temporary import for_all_users

@@ -13,8 +13,8 @@ import pytest
 
 from other_user import NOBODY, other_user
 from qjoule.errors import QjouleError
+from qjoule.servers.client import Account
 from qjoule.servers.mysql.client import log_in
-from qjoule.servers.texts_by_id import Account
 from qjoule.session import proven_peer
 from qjoule.session.proven_peer import Peers, TracedProcess
 

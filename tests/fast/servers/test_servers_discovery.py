@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from qjoule.servers.discovery import discover, find_servers
-from qjoule.servers.place import make_labels_unique, place_of
+from qjoule.servers.discovery import discover, find_servers, make_labels_unique, place_of
 from qjoule.servers.types import Fact, Server
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, toy_server

@@ -23,7 +23,7 @@ from qjoule.servers.examined import Examined
 from qjoule.servers.mysql.find import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.owner import Owner, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan
-from qjoule.servers.rungs import choose_rung
+from qjoule.servers.registered import choose_rung
 from qjoule.servers.types import Fact, Server
 from qjoule.session import follow
 from qjoule.session.follow import Following

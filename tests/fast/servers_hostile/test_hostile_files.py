@@ -11,12 +11,12 @@ import pytest
 from qjoule.servers.access import Mapping, Unreadable, mapped_files
 from qjoule.servers.candidate import COMMAND_LINE_BYTES_MAX, Candidate
 from qjoule.servers.cassandra.find import MAIN_CLASS
+from qjoule.servers.config_files import TEXT_MAX, read_settings
 from qjoule.servers.direct_access import DirectAccess
+from qjoule.servers.examine import restart_of
 from qjoule.servers.examined import Examined
 from qjoule.servers.listening import socket_ports, unix_listeners
 from qjoule.servers.postgres.settings import encryption as postgres_encryption
-from qjoule.servers.restart import restart_of
-from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
 from qjoule.servers.types import Fact
 from servers.examined import settings_of
 from servers.fake_proc import FakeProc

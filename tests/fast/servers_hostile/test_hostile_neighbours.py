@@ -18,9 +18,8 @@ from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.generic.find import find_generic
 from qjoule.servers.host import Listed
-from qjoule.servers.owner import EXAMINED_MAX, Owner, Trust, owner_of
+from qjoule.servers.owner import EXAMINED_MAX, Owner, Process, Trust, owner_of
 from qjoule.servers.plan import SERVERS_MAX, build_plan
-from qjoule.servers.procfs import Process
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.types import Fact
 from servers.fake_proc import FakeProc

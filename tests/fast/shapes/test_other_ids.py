@@ -24,9 +24,9 @@ from qjoule.reporters.json_report import to_json
 from qjoule.reporters.parquet_report import to_table
 from qjoule.reporters.table import render
 from qjoule.servers import registry
+from qjoule.servers.decoding import OtherIds
 from qjoule.servers.examined import Examined
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.other_ids import OtherIds
 from qjoule.servers.shapes import fingerprint
 from qjoule.servers.strict_json import InvalidDocument
 from qjoule.servers.types import Fact, Server

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 from fake_tracer import records
 from qjoule.contract import Block, SessionEvent, TaskEvent
-from qjoule.servers.startup import Startup
+from qjoule.servers.decoding_types import Startup
 from qjoule.shapes.shape import OtherId
 from qjoule.spool import live_name_table
 from qjoule.spool.live_name_table import LiveNameTable

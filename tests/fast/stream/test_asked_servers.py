@@ -11,11 +11,10 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent
+from qjoule.servers.client import NamesBefore, TextsById, Told
 from qjoule.servers.mongodb.client import named as operations_named
-from qjoule.servers.names_before import NamesBefore, Told
 from qjoule.servers.redis.client import named as clients_named
 from qjoule.servers.registry import dialect
-from qjoule.servers.texts_by_id import TextsById
 from qjoule.stream.blocks import Stream
 from qjoule.stream.named_before import OFTEN, PAUSE_NS, NamedStream, Names
 from qjoule.stream.prepared_texts import WAIT_NS, Answer, PreparedTextStream

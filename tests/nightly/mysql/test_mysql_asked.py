@@ -17,10 +17,10 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from qjoule.errors import QjouleError
+from qjoule.servers.client import Account
 from qjoule.servers.mysql.client import Connections, PreparedStatements
 from qjoule.servers.mysql.wire import KEY
-from qjoule.servers.texts_by_id import Account
-from qjoule_studies.servers.unavailable import Unavailable
+from qjoule.studies.servers.unavailable import Unavailable
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.process import DatabaseServer, or_skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qjoule.commands.written import some
 from qjoule.model.labels import BY_THREAD
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import OtherIds
 from qjoule.session.meter import Meter
 from qjoule.trace.durable import write_whole
 from qjoule.trace.meta import Captured, Meta

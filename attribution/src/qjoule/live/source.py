@@ -12,7 +12,7 @@ from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
 from qjoule.live.stream_session import Choose, StreamSession, uncalibrated
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import OtherIds
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import read_announced
 from qjoule.stream.blocks import Stream

@@ -33,8 +33,7 @@ from qjoule.servers.examine import examine, prepare
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
 from qjoule.servers.host import Host, Listed
-from qjoule.servers.owner import Owner, Trust, owner_of
-from qjoule.servers.procfs import Process
+from qjoule.servers.owner import Owner, Process, Trust, owner_of
 
 _PROC = Path("/proc")
 #: CPU time for one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.

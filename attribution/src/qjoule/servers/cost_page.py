@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from qjoule.servers.overhead import Key, MeasuredOverhead, known_overheads
+from qjoule.servers.measured import Key, MeasuredOverhead, known_overheads
 from qjoule.servers.supported import documented
 
 MODES = ("record", "top")

@@ -3,6 +3,13 @@
 
 A server's folder has a module `wire` with a `DECODING`. All are imported together with this
 module, because a recorder cannot open files once it is confined.
+
+The kernel side sends `struct qj_unseen` (bpf/qjoule.h) in place of a text that is not known. Each
+statement of each session that was prepared before tracing began gets a row of its own, so that one
+that takes much energy stands out. Where a text was lost, there is a row per cause.
+
+If the user asks for them, statements get the ids of the tools that a server's administrators use:
+computed from a statement (`Language.ids`), or told by the server (`Decoding.told_ids`).
 """
 
 from __future__ import annotations
@@ -12,11 +19,50 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
-from qjoule.servers import registry, unseen
-from qjoule.servers.decoding_types import Decoding, Language, References, Titles
+import numpy as np
+
+from qjoule.contract import UNSEEN, NoText
+from qjoule.model.labels import PREPARED_BEFORE, TEXT_LOST
+from qjoule.servers import registry
+from qjoule.servers.decoding_types import Build, Decoding, Language, References, Titles
+from qjoule.servers.types import Server
 from qjoule.shapes.shape import OtherId
 from qjoule.tags.comments import tags_in
 from qjoule.tags.definitions import Tags
+
+_UNNAMED = (1 << 64) - 1
+_NUMBERS = 1 << 32  #: servers count from 0; a hash of a name is rarely smaller than this
+_NO_TEXT_CAUSES = {
+    NoText.SEVERAL: "different statements in one request",
+    NoText.MESSAGE: "its message could not be read",
+    NoText.NONE: "the server has none of that name",
+    NoText.EARLIER: "its portal was opened before tracing began",
+}
+
+
+def unseen_text(text: bytes) -> str:
+    """What takes the place of the text."""
+    if len(text) != UNSEEN.itemsize:
+        return TEXT_LOST
+    session, statement = np.frombuffer(text, UNSEEN)[0].tolist()
+    if not session:
+        cause = _NO_TEXT_CAUSES.get(statement)
+        return f"{TEXT_LOST[:-1]}: {cause})" if cause else TEXT_LOST
+    if statement == _UNNAMED:
+        which = "the unnamed statement"
+    elif statement < _NUMBERS:
+        which = f"statement {statement}"
+    else:
+        which = f"statement 0x{statement:016x}"
+    return f"{PREPARED_BEFORE[:-1]}: {which} of session {session})"
+
+
+def _unseen_shape(text: bytes, truncated: bool) -> tuple[str, bool]:
+    return unseen_text(text), truncated
+
+
+_UNSEEN_LANGUAGE = Language(shape=_unseen_shape, summary=str)
+
 
 _NOTHING = Decoding()
 
@@ -35,7 +81,7 @@ _BY_KIND = {one.kind: _BY_NAME[one.name] for one in registry.servers().values() 
 
 #: Languages of statements, by the dialect's number.
 LANGUAGES: Mapping[int, Language] = {
-    registry.dialect("unseen"): unseen.LANGUAGE,
+    registry.dialect("unseen"): _UNSEEN_LANGUAGE,
     **{number: language for one in _BY_NAME.values() for number, language in one.languages.items()},
 }
 #: Readers of texts that hold a query's tags, by the dialect's number.
@@ -102,3 +148,42 @@ def titled(kinds: Iterable[tuple[int, int]]) -> dict[int, Titles]:
     """From pairs (server's id, its kind): the servers whose processes have titles, by id."""
     found = {server: decoding_of(kind).titles for server, kind in kinds}
     return {server: titles for server, titles in found.items() if titles is not None}
+
+
+MAX_TEXT_BYTES = 1 << 16  #: of a statement that ids are computed of
+
+
+class OtherIds:
+    """Finds the ids of statements, for the servers that are traced."""
+
+    def __init__(self, servers: Iterable[Server]) -> None:
+        builds = {
+            (server.kind, server.flavour, server.version): Build(
+                server.flavour, server.version, server.vocabulary, server.no_vocabulary
+            )
+            for server in servers
+        }
+        self._builds = [(kind, build) for (kind, _, _), build in sorted(builds.items())]
+
+    def of(self, text: bytes, dialect: int, truncated: bool, rules: int) -> tuple[OtherId, ...]:
+        """The ids of a statement, which may be any bytes, on each version that is traced.
+
+        `rules`: number of its session's settings (`qjoule.shapes.rules`); 0: none is known.
+        """
+        compute = LANGUAGES[dialect].ids
+        if compute is None:
+            return ()
+        cut = truncated or len(text) > MAX_TEXT_BYTES
+        kinds = kinds_of(dialect)
+        found = (
+            one
+            for kind, build in self._builds
+            if kind in kinds
+            for one in compute(text[:MAX_TEXT_BYTES], cut, rules, build)
+        )
+        return tuple(dict.fromkeys(found))
+
+    def told(self, text: bytes, dialect: int) -> tuple[int, OtherId] | None:
+        """A shape's hash and an id of it that its server has told; None: it is something else."""
+        read = TOLD_IDS.get(dialect)
+        return None if read is None else read(text)

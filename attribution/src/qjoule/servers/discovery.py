@@ -1,21 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the database servers of a machine: running ones, and installed ones that may start
-later.
+"""Finds the database servers of a machine: running ones, and installed ones that may start later.
+
+Each network namespace has its own ports, so two containers may both listen on 3306. A name that is
+not unique would add up the joules of both: so servers carry their container or unit.
+
+A process without rights, which watches over servers after tracing began, cannot open executables.
+It takes a process for a server by what everybody may read of it (`ProcServerDetector`). A name and
+a command line do not prove what a process is. They are enough for a warning, never for a probe.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qjoule.errors import QjouleError
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.direct_access import DirectAccess, is_process
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
-from qjoule.servers.owner import Owner, asking_user, fair
-from qjoule.servers.place import make_labels_unique, place_of
-from qjoule.servers.procfs import Process
+from qjoule.servers.owner import (
+    CONTAINER_ID,
+    CONTAINER_NAME,
+    LINES_MAX,
+    Owner,
+    Process,
+    asking_user,
+    fair,
+)
 from qjoule.servers.registered import runtimes, supported
+from qjoule.servers.support import ServerSupport
 from qjoule.servers.types import Server
 
 
@@ -180,3 +197,75 @@ def _installed(host: Host, seen: set[tuple[int, int]], unreadable: list[str]) ->
         if found.flavour is not None:
             file = Process(0, 0, Path(), str(path), False, identity.key)
             yield replace(server_of(found, [file]), tgids=())
+
+
+_UNIT = re.compile(r"/([\w:.@\\-]{1,200})\.service(?=/|$)", re.MULTILINE)
+_ID = 12  #: digits of a container's id, as `docker ps` shows it
+
+
+def place_of(control_groups: str) -> tuple[str, str]:
+    """The container and the unit of a process, by its /proc/pid/cgroup; empty: none.
+
+    Container managers name the control group after the container's id or its name, systemd after
+    the unit. The innermost counts.
+    """
+    paths = [line.split(":", 2)[-1] for line in control_groups.splitlines()[:LINES_MAX]]
+    found = "\n".join(paths)
+    ids, named, units = (
+        pattern.findall(found) for pattern in (CONTAINER_ID, CONTAINER_NAME, _UNIT)
+    )
+    container = ids[-1][:_ID] if ids else named[-1] if named else ""
+    return container, units[-1] if units else ""
+
+
+def make_labels_unique(servers: Sequence[Server]) -> list[Server]:
+    """The same servers with unique labels.
+
+    A server in a container always carries it in its name: another container with the same port may
+    start at any time. Others carry their unit, or what else is their own, only where names are
+    equal.
+    """
+    found = [replace(server, apart=server.container) for server in servers]
+    for own in (_unit, _process_or_path):
+        taken = Counter(server.label for server in found)
+        found = [
+            replace(one, apart=own(one)) if taken[one.label] > 1 and own(one) else one
+            for one in found
+        ]
+    return found
+
+
+def _unit(server: Server) -> str:
+    return server.apart or server.unit
+
+
+def _process_or_path(server: Server) -> str:
+    itself = f"pid-{server.tgids[0]}" if server.tgids else server.exe_name
+    return ",".join(filter(None, (server.apart, itself)))
+
+
+@dataclass(frozen=True)
+class ProcServerDetector:
+    """A `stream.watch.Lookout` that reads /proc."""
+
+    proc: Path = Path("/proc")
+
+    def may_serve(self, comm: str) -> bool:
+        return comm in runtimes() or is_named_like_a_server(comm)
+
+    def serves(self, pid: int, comm: str) -> bool:
+        """Never raises: a process may end or hide itself at any time."""
+        if not is_process(self.proc, pid):
+            return False
+        candidate = Candidate(DirectAccess(self.proc / str(pid), None), comm, pid)
+        return any(_is_server(support, candidate) for support in supported())
+
+
+def _is_server(support: ServerSupport, candidate: Candidate) -> bool:
+    try:
+        if support.runtime:
+            of_runtime = support.runtime == candidate.base_name
+            return of_runtime and support.recognise(candidate) is not None
+        return support.may_be_named(candidate.base_name) and support.serves(candidate)
+    except QjouleError:
+        return not support.runtime  # what cannot be read may be a server, if its name is one's

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity, Opened
-from qjoule.servers.elf_data import InitialData
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, Segment
-from qjoule.servers.elf_symbols import OBJECT, THREAD_LOCAL, occurrences, symbol_tables
+from qjoule.servers.elf_tables import OBJECT, THREAD_LOCAL, InitialData, occurrences, symbol_tables
 
 _CONSTANTS_BYTES_MAX = 128 << 20
 _READ_BYTES_MAX = 1 << 20  #: of code, at a time

@@ -20,7 +20,7 @@ from qjoule.servers.direct_access import (
 from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.listening import SocketTables
-from qjoule.servers.procfs import Process
+from qjoule.servers.owner import Process
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who runs a process, and how far that owner is trusted.
+"""A process as listed, who runs it, and how far that owner is trusted.
 
 A user id alone says little: root of a container has id 0, a web server's account has one below
 1000, and an ordinary user may have thousands of subordinate ids. The control group, which only root
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import TypeVar
 
 #: Candidates of one owner that are examined; of root's, all are.
@@ -139,3 +140,29 @@ def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) 
             trust += 1
         ranked.append(((trust, before, owner.uid >= FIRST_USER), len(ranked), item))
     return [item for _, _, item in sorted(ranked, key=lambda one: one[:2])]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process with an executable that can be seen."""
+
+    pid: int
+    parent: int
+    directory: Path  #: /proc/PID
+    exe_name: str  #: as the process sees it, without " (deleted)"
+    deleted: bool
+    exe_id: tuple[int, int]  #: (device, inode)
+    uid: int = 0  #: its user
+    control_groups: str = ""  #: its /proc/PID/cgroup
+
+    @property
+    def base_name(self) -> str:
+        return self.exe_name.rpartition("/")[2]
+
+    @property
+    def owner(self) -> Owner:
+        return owner_of(self.uid, self.control_groups)
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "root"

@@ -5,7 +5,7 @@
                                  a server; KIND and RUNG as in `registry.toml`. DEVICE and INODE are
                                  its executable's (stat(2)): processes that start from it later
                                  belong to the first server listed with it
-    --restart ID:never|HASH      which of them are this very server (`servers.restart`)
+    --restart ID:never|HASH      which of them are this very server (`servers.examine`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
     --probe ID:ROLE:HANDLE:OFFSET:CODE
@@ -35,9 +35,8 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
 from qjoule.servers.choice import Choice, KernelFacts
-from qjoule.servers.registered import support_of
+from qjoule.servers.registered import resolution_of, support_of
 from qjoule.servers.resolution import Agent, FileKey, Probe, Resolution
-from qjoule.servers.rungs import resolution_of
 from qjoule.servers.sharing import Member, decide, falling_back
 from qjoule.servers.types import Server
 

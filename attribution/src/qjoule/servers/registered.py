@@ -3,16 +3,27 @@
 
 The first call loads all of them. That must happen before a process gives up the right to open files
 (`examine.prepare`).
+
+By them a plan gets an examined server's rung (the cheapest that is exact for its configuration),
+what can be attached to, and what is never seen; and servers of kinds that have an agent get it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers import registry
+from qjoule.servers.choice import Case, Choice, KernelFacts
+from qjoule.servers.jvm.process import Reach
 from qjoule.servers.registry import servers
+from qjoule.servers.resolution import Agent, Resolution
 from qjoule.servers.support import ServerSupport
+from qjoule.servers.types import NO_PROTOCOL, Server
 
 
 @cache
@@ -52,3 +63,84 @@ def _support(name: str) -> ServerSupport:
     assert isinstance(support, ServerSupport)
     assert support.name == name
     return support
+
+
+def resolution_of(server: Server) -> Resolution:
+    """The result of its examination, plus what is never seen of such a server."""
+    notes = support_of(server.flavour).blind_spots(server)
+    if server.flavour == NO_PROTOCOL:  # also a server whose protocol is deliberately not used
+        return Resolution(server.exe_id, notes=notes)
+    if server.resolution is None:
+        return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")
+    return replace(server.resolution, notes=(*notes, *server.resolution.notes))
+
+
+def choose_rung(
+    server: Server,
+    kernel: KernelFacts,
+    symbol_problem: str,
+    wanted: Rung | None = None,
+    shared_executable: str = "",
+    *,
+    agent: bool = False,
+) -> Choice:
+    """Decide for one server.
+
+    Args:
+        symbol_problem: why the symbol rung is not possible, empty when it is.
+        wanted: the user's choice.
+        shared_executable: why another server that runs the same file needs probes in it.
+        agent: qjoule's agent has been put into it.
+    """
+    support = support_of(server.flavour)
+    if agent and support.agent is not None:
+        return support.agent.choice
+    if support.symbol_loops and kernel.early:
+        lacks = "bpf_loop() (5.17), or maps for processes without rights (5.19)"
+        symbol_problem = symbol_problem or f"the kernel lacks {lacks}"
+    case = Case(server, kernel, symbol_problem, wanted, shared_executable)
+    no_symbol = case.no_probes
+    if Rung.SYMBOL.name.lower() not in registry.server_of(server.flavour).rungs:
+        no_symbol = f"{support.flavours[server.flavour]} has none"
+        no_symbol += "" if support.agent is None else ", but --agent shows them"
+    return replace(support.choose_rung(case), no_symbol=no_symbol)
+
+
+def put_agents(
+    servers: Iterable[Server],
+    reach: Reach,
+    pids: Collection[int] = (),
+    *,
+    client_tags: bool = False,
+) -> dict[int, Agent]:
+    """Puts an agent into each running server that can have one, or those of `pids`; by process.
+
+    `client_tags`: the agents also report tags that clients send with their requests.
+
+    Raises:
+        QjouleError: there is no such server, or one of them cannot have an agent.
+    """
+    wanted = [
+        server
+        for server in servers
+        if support_of(server.flavour).agent is not None
+        and server.running
+        and (not pids or set(pids) & set(server.tgids))
+    ]
+    if not wanted:
+        names = (name for one in supported() if one.agent for name in one.flavours.values())
+        raise QjouleError(
+            f"--agent is for {' and '.join(names)}, and none runs: see 'qjoule doctor'"
+        )
+    agents: dict[int, Agent] = {}
+    try:
+        for server in wanted:
+            support = support_of(server.flavour).agent
+            assert support is not None
+            with reach(server.tgids[0], server.exe_id) as jvm:
+                agents[jvm.pid] = support.put(jvm, client_tags)
+    except BaseException:
+        for agent in agents.values():
+            agent.close()
+        raise
+    return agents

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from qjoule.contract import Rung
 from qjoule.servers.choice import Choice, KernelFacts
+from qjoule.servers.registered import choose_rung
 from qjoule.servers.resolution import Agent, FileKey, Resolution
-from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Server
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from qjoule.contract import Rung
 from qjoule.servers.choice import Choice, KernelFacts
-from qjoule.servers.registered import supported
-from qjoule.servers.rungs import choose_rung
+from qjoule.servers.registered import choose_rung, supported
 from qjoule.servers.types import Fact, Server
 
 

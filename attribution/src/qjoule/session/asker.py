@@ -19,10 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from qjoule.contract import TEXT_BYTES
+from qjoule.servers.client import CONNECTIONS_MAX, NamesBefore, TextsById, Told
 from qjoule.servers.decoding import decoding_of
-from qjoule.servers.names_before import CONNECTIONS_MAX, NamesBefore, Told
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.texts_by_id import TextsById
 from qjoule.servers.types import Server
 from qjoule.session.asker_process import (
     ANSWER,

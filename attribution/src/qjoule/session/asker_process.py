@@ -17,8 +17,17 @@ from typing import Generic, Protocol, TypeVar
 from qjoule.contract import TEXT_BYTES
 from qjoule.errors import QjouleError
 from qjoule.root_part.reader_filter import keep_from_starting
-from qjoule.servers.names_before import CONNECTIONS_MAX, NamesBefore, NamesSource, Told
-from qjoule.servers.texts_by_id import BATCH, Account, Text, TextsById, TextSource
+from qjoule.servers.client import (
+    BATCH,
+    CONNECTIONS_MAX,
+    Account,
+    NamesBefore,
+    NamesSource,
+    Text,
+    TextsById,
+    TextSource,
+    Told,
+)
 from qjoule.session.credentials import account_for, read_credentials
 from qjoule.session.helper import FIRST
 from qjoule.session.proven_peer import Peer, Peers, TracedProcess

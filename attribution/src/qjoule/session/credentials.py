@@ -24,8 +24,8 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Refused
+from qjoule.servers.client import Account
 from qjoule.servers.owner import asking_user
-from qjoule.servers.texts_by_id import Account
 
 _BYTES_MAX = 1 << 16
 _KEYS = ("user", "password", "host", "users")

@@ -26,12 +26,10 @@ from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.direct_access import DELETED, control_groups
-from qjoule.servers.discovery import server_of
+from qjoule.servers.discovery import make_labels_unique, server_of
 from qjoule.servers.examined import Examined, Facts
-from qjoule.servers.owner import Owner, Trust
-from qjoule.servers.place import make_labels_unique
+from qjoule.servers.owner import Owner, Process, Trust
 from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
-from qjoule.servers.procfs import Process
 from qjoule.servers.registry import c_name
 from qjoule.servers.resolution import FileKey
 from qjoule.servers.types import Server

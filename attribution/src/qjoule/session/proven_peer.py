@@ -30,7 +30,7 @@ from qjoule.errors import QjouleError
 from qjoule.root_part.access import SocketAccess
 from qjoule.root_part.bound import bound
 from qjoule.root_part.client import root_part
-from qjoule.servers.names_before import ANSWER_S
+from qjoule.servers.client import ANSWER_S
 from qjoule.servers.types import Server
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import SocketOwners

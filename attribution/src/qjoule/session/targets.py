@@ -13,11 +13,11 @@ from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
-from qjoule.servers.agents import put_agents
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
 from qjoule.session.apart import apart
@@ -27,7 +27,7 @@ from qjoule.session.tracer import estimated_power
 from qjoule.session.wanted import Wanted
 
 if TYPE_CHECKING:
-    from qjoule.servers.other_ids import OtherIds
+    from qjoule.servers.decoding import OtherIds
     from qjoule.session.asker import Asker
 
 
@@ -58,7 +58,7 @@ class Targets:
     @property
     def ids(self) -> OtherIds:
         """What finds the ids of their statements in other tools."""
-        from qjoule.servers.other_ids import OtherIds  # noqa: PLC0415 - not to plan
+        from qjoule.servers.decoding import OtherIds  # noqa: PLC0415 - not to plan
 
         return OtherIds(planned.server for planned in self.plan.traced)
 

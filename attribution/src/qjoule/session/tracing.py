@@ -22,9 +22,9 @@ from enum import Enum
 from qjoule.own_rights import drop_capability
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
+from qjoule.servers.discovery import ProcServerDetector
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
-from qjoule.servers.server_detector import ProcServerDetector
 from qjoule.session.applications import listen
 from qjoule.session.helper import share_memory
 from qjoule.session.targets import Targets

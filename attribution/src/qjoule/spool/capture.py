@@ -15,7 +15,7 @@ from pathlib import Path
 
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import OtherIds
 from qjoule.spool.files import names_of, spool_of
 from qjoule.spool.names import Counted, Ended, Metered, MeterReading, NamesWriter, Untraced
 from qjoule.stream import valid

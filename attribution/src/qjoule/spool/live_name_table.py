@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from qjoule.contract import TASK, QueryFlag, Rung, SessionEvent, TaskEvent
-from qjoule.servers.startup import Startup
+from qjoule.servers.decoding_types import Startup
 from qjoule.spool.names import Counted, News, Untraced
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import ReportedQueryId, StatementShape

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import OtherIds
 from qjoule.stream import rows, valid
 from qjoule.stream.announced import Announced
 from qjoule.stream.batch_clock import BATCH_NS, BatchClock

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names sessions that were open before tracing began, where their server may be asked
-(`servers.names_before`).
+(`servers.client`).
 
 A session whose login was not seen waits for the next question to its server, which is about all
 connections. The answer names it if the session was seen before the question, so that the
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from qjoule.contract import Block, SessionEvent, TaskEvent
-from qjoule.servers.names_before import NamesBefore, Told, by_address, by_name, by_thread
+from qjoule.servers.client import NamesBefore, Told, by_address, by_name, by_thread
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.session_news import address_of
 

@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from qjoule.contract import TaskEvent
-from qjoule.servers.decoding import LANGUAGES, AllReferences
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import LANGUAGES, AllReferences, OtherIds
 from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import Fingerprint, dialect_of, is_truncated, rules_of

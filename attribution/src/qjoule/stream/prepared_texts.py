@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts texts in the place of what stands for statements that were prepared before tracing began,
-where a server may be asked for them (`servers.texts_by_id`).
+where a server may be asked for them (`servers.client`).
 
 Each unknown statement is asked for once. Its block waits for the answer, and texts that refer to it
 wait with it; nothing else does. What the server does not tell, or not in time, stays as it was.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qjoule.contract import Block
-from qjoule.servers.texts_by_id import TextsById
+from qjoule.servers.client import TextsById
 from qjoule.stream.blocks import Frame, Stream
 
 #: Stream time for which a text waits for its answer.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from qjoule.contract import Block
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import OtherIds
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.metering import Metering

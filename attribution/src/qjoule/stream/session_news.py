@@ -9,7 +9,7 @@ from typing import Any
 
 from qjoule.contract import SessionEvent
 from qjoule.servers.decoding import decoding_of
-from qjoule.servers.startup import RESET, Startup
+from qjoule.servers.decoding_types import RESET, Startup
 from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array
 from qjoule.trace.vocabulary import SESSION_EVENTS

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SessionEvent
-from qjoule.servers.startup import Startup
+from qjoule.servers.decoding_types import Startup
 from qjoule.stream.blocks import Frame
 from qjoule.stream.session_news import (
     MAX_SESSIONS,

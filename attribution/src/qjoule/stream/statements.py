@@ -12,8 +12,7 @@ import numpy as np
 from qjoule.contract import SHAPE_OTHER
 from qjoule.lazy_import import pa
 from qjoule.servers import registry
-from qjoule.servers.decoding import LANGUAGES, AllReferences
-from qjoule.servers.other_ids import OtherIds
+from qjoule.servers.decoding import LANGUAGES, AllReferences, OtherIds
 from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import (

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from qjoule.servers.direct_access import DirectAccess, processes
-from qjoule.servers.procfs import Process
-from qjoule_studies.servers import jvm
+from qjoule.servers.owner import Process
+from qjoule.studies.servers import jvm
 from servers.process import Unavailable, remove_attach_socket, run_quietly, server_directory
 
 HERE = Path(__file__).parent

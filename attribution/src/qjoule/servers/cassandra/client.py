@@ -15,7 +15,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, ExecutionProfile
 from cassandra.policies import WhiteListRoundRobinPolicy
 
-from qjoule.servers.texts_by_id import Account, Text
+from qjoule.servers.client import Account, Text
 
 _ANSWER_S = 3.0
 _PROTOCOL = 4  #: from 2.2 on: nothing is negotiated

@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
+from qjoule.servers.config_files import read_settings
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.settings_yaml import read_settings
 from qjoule.servers.types import Fact
 
 

@@ -22,10 +22,10 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache, partial
 
+from qjoule.servers.client import TextsById
 from qjoule.servers.decoding_types import Decoding, Language
 from qjoule.servers.registry import dialect
 from qjoule.servers.registry import dialect as number_of
-from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.automaton import NUMBER, STRING
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.rules import SLASHED_RULES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
-from qjoule.servers.config_text import shown_value
+from qjoule.servers.config_files import shown_value
 from qjoule.servers.elf import Executable
 from qjoule.servers.probing import no_function_of
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings

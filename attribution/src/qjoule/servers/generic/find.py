@@ -14,9 +14,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.discovery import server_of
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
-from qjoule.servers.owner import asking_user, fair
+from qjoule.servers.owner import Process, asking_user, fair
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.procfs import Process
 from qjoule.servers.types import NO_PROTOCOL, Restart, Server
 
 _TRACER = "qjoule-tracer"

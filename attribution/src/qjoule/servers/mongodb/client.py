@@ -18,8 +18,7 @@ from typing import Any
 
 import pymongo
 
-from qjoule.servers.names_before import ANSWER_S, CONNECTIONS_MAX, Told, by_address, by_name
-from qjoule.servers.texts_by_id import Account
+from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, Told, by_address, by_name
 
 _STAGE = {"allUsers": True, "idleConnections": True, "idleSessions": False, "localOps": True}
 _FIELDS = dict.fromkeys(("client", "desc", "appName", "effectiveUsers.user"), 1)

@@ -16,8 +16,7 @@ from typing import Any
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_text import shown_value
-from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
+from qjoule.servers.config_files import TEXT_MAX, read_settings, shown_value
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 

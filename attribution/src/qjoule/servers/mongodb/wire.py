@@ -17,13 +17,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from qjoule.servers.decoding_types import Decoding
+from qjoule.servers.client import NamesBefore
+from qjoule.servers.decoding_types import MAX_NAME_BYTES, Decoding, Startup, note
 from qjoule.servers.mongodb.message import origin_of
 from qjoule.servers.mongodb.shapes import LANGUAGE
-from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.registry import dialect
 from qjoule.servers.registry import dialect as number_of
-from qjoule.servers.startup import MAX_NAME_BYTES, Startup, note
 from qjoule.shapes.texts import Texts
 
 _OP_QUERY_START = re.compile(rb".{4}admin\.\$cmd\0.{8}", re.DOTALL)

@@ -18,9 +18,8 @@ import pymysql
 
 from qjoule.contract import TEXT_BYTES
 from qjoule.errors import QjouleError
+from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, Text, Told, by_thread
 from qjoule.servers.mysql.wire import KEY
-from qjoule.servers.names_before import ANSWER_S, CONNECTIONS_MAX, Told, by_thread
-from qjoule.servers.texts_by_id import Account, Text
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

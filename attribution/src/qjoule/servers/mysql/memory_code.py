@@ -7,7 +7,7 @@ Code of another form gives nothing, or `CannotResolve`.
 
 from __future__ import annotations
 
-from qjoule.servers.code_steps import (
+from qjoule.servers.function_code import (
     MEMBER_MAX,
     VOLATILE,
     Place,

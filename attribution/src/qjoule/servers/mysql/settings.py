@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from qjoule.servers.access import FILE_BYTES_MAX, Unreadable
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_text import ConfigFiles
+from qjoule.servers.config_files import ConfigFiles
 from qjoule.servers.strict_json import InvalidDocument, parse
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact

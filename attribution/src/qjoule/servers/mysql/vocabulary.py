@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qjoule.servers.elf import Executable
-from qjoule.servers.elf_data import InitialData
+from qjoule.servers.elf_tables import InitialData
 from qjoule.servers.signatures import CannotResolve
 
 #: Added to the number of a token that an expression follows.

@@ -19,19 +19,22 @@ from typing import Any
 import numpy as np
 
 from qjoule.contract import UNSEEN
+from qjoule.servers.client import NamesBefore, TextsById
 from qjoule.servers.decoding_types import (
     CAUSED_BY_READS,
     CAUSED_BY_WRITES,
+    MAX_NAME_BYTES,
     SERVES_QUERIES,
     DatabaseChange,
     Decoding,
+    Fields,
     Language,
+    ShortMessage,
+    Startup,
+    note,
 )
 from qjoule.servers.mysql.other_ids import ids_of
-from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.registry import dialect
-from qjoule.servers.startup import MAX_NAME_BYTES, Fields, ShortMessage, Startup, note
-from qjoule.servers.texts_by_id import TextsById
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary

@@ -22,9 +22,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qjoule.servers.code_steps import Place, as_64_bits, body_steps
 from qjoule.servers.elf import Executable
-from qjoule.servers.function_code import code_of, instructions, the_function
+from qjoule.servers.function_code import (
+    Place,
+    as_64_bits,
+    body_steps,
+    code_of,
+    instructions,
+    the_function,
+)
 from qjoule.servers.signatures import CannotResolve
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"

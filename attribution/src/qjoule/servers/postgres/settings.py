@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_text import ConfigFiles, shown_value
+from qjoule.servers.config_files import ConfigFiles, shown_value
 from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 

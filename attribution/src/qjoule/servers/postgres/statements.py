@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from qjoule.servers.code_steps import Place, Step, body_steps, steps
 from qjoule.servers.elf import Executable
-from qjoule.servers.function_code import code_of, the_function
+from qjoule.servers.function_code import Place, Step, body_steps, code_of, steps, the_function
 from qjoule.servers.signatures import CannotResolve
 
 _FETCH, _SEARCH = "FetchPreparedStatement", "hash_search"

@@ -24,13 +24,17 @@ from qjoule.contract import TOLD_ID
 from qjoule.servers.decoding_types import (
     CAUSED_BY_READS,
     CAUSED_BY_WRITES,
+    RESET,
     Build,
     Decoding,
+    Fields,
     Language,
+    ShortMessage,
+    Startup,
     Titles,
+    note,
 )
 from qjoule.servers.registry import dialect
-from qjoule.servers.startup import RESET, Fields, ShortMessage, Startup, note
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.shape import OtherId
 from qjoule.shapes.sql import sql_shape

@@ -14,8 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qjoule.servers.names_before import ANSWER_S, CONNECTIONS_MAX, Told, by_address
-from qjoule.servers.texts_by_id import Account
+from qjoule.servers.client import ANSWER_S, CONNECTIONS_MAX, Account, Told, by_address
 
 
 class Connections:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
+from qjoule.servers.client import NamesBefore
 from qjoule.servers.decoding_types import CAUSED_BY_WRITES, SERVES_QUERIES, Decoding, Language
-from qjoule.servers.names_before import NamesBefore
 from qjoule.servers.registry import dialect
 from qjoule.shapes.keys import commands_in, joined_shapes, key_pattern
 from qjoule.shapes.safe_text import sanitise
