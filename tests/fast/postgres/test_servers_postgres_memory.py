@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import Executable, open_executable
+from qjoule.servers.function_code import CannotResolve
 from qjoule.servers.postgres.memory import (
     backend_memory,
     portal_start_offset,
@@ -17,7 +18,6 @@ from qjoule.servers.postgres.memory import (
     send_buffer,
 )
 from qjoule.servers.postgres.statements import prepared_statements
-from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 
 #: A backend's portals, prepared statements and send buffer, as the server's code handles them.

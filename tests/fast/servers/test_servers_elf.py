@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import open_executable
+from qjoule.servers.function_code import CannotResolve
 from qjoule.servers.mysql.find import Role, boundary_functions
 from qjoule.servers.postgres import find as postgres
 from qjoule.servers.probe_site import (
@@ -20,7 +21,6 @@ from qjoule.servers.probe_site import (
     SiteCost,
     inspect_site,
 )
-from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import (
     MARIADB_10_5,
     MARIADB_10_11,

@@ -31,9 +31,8 @@ from qjoule.servers.examined import (
 )
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.listening import Listening, SocketTables
-from qjoule.servers.probing import without_probes
 from qjoule.servers.registered import runtimes, support_of, supported
-from qjoule.servers.resolution import Resolution
+from qjoule.servers.resolution import Resolution, without_probes
 from qjoule.servers.support import Identified, Running, ServerSupport
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 from qjoule.shapes.safe_text import one_line, sanitise

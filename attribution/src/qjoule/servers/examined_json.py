@@ -24,10 +24,9 @@ from qjoule.servers.examined import (
     Examined,
 )
 from qjoule.servers.probe_site import ProbeSite
-from qjoule.servers.probing import OFFSET_MAX
 from qjoule.servers.registered import support_of
 from qjoule.servers.registry import flavours, servers
-from qjoule.servers.resolution import Probe, Resolution
+from qjoule.servers.resolution import OFFSET_MAX, Probe, Resolution
 from qjoule.servers.strict_json import (
     InvalidDocument,
     flag,

@@ -13,8 +13,7 @@ from qjoule.servers.cassandra.find import (
 )
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.jvm.process import ReachedJvm
-from qjoule.servers.probing import without_probes
-from qjoule.servers.resolution import Agent, Resolution
+from qjoule.servers.resolution import Agent, Resolution, without_probes
 from qjoule.servers.support import AgentSupport, Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Fact, Server

@@ -6,8 +6,7 @@ from __future__ import annotations
 from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice
-from qjoule.servers.probing import without_probes
-from qjoule.servers.resolution import Resolution
+from qjoule.servers.resolution import Resolution, without_probes
 from qjoule.servers.support import Running, ServerSupport, Settings
 from qjoule.servers.supported import Mode, Supported
 from qjoule.servers.types import NO_PROTOCOL, Fact, Server

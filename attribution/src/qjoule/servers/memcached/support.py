@@ -10,7 +10,7 @@ from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
-from qjoule.servers.probing import no_function_of
+from qjoule.servers.resolution import no_function_of
 from qjoule.servers.support import Identified, Running, ServerSupport, Settings
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Supported
 from qjoule.servers.types import Fact

@@ -10,10 +10,9 @@ from enum import StrEnum
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
+from qjoule.servers.function_code import CannotResolve, absent, the_one
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.probing import check_machine, file_key, probes_of
-from qjoule.servers.resolution import Resolution
-from qjoule.servers.signatures import CannotResolve, absent, the_one
+from qjoule.servers.resolution import Resolution, check_machine, file_key, probes_of
 
 
 class Role(StrEnum):

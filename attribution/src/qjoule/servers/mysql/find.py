@@ -16,17 +16,7 @@ from enum import StrEnum
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
-from qjoule.servers.mysql.memory import SessionMemory, session_memory
-from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.probing import (
-    check_machine,
-    file_key,
-    probes_of,
-    probes_or_why,
-    within_bounds,
-)
-from qjoule.servers.resolution import Resolution
-from qjoule.servers.signatures import (
+from qjoule.servers.function_code import (
     AFTER,
     BEFORE,
     NUMBER,
@@ -35,6 +25,16 @@ from qjoule.servers.signatures import (
     places,
     the_one,
     the_only,
+)
+from qjoule.servers.mysql.memory import SessionMemory, session_memory
+from qjoule.servers.probe_site import SiteCost
+from qjoule.servers.resolution import (
+    Resolution,
+    check_machine,
+    file_key,
+    probes_of,
+    probes_or_why,
+    within_bounds,
 )
 from qjoule.servers.support import Identified
 

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from qjoule.servers.elf import Executable, Symbol
-from qjoule.servers.function_code import code_of, the_function
+from qjoule.servers.function_code import CannotResolve, code_of, the_function
 from qjoule.servers.mysql import memory_code as code
-from qjoule.servers.signatures import CannotResolve
 
 _CODE_BYTES = 512
 _VARIABLE = "current_thd"  #: MySQL exports it

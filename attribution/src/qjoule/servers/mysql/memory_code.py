@@ -10,13 +10,13 @@ from __future__ import annotations
 from qjoule.servers.function_code import (
     MEMBER_MAX,
     VOLATILE,
+    CannotResolve,
     Place,
     Step,
     as_64_bits,
     body_steps,
     steps,
 )
-from qjoule.servers.signatures import CannotResolve
 
 _NEAR = 8  #: instructions between the parts of one form
 _FIRST, _SECOND, _THIRD = "rdi", "rsi", "rdx"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from qjoule.servers.elf import Executable
 from qjoule.servers.elf_tables import InitialData
-from qjoule.servers.signatures import CannotResolve
+from qjoule.servers.function_code import CannotResolve
 
 #: Added to the number of a token that an expression follows.
 BEGINS_EXPRESSION = 1 << 16

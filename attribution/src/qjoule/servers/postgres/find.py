@@ -13,6 +13,7 @@ from enum import StrEnum
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
+from qjoule.servers.function_code import CannotResolve, the_one
 from qjoule.servers.postgres.memory import (
     backend_memory,
     conforming_strings,
@@ -26,15 +27,14 @@ from qjoule.servers.postgres.statements import (
     query_ids,
 )
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.probing import (
+from qjoule.servers.resolution import (
+    Resolution,
     check_machine,
     file_key,
     probes_of,
     probes_or_why,
     within_bounds,
 )
-from qjoule.servers.resolution import Resolution
-from qjoule.servers.signatures import CannotResolve, the_one
 from qjoule.servers.types import major_of
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import (
+    CannotResolve,
     Place,
     as_64_bits,
     body_steps,
@@ -31,7 +32,6 @@ from qjoule.servers.function_code import (
     instructions,
     the_function,
 )
-from qjoule.servers.signatures import CannotResolve
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"
 _CONFORMING = "standard_conforming_strings"  # src/include/parser/gramparse.h

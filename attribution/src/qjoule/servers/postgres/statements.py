@@ -18,8 +18,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from qjoule.servers.elf import Executable
-from qjoule.servers.function_code import Place, Step, body_steps, code_of, steps, the_function
-from qjoule.servers.signatures import CannotResolve
+from qjoule.servers.function_code import (
+    CannotResolve,
+    Place,
+    Step,
+    body_steps,
+    code_of,
+    steps,
+    the_function,
+)
 
 _FETCH, _SEARCH = "FetchPreparedStatement", "hash_search"
 _VIEW, _TEXT = "pg_prepared_statement", "cstring_to_text"

@@ -8,6 +8,7 @@ import re
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.elf import Executable
+from qjoule.servers.function_code import AFTER, places
 from qjoule.servers.postgres.find import (
     FACTS,
     FUNCTIONS,
@@ -18,7 +19,6 @@ from qjoule.servers.postgres.find import (
     resolve,
 )
 from qjoule.servers.postgres.settings import NO_POOL, settings
-from qjoule.servers.signatures import AFTER, places
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Server

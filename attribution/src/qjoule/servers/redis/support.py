@@ -9,9 +9,9 @@ from itertools import islice
 from qjoule.contract import Rung
 from qjoule.servers.choice import Case, Choice, as_wanted
 from qjoule.servers.elf import Executable
-from qjoule.servers.probing import no_function_of
+from qjoule.servers.function_code import FOUND_MAX, is_whole
 from qjoule.servers.redis.settings import is_redis_server, settings
-from qjoule.servers.signatures import FOUND_MAX, is_whole
+from qjoule.servers.resolution import no_function_of
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
 from qjoule.servers.types import Server

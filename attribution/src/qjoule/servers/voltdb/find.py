@@ -23,11 +23,16 @@ from qjoule.servers.access import Access, ProcFile, mapped_files
 from qjoule.servers.access import Mapping as MappedFile
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.function_code import the_one
 from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.probe_site import SiteCost
-from qjoule.servers.probing import check_machine, probes_of, within_bounds, without_probes
-from qjoule.servers.resolution import Resolution
-from qjoule.servers.signatures import the_one
+from qjoule.servers.resolution import (
+    Resolution,
+    check_machine,
+    probes_of,
+    within_bounds,
+    without_probes,
+)
 
 MAIN_CLASS = "org.voltdb.VoltDB"
 #: Versions whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.
