@@ -51,9 +51,8 @@ def rate(with_ids: bool) -> float:
     from qjoule.servers.decoding_types import Build  # noqa: PLC0415 - the tree to measure
     from qjoule.servers.mysql.other_ids import ids_of  # noqa: PLC0415
     from qjoule.servers.shapes import fingerprint  # noqa: PLC0415
-    from qjoule.shapes.lexis import Lexis  # noqa: PLC0415
     from qjoule.shapes.reserved_words import RESERVED  # noqa: PLC0415
-    from qjoule.shapes.rules import COUNTS  # noqa: PLC0415
+    from qjoule.shapes.rules import COUNTS, Lexis  # noqa: PLC0415
 
     # Not the numbers of any server: they cost the same.
     words = [*map(chr, range(33, 127)), *sorted(RESERVED), *_TOKENS]

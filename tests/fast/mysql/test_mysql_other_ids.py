@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from qjoule.servers.decoding_types import Build
 from qjoule.servers.mysql.other_ids import CHECKSUM, DIGEST, ids_of
 from qjoule.servers.mysql.vocabulary import BEGINS_EXPRESSION
-from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reserved_words import RESERVED
-from qjoule.shapes.rules import COUNTS, PLAIN_MODES, Charset, Quoting, backtick_rules
+from qjoule.shapes.rules import COUNTS, PLAIN_MODES, Charset, Lexis, Quoting, backtick_rules
 from qjoule.shapes.shape import OtherId
 
 _DIGESTS = ("?", "?, ...", "(?)", "(?) /* , ... */", "(...)", "(...) /* , ... */", "(tok_id)")

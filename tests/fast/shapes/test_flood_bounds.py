@@ -12,7 +12,7 @@ from qjoule.contract import SEGMENT, TASK, OwnerKind, TaskEvent
 from qjoule.servers import registry
 from qjoule.servers.cassandra.wire import Batches
 from qjoule.servers.mongodb.wire import Cursors
-from qjoule.shapes.texts import Texts
+from qjoule.shapes.shape import Texts
 from qjoule.stream.owners import Owners
 
 MOST = 1_000

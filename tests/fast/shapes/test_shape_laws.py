@@ -18,8 +18,15 @@ from qjoule.servers.mysql.other_ids import percona_fingerprint
 from qjoule.servers.mysql.wire import LEXIS
 from qjoule.servers.shapes import TEXT_LENGTH, fingerprint, summary
 from qjoule.shapes import sanitise
-from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import COUNTS, Backslash, Charset, Quoting, backtick_rules, standard_rules
+from qjoule.shapes.rules import (
+    COUNTS,
+    Backslash,
+    Charset,
+    Lexis,
+    Quoting,
+    backtick_rules,
+    standard_rules,
+)
 from qjoule.shapes.sql import reduced_sql
 
 MYSQL, POSTGRES = registry.dialect("mysql"), registry.dialect("postgres")

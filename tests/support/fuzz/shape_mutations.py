@@ -15,11 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from qjoule.shapes.lexers import lexer
-from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import COUNTS
+from qjoule.shapes.rules import COUNTS, Lexis
 from qjoule.shapes.sql import reduce_statement
-from qjoule.shapes.tokens import Kind, closed_early, known_part, strip_ellipsis, tokens
+from qjoule.shapes.tokens import Kind, closed_early, known_part, lexer, strip_ellipsis, tokens
 
 CORPUS = Path(__file__).parents[2] / "fast/golden" / "shape_statements.txt"
 #: Pieces that change the lexer's state, and words that mean something to the later steps.

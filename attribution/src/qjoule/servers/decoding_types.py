@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from qjoule.servers.client import NamesBefore, TextsById
-from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import Lexis
 from qjoule.shapes.shape import OtherId
 from qjoule.tags.definitions import Tags
 

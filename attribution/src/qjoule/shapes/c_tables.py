@@ -15,8 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NAME_DIGITS_MAX
-from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import COUNTS, SLASHED_RULES, Backslash, Charset, Quoting, standard_rules
+from qjoule.shapes.rules import (
+    COUNTS,
+    SLASHED_RULES,
+    Backslash,
+    Charset,
+    Lexis,
+    Quoting,
+    standard_rules,
+)
 from qjoule.shapes.tables import classes, tables
 
 STATE_SHIFT = 6

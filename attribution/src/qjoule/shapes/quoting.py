@@ -9,7 +9,7 @@ quote ends the text, the rest of the statement is swallowed: no reading of it ma
 from __future__ import annotations
 
 from qjoule.shapes.automaton import DIGITS, SWALLOW, UNSURE, WORD, C, Inside, Mode, Move, State
-from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import Lexis
 
 #: By mode of a quoted text: the mode after its quote.
 STRINGS = {

@@ -8,10 +8,24 @@ is known, and a text is read so that no possible reading shows a literal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from qjoule.shapes.automaton import C, class_of
-from qjoule.shapes.lexis import Lexis
+
+
+class Lexis(Enum):
+    """Where names, strings, numbers and comments begin and end. The value is the half of the
+    kernel's table that has the family's transitions.
+
+    ``BACKTICK``: names stand in backticks, strings in either quote with backslash escapes; ``#``
+    begins a comment; ``/*! … */`` is code and ``/*+ … */`` a hint. ``STANDARD``: names stand in
+    double quotes, strings in single quotes or between ``$tag$``; a backslash escapes in ``E'…'``
+    alone; comments nest.
+    """
+
+    BACKTICK = 0
+    STANDARD = 1
+
 
 #: BACKTICK, added to the number: the session is known to have no other setting that changes how a
 #: statement's words are read (QJ_SHAPE_PLAIN_MODES). No shape depends on it, but ids do.

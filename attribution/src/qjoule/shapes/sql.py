@@ -13,12 +13,10 @@ import re
 from collections.abc import Callable
 
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NAME_DIGITS_MAX
-from qjoule.shapes.lexers import lexer
-from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import known_rules
+from qjoule.shapes.rules import Lexis, known_rules
 from qjoule.shapes.safe_text import ended
 from qjoule.shapes.tables import classes, tables
-from qjoule.shapes.tokens import closed_early, known_part, strip_ellipsis
+from qjoule.shapes.tokens import closed_early, known_part, lexer, strip_ellipsis
 
 _LAST_DIGITS = re.compile(rb"[0-9]*\Z")
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from qjoule.shapes.automaton import BEGIN, DIGITS_OF_NAME, C, State
-from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import class_by_rules
+from qjoule.shapes.rules import Lexis, class_by_rules
 from qjoule.shapes.transitions import final_text, step
 
 

@@ -32,8 +32,8 @@ from qjoule.shapes.automaton import (
     emit,
     skip,
 )
-from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.quoting import AFTER_LETTER, NAMES, STRINGS, TRAILS, quoted, quotes_of
+from qjoule.shapes.rules import Lexis
 
 BACKTICK, STANDARD = Lexis.BACKTICK, Lexis.STANDARD
 

@@ -27,12 +27,11 @@ from qjoule.servers.decoding_types import Decoding, Language
 from qjoule.servers.registry import dialect
 from qjoule.servers.registry import dialect as number_of
 from qjoule.shapes.automaton import NUMBER, STRING
-from qjoule.shapes.lexis import Lexis
-from qjoule.shapes.rules import SLASHED_RULES
+from qjoule.shapes.rules import SLASHED_RULES, Lexis
 from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.shape import Texts
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
-from qjoule.shapes.texts import Texts
 from qjoule.tags.comments import PREFIX, believed
 from qjoule.tags.definitions import Tags
 

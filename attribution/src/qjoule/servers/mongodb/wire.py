@@ -23,7 +23,7 @@ from qjoule.servers.mongodb.message import origin_of
 from qjoule.servers.mongodb.shapes import LANGUAGE
 from qjoule.servers.registry import dialect
 from qjoule.servers.registry import dialect as number_of
-from qjoule.shapes.texts import Texts
+from qjoule.shapes.shape import Texts
 
 _OP_QUERY_START = re.compile(rb".{4}admin\.\$cmd\0.{8}", re.DOTALL)
 _OP_MSG_START = re.compile(rb".{4}\0", re.DOTALL)

@@ -25,10 +25,10 @@ from qjoule.servers.decoding_types import Build
 from qjoule.servers.mysql.digest import NoDigest, digest
 from qjoule.servers.types import major_of
 from qjoule.shapes.automaton import DIGITS_OF_NAME, NUMBER, PARAMETER, SECOND, STRING, UNSURE
-from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.rules import (
     PLAIN_MODES,
     Charset,
+    Lexis,
     Quoting,
     backtick_rules,
     backtick_settings,

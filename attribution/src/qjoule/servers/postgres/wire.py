@@ -35,7 +35,7 @@ from qjoule.servers.decoding_types import (
     note,
 )
 from qjoule.servers.registry import dialect
-from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import Lexis
 from qjoule.shapes.shape import OtherId
 from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
