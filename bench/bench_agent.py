@@ -42,8 +42,8 @@ from qjoule.agent.store import Store
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.source import StreamSource
-from qjoule.metrics.board import Board
 from qjoule.metrics.exposition import page
+from qjoule.metrics.shared import Board
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.trace.arrow import leave_pandas_out

@@ -26,9 +26,9 @@ from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import PATIENCE_S, UNKNOWN_S, Service, kept, limits
 from qjoule.agent.store import Store
 from qjoule.errors import UsageError
-from qjoule.metrics.board import Board
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exposition import page
+from qjoule.metrics.shared import Board
 from qjoule.model.result import ServerChange
 from qjoule.servers.owner import ROOT, Owner, Trust
 from qjoule.shapes.shape import OtherId

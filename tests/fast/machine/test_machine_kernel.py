@@ -14,9 +14,8 @@ import pytest
 from energy_probe.probe import chip, pmu, write, zone
 from qjoule.machine import fexit, kernel
 from qjoule.machine.check import Check
-from qjoule.machine.counters import hardware_counters, try_event
+from qjoule.machine.counters import ask_kernel, hardware_counters, syscall_filter, try_event
 from qjoule.machine.sources import dram_energy, host_tree, hwmon_meters, perf_pmu, powercap_tree
-from qjoule.machine.syscall_filter import ask_kernel, syscall_filter
 
 BTF, STATUS = "sys/kernel/btf/vmlinux", "proc/self/status"
 RELEASE, BUILD = "proc/sys/kernel/osrelease", "proc/sys/kernel/version"

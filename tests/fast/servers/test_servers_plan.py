@@ -14,7 +14,7 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.host import with_handles
 from qjoule.root_part.protocol import Kind
 from qjoule.servers.choice import KernelFacts, with_hidden

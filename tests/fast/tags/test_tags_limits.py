@@ -17,7 +17,7 @@ import pytest
 
 from other_user import NOBODY, SOMEBODY, other_user
 from qjoule.tags import application, calls, connection_limiter
-from qjoule.tags.ends import Ends
+from qjoule.tags.joins import Ends
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel

@@ -23,7 +23,7 @@ from qjoule.agent.store import Store
 from qjoule.contract import AGGREGATE, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
 from qjoule.live.source import StreamSource
-from qjoule.metrics.board import Board
+from qjoule.metrics.shared import Board
 from qjoule.model.cells_of_time import BLOCK_WINDOWS
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block

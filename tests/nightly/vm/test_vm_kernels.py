@@ -18,7 +18,7 @@ from nightly.vm.support.plans import Plan, plans
 from nightly.vm.support.streams import recorded
 from qjoule.contract import Loss
 from qjoule.live.source import StreamSource
-from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.machine.kernel import read_kernel_facts
 from qjoule.servers.shapes import fingerprint
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.machine.kernel import read_kernel_facts
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.elf import open_executable
 from qjoule.servers.plan import PlannedServer, build_plan

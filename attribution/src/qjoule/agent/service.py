@@ -25,11 +25,11 @@ from qjoule.agent.rollups import Rollups
 from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept
 from qjoule.contract import CONTRACT_VERSION
-from qjoule.metrics.board import Board
 from qjoule.metrics.collected import of_counters, of_left_out
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.families import Family, Sample, gauge, plain, seconds
 from qjoule.metrics.interval import Interval, interval_of, tagged_of
+from qjoule.metrics.shared import Board
 from qjoule.metrics.tagged import TagCounters
 from qjoule.model.result import Attribution, ServerChange
 from qjoule.remote.wire import encode

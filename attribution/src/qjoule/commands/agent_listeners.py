@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from qjoule.agent.config import Config
 from qjoule.errors import QjouleError
-from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
-from qjoule.metrics.origins import Origins, UserOf
+from qjoule.metrics.messages import Origins, UserOf
 from qjoule.metrics.server import MetricsServer, warm_up
+from qjoule.metrics.shared import Board
 from qjoule.root_part.reader_filter import confine_listener
 from qjoule.session.helper import FIRST, fork_helper
 from qjoule.tags.definitions import Connection

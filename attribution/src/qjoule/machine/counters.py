@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the hardware counters of this machine by asking the kernel."""
+"""Asks the kernel by perf_event_open(2) which hardware counters this machine has, and whether a
+container's filter of system calls (seccomp) lets qjoule ask at all.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ import ctypes
 import errno
 import os
 import platform
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 from qjoule.contract import COUNTER_NAMES
 from qjoule.machine.check import Check
+from qjoule.machine.files import read_text
 
 #: perf_event_open(2); PERF_TYPE_HARDWARE and the configs of include/uapi/linux/perf_event.h
 SYSCALLS = {"x86_64": 298, "aarch64": 241}
@@ -77,3 +82,34 @@ def _check(name: str, error: int) -> Check:
     detail = f"{why_missing(error)}; energy is apportioned by CPU time"
     fix = "in a virtual machine, have the hypervisor expose a PMU; else nothing can be done"
     return Check(f"counter {name}", False, detail, fix)
+
+
+ROOT = Path("/")
+_NAME = "seccomp"
+#: perf_event_open(2) has no such flags, and says so before it looks at rights (events/core.c).
+_NO_FLAGS = ctypes.c_ulong(~0)
+_FIX = (
+    "a runtime's default filter may want CAP_SYS_ADMIN for bpf and perf_event_open; use "
+    "packaging/oci/seccomp.json instead (podman run --security-opt seccomp=FILE)"
+)
+
+
+def ask_kernel() -> int:
+    """Calls perf_event_open(2) with flags that it has not. Returns its errno: EINVAL by the kernel,
+    whatever the rights; another one by a filter."""
+    number = SYSCALLS.get(platform.machine())
+    if number is None:
+        return errno.EINVAL
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(ctypes.c_long(number), None, 0, 0, 0, _NO_FLAGS)
+    return ctypes.get_errno()
+
+
+def syscall_filter(root: Path = ROOT, ask: Callable[[], int] = ask_kernel) -> tuple[Check, ...]:
+    """One check if this process, and so all of its container, has a filter; else none."""
+    status = read_text(root / "proc/self/status")
+    if not re.search(r"^Seccomp:\s*2$", status, re.MULTILINE):
+        return ()
+    if ask() == errno.EINVAL:
+        return (Check(_NAME, True, "the container's filter allows perf_event_open"),)
+    return (Check(_NAME, False, "the container's filter refuses perf_event_open", _FIX),)

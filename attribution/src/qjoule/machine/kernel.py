@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qjoule.machine import fexit
 from qjoule.machine.check import Check
-from qjoule.machine.counters import hardware_counters, try_event
+from qjoule.machine.counters import hardware_counters, syscall_filter, try_event
 from qjoule.machine.files import read_text
 from qjoule.machine.idle_states import check_idle_states
 from qjoule.machine.sources import (
@@ -24,8 +24,8 @@ from qjoule.machine.sources import (
     perf_pmu,
     powercap_tree,
 )
-from qjoule.machine.syscall_filter import syscall_filter
 from qjoule.root_part.sensors import Sensors
+from qjoule.servers.choice import KernelFacts
 
 ROOT = Path("/")
 BTF_MAGIC = b"\x9f\xeb"  # little-endian 0xeb9f, Documentation/bpf/btf.rst
@@ -271,3 +271,17 @@ def unprivileged_bpf(root: Path = ROOT) -> Check:
     name = "unprivileged_bpf_disabled"
     detail = meaning.get(text, f"{name} is {text}" if text else f"no kernel.{name}")
     return Check("unprivileged bpf", True if text in meaning else None, detail)
+
+
+def read_kernel_facts(root: Path = ROOT, process: int | None = None) -> KernelFacts:
+    """Asks the kernel whose /sys is under `root`. Unknown features count as absent.
+
+    `process`: the one that will attach probes; without it, no right counts as missing.
+    """
+    strings = btf_strings(root) or b""
+    return KernelFacts(
+        reads=tracepoint(root, "sock_recv_length", strings).ok is True,
+        sends=tracepoint(root, "sock_send_length", strings).ok is True,
+        uprobes=uprobes(root, process).ok is True,
+        early=early(root, strings),
+    )

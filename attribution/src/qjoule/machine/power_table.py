@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import mean
 
-from qjoule.machine.brand import base_ghz, in_parentheses, names_model, words
-from qjoule.machine.cpu import CpuInfo
+from qjoule.machine.cpu import CpuInfo, base_ghz, brand_words, in_parentheses, names_model
 from qjoule.machine.files import read_table
 from qjoule.machine.host_hardware import HostHardware
 from qjoule.machine.power_model import Curve, Estimate, Wanted, estimate
@@ -117,7 +116,7 @@ def _whole(model: str | None, threads: float) -> tuple[float, ...]:
 
 def find_model(name: str) -> str | None:
     """The CPU model of the tables that a brand string names; the longest, if there are several."""
-    brand = words(name)
+    brand = brand_words(name)
     found = [one for one in published().models.values() if names_model(brand, one.words)]
     return max(found, key=lambda one: len(one.words)).model if found else None
 

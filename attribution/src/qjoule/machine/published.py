@@ -24,7 +24,7 @@ from functools import cache, partial
 from typing import TypeVar
 
 from qjoule.errors import QjouleError
-from qjoule.machine.brand import words
+from qjoule.machine.cpu import brand_words
 from qjoule.machine.files import read_table
 
 _Made = TypeVar("_Made")
@@ -157,7 +157,7 @@ def _cpu_model(row: Mapping[str, str]) -> CpuModel:
         threads,
         _number(row["ghz"], 10.0),
         _number(row["tdp_w"], _MAX_W),
-        words(row["model"]),
+        brand_words(row["model"]),
     )
 
 

@@ -2,7 +2,7 @@
 """HTTP/1.1 for a process that listens, with a bound on each thing that a client chooses.
 
 One thread and no files: connections, bytes of a request, time and answers per second are bounded.
-Each origin (`qjoule.metrics.origins`) has a share of places and answers, so one that hangs, floods
+Each origin (`qjoule.metrics.messages`) has a share of places and answers, so one that hangs, floods
 or sends rubbish takes nothing from others. If all places are taken, the connection that has been
 idle longest gives way. Only GET and HEAD, one request for each connection.
 """
@@ -16,8 +16,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from qjoule.metrics.messages import Answer, Request, Wrong, head_of, is_whole, request_of
-from qjoule.metrics.origins import Origins
+from qjoule.metrics.messages import Answer, Origins, Request, Wrong, head_of, is_whole, request_of
 
 MAX_REQUEST_BYTES = 8192
 REQUEST_S, ANSWER_S = 5.0, 10.0

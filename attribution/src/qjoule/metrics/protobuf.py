@@ -4,14 +4,44 @@
 https://github.com/prometheus/client_model/blob/v0.6.1/io/prometheus/client/metrics.proto; messages
 are delimited by their length. A native histogram has a bucket for each power of two of seconds. The
 kernel side's octaves begin at 1 us, which is 1.049 times such a power, so an edge is off by 4.9 %.
+
+Fields: https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 
 from qjoule.metrics.families import EDGES_S, Family, Labels, Sample
-from qjoule.metrics.protobuf_fields import double, message, number, text, varint
+
+_VARINT, _DOUBLE, _BYTES = 0, 1, 2
+
+
+def text(field: int, content: str) -> bytes:
+    return message(field, content.encode("utf-8", "replace"))
+
+
+def message(field: int, content: bytes) -> bytes:
+    return varint(field << 3 | _BYTES) + varint(len(content)) + content
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3 | _VARINT) + varint(value)
+
+
+def double(field: int, value: float) -> bytes:
+    return varint(field << 3 | _DOUBLE) + struct.pack("<d", value)
+
+
+def varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
 
 PROTOBUF = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"

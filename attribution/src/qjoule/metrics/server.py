@@ -18,11 +18,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from qjoule.metrics import exposition, protobuf
-from qjoule.metrics.board import Board
 from qjoule.metrics.families import Family, Sample, seconds
 from qjoule.metrics.http import Bounds, HttpServer
-from qjoule.metrics.messages import Answer, Request
-from qjoule.metrics.origins import Origins
+from qjoule.metrics.messages import Answer, Origins, Request
+from qjoule.metrics.shared import Board
 
 if TYPE_CHECKING:
     from qjoule.metrics.live_page import LivePage

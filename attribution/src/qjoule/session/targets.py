@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by

@@ -19,7 +19,7 @@ from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import dialect_of
 from qjoule.tags.definitions import Tags
-from qjoule.tags.maps import tags_type
+from qjoule.tags.joins import tags_type
 
 #: Tags of queries that have not ended. Beyond this number the oldest are forgotten.
 MAX_QUERIES = 100_000

@@ -17,7 +17,7 @@ from qjoule.contract import QueryFlag, Rung
 from qjoule.lazy_import import pa
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.stream.statements import MAX_SHAPES
-from qjoule.tags.maps import tags_type
+from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array
 from qjoule.trace.schema import QUERIES, SHAPES
 from qjoule.trace.vocabulary import OTHER_FINGERPRINT

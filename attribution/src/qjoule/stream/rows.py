@@ -20,7 +20,7 @@ from qjoule.contract import (
     OwnerKind,
     QueryFlag,
 )
-from qjoule.tags.maps import tags_type
+from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, MORE, NAME, QUERIES, SEGMENTS

@@ -14,12 +14,17 @@ from numpy.typing import NDArray
 from qjoule.lazy_import import pa
 from qjoule.tags.application import Application, until_of
 from qjoule.tags.definitions import Tags, characters
-from qjoule.tags.ends import Ends
-from qjoule.tags.fairness import without_the_biggest
-from qjoule.tags.joins import distinct_pairs, is_over, last_before
+from qjoule.tags.joins import (
+    Ends,
+    as_maps,
+    distinct_pairs,
+    is_over,
+    last_before,
+    tags_type,
+    without_the_biggest,
+)
 from qjoule.tags.kept_calls import KeptCall, bounded, kept_calls
 from qjoule.tags.keys import WHOLE, Keys, name_of
-from qjoule.tags.maps import as_maps, tags_type
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
 
 #: A query arrives here at most this long after its end. Calls that began earlier are kept only if

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Array searches among calls."""
+"""What joining queries with calls needs: searches among calls, ends of calls, what is forgotten
+when there is not enough room, and tags as a column of queries.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from qjoule.lazy_import import pa
+from qjoule.tags.definitions import Tags
 
 Array = NDArray[Any]
 
@@ -56,3 +63,104 @@ def is_over(calls: Array, found: Array, wholes: Array, begins_ns: Array) -> Arra
     later |= (end["t_ns"] == call["t_ns"]) & (end["number"] > call["number"])
     over: Array = (found >= 0) & (last >= 0) & later
     return over
+
+
+def without_the_biggest(
+    calls: Array, users: Mapping[int, int], sizes: Sequence[int] | None
+) -> Array:
+    """Drops the older half of the calls, at least one, of the user who takes the most room.
+
+    Args:
+        calls: array of `calls.CALL`, one or more, in any order, which is kept.
+        users: user ids by application.
+        sizes: size of each set of tags, by its number; None: each call counts as one.
+    """
+    applications, codes = np.unique(calls["application"], return_inverse=True)
+    uids, of_application = np.unique([users[n] for n in applications.tolist()], return_inverse=True)
+    of_call = of_application[codes.reshape(-1)]
+    if sizes is None:
+        room = np.bincount(of_call, minlength=uids.size)
+    else:
+        known, number = calls["tags"] >= 0, max(len(sizes), 1)
+        pairs = np.unique(of_call[known] * np.int64(number) + calls["tags"][known])
+        weights = np.array(sizes, np.float64)[pairs % number]
+        room = np.bincount(pairs // number, weights, minlength=uids.size)
+    its = np.flatnonzero(of_call == int(np.argmax(room)))
+    oldest = its[np.argsort(calls["t_ns"][its], kind="stable")[: (its.size + 1) // 2]]
+    return np.delete(calls, oldest)
+
+
+#: Bound for all calls together.
+MAX_ENDS = 100_000
+
+
+class Ends:
+    """Ends by application and call. If there are too many, the user with the most loses the
+    oldest.
+    """
+
+    def __init__(self, most: int = MAX_ENDS) -> None:
+        self._most = most
+        self._all: dict[int, dict[tuple[int, int], int]] = {}  #: by user
+        self._counts: Counter[int] = Counter()
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return self._number > 0
+
+    def add(self, uid: int, application: int, call: int, t_ns: int) -> None:
+        """Records that the call ended at this time."""
+        ends = self._all.setdefault(uid, {})
+        before = len(ends)
+        ends[application, call] = t_ns
+        added = len(ends) - before
+        self._number += added
+        self._counts[uid] += added
+        if self._number > self._most:
+            biggest = max(self._counts, key=lambda one: self._counts[one])
+            ends = self._all[biggest]
+            ends.pop(next(iter(ends)))
+            self._number -= 1
+            self._counts[biggest] -= 1
+            if not ends:
+                del self._all[biggest], self._counts[biggest]
+
+    def of(self, uid: int, application: int, call: int) -> int:
+        """When the call ended; 0: unknown."""
+        ends = self._all.get(uid)
+        return ends.get((application, call), 0) if ends else 0
+
+
+def tags_type() -> pa.DataType:
+    """The type of the column."""
+    return pa.map_(pa.string(), pa.string())
+
+
+def as_maps(sets: Sequence[Tags], calls: Array, found: Array) -> pa.MapArray:
+    """A map per query with its call's tags and trace; null if there is no call.
+
+    Args:
+        sets: tags by the numbers that calls have.
+        calls: array of `calls.CALL`.
+        found: (n,) index in `calls` of each query's call; -1: none.
+    """
+    names: list[str] = []
+    values: list[str] = []
+    offsets = np.zeros(found.size + 1, np.int32)
+    chosen = calls[np.maximum(found, 0)] if calls.size else calls
+    tags = chosen["tags"].tolist()
+    traced = chosen["traced"].tolist()
+    for at in np.flatnonzero(found >= 0).tolist():
+        pairs = sets[tags[at]]
+        if traced[at]:
+            ids = (("span", chosen["span"][at]), ("trace", chosen["trace"][at]))
+            pairs = (*pairs, *((name, bytes(value).hex()) for name, value in ids))
+        offsets[at + 1] = len(pairs)
+        names += [name for name, _ in pairs]
+        values += [value for _, value in pairs]
+    ends = np.cumsum(offsets, dtype=np.int64).astype(np.int32)
+    return pa.MapArray.from_arrays(
+        pa.array(ends, pa.int32(), mask=np.append(found < 0, False)),
+        pa.array(names, pa.string()),
+        pa.array(values, pa.string()),
+    )

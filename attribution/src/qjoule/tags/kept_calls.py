@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from qjoule.lazy_import import pa
 from qjoule.tags.definitions import Tags
-from qjoule.tags.maps import tags_type
+from qjoule.tags.joins import tags_type
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from qjoule.lazy_import import LazyModule
-from qjoule.tags.maps import tags_type
+from qjoule.tags.joins import tags_type
 from qjoule.trace.vocabulary import (
     CAUSES,
     COMMANDS,
