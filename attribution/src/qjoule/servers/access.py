@@ -181,7 +181,7 @@ def mapped_files(maps: bytes, pattern: str) -> list[Mapping]:
     Args:
         maps: a /proc/PID/maps, empty where it may not be read.
     """
-    found: dict[tuple[str, str], Mapping] = {}
+    mappings: dict[tuple[str, str], Mapping] = {}
     wanted = re.compile(pattern)
     for line in maps.decode(errors="surrogateescape").split("\n"):
         match = _LINE.fullmatch(line)
@@ -190,5 +190,5 @@ def mapped_files(maps: bytes, pattern: str) -> list[Mapping]:
         name = match["name"].removesuffix(_DELETED)
         if wanted.fullmatch(name.rpartition("/")[2]):
             mapping = Mapping(name, int(match["start"], 16), int(match["end"], 16))
-            found.setdefault((name, match["inode"]), mapping)
-    return list(found.values())
+            mappings.setdefault((name, match["inode"]), mapping)
+    return list(mappings.values())

@@ -103,8 +103,8 @@ class Told(NamedTuple):
 def by_address(address: str, port: int) -> str:
     """The key of a connection by its client's end, which only one has at a time. Raises ValueError
     for what is no address."""
-    found = ip_address(address)
-    return f"{getattr(found, 'ipv4_mapped', None) or found} {port}"
+    ip = ip_address(address)
+    return f"{getattr(ip, 'ipv4_mapped', None) or ip} {port}"
 
 
 def by_thread(thread: int, port: int) -> str:

@@ -82,27 +82,29 @@ on each server and attach mode: [servers.md](servers.md#cost-per-query) has thes
 
 def document() -> str:
     """The whole of docs/cost.md."""
-    known = known_overheads()
+    overheads = known_overheads()
     parts = (
-        *(_SATURATED, *_saturated(known), "", _FIXED, *_fixed(known), ""),
-        *(_PLACES, *_places(known), "", _ADDED, *_added(known), "", _RUNGS),
-        *("## Measured on", "", *_machines(known)),
+        *(_SATURATED, *_saturated(overheads), "", _FIXED, *_fixed(overheads), ""),
+        *(_PLACES, *_places(overheads), "", _ADDED, *_added(overheads), "", _RUNGS),
+        *("## Measured on", "", *_machines(overheads)),
     )
     return "\n".join((_HEAD, *parts)) + "\n"
 
 
-def _saturated(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+def _saturated(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head("load", "attach mode", "mode", "takes", "by CPU time", "pairs")
-    for load, rung in _loads(known, "saturated"):
+    for load, rung in _loads(overheads, "saturated"):
         for mode in MODES:
             key = *load, mode, rung, "", "saturated"
-            figures = [known.get((*key, each)) for each in ("throughput_lost_ppm", "cpu_lost_ppm")]
+            figures = [
+                overheads.get((*key, each)) for each in ("throughput_lost_ppm", "cpu_lost_ppm")
+            ]
             if first := next(filter(None, figures), None):
                 cells = [_interval(each, 1e4, " %") for each in figures]
                 yield _row(_named(load), rung, f"`{mode}`", *cells, str(first.rounds))
 
 
-def _fixed(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+def _fixed(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     places = ("machine", "tasks", "server", "client", "tracer", "reader")
     titles = (
         "load",
@@ -114,112 +116,123 @@ def _fixed(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
         "pairs",
     )
     yield from _head(*titles)
-    for load, rung in _loads(known, "fixed"):
+    for load, rung in _loads(overheads, "fixed"):
         untraced = [
-            known.get((*load, "record", rung, "", "fixed", f"untraced_{name}_ns"))
+            overheads.get((*load, "record", rung, "", "fixed", f"untraced_{name}_ns"))
             for name in places[:4]
         ]
-        busy = known.get((*load, "record", rung, "", "fixed", "busy_ppm"))
+        busy = overheads.get((*load, "record", rung, "", "fixed", "busy_ppm"))
         share = "" if busy is None else f"{busy.median / 1e4:.0f} % busy"
         yield _row(
-            _named(load), f"untraced, {share}", *(_short(one) for one in untraced), *[""] * 6
+            _named(load),
+            f"untraced, {share}",
+            *(_short(overhead) for overhead in untraced),
+            *[""] * 6,
         )
         for mode in MODES:
             found = {
-                name: known.get((*load, mode, rung, "", "fixed", f"{name}_ns"))
+                name: overheads.get((*load, mode, rung, "", "fixed", f"{name}_ns"))
                 for name in (*places, "outside")
             }
-            runs = known.get((*load, mode, rung, "", "fixed", "tracer_runs_per_s"))
+            runs = overheads.get((*load, mode, rung, "", "fixed", "tracer_runs_per_s"))
             if (first := found["machine"]) is None:
                 continue
-            cells = [_interval(one, 1e3) for one in found.values()]
+            cells = [_interval(overhead, 1e3) for overhead in found.values()]
             runs_per_s = "" if runs is None else str(runs.median)
             rate = f"{first.queries_per_s:,}"
             yield _row("", f"`{mode}`, {rung}", *cells, runs_per_s, rate, str(first.rounds))
 
 
-def _places(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+def _places(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head(
         "load", "mode", "attach mode", "programs", "tracer", "reader", "outside the kernel"
     )
-    for key, _ in groupby(known, key=lambda key: key[:5]):
+    for key, _ in groupby(overheads, key=lambda key: key[:5]):
         server, workload, mode, rung, options = key
         if options:
             continue
-        cells = _inside(known, (server, workload), mode, rung, "")
+        cells = _inside(overheads, (server, workload), mode, rung, "")
         if cells is None:
             continue
         outside = cells["tracer_ns"].median + cells["reader_ns"].median
         met = "met" if outside <= OUTSIDE_TARGET_NS else "missed"
-        shown = [str(one.median) for one in cells.values()]
+        shown = [str(overhead.median) for overhead in cells.values()]
         target = f"{outside} (≤ {OUTSIDE_TARGET_NS}: {met})"
         yield _row(_named((server, workload)), f"`{mode}`", rung, *shown, target)
 
 
-def _added(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+def _added(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
     yield from _head("option", "load", "programs", "tracer", "reader")
     for option in OPTIONS:
-        for (load, rung), _ in groupby(_loads(known, "inside")):
-            without = _inside(known, load, "record", rung, "")
-            with_it = _inside(known, load, "record", rung, option)
+        for (load, rung), _ in groupby(_loads(overheads, "inside")):
+            without = _inside(overheads, load, "record", rung, "")
+            with_it = _inside(overheads, load, "record", rung, option)
             if without is None or with_it is None:
                 continue
-            more = [f"{one.median - without[name].median:+d}" for name, one in with_it.items()]
+            more = [
+                f"{overhead.median - without[name].median:+d}" for name, overhead in with_it.items()
+            ]
             yield _row(f"`{option}`", f"{_named(load)}, {rung}", *more)
 
 
-def _machines(known: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
-    if not known:
+def _machines(overheads: Mapping[Key, MeasuredOverhead]) -> Iterator[str]:
+    if not overheads:
         yield "Nothing was measured."
         return
     yield from _head("load", "part", "version", "machine", "tree", "date", "load average")
     by_part: dict[tuple[str, str, str], list[MeasuredOverhead]] = {}
-    for one in known.values():
-        by_part.setdefault((one.server, one.workload, one.load), []).append(one)
+    for overhead in overheads.values():
+        by_part.setdefault((overhead.server, overhead.workload, overhead.load), []).append(overhead)
     for (server, workload, load), rows in by_part.items():
-        last = max(rows, key=lambda one: one.date)
+        last = max(rows, key=lambda overhead: overhead.date)
         where = f"{last.cpu}, Linux {last.kernel}"
         name = _named((server, workload))
         yield _row(name, load, last.version, where, last.tree, last.date, last.load_average)
 
 
-def _loads(known: Mapping[Key, MeasuredOverhead], part: str) -> list[tuple[tuple[str, str], str]]:
+def _loads(
+    overheads: Mapping[Key, MeasuredOverhead], part: str
+) -> list[tuple[tuple[str, str], str]]:
     """Server, workload and rung of what was measured, without options."""
-    found = {
-        ((one.server, one.workload), one.rung)
-        for one in known.values()
-        if one.load == part and not one.options
+    loads = {
+        ((overhead.server, overhead.workload), overhead.rung)
+        for overhead in overheads.values()
+        if overhead.load == part and not overhead.options
     }
-    return sorted(found)
+    return sorted(loads)
 
 
 def _inside(
-    known: Mapping[Key, MeasuredOverhead], load: tuple[str, str], mode: str, rung: str, options: str
+    overheads: Mapping[Key, MeasuredOverhead],
+    load: tuple[str, str],
+    mode: str,
+    rung: str,
+    options: str,
 ) -> dict[str, MeasuredOverhead] | None:
     """What the kernel counted, by place; None: not measured."""
     names = ("programs_ns", "tracer_ns", "reader_ns")
-    found = {name: known.get((*load, mode, rung, options, "inside", name)) for name in names}
-    cells = {name: one for name, one in found.items() if one is not None}
+    figures = {name: overheads.get((*load, mode, rung, options, "inside", name)) for name in names}
+    cells = {name: overhead for name, overhead in figures.items() if overhead is not None}
     return cells if len(cells) == len(names) else None
 
 
 def _named(load: tuple[str, str]) -> str:
     server, workload = load
-    name = next((one.name for one in documented() if one.flavour == server), server)
+    name = next((product.name for product in documented() if product.flavour == server), server)
     return f"{workload}, {name}"
 
 
-def _interval(one: MeasuredOverhead | None, unit: float, sign: str = "") -> str:
+def _interval(overhead: MeasuredOverhead | None, unit: float, sign: str = "") -> str:
     """The median and its interval; empty if it was not measured."""
-    if one is None:
+    if overhead is None:
         return ""
     digits = 1 if sign else 2
-    low, high = (f"{value / unit:.{digits}f}" for value in (one.low, one.high))
-    return f"{one.median / unit:.{digits}f}{sign} [{low}, {high}]".replace("-", _MINUS)
+    low, high = (f"{value / unit:.{digits}f}" for value in (overhead.low, overhead.high))
+    return f"{overhead.median / unit:.{digits}f}{sign} [{low}, {high}]".replace("-", _MINUS)
 
 
-def _short(one: MeasuredOverhead | None) -> str:
-    return "" if one is None else f"{one.median / 1e3:.2f}"
+def _short(overhead: MeasuredOverhead | None) -> str:
+    return "" if overhead is None else f"{overhead.median / 1e3:.2f}"
 
 
 def _head(*titles: str) -> Iterator[str]:

@@ -72,8 +72,8 @@ def _decoding(server: str) -> Decoding:
     module = f"qjoule.servers.{server}.wire"
     if find_spec(module) is None:
         return _NOTHING
-    found: Decoding = import_module(module).DECODING
-    return found
+    decoding: Decoding = import_module(module).DECODING
+    return decoding
 
 
 _BY_NAME = {server: _decoding(server) for server in registry.servers()}
@@ -102,7 +102,7 @@ _CAUSES = {prefix: cause for one in _BY_NAME.values() for prefix, cause in one.c
 @cache
 def kinds_of(dialect: int) -> frozenset[int]:
     """The kinds of servers whose statements have this dialect."""
-    return frozenset(kind for kind, one in _BY_KIND.items() if dialect in one.languages)
+    return frozenset(kind for kind, decoding in _BY_KIND.items() if dialect in decoding.languages)
 
 
 @cache
@@ -120,34 +120,36 @@ class AllReferences:
     """The `References` of all servers as one."""
 
     def __init__(self) -> None:
-        makers = [one.references for one in _BY_NAME.values() if one.references is not None]
+        makers = [
+            decoding.references for decoding in _BY_NAME.values() if decoding.references is not None
+        ]
         self._all: list[References] = [make() for make in makers]
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
         """Takes the text of a shape, once it is known."""
-        for one in self._all:
-            one.learn(shape, dialect, text)
+        for references in self._all:
+            references.learn(shape, dialect, text)
 
     def forget(self, shape: int) -> None:
         """The text of this shape will not be needed again."""
-        for one in self._all:
-            one.forget(shape)
+        for references in self._all:
+            references.forget(shape)
 
     def waits(self, text: bytes, dialect: int) -> bool:
         """Whether a text refers to another one that has not arrived but still may."""
-        return any(one.waits(text, dialect) for one in self._all)
+        return any(references.waits(text, dialect) for references in self._all)
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
         """The text with its references filled in, and the dialect to read the result by."""
-        for one in self._all:
-            text, dialect = one.statement(text, dialect)
+        for references in self._all:
+            text, dialect = references.statement(text, dialect)
         return text, dialect
 
 
 def titled(kinds: Iterable[tuple[int, int]]) -> dict[int, Titles]:
     """From pairs (server's id, its kind): the servers whose processes have titles, by id."""
-    found = {server: decoding_of(kind).titles for server, kind in kinds}
-    return {server: titles for server, titles in found.items() if titles is not None}
+    by_server = {server: decoding_of(kind).titles for server, kind in kinds}
+    return {server: titles for server, titles in by_server.items() if titles is not None}
 
 
 MAX_TEXT_BYTES = 1 << 16  #: of a statement that ids are computed of
@@ -175,13 +177,13 @@ class OtherIds:
             return ()
         cut = truncated or len(text) > MAX_TEXT_BYTES
         kinds = kinds_of(dialect)
-        found = (
-            one
+        ids = (
+            other_id
             for kind, build in self._builds
             if kind in kinds
-            for one in compute(text[:MAX_TEXT_BYTES], cut, rules, build)
+            for other_id in compute(text[:MAX_TEXT_BYTES], cut, rules, build)
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(ids))
 
     def told(self, text: bytes, dialect: int) -> tuple[int, OtherId] | None:
         """A shape's hash and an id of it that its server has told; None: it is something else."""

@@ -60,10 +60,10 @@ class Fields:
         return self.take(end + 1 - self._at)[:-1]
 
 
-def note(found: dict[str, Any], name: str, value: bytes) -> None:
+def note(session: dict[str, Any], name: str, value: bytes) -> None:
     """Stores a name of a session, cut to MAX_NAME_BYTES. An empty name counts as none."""
     if value:
-        found[name] = value[:MAX_NAME_BYTES].decode("utf-8", "replace")
+        session[name] = value[:MAX_NAME_BYTES].decode("utf-8", "replace")
 
 
 class DatabaseChange(NamedTuple):

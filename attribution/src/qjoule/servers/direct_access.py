@@ -80,14 +80,14 @@ def port_range(proc: Path) -> tuple[int, int]:
 
 def installed_files(root: Path, patterns: Iterable[str]) -> list[tuple[Path, FileIdentity]]:
     """Regular files whose paths below `root` match, in order."""
-    found = []
+    files = []
     for pattern in patterns:
         for path in sorted(root.glob(pattern)):
             with suppress(OSError):
                 status = path.stat()
                 if stat.S_ISREG(status.st_mode):
-                    found.append((path, identity_of(status)))
-    return found
+                    files.append((path, identity_of(status)))
+    return files
 
 
 @dataclass(frozen=True)

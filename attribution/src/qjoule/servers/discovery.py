@@ -74,7 +74,9 @@ def discover(
     unreadable: list[str] = []
     named = [p for p in listed.processes if is_named_like_a_server(p.base_name)]
     families = [(members, main) for main, members in _families(named)]
-    families += [([one], one) for one in listed.processes if one.base_name in runtimes()]
+    families += [
+        ([process], process) for process in listed.processes if process.base_name in runtimes()
+    ]
     running: list[Server] = []
     chosen = list(_examined_of_each_owner(families, unreadable))
     range_ = host.port_range()
@@ -84,11 +86,11 @@ def discover(
             for _, main in chosen
         ]
     )
-    for (members, main), found in zip(chosen, found_of, strict=True):
-        if found.problem:
-            unreadable.append(f"process {main.pid} ({main.exe_name}): {found.problem}")
-        if found.flavour is not None:
-            running.append(server_of(found, members))
+    for (members, main), examined in zip(chosen, found_of, strict=True):
+        if examined.problem:
+            unreadable.append(f"process {main.pid} ({main.exe_name}): {examined.problem}")
+        if examined.flavour is not None:
+            running.append(server_of(examined, members))
     running.sort(key=lambda server: (server.flavour, server.ports, server.tgids))
     running = fair(running, lambda server: server.owner, asking_user())
     seen = {process.exe_id for process in named}
@@ -98,34 +100,34 @@ def discover(
     return Discovery(tuple(servers), listed.hidden, tuple(unreadable))
 
 
-def server_of(found: Examined, members: Sequence[Process]) -> Server:
+def server_of(examined: Examined, members: Sequence[Process]) -> Server:
     """The server that the first of these processes was found to be, with its family."""
-    assert found.flavour is not None
+    assert examined.flavour is not None
     main = members[0]
     container, unit = place_of(main.control_groups)
     return Server(
         id=0,
-        flavour=found.flavour,
-        version=found.version,
-        exe_path=Path(found.exe_path or main.exe_name),
+        flavour=examined.flavour,
+        version=examined.version,
+        exe_path=Path(examined.exe_path or main.exe_name),
         exe_name=main.exe_name,
-        runs_as=found.runs_as,
+        runs_as=examined.runs_as,
         exe_id=main.exe_id,
         tgids=tuple(member.pid for member in members),
-        ports=found.ports,
-        sockets=found.sockets,
-        encryption=found.encryption,
-        thread_pool=found.thread_pool,
-        name=found.name,
-        udp_ports=found.udp_ports,
-        compression=found.compression,
-        restart=found.restart,
-        facts=found.facts,
-        exe=found.exe,
-        handle=found.handle,
-        resolution=found.resolution,
-        vocabulary=found.vocabulary,
-        no_vocabulary=found.no_vocabulary,
+        ports=examined.ports,
+        sockets=examined.sockets,
+        encryption=examined.encryption,
+        thread_pool=examined.thread_pool,
+        name=examined.name,
+        udp_ports=examined.udp_ports,
+        compression=examined.compression,
+        restart=examined.restart,
+        facts=examined.facts,
+        exe=examined.exe,
+        handle=examined.handle,
+        resolution=examined.resolution,
+        vocabulary=examined.vocabulary,
+        no_vocabulary=examined.no_vocabulary,
         uid=main.uid,
         owner=main.owner,
         container=container,
@@ -135,7 +137,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
 
 def is_named_like_a_server(name: str) -> bool:
     """A first filter; the content of the executable decides."""
-    return any(one.may_be_named(name) for one in supported())
+    return any(support.may_be_named(name) for support in supported())
 
 
 def _installed_patterns() -> list[str]:
@@ -191,12 +193,12 @@ def _installed(host: Host, seen: set[tuple[int, int]], unreadable: list[str]) ->
         if identity.key in seen:
             continue
         seen.add(identity.key)
-        found = host.examine(Facts(str(path), identity.key))
-        if found.problem:
-            unreadable.append(f"{path}: {found.problem}")
-        if found.flavour is not None:
+        examined = host.examine(Facts(str(path), identity.key))
+        if examined.problem:
+            unreadable.append(f"{path}: {examined.problem}")
+        if examined.flavour is not None:
             file = Process(0, 0, Path(), str(path), False, identity.key)
-            yield replace(server_of(found, [file]), tgids=())
+            yield replace(server_of(examined, [file]), tgids=())
 
 
 _UNIT = re.compile(r"/([\w:.@\\-]{1,200})\.service(?=/|$)", re.MULTILINE)
@@ -210,9 +212,9 @@ def place_of(control_groups: str) -> tuple[str, str]:
     the unit. The innermost counts.
     """
     paths = [line.split(":", 2)[-1] for line in control_groups.splitlines()[:LINES_MAX]]
-    found = "\n".join(paths)
+    joined = "\n".join(paths)
     ids, named, units = (
-        pattern.findall(found) for pattern in (CONTAINER_ID, CONTAINER_NAME, _UNIT)
+        pattern.findall(joined) for pattern in (CONTAINER_ID, CONTAINER_NAME, _UNIT)
     )
     container = ids[-1][:_ID] if ids else named[-1] if named else ""
     return container, units[-1] if units else ""
@@ -225,14 +227,16 @@ def make_labels_unique(servers: Sequence[Server]) -> list[Server]:
     start at any time. Others carry their unit, or what else is their own, only where names are
     equal.
     """
-    found = [replace(server, apart=server.container) for server in servers]
+    labelled = [replace(server, apart=server.container) for server in servers]
     for own in (_unit, _process_or_path):
-        taken = Counter(server.label for server in found)
-        found = [
-            replace(one, apart=own(one)) if taken[one.label] > 1 and own(one) else one
-            for one in found
+        taken = Counter(server.label for server in labelled)
+        labelled = [
+            replace(server, apart=own(server))
+            if taken[server.label] > 1 and own(server)
+            else server
+            for server in labelled
         ]
-    return found
+    return labelled
 
 
 def _unit(server: Server) -> str:

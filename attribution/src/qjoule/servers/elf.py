@@ -62,14 +62,14 @@ class Executable:
 
     def functions(self, name: str) -> tuple[Symbol, ...]:
         """Functions of exactly this name, one per address, in the order of the tables."""
-        found: dict[int, Symbol] = {}
+        by_address: dict[int, Symbol] = {}
         for table in self._tables:
             # String tables share tails, so the name may be the end of a longer string.
             for position in occurrences(table.strings, name.encode() + b"\0"):
                 for symbol in table.at(position):
                     vaddr, size = int(symbol["value"]), int(symbol["size"])
-                    found.setdefault(vaddr, Symbol(name, vaddr, size, table.name))
-        return tuple(found.values())
+                    by_address.setdefault(vaddr, Symbol(name, vaddr, size, table.name))
+        return tuple(by_address.values())
 
     def variable(self, name: str) -> Symbol | None:
         """The global variable of exactly this name."""
@@ -214,10 +214,10 @@ def open_executable(file: Opened | Path) -> Executable:
 
         file = open_regular(file, str(file))
     key = os.getpid(), file.identity
-    if known := _kept.get(key):
+    if opened := _kept.get(key):
         _kept.move_to_end(key)
         os.close(file.fd)
-        return known
+        return opened
     try:
         executable = Executable(file)
     except OSError as error:

@@ -47,9 +47,9 @@ class SymbolTable:
         """Defined functions whose name begins at this position of the string table."""
         names = self.symbols["name"]
         first, end = np.searchsorted(names, position), np.searchsorted(names, position, "right")
-        found: npt.NDArray[np.void] = self.symbols[first : min(end, first + _OCCURRENCES_MAX)]
-        defined = (found["section"] != 0) & (found["value"] != 0)
-        chosen: npt.NDArray[np.void] = found[defined & ((found["info"] & 0xF) == kind)]
+        candidates: npt.NDArray[np.void] = self.symbols[first : min(end, first + _OCCURRENCES_MAX)]
+        defined = (candidates["section"] != 0) & (candidates["value"] != 0)
+        chosen: npt.NDArray[np.void] = candidates[defined & ((candidates["info"] & 0xF) == kind)]
         return chosen
 
 

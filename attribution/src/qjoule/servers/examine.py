@@ -94,10 +94,10 @@ def identify(executable: Executable) -> Identified | None:
     """
     doubtful = None
     for support in supported():
-        found = support.identify(executable)
-        if found is not None and found.certain:
-            return found
-        doubtful = doubtful or found
+        identified = support.identify(executable)
+        if identified is not None and identified.certain:
+            return identified
+        doubtful = doubtful or identified
     return doubtful
 
 
@@ -141,47 +141,51 @@ def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
     candidate = Candidate(access, facts.exe_name, facts.pid, facts.exe_id)
     if facts.any_protocol:
         return _of_any_protocol(candidate, facts, tables)
-    known = _recognised(candidate)
-    if known is None:
+    identified = _recognised(candidate)
+    if identified is None:
         return Examined()
-    found = _running(candidate, known, tables) if facts.pid else _installed(known)
-    resolution = resolve(candidate, known.flavour, known.version)
-    found = replace(_with_executable(candidate, found), resolution=resolution)
-    return _with_vocabulary(candidate, found) if facts.vocabulary else found
+    examined = _running(candidate, identified, tables) if facts.pid else _installed(identified)
+    resolution = resolve(candidate, identified.flavour, identified.version)
+    examined = replace(_with_executable(candidate, examined), resolution=resolution)
+    return _with_vocabulary(candidate, examined) if facts.vocabulary else examined
 
 
-def _with_vocabulary(candidate: Candidate, found: Examined) -> Examined:
-    read = support_of(str(found.flavour)).vocabulary
+def _with_vocabulary(candidate: Candidate, examined: Examined) -> Examined:
+    read = support_of(str(examined.flavour)).vocabulary
     if read is None:
-        return found
+        return examined
     try:
-        return replace(found, vocabulary=read(candidate.executable, str(found.flavour)))
+        return replace(examined, vocabulary=read(candidate.executable, str(examined.flavour)))
     except QjouleError as error:
-        return replace(found, no_vocabulary=one_line(str(error)))
+        return replace(examined, no_vocabulary=one_line(str(error)))
 
 
 def _recognised(candidate: Candidate) -> Identified | None:
     """Which server it is, by the arguments of a runtime or by the content of the executable."""
     if candidate.pid and candidate.base_name in runtimes():
-        found = (
+        recognised = (
             support.recognise(candidate)
             for support in supported()
             if support.runtime == candidate.base_name
         )
-        return next((known for known in found if known is not None), None)
-    known = identify(candidate.executable)
-    if known is None or (candidate.pid and not support_of(known.flavour).serves(candidate)):
+        return next((identified for identified in recognised if identified is not None), None)
+    identified = identify(candidate.executable)
+    if identified is None or (
+        candidate.pid and not support_of(identified.flavour).serves(candidate)
+    ):
         return None
-    return known
+    return identified
 
 
-def _running(candidate: Candidate, known: Identified, tables: SocketTables) -> Examined:
-    support = support_of(known.flavour)
+def _running(candidate: Candidate, identified: Identified, tables: SocketTables) -> Examined:
+    support = support_of(identified.flavour)
     listening = tables.of(candidate.access)
-    settings = support.settings(Running(candidate, known.flavour, known.version, listening))
-    found = Examined(
-        known.flavour,
-        known.version,
+    settings = support.settings(
+        Running(candidate, identified.flavour, identified.version, listening)
+    )
+    examined = Examined(
+        identified.flavour,
+        identified.version,
         encryption=settings.encryption,
         thread_pool=settings.thread_pool,
         compression=settings.compression,
@@ -190,7 +194,7 @@ def _running(candidate: Candidate, known: Identified, tables: SocketTables) -> E
         facts=settings.facts,
         runs_as=_runs_as(candidate, support),
     )
-    return _listening_on(listening, found, settings.first_port)
+    return _listening_on(listening, examined, settings.first_port)
 
 
 def _runs_as(candidate: Candidate, support: ServerSupport) -> str:
@@ -204,9 +208,11 @@ def _runs_as(candidate: Candidate, support: ServerSupport) -> str:
     return name
 
 
-def _installed(known: Identified) -> Examined:
-    pool = support_of(known.flavour).pool_when_installed or _NOT_RUNNING
-    return Examined(known.flavour, known.version, encryption=_NOT_RUNNING, thread_pool=pool)
+def _installed(identified: Identified) -> Examined:
+    pool = support_of(identified.flavour).pool_when_installed or _NOT_RUNNING
+    return Examined(
+        identified.flavour, identified.version, encryption=_NOT_RUNNING, thread_pool=pool
+    )
 
 
 def _of_any_protocol(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examined:
@@ -214,7 +220,7 @@ def _of_any_protocol(candidate: Candidate, facts: Facts, tables: SocketTables) -
     if not listening and not facts.silent:
         return Examined()
     settings = support_of(NO_PROTOCOL).settings(Running(candidate, NO_PROTOCOL, "", listening))
-    found = Examined(
+    examined = Examined(
         NO_PROTOCOL,
         encryption=settings.encryption,
         thread_pool=settings.thread_pool,
@@ -223,23 +229,23 @@ def _of_any_protocol(candidate: Candidate, facts: Facts, tables: SocketTables) -
         cpu_ticks=candidate.cpu_ticks,
         udp_ports=listening.udp[:LISTED_MAX],
     )
-    return _with_executable(candidate, _listening_on(listening, found))
+    return _with_executable(candidate, _listening_on(listening, examined))
 
 
-def _listening_on(listening: Listening, found: Examined, first_port: int = 0) -> Examined:
+def _listening_on(listening: Listening, examined: Examined, first_port: int = 0) -> Examined:
     ports = sorted(listening.tcp, key=lambda port: (port != first_port, port))
     return replace(
-        found,
+        examined,
         ports=tuple(ports[:LISTED_MAX]),
         sockets=tuple(path[:SOCKET_PATH_MAX] for path in listening.unix[:SOCKETS_MAX]),
         inodes=frozenset(sorted(listening.inodes)[:INODES_MAX]),
     )
 
 
-def _with_executable(candidate: Candidate, found: Examined) -> Examined:
+def _with_executable(candidate: Candidate, examined: Examined) -> Examined:
     """A JVM's executable need not be readable: it is not examined."""
     try:
         file = candidate.file
     except Unreadable:
-        return replace(found, exe_path=candidate.exe_name[:PATH_MAX])
-    return replace(found, exe=file.identity, handle=file.handle, exe_path=file.path)
+        return replace(examined, exe_path=candidate.exe_name[:PATH_MAX])
+    return replace(examined, exe=file.identity, handle=file.handle, exe_path=file.path)

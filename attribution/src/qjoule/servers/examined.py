@@ -78,12 +78,14 @@ class Examined:
 
     def to_json(self) -> dict[str, Any]:
         """A document that `examined_json.examined_from_json` reads."""
-        return {one.name: _plain(getattr(self, one.name), one.name) for one in fields(self)}
+        return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
 
 
 def _plain(value: Any, name: str) -> Any:
     if is_dataclass(value):
-        value = {one.name: _plain(getattr(value, one.name), one.name) for one in fields(value)}
+        value = {
+            field.name: _plain(getattr(value, field.name), field.name) for field in fields(value)
+        }
     elif isinstance(value, Mapping):
         value = dict(value)
     elif isinstance(value, tuple | frozenset):

@@ -63,30 +63,30 @@ def examined_from_json(document: bytes) -> Examined:
             place.
     """
     value = parse(document, DOCUMENT_MAX)
-    found: Examined = _EXAMINED(value, "what was found")
-    _check(found)
-    return found
+    examined: Examined = _EXAMINED(value, "what was found")
+    _check(examined)
+    return examined
 
 
-def _check(found: Examined) -> None:
+def _check(examined: Examined) -> None:
     """Checks fields against each other."""
-    flavour, resolution = found.flavour, found.resolution
+    flavour, resolution = examined.flavour, examined.resolution
     if flavour is None:
-        _expect(found == Examined(problem=found.problem), "no server has properties")
+        _expect(examined == Examined(problem=examined.problem), "no server has properties")
         return
-    _expect(not found.problem, "a server has a problem")
-    _expect(found.exe is not None or not found.handle, "handle")
+    _expect(not examined.problem, "a server has a problem")
+    _expect(examined.exe is not None or not examined.handle, "handle")
     support = support_of(flavour)
     limits = servers()[support.name].facts
-    _expect(_are_facts(found.facts, limits, support.configured), "facts")
+    _expect(_are_facts(examined.facts, limits, support.configured), "facts")
     if resolution is None:
         _expect(flavour == NO_PROTOCOL, "no resolution")
         return
     _expect(flavour != NO_PROTOCOL, "resolution of a generic server")
     _expect(support.has_library or not (resolution.library or resolution.handle), "library")
     _expect(_are_facts(resolution.facts, limits, support.resolved), "facts of its executable")
-    if found.exe is not None and not support.has_library:
-        _expect(resolution.file[1] == found.exe.inode, "file")
+    if examined.exe is not None and not support.has_library:
+        _expect(resolution.file[1] == examined.exe.inode, "file")
     probes = (
         *(*resolution.boundary, *resolution.parallel),
         *(*resolution.children, *resolution.names, *resolution.ids),
@@ -131,7 +131,7 @@ def _facts(value: Any, where: str) -> dict[str, int]:
     """Numbers by name. `_check` decides which names are allowed."""
     if type(value) is not dict or len(value) > _FACTS_MAX:
         raise InvalidDocument(f"{where} is no list of numbers by name")
-    return {name: number(0, _U64)(found, where) for name, found in value.items()}
+    return {name: number(0, _U64)(content, where) for name, content in value.items()}
 
 
 def _vocabulary(value: Any, where: str) -> dict[str, int]:
@@ -139,7 +139,7 @@ def _vocabulary(value: Any, where: str) -> dict[str, int]:
     if type(value) is not dict or len(value) > _WORDS_MAX:
         raise InvalidDocument(f"{where} is no list of words")
     word, most = text(_WORD_MAX), number(0, _U32)
-    return {word(name, where): most(found, where) for name, found in value.items()}
+    return {word(name, where): most(content, where) for name, content in value.items()}
 
 
 def _file_key(value: Any, where: str) -> tuple[str | int, int]:

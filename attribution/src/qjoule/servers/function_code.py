@@ -48,18 +48,18 @@ def the_one(executable: Executable, name: str) -> Symbol:
     Raises:
         CannotResolve: it is missing, ambiguous, or has clones that callers may use instead.
     """
-    found = executable.functions(name)
-    if not found:
+    functions = executable.functions(name)
+    if not functions:
         raise absent(name, executable)
-    if len(found) > 1:
-        raise CannotResolve(f"{len(found)} functions are named {name}")
+    if len(functions) > 1:
+        raise CannotResolve(f"{len(functions)} functions are named {name}")
     # The compiler may send some callers to a copy (.constprop, .isra) or inline a function's head
     # and call its rest (.part); probes on the whole would then miss calls. `.cold` is only a jump
     # target inside the function.
     for clone in executable.names_with_prefix(name + "."):
         if not clone.removeprefix(name).startswith(".cold"):
             raise CannotResolve(f"{name} also exists as {clone}, which some callers may use")
-    return found[0]
+    return functions[0]
 
 
 def absent(name: str, executable: Executable) -> CannotResolve:
@@ -217,7 +217,7 @@ def body_steps(code: bytes, vaddr: int = 0) -> list[Step]:
 def steps(code: bytes, vaddr: int = 0) -> Iterator[Step]:
     """All steps of code at this address, up to the first invalid bytes."""
     for instruction in instructions(code, vaddr):
-        operands = [_operand(instruction, one) for one in instruction.operands[:2]]
+        operands = [_operand(instruction, operand) for operand in instruction.operands[:2]]
         first, second = (*operands, None, None)[:2]
         target = None
         if instruction.operands and instruction.operands[0].type == _CONSTANT:

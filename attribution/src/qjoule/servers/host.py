@@ -66,8 +66,8 @@ class DirectHost:
     def processes(self) -> Listed:
         self._tables = None  # other processes may have opened sockets meanwhile
         hidden: list[int] = []
-        found = tuple(processes(self.proc, hidden))
-        return Listed(found, len(hidden))
+        listed = tuple(processes(self.proc, hidden))
+        return Listed(listed, len(hidden))
 
     def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
         return installed_files(self.root, patterns)

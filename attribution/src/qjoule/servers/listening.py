@@ -76,26 +76,26 @@ class SocketTables:
             )
         )
         low, high = self.port_range
-        found = _Namespace(
+        namespace = _Namespace(
             tcp,
             {inode: port for inode, port in udp.items() if not low <= port <= high},
             dict(unix_listeners(access.proc(ProcFile.UNIX))),
         )
         if name:
-            self._namespaces[name] = found
-        return found
+            self._namespaces[name] = namespace
+        return namespace
 
 
 def socket_ports(table: bytes, state: str) -> dict[int, int]:
     """Local port by inode of the sockets in this state (proc_net(5), /proc/net/tcp)."""
-    found = {}
+    ports = {}
     for line in _lines(table):
         with suppress(ValueError, IndexError):
             fields = line.split(maxsplit=10)
             port = int(fields[1].rpartition(":")[2], 16)
             if fields[3] == state and 0 <= port < 1 << 16:
-                found[int(fields[9])] = port
-    return found
+                ports[int(fields[9])] = port
+    return ports
 
 
 def unix_listeners(table: bytes) -> Iterator[tuple[int, str]]:

@@ -53,11 +53,11 @@ class FigureFiles(Generic[F]):
         Raises:
             QjouleError: a file has not the format of such files.
         """
-        found: dict[Any, F] = {}
+        figures: dict[Any, F] = {}
         for path in (package / server / self.name for server in servers()):
             if path.is_file():
-                found |= self.read(path.read_text(encoding="utf-8"))
-        return dict(sorted(found.items()))
+                figures |= self.read(path.read_text(encoding="utf-8"))
+        return dict(sorted(figures.items()))
 
     def save(self, figures: Collection[F], package: Path = PACKAGE) -> None:
         """Writes them to their servers' files and keeps the other entries there.
@@ -65,9 +65,9 @@ class FigureFiles(Generic[F]):
         Raises:
             QjouleError: a file has not the format of such files.
         """
-        every = self.known(package) | {one.key: one for one in figures}
-        for name in {server_of(one.server).name for one in figures}:
-            own = (one for one in every.values() if server_of(one.server).name == name)
+        every = self.known(package) | {figure.key: figure for figure in figures}
+        for name in {server_of(figure.server).name for figure in figures}:
+            own = (figure for figure in every.values() if server_of(figure.server).name == name)
             (package / name / self.name).write_text(self.write(own), encoding="utf-8")
 
     def read(self, text: str) -> dict[Any, F]:
@@ -79,8 +79,8 @@ class FigureFiles(Generic[F]):
         reader = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
         if reader.fieldnames != self._columns:
             raise QjouleError(f"{self.name}: its columns are not {', '.join(self._columns)}")
-        found = [self._figure(row, number) for number, row in enumerate(reader, 1)]
-        return {one.key: one for one in found}
+        figures = [self._figure(row, number) for number, row in enumerate(reader, 1)]
+        return {figure.key: figure for figure in figures}
 
     def write(self, figures: Iterable[F]) -> str:
         """The text of a file, in a fixed order."""
@@ -88,13 +88,13 @@ class FigureFiles(Generic[F]):
         text.write(f"# {self.about}\n")
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()
-        in_order: list[Any] = sorted(figures, key=lambda one: one.key)
-        writer.writerows(asdict(one) for one in in_order)
+        in_order: list[Any] = sorted(figures, key=lambda figure: figure.key)
+        writer.writerows(asdict(figure) for figure in in_order)
         return text.getvalue()
 
     @property
     def _columns(self) -> list[str]:
-        return [one.name for one in self._fields()]
+        return [field.name for field in self._fields()]
 
     def _fields(self) -> tuple[Any, ...]:
         kind: Any = self.kind
@@ -103,17 +103,17 @@ class FigureFiles(Generic[F]):
     def _figure(self, row: dict[str, str | None], number: int) -> F:
         values: dict[str, Any] = dict(row)
         try:
-            for one in self._fields():
-                text = row[one.name]
-                if one.type == "int":
-                    values[one.name] = int(text or "")
-                elif one.type == "int | None" and text is not None:
-                    values[one.name] = int(text) if text else None
+            for field in self._fields():
+                text = row[field.name]
+                if field.type == "int":
+                    values[field.name] = int(text or "")
+                elif field.type == "int | None" and text is not None:
+                    values[field.name] = int(text) if text else None
         except ValueError as error:
             raise QjouleError(f"{self.name}, row {number}: {error}") from None
-        words = [row[one.name] for one in self._fields() if one.type == "str"]
+        texts = [row[field.name] for field in self._fields() if field.type == "str"]
         complete = None not in row and None not in row.values()
-        if not complete or not (self.empty_words or all(words)):
+        if not complete or not (self.empty_words or all(texts)):
             raise QjouleError(f"{self.name}, row {number}: not as many values as columns")
         return self.kind(**values)
 

@@ -90,8 +90,8 @@ def _systemd_path(control_groups: str) -> str:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         paths["unified" if number == "0" else controllers] = path
-    found = paths.get("name=systemd") or paths.get("unified") or ""
-    return re.sub(r"^(?:/\.\.)+", "", found)
+    path = paths.get("name=systemd") or paths.get("unified") or ""
+    return re.sub(r"^(?:/\.\.)+", "", path)
 
 
 def container_of(control_groups: str) -> str:
@@ -99,13 +99,13 @@ def container_of(control_groups: str) -> str:
 
     Inside it, its root may create control groups with any names.
     """
-    found = [
+    containers = [
         match
         for line in control_groups.splitlines()[:LINES_MAX]
         for pattern in (CONTAINER_ID, CONTAINER_NAME)
         if (match := pattern.search(line))
     ]
-    return min(found, key=lambda match: match.start())[1] if found else ""
+    return min(containers, key=lambda match: match.start())[1] if containers else ""
 
 
 FIRST_USER = 1000  #: login.defs, UID_MIN: below are root and accounts of services
@@ -139,7 +139,7 @@ def fair(items: Iterable[Item], owner_of: Callable[[Item], Owner], itself: int) 
         if not owner.trusted and owner.uid == itself != 0 and not owner.place:
             trust += 1
         ranked.append(((trust, before, owner.uid >= FIRST_USER), len(ranked), item))
-    return [item for _, _, item in sorted(ranked, key=lambda one: one[:2])]
+    return [item for _, _, item in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 @dataclass(frozen=True)

@@ -194,12 +194,14 @@ def build_plan(
             continue
         if agent is not None:
             facts = support_of(server.flavour).facts(server, resolution, choice.rung)
-            one = _with_agent(server, choice, agent, facts)
+            planned_server = _with_agent(server, choice, agent, facts)
         else:
             pooled, first = resolution.file in decided.pooled, resolution.file not in listed
-            one = _planned(member, choice, kernel, pooled=pooled, children=children, ids=ids)
-            one = replace(one, lists_probes=first)
-        more = len(one.probes) if one.lists_probes else 0
+            planned_server = _planned(
+                member, choice, kernel, pooled=pooled, children=children, ids=ids
+            )
+            planned_server = replace(planned_server, lists_probes=first)
+        more = len(planned_server.probes) if planned_server.lists_probes else 0
         if probes + more > PROBES_MAX:
             full = f"at most {PROBES_MAX} probes at a time: choose with --pid"
             planned.append(PlannedServer(replace(server, id=0), Choice(Rung.NONE, full)))
@@ -208,7 +210,7 @@ def build_plan(
         if agent is None:
             listed.add(resolution.file)
         number = 1 + sum(before.traced for before in planned)
-        planned.append(replace(one, server=replace(server, id=number)))
+        planned.append(replace(planned_server, server=replace(server, id=number)))
     return AttachPlan(tuple(planned))
 
 
@@ -284,8 +286,8 @@ def _without_ids(resolution: Resolution, wanted: bool) -> tuple[str, ...]:
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:
     if not pids:
         return list(servers)
-    known = {tgid for server in servers for tgid in server.tgids}
-    strangers = sorted(set(pids) - known)
+    listed = {tgid for server in servers for tgid in server.tgids}
+    strangers = sorted(set(pids) - listed)
     if strangers:
         raise QjouleError(
             f"process {strangers[0]} is no database server that qjoule knows: see 'qjoule doctor'"
@@ -332,6 +334,6 @@ def _arguments(planned: PlannedServer) -> list[str]:
 
 def _facts(planned: PlannedServer) -> dict[str, int]:
     """The server's facts by their names in the registry; 0 or missing: unknown."""
-    known = registry.server_of(planned.server.flavour).facts
+    limits = registry.server_of(planned.server.flavour).facts
     own = {"pool": int(planned.pool), "next-read": int(planned.next_read)}
-    return {**planned.facts, **{name: own[name] for name in own if name in known}}
+    return {**planned.facts, **{name: own[name] for name in own if name in limits}}

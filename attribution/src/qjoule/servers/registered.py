@@ -128,7 +128,7 @@ def put_agents(
         and (not pids or set(pids) & set(server.tgids))
     ]
     if not wanted:
-        names = (name for one in supported() if one.agent for name in one.flavours.values())
+        names = (name for kind in supported() if kind.agent for name in kind.flavours.values())
         raise QjouleError(
             f"--agent is for {' and '.join(names)}, and none runs: see 'qjoule doctor'"
         )

@@ -75,7 +75,7 @@ def dialects() -> Mapping[str, int]:
 def flavours() -> Mapping[str, Server]:
     """All products with the server of each, in the order of `registry.toml`."""
     return MappingProxyType(
-        {one: server for server in servers().values() for one in server.flavours}
+        {flavour: server for server in servers().values() for flavour in server.flavours}
     )
 
 

@@ -49,7 +49,7 @@ def summary_of(flavour: str, text: str) -> str:
         languages = decoding_of(registry.server_of(flavour).kind).languages
     except KeyError:
         return ""
-    return next((one.summary(text) for one in languages.values()), "")
+    return next((language.summary(text) for language in languages.values()), "")
 
 
 def _shape(text: bytes, dialect: int, truncated: bool, length: int, rules: int | None) -> Shape:

@@ -53,10 +53,10 @@ def _refused(text: str) -> Any:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key comes twice")
-    return found
+    return members
 
 
 def number(low: int, high: int) -> Reader:
@@ -115,7 +115,7 @@ def many(item: Reader, most: int) -> Reader:
     def read(value: Any, where: str) -> tuple[Any, ...]:
         if type(value) is not list or len(value) > most:
             raise InvalidDocument(f"{where} is no list of at most {most}")
-        return tuple(item(one, where) for one in value)
+        return tuple(item(element, where) for element in value)
 
     return read
 

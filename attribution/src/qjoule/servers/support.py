@@ -124,14 +124,14 @@ class ServerSupport:
         names = {*self.configured, *self.resolved}
         if rung is not Rung.SYMBOL:
             names -= set(self.symbol_only)
-        found = {**server.facts, **resolution.facts}
-        return {name: number for name, number in found.items() if name in names}
+        facts = {**server.facts, **resolution.facts}
+        return {name: number for name, number in facts.items() if name in names}
 
     def ends_at_reads(self, resolution: Resolution) -> bool:
         """Whether reads of sockets can end its queries on the symbol rung."""
-        known = all(resolution.facts.get(fact) for fact in self.reads_need)
+        all_known = all(resolution.facts.get(fact) for fact in self.reads_need)
         roles = {probe.role for probe in resolution.boundary}
-        return bool(self.replaced_by_reads) and known and roles.issuperset(self.beside_reads)
+        return bool(self.replaced_by_reads) and all_known and roles.issuperset(self.beside_reads)
 
     def boundary(self, resolution: Resolution, *, next_read: bool) -> tuple[Probe, ...]:
         """The probes of `resolution` that show queries."""

@@ -135,7 +135,7 @@ def _machines(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
 
 
 def _name(flavour: str) -> str:
-    return next((one.name for one in documented() if one.flavour == flavour), flavour)
+    return next((product.name for product in documented() if product.flavour == flavour), flavour)
 
 
 def _versions() -> Iterator[str]:
@@ -143,11 +143,13 @@ def _versions() -> Iterator[str]:
     yield from _row("---", "---", "---")
     listed: set[str] = set()
     for server in documented():
-        for one in server.functions:
-            if one.versions not in listed:  # flavours may share some
-                names = ", ".join(f"`{name}`" for name in one.names)
-                yield from _row(one.versions, names or "none: no symbol rung", one.tested)
-            listed.add(one.versions)
+        for functions in server.functions:
+            if functions.versions not in listed:  # flavours may share some
+                names = ", ".join(f"`{name}`" for name in functions.names)
+                yield from _row(
+                    functions.versions, names or "none: no symbol rung", functions.tested
+                )
+            listed.add(functions.versions)
 
 
 def _said(choice: Choice) -> str:

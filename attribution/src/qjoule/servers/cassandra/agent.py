@@ -98,23 +98,23 @@ def _answer(
     most = 1 if jvm.brings_pipe(loader) else 0  # what is not received need not be closed
     try:
         flags = socket.MSG_CMSG_CLOEXEC
-        said, descriptors, _, _ = socket.recv_fds(loader, MESSAGE_BYTES_MAX, most, flags)
+        answer, descriptors, _, _ = socket.recv_fds(loader, MESSAGE_BYTES_MAX, most, flags)
     except OSError:  # it ended before it was asked
-        said, descriptors = b"", []
-    if not said:
+        answer, descriptors = b"", []
+    if not answer:
         raise CannotAttach(
             f"the process that loads the agent into process {pid} ended without a word: "
             f"can its user ({identity.uid}) read {sys.prefix}?"
         )
-    copied = re.fullmatch(rb"ok (\d{1,20}) (\d{1,20})", said)
+    copied = re.fullmatch(rb"ok (\d{1,20}) (\d{1,20})", answer)
     if copied and descriptors:
         return (int(copied[1]), int(copied[2])), descriptors[0]
     for descriptor in descriptors:
         os.close(descriptor)
-    words = said.decode("utf-8", "replace").removeprefix("error ")
+    problem = answer.decode("utf-8", "replace").removeprefix("error ")
     if copied:
-        words = f"no lease of the agent in process {pid}"
-    raise CannotAttach(sanitise(words))
+        problem = f"no lease of the agent in process {pid}"
+    raise CannotAttach(sanitise(problem))
 
 
 def agent_files() -> tuple[Path, Path, Path]:
@@ -123,9 +123,9 @@ def agent_files() -> tuple[Path, Path, Path]:
     Raises:
         QjouleError: it is not installed.
     """
-    found = installed_files(ENTRY, HOOKS, LIBRARY)
-    if found is not None:
-        entry, hooks, library = found
+    files = installed_files(ENTRY, HOOKS, LIBRARY)
+    if files is not None:
+        entry, hooks, library = files
         return entry, hooks, library
     raise QjouleError(f"the agent is not installed below {sys.prefix}: run 'make'")
 
@@ -150,8 +150,8 @@ def _mapped(jvm: ReachedJvm, uid: int, copied: tuple[int, int], content: bytes) 
 
 def _mappings(access: Access) -> bytes:
     """Where files with the library's name are mapped: START-END, in hexadecimal."""
-    found = mapped_files(access.proc(ProcFile.MAPS), re.escape(LIBRARY))
-    return b" ".join(one.area.encode() for one in found[:_MAPPINGS_MAX]) or b"none"
+    libraries = mapped_files(access.proc(ProcFile.MAPS), re.escape(LIBRARY))
+    return b" ".join(library.area.encode() for library in libraries[:_MAPPINGS_MAX]) or b"none"
 
 
 def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, ...]:

@@ -59,13 +59,13 @@ class PreparedStatements:
         """By the ids of the statements, of 16 bytes each."""
         literals = ", ".join(f"0x{key.hex()}" for key in keys)
         rows: Any = self._session.execute(_SELECT.format(literals))
-        found = {}
+        texts = {}
         for row in rows:
             key = bytes(row.prepared_id)
             if proven(key, row.logged_keyspace, row.query_string):
                 text = row.query_string.encode()
-                found[key] = Text(text, len(text))
-        return found
+                texts[key] = Text(text, len(text))
+        return texts
 
     def close(self) -> None:
         self._cluster.shutdown()
@@ -74,4 +74,4 @@ class PreparedStatements:
 def proven(key: bytes, keyspace: str | None, text: str) -> bool:
     """Whether this is the text of the statement with this id."""
     spellings = (text, f"{keyspace or ''}{text}")
-    return any(hashlib.md5(one.encode()).digest() == key for one in spellings)
+    return any(hashlib.md5(spelling.encode()).digest() == key for spelling in spellings)

@@ -23,12 +23,12 @@ PORT = "port"
 
 def settings(running: Running) -> Settings:
     """Reads the settings from its cassandra.yaml."""
-    found = configuration(running.candidate)
+    configured = configuration(running.candidate)
     return Settings(
-        found.encryption,
+        configured.encryption,
         Fact(True, "its stages have threads of their own"),
-        first_port=found.port,
-        facts={PORT: found.port},
+        first_port=configured.port,
+        facts={PORT: configured.port},
     )
 
 

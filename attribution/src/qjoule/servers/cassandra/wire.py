@@ -65,9 +65,9 @@ def constants_folded(reduced: str) -> str:
     return reduced
 
 
-def _marked(mark: str, found: re.Match[str]) -> str:
+def _marked(mark: str, match: re.Match[str]) -> str:
     """A constant's mark; a name in quotes stays."""
-    return mark if found[1] else found[0]
+    return mark if match[1] else match[0]
 
 
 def id_shape(text: bytes) -> str:

@@ -55,14 +55,20 @@ def find_generic(
     ]
     found_of = host.examine_all(
         [
-            Facts(one.exe_name, one.exe_id, one.pid, any_protocol=True, port_range=port_range)
-            for one in strangers
+            Facts(
+                process.exe_name,
+                process.exe_id,
+                process.pid,
+                any_protocol=True,
+                port_range=port_range,
+            )
+            for process in strangers
         ]
     )
     candidates = {
-        process.pid: _Candidate(process, found)
-        for process, found in zip(strangers, found_of, strict=True)
-        if found.flavour is not None
+        process.pid: _Candidate(process, examined)
+        for process, examined in zip(strangers, found_of, strict=True)
+        if examined.flavour is not None
     }
     families: dict[int, list[_Candidate]] = {}
     for candidate in candidates.values():
@@ -108,12 +114,12 @@ def with_generic(
             facts = Facts(
                 process.exe_name, process.exe_id, process.pid, any_protocol=True, silent=True
             )
-            found = host.examine(facts)
-            if found.flavour is not None:
+            examined = host.examine(facts)
+            if examined.flavour is not None:
                 strangers.discard(process.pid)
-                servers.append(server_of(found, [process]))
-            elif found.problem:
-                problems[process.pid] = found.problem
+                servers.append(server_of(examined, [process]))
+            elif examined.problem:
+                problems[process.pid] = examined.problem
     if strangers:
         pid = min(strangers)
         hidden = "it is the kernel's, or hidden" if host.has(pid) else "it has ended"
@@ -124,7 +130,7 @@ def with_generic(
 
 def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Server]:
     """The same servers, with running ones that `plan` cannot trace turned into generic ones."""
-    hopeless = {one.server.tgids for one in plan.servers if not one.traced} - {()}
+    hopeless = {planned.server.tgids for planned in plan.servers if not planned.traced} - {()}
     return [
         replace(server, flavour=NO_PROTOCOL, name=server.flavour, restart=_BY_EXECUTABLE)
         if server.tgids in hopeless and server.flavour != NO_PROTOCOL

@@ -102,14 +102,14 @@ def _message(jvm: Jvm, *, client_tags: bool) -> tuple[str, list[int]]:
         (device, inode), lease = _put(jvm, client_tags=client_tags)
         return f"ok {device} {inode}", [lease]
     except CannotAttach as reason:
-        words = str(reason)
+        problem = str(reason)
     except OSError as error:
-        words = f"cannot put the agent into process {jvm.pid}: {error.strerror}"
+        problem = f"cannot put the agent into process {jvm.pid}: {error.strerror}"
     except Exception as error:
-        words = f"the agent's loader failed: {error!r}"
+        problem = f"the agent's loader failed: {error!r}"
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    return f"error {' '.join(words.split())}", []
+    return f"error {' '.join(problem.split())}", []
 
 
 def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
@@ -185,10 +185,10 @@ def _create(name: str, directory: int) -> int:
 
 def _copy(name: str, directory: int) -> tuple[int, int]:
     """Copies one of the agent's files; returns the copy's (device, inode)."""
-    found = installed_files(name)
-    if found is None:
+    files = installed_files(name)
+    if files is None:
         raise FileNotFoundError(name)
-    content = found[0].read_bytes()
+    content = files[0].read_bytes()
     with os.fdopen(_create(name, directory), "wb") as copy:
         copy.write(content)
         status = os.fstat(copy.fileno())
@@ -205,10 +205,10 @@ def _status(directory: int) -> str:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return "its status is no regular file"
-        said = os.read(descriptor, _STATUS_BYTES_MAX)
+        status = os.read(descriptor, _STATUS_BYTES_MAX)
     finally:
         os.close(descriptor)
-    return " ".join(said.decode("utf-8", "replace").split())
+    return " ".join(status.decode("utf-8", "replace").split())
 
 
 def _give_up(_signal: int, _frame: FrameType | None) -> None:

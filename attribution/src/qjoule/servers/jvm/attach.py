@@ -61,13 +61,13 @@ def load_agent(jvm: Jvm, jar: str, argument: str) -> None:
     """
     reply = command(jvm, "load", "instrument", "false", f"{jar}={argument}")
     # The operation's own result, then the agent's: 100 no such class, 101 or 102 it threw.
-    said = re.match(r"0\n(?:return code: )?(-?\d{1,9})?", reply)
-    if said is None or said[1] not in (None, "0"):
-        words = " ".join(reply.split())[:_SHOWN_CHARACTERS] or "nothing"
-        raise CannotAttach(f"the JVM of process {jvm.pid} could not load the agent: {words}")
+    match = re.match(r"0\n(?:return code: )?(-?\d{1,9})?", reply)
+    if match is None or match[1] not in (None, "0"):
+        shown = " ".join(reply.split())[:_SHOWN_CHARACTERS] or "nothing"
+        raise CannotAttach(f"the JVM of process {jvm.pid} could not load the agent: {shown}")
 
 
-def command(jvm: Jvm, *words: str) -> str:
+def command(jvm: Jvm, *arguments: str) -> str:
     """Sends one command with up to three arguments; returns the reply, cut at 4 KiB.
 
     Raises:
@@ -80,7 +80,8 @@ def command(jvm: Jvm, *words: str) -> str:
         raise CannotAttach(f"process {jvm.pid}: {error}") from None
     try:
         with _connected(jvm, tmp, deadline) as connection:
-            padded = ["1", *words, "", "", ""][:5]  # the protocol's version, always three arguments
+            # the protocol's version, the command, always three arguments
+            padded = ["1", *arguments, "", "", ""][:5]
             connection.settimeout(_left(deadline))
             connection.sendall(b"".join(os.fsencode(word) + b"\0" for word in padded))
             return _reply(connection, deadline)
@@ -142,15 +143,15 @@ def _connect(jvm: Jvm, tmp: int, deadline: float) -> socket.socket | None:
     """A connection to the socket of exactly this name, not to the target of a symbolic link."""
     name = f".java_pid{jvm.own_pid}"
     try:
-        found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tmp)
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tmp)
     except FileNotFoundError:
         return None
     try:
-        _check_socket(jvm, name, os.fstat(found))
+        _check_socket(jvm, name, os.fstat(descriptor))
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             connection.settimeout(_left(deadline))
-            connection.connect(f"/proc/self/fd/{found}")
+            connection.connect(f"/proc/self/fd/{descriptor}")
         except BaseException as error:
             connection.close()
             if isinstance(error, ConnectionRefusedError):  # left by a JVM that has ended
@@ -158,7 +159,7 @@ def _connect(jvm: Jvm, tmp: int, deadline: float) -> socket.socket | None:
             raise
         return connection
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def _check_socket(jvm: Jvm, name: str, status: os.stat_result) -> None:

@@ -132,16 +132,16 @@ class HotSpot:
         Raises:
             CannotRead: one is not loaded, or loaded twice.
         """
-        found: dict[str, int] = {}
+        by_name: dict[str, int] = {}
         for name, klass in self._loaded(max(map(len, names))):
             if name in names:
-                if name in found:
+                if name in by_name:
                     raise CannotRead(f"two classes are named {name}")
-                found[name] = klass
-        missing = sorted(names - found.keys())
+                by_name[name] = klass
+        missing = sorted(names - by_name.keys())
         if missing:
             raise CannotRead(f"the JVM has not loaded {missing[0]} (yet)")
-        return found
+        return by_name
 
     def field_offsets(self, klass: int, wanted: set[str]) -> dict[str, int]:
         """Offsets of fields in the objects of a class, by name. Only fields that it declares

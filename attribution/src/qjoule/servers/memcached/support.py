@@ -24,8 +24,8 @@ def identify(executable: Executable) -> Identified | None:
     strings = executable.constants()
     if _OPTION not in strings:
         return None
-    found = _BANNER.search(strings)
-    return Identified("memcached", found[1].decode() if found else "")
+    match = _BANNER.search(strings)
+    return Identified("memcached", match[1].decode() if match else "")
 
 
 #: Options of one letter that have a value (memcached -h).

@@ -28,7 +28,7 @@ PLAIN = frozenset(
 
 def memcached_shape(text: bytes, truncated: bool) -> str:
     """The shape of a request, `get user:?` or `set user:?; get user:?`. Never raises."""
-    return joined_shapes((_command(*one) for one in commands_in(text)), truncated)
+    return joined_shapes((_command(*command) for command in commands_in(text)), truncated)
 
 
 def _command(name: bytes, key: bytes | None) -> str:

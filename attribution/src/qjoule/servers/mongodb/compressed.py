@@ -70,22 +70,22 @@ _INFLATE: dict[int, Callable[[bytes, int], bytes]] = {
 }
 
 
-def inflated(told: bytes) -> bytes | None:
+def inflated(sent: bytes) -> bytes | None:
     """An OP_COMPRESSED message as the kernel side would have sent it uncompressed.
 
     None if nothing was sent, if it is damaged, or if its length differs from the client's claim.
     Never raises. The result is no longer than a message that the kernel side sends.
     """
     start = HEAD.size + _COMPRESSION.size
-    if len(told) <= start:
+    if len(sent) <= start:
         return None
-    _, length, _ = HEAD.unpack_from(told)
-    opcode, size, compressor = _COMPRESSION.unpack_from(told, HEAD.size)
+    _, length, _ = HEAD.unpack_from(sent)
+    opcode, size, compressor = _COMPRESSION.unpack_from(sent, HEAD.size)
     inflate = _INFLATE.get(compressor)
     if inflate is None or opcode not in _INSIDE or size > MESSAGE_MAX:
         return None
-    is_whole = len(told) == HEAD.size + length
-    plain = inflate(told[start:], min(size + 1, BODY_BYTES))
+    is_whole = len(sent) == HEAD.size + length
+    plain = inflate(sent[start:], min(size + 1, BODY_BYTES))
     wanted = min(size, BODY_BYTES)
     if not plain or len(plain) > size or (is_whole and len(plain) < wanted):
         return None

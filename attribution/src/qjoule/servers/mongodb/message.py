@@ -75,19 +75,19 @@ _FIXED = {
 }
 
 
-def origin_of(told: bytes) -> int:
+def origin_of(sent: bytes) -> int:
     """Hash of the command that opened a getMore's cursor; 0: none, or unknown."""
-    return int(HEAD.unpack_from(told)[2]) if len(told) >= HEAD.size else 0
+    return int(HEAD.unpack_from(sent)[2]) if len(sent) >= HEAD.size else 0
 
 
-def read(told: bytes) -> Message:
+def read(sent: bytes) -> Message:
     """The message, as far as it was sent. Never raises."""
-    if len(told) < HEAD.size:
+    if len(sent) < HEAD.size:
         return Message(0, State.BAD)
-    opcode, length, _ = HEAD.unpack_from(told)
+    opcode, length, _ = HEAD.unpack_from(sent)
     end = HEAD.size + min(length, BODY_BYTES)
-    message = Message(opcode, origin=told[end:].decode("utf-8", "replace"))
-    reader = _Reader(told[HEAD.size : end], length)
+    message = Message(opcode, origin=sent[end:].decode("utf-8", "replace"))
+    reader = _Reader(sent[HEAD.size : end], length)
     try:
         if opcode == Opcode.MSG:
             _msg(reader, message)

@@ -102,23 +102,23 @@ _IDENTIFIER = re.compile(
 )
 
 
-def mongodb_shape(told: bytes) -> str:
+def mongodb_shape(sent: bytes) -> str:
     """The shape of a message as the kernel side sends it (`mongodb_message`). Never raises."""
-    message = read(told)
+    message = read(sent)
     if message.opcode == Opcode.COMPRESSED:
         compressor = COMPRESSORS.get(message.compressor or 0, "another compressor")
-        plain = inflated(told)
+        plain = inflated(sent)
         message = read(plain) if plain is not None else message
         if not message.body.elements and message.opcode not in _LEGACY:
             return f"(compressed by {compressor})"
     if message.opcode in _LEGACY:
         return f"(legacy {_LEGACY[Opcode(message.opcode)]})"
-    words = _command(message)
+    parts = _command(message)
     if message.state is State.CUT:
-        words.append(ELLIPSIS)
+        parts.append(ELLIPSIS)
     elif message.state is State.BAD:
-        words.append("(malformed)")
-    return " ".join(words)
+        parts.append("(malformed)")
+    return " ".join(parts)
 
 
 def _command(message: Message) -> list[str]:
@@ -142,43 +142,43 @@ def _command(message: Message) -> list[str]:
     names = _text(target) if name in MAIN else b""
     if name == "getMore":
         names = _text(body.get(b"collection"))
-    words = [_namespace(database, names), name]
+    parts = [_namespace(database, names), name]
     if name == "bulkWrite":
-        words[0] = _bulk_namespaces(message) or words[0]
+        parts[0] = _bulk_namespaces(message) or parts[0]
     if name == "distinct":
-        words.append(_name(_text(body.get(b"key"))))
+        parts.append(_name(_text(body.get(b"key"))))
     if name == "getMore":
-        words.append(f"of {message.origin}" if message.origin else ORIGIN_UNKNOWN)
+        parts.append(f"of {message.origin}" if message.origin else ORIGIN_UNKNOWN)
     if name not in BARE:
-        words += _arguments(name, arguments)
-    return [word for word in words if word]
+        parts += _arguments(name, arguments)
+    return [word for word in parts if word]
 
 
 def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
     """The main argument without a name, then the other arguments with their names."""
     main = b"ops" if command == "bulkWrite" else MAIN.get(command)
-    words = []
+    parts = []
     for key, node in arguments:
         if key == main and key not in LEFT_OUT and not _is_empty(node):
-            words.append(_rendered(node, key))
+            parts.append(_rendered(node, key))
     others = [
         f"{_name(key)} {_rendered(node, key)}"
         for key, node in arguments
         if key != main and key not in LEFT_OUT
     ]
-    return words + sorted(others)
+    return parts + sorted(others)
 
 
 def _bulk_namespaces(message: Message) -> str:
     """The collections that a bulkWrite works on."""
-    found: list[str] = []
+    namespaces: list[str] = []
     for name, node in message.sections + message.body.elements:
         if name != b"nsInfo" or not isinstance(node, Array):
             continue
         for item in node.items:
             if isinstance(item, Document):
-                found.append(_name(_text(item.get(b"ns"))))
-    return ",".join(dict.fromkeys(one for one in found if one))
+                namespaces.append(_name(_text(item.get(b"ns"))))
+    return ",".join(dict.fromkeys(namespace for namespace in namespaces if namespace))
 
 
 def _rendered(node: Node, key: bytes = b"") -> str:

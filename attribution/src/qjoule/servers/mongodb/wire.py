@@ -35,10 +35,10 @@ _FIXED = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 10: 0, 16: 4, 17: 8, 18: 8, 19: 16}
 
 def hello(message: bytes) -> Startup:
     """The names in the first message of a connection, without its header. Never raises."""
-    found: dict[str, Any] = {}
+    session: dict[str, Any] = {}
     for name, value in _names(message).items():
-        note(found, name, value)
-    return Startup(**found)
+        note(session, name, value)
+    return Startup(**session)
 
 
 def user_name(name: bytes) -> Startup:
@@ -64,18 +64,18 @@ def _names(message: bytes) -> dict[str, bytes]:
     start = _OP_QUERY_START.match(message) or _OP_MSG_START.match(message)
     if start is None:
         return {}
-    found: dict[str, bytes] = {}
+    names: dict[str, bytes] = {}
     for path, value in _texts(message, start.end() + 4):
         if path == b"client.application.name":
-            found["application"] = value
+            names["application"] = value
         elif path == b"saslSupportedMechs":
             database, _, user = value.partition(b".")
-            found |= {"database": database, "user": user}
+            names |= {"database": database, "user": user}
         elif path == b"speculativeAuthenticate.db":
-            found["database"] = value
+            names["database"] = value
         elif path == b"speculativeAuthenticate.payload" and (match := _SCRAM_USER.match(value)):
-            found["user"] = match[1].replace(b"=2C", b",").replace(b"=3D", b"=")
-    return {name: value for name, value in found.items() if value}
+            names["user"] = match[1].replace(b"=2C", b",").replace(b"=3D", b"=")
+    return {name: value for name, value in names.items() if value}
 
 
 def _texts(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:

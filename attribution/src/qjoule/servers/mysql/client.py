@@ -93,12 +93,12 @@ def check_process(cursor: Cursor, process: int) -> None:
     if not on:
         raise QjouleError("performance_schema is off")
     cursor.execute(_MAIN)
-    found = [number for (number,) in cursor.fetchall()]
-    if found != [process]:
+    processes = [number for (number,) in cursor.fetchall()]
+    if processes != [process]:
         raise QjouleError(
-            f"its process ids are a container's or another server's (it is {found[0]} there, "
+            f"its process ids are a container's or another server's (it is {processes[0]} there, "
             f"{process} here)"
-            if found and found[0]
+            if processes and processes[0]
             else "it does not tell its process id"
         )
 
@@ -128,10 +128,10 @@ class Connections:
         with self._connection.cursor() as cursor:
             check_process(cursor, self._process)
             cursor.execute(_SELECT_NAMES)
-            found = cursor.fetchall()
-            if any(host is None for _, host, _ in found):  # or its session has just ended
+            rows = cursor.fetchall()
+            if any(host is None for _, host, _ in rows):  # or its session has just ended
                 self._note_privilege(cursor)
-            for thread, host, name in found:
+            for thread, host, name in rows:
                 if host is not None:
                     key = by_thread(thread, port_of(host))
                     yield Told(key, "", (name or b"").decode("utf-8", "replace"))
@@ -172,15 +172,15 @@ class PreparedStatements:
     def texts(self, keys: Sequence[bytes]) -> Mapping[bytes, Text]:
         """By thread and number, as `KEY`."""
         wanted = ", ".join("({}, {})".format(*KEY.unpack(key)) for key in keys)
-        found: dict[bytes, Text] = {}
+        texts: dict[bytes, Text] = {}
         with self._connection.cursor() as cursor:
             check_process(cursor, self._process)
             cursor.execute(_SELECT_TEXTS.format(wanted))
             for thread, number, text in cursor.fetchall():
                 cut = len(text) >= _KEPT_BYTES
                 length = max(len(text), TEXT_BYTES + 1) if cut else len(text)
-                found[KEY.pack(thread, number)] = Text(text, length)
-        return found
+                texts[KEY.pack(thread, number)] = Text(text, length)
+        return texts
 
     def close(self) -> None:
         self._connection.close()

@@ -96,8 +96,8 @@ def _check_modes(reduced: str, vocabulary: Mapping[str, int]) -> None:
     """
     if _NOT.search(reduced):
         raise NoDigest("sql_mode decides what NOT is")
-    for found in _SPACED.finditer(reduced):
-        if found[1].upper() + "(" in vocabulary:
+    for match in _SPACED.finditer(reduced):
+        if match[1].upper() + "(" in vocabulary:
             raise NoDigest("sql_mode decides what a word in front of a blank and ( is")
 
 
@@ -105,19 +105,19 @@ def _lexed(reduced: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, s
     """Tokens as the vocabulary writes them, with the text of an identifier."""
     columns = _NumberedColumns(NUMBERED_COLUMN in vocabulary)
     before, waiting, defines = "", "", False
-    for found in _LEXER.finditer(reduced, 0, len(reduced.rstrip("; "))):
-        kind, text = str(found.lastgroup), found[0]
+    for match in _LEXER.finditer(reduced, 0, len(reduced.rstrip("; "))):
+        kind, text = str(match.lastgroup), match[0]
         if kind == "space":
             continue
         if kind == "hidden" or text == ";":
-            raise NoDigest(_why_hidden(reduced, found.start()))
+            raise NoDigest(_why_hidden(reduced, match.start()))
         if kind in ("variable", "user"):
             for sign in text[: len("@@")].rstrip(_USER_NAME):
                 yield sign, None
             before = text
             if kind == "variable" or len(text) == 1:
                 continue
-        token, name = _token(kind, reduced, found, vocabulary, before)
+        token, name = _token(kind, reduced, match, vocabulary, before)
         if waiting:
             if token == "ROLLUP":
                 token = WITH_ROLLUP
@@ -138,21 +138,21 @@ def _lexed(reduced: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, s
 
 
 def _token(
-    kind: str, reduced: str, found: re.Match[str], vocabulary: Mapping[str, int], before: str
+    kind: str, reduced: str, match: re.Match[str], vocabulary: Mapping[str, int], before: str
 ) -> tuple[str, str | None]:
     """A token as the vocabulary writes it, and its name if it is an identifier."""
     if kind in ("value", "user"):
-        if found[0] == NUMBER and _STICKS.match(reduced, found.end()):
+        if match[0] == NUMBER and _STICKS.match(reduced, match.end()):
             raise NoDigest("a name begins with a digit")
         return VALUE, None
     if kind == "charset":
         return CHARSET, None
     if kind == "quoted":
-        quote = found[0][0]
-        return NAME, found[0][1:-1].replace(quote * 2, quote)
+        quote = match[0][0]
+        return NAME, match[0][1:-1].replace(quote * 2, quote)
     if kind == "word":
-        return _word(reduced, found, vocabulary, before)
-    return found[0], None
+        return _word(reduced, match, vocabulary, before)
+    return match[0], None
 
 
 class _NumberedColumns:
@@ -179,10 +179,10 @@ class _NumberedColumns:
 
 
 def _word(
-    reduced: str, found: re.Match[str], vocabulary: Mapping[str, int], before: str
+    reduced: str, match: re.Match[str], vocabulary: Mapping[str, int], before: str
 ) -> tuple[str, str | None]:
     """A word is an identifier after a dot, or in front of a dot and a letter."""
-    text, end = found[0], found.end()
+    text, end = match[0], match.end()
     upper = text.upper()
     if before != "@@":
         if before == "." or _DOTTED.match(reduced, end):

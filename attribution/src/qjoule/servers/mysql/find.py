@@ -193,12 +193,12 @@ def _mysql_series(strings: bytes) -> bytes:
     """From the name of the option group that the server reads for its own series, as in
     `mysqld-9.7` (MYSQL_BASE_VERSION of its build); empty if there is not exactly one.
     """
-    found = set()
+    series = set()
     for position in places(strings, _GROUP):
         begins = position + len(_GROUP)
         if match := _SERIES.match(strings, begins, begins + AFTER):
-            found.add(match[1])
-    return found.pop() if len(found) == 1 else b""
+            series.add(match[1])
+    return series.pop() if len(series) == 1 else b""
 
 
 def _mysql_versions(strings: bytes) -> Iterator[bytes]:

@@ -66,7 +66,7 @@ class SessionMemory:
 def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ...]]:
     """The offsets found, and for each missing part a line with what is unknown without it."""
     is_mariadb = bool(executable.functions(_MARIADB_CURRENT))
-    found, notes = SessionMemory(), []
+    memory, notes = SessionMemory(), []
     statements = "statements prepared before tracing have no text without --credentials"
     names = "sessions opened before tracing have no user and database"
     rules = "shapes end where sql_mode or the client's character set decides what a byte means"
@@ -81,18 +81,18 @@ def session_memory(executable: Executable) -> tuple[SessionMemory, tuple[str, ..
         current = _MARIADB_CURRENT if is_mariadb else _MYSQL_CURRENT
         session = executable.below_thread_pointer(_VARIABLE)
         session = session or code.below_thread_pointer(_code(executable, current))
-        found = replace(found, session=session)
+        memory = replace(memory, session=session)
     except CannotResolve as error:
-        return found, tuple(f"{lacks}: {error}" for _, lacks in parts)
+        return memory, tuple(f"{lacks}: {error}" for _, lacks in parts)
     for part, lacks in parts:
         try:
-            found = part(executable, found)
+            memory = part(executable, memory)
         except CannotResolve as error:
             notes.append(f"{lacks}: {error}")
-    return found, tuple(notes)
+    return memory, tuple(notes)
 
 
-def _mariadb_statements(executable: Executable, found: SessionMemory) -> SessionMemory:
+def _mariadb_statements(executable: Executable, memory: SessionMemory) -> SessionMemory:
     """`find_prepared_statement()` is static: a close calls it, or contains it."""
     close = the_function(executable, _MARIADB_CLOSE)
     pairs = code.found_by_id(_code(executable, _MARIADB_CLOSE), in_packet=True)
@@ -108,35 +108,35 @@ def _mariadb_statements(executable: Executable, found: SessionMemory) -> Session
     if database not in code.stores(_code(executable, _MARIADB_SET_DATABASE)):
         raise CannotResolve(f"{_MARIADB_SET_DATABASE} does not store a name at {database:#x}")
     text = code.address_of(_code(executable, _MARIADB_TEXT))
-    return replace(found, last_found=last_found, statement_id=statement_id, statement_text=text)
+    return replace(memory, last_found=last_found, statement_id=statement_id, statement_text=text)
 
 
-def _mariadb_names(executable: Executable, found: SessionMemory) -> SessionMemory:
+def _mariadb_names(executable: Executable, memory: SessionMemory) -> SessionMemory:
     security, user = code.pointer_in_pointer(_code(executable, _MARIADB_USER))
     database = code.address_of(_code(executable, _MARIADB_DATABASE))
-    return replace(found, security=security, user=user, database=database)
+    return replace(memory, security=security, user=user, database=database)
 
 
-def _mariadb_rules(executable: Executable, found: SessionMemory) -> SessionMemory:
-    return _rules(executable, found, _MARIADB_CHARSET, _MARIADB_STRICT)
+def _mariadb_rules(executable: Executable, memory: SessionMemory) -> SessionMemory:
+    return _rules(executable, memory, _MARIADB_CHARSET, _MARIADB_STRICT)
 
 
-def _mysql_rules(executable: Executable, found: SessionMemory) -> SessionMemory:
-    return _rules(executable, found, _MYSQL_CHARSET, _MYSQL_STRICT)
+def _mysql_rules(executable: Executable, memory: SessionMemory) -> SessionMemory:
+    return _rules(executable, memory, _MYSQL_CHARSET, _MYSQL_STRICT)
 
 
 def _rules(
-    executable: Executable, found: SessionMemory, charset: str, strict: str
+    executable: Executable, memory: SessionMemory, charset: str, strict: str
 ) -> SessionMemory:
     """That the tested bits are those of the strict modes shows that the member is sql_mode."""
     return replace(
-        found,
+        memory,
         client_charset=code.returned_value(_code(executable, charset)),
         mode=code.member_tested(_code(executable, strict), _STRICT_BITS),
     )
 
 
-def _mysql_statements(executable: Executable, found: SessionMemory) -> SessionMemory:
+def _mysql_statements(executable: Executable, memory: SessionMemory) -> SessionMemory:
     find = the_function(executable, _MYSQL_FIND)
     pairs = code.found_by_id(_code(executable, _MYSQL_FIND))
     check = the_function(executable, _MYSQL_CHECK)
@@ -150,29 +150,29 @@ def _mysql_statements(executable: Executable, found: SessionMemory) -> SessionMe
     if not texts:
         raise CannotResolve(f"{_MYSQL_EXECUTE} does not pass its text as expected")
     return replace(
-        found,
+        memory,
         last_found=maps.pop() + last_found,
         statement_id=statement_id,
         statement_text=texts.pop(),
     )
 
 
-def _mysql_names(executable: Executable, found: SessionMemory) -> SessionMemory:
+def _mysql_names(executable: Executable, memory: SessionMemory) -> SessionMemory:
     security = code.returned_member(_code(executable, _MYSQL_SECURITY))
     if executable.functions(_MYSQL_USER_NAME):
         user = code.returned_string(_code(executable, _MYSQL_USER_NAME))
     else:
         user = code.compared_members(_code(executable, _MYSQL_USER))
     database = code.compared_string(_code(executable, _MYSQL_DATABASE))
-    return replace(found, security=security, user=user, database=database)
+    return replace(memory, security=security, user=user, database=database)
 
 
-def _mariadb_client(executable: Executable, found: SessionMemory) -> SessionMemory:
-    return replace(found, vio=code.cleared_pointer(_code(executable, _MARIADB_VIO)))
+def _mariadb_client(executable: Executable, memory: SessionMemory) -> SessionMemory:
+    return replace(memory, vio=code.cleared_pointer(_code(executable, _MARIADB_VIO)))
 
 
-def _mysql_client(executable: Executable, found: SessionMemory) -> SessionMemory:
-    return replace(found, vio=code.cleared_pointer(_code(executable, _MYSQL_VIO)))
+def _mysql_client(executable: Executable, memory: SessionMemory) -> SessionMemory:
+    return replace(memory, vio=code.cleared_pointer(_code(executable, _MYSQL_VIO)))
 
 
 def _code(executable: Executable, name: str) -> bytes:

@@ -30,7 +30,7 @@ def below_thread_pointer(code: bytes) -> int:
         CannotResolve: the function does not read one such variable.
     """
     places: dict[str, int] = {}  # distance from the thread pointer of what a register holds
-    found = set()
+    candidates = set()
     for step in body_steps(code):
         part = step.loads() or step.computes()
         if part is None:
@@ -42,12 +42,12 @@ def below_thread_pointer(code: bytes) -> int:
             if place.distance == 0:
                 places[register] = 0
             elif place.distance < 0:
-                found.add(-place.distance)
+                candidates.add(-place.distance)
         elif base is not None and step.name == "lea":
             places[register] = base + place.distance
         elif base is not None:
-            found.add(-(base + place.distance))
-    return _one(found - {0}, "does not return a variable of its thread")
+            candidates.add(-(base + place.distance))
+    return _one(candidates - {0}, "does not return a variable of its thread")
 
 
 class _Copies:
@@ -110,8 +110,8 @@ def address_of(code: bytes) -> int:
         CannotResolve: it does something else.
     """
     parts = [part for step in body_steps(code) if (part := step.computes()) is not None]
-    found = {place.distance for _, place in parts if place.base == _FIRST}
-    return _one(found, "does not return a member's address")
+    candidates = {place.distance for _, place in parts if place.base == _FIRST}
+    return _one(candidates, "does not return a member's address")
 
 
 def stores(code: bytes) -> set[int]:
@@ -142,13 +142,13 @@ def member_tested(code: bytes, bits: int) -> int:
     Raises:
         CannotResolve: it does something else.
     """
-    found = set()
+    candidates = set()
     for step in body_steps(code):
         if step.name != "test" or not isinstance(step.to, Place) or step.to.base != _FIRST:
             continue
         skipped = [n for n in range(8) if step.constant and step.constant << 8 * n == bits]
-        found.add(step.to.distance - skipped[0] if skipped else -1)
-    return _one(found, f"does not test the bits {bits:#x} of a member")
+        candidates.add(step.to.distance - skipped[0] if skipped else -1)
+    return _one(candidates, f"does not test the bits {bits:#x} of a member")
 
 
 def pointer_in_pointer(code: bytes) -> tuple[int, int]:
@@ -170,13 +170,13 @@ def returned_member(code: bytes) -> int:
         CannotResolve: it does something else.
     """
     last: dict[str, int] = {}
-    found = set()
+    candidates = set()
     for step in body_steps(code):
         if (loaded := step.loads()) is not None and loaded[1].base == _FIRST:
             last[loaded[0]] = loaded[1].distance
         elif step.to == Place(_SECOND, 0, "") and isinstance(step.source, str):
-            found |= {last[step.source]} if step.source in last else set()
-    return _one(found, "does not store a member for its caller")
+            candidates |= {last[step.source]} if step.source in last else set()
+    return _one(candidates, "does not store a member for its caller")
 
 
 def compared_members(code: bytes) -> int:
@@ -203,15 +203,15 @@ def compared_string(code: bytes) -> int:
         CannotResolve: there is none, or several.
     """
     read: list[tuple[str, int]] = []
-    found = set()
+    candidates = set()
     for step in steps(code):
         if (loaded := step.loads()) is not None and loaded[1].is_member:
             read.append((loaded[1].base, loaded[1].distance))
         if (compared := step.compares()) is not None:
             place = compared[0]
             if (place.base, place.distance - 8) in read[-_NEAR:]:
-                found.add(place.distance - 8)
-    return _one(found, "compares no string")
+                candidates.add(place.distance - 8)
+    return _one(candidates, "compares no string")
 
 
 def cleared_pointer(code: bytes) -> int:
@@ -240,17 +240,17 @@ def calls(code: bytes, vaddr: int) -> list[int]:
 
 def first_arguments(code: bytes, vaddr: int, target: int) -> set[int]:
     """Members whose address is the first argument of the calls of `target`; empty: uncertain."""
-    found: set[int] = set()
+    candidates: set[int] = set()
     member = 0
     for step in steps(code, vaddr):
         if step.name == "call" and step.target == target:
-            found.add(member)
+            candidates.add(member)
         computed = step.computes()
         if step.name == "call":
             member = 0
         elif step.writes(_FIRST):
             member = computed[1].distance if computed and computed[1].is_member else 0
-    return found if 0 not in found else set()
+    return candidates if 0 not in candidates else set()
 
 
 def returned_string(code: bytes) -> int:
@@ -260,34 +260,34 @@ def returned_string(code: bytes) -> int:
         CannotResolve: it does something else.
     """
     parts = [part for step in body_steps(code) if (part := step.loads()) is not None]
-    found = {register: place.distance for register, place in parts if place.base == _FIRST}
-    if found.keys() != {"rax", _THIRD} or found[_THIRD] != found["rax"] + 8:
+    candidates = {register: place.distance for register, place in parts if place.base == _FIRST}
+    if candidates.keys() != {"rax", _THIRD} or candidates[_THIRD] != candidates["rax"] + 8:
         raise CannotResolve("a function does not return a string")
-    return found["rax"]
+    return candidates["rax"]
 
 
 def passed_strings(code: bytes, vaddr: int, target: int) -> set[int]:
     """Members of the second argument, pointers before lengths, that calls of `target` get as
     second and third arguments; empty: uncertain.
     """
-    found: set[int] = set()
+    candidates: set[int] = set()
     second = _Copies(_SECOND)
     read: dict[str, int] = {}
     for step in steps(code, vaddr):
         if step.name == "call":
             text, length = read.get(_SECOND, 0), read.get(_THIRD, 0)
             if step.target == target:
-                found.add(text if length == text + 8 else 0)
+                candidates.add(text if length == text + 8 else 0)
             read.clear()
         elif (loaded := step.loads()) is not None:
             read.pop(loaded[0], None)
             if loaded[1].base in second.held and loaded[1].is_member:
                 read[loaded[0]] = loaded[1].distance
         second.follow(step)
-    return found if 0 not in found else set()
+    return candidates if 0 not in candidates else set()
 
 
-def _one(found: set[int], problem: str) -> int:
-    if len(found) != 1 or not 0 <= min(found) <= MEMBER_MAX:
+def _one(candidates: set[int], problem: str) -> int:
+    if len(candidates) != 1 or not 0 <= min(candidates) <= MEMBER_MAX:
         raise CannotResolve(f"a function {problem}")
-    return found.pop()
+    return candidates.pop()

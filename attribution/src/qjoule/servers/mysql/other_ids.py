@@ -230,8 +230,8 @@ def ids_of(text: bytes, truncated: bool, rules: int, build: Build) -> Iterator[O
 def _why_unsure(text: bytes, reduced: str, rules: int) -> str:
     """Why the server's tokens are not certain, by settings that are not known or not followed."""
     quoting, charset = backtick_settings(rules)
-    readings = (backtick_rules(one, charset) for one in _READINGS.get(quoting, ()))
-    if any(reduce_statement(text, Lexis.BACKTICK, one)[0] != reduced for one in readings):
+    readings = (backtick_rules(reading, charset) for reading in _READINGS.get(quoting, ()))
+    if any(reduce_statement(text, Lexis.BACKTICK, reading)[0] != reduced for reading in readings):
         return _UNSURE
     if charset in _TWO_BYTES and _NOT_ASCII.search(reduced):
         return "it has names in a character set of which a character may have two bytes"

@@ -56,7 +56,7 @@ class Options:
                 name, given = name.removeprefix(prefix), meaning
         if name in _WATCHED:
             self.values[name] = (given, source)
-        elif len(name) > 2 and any(known.startswith(name) for known in _WATCHED):
+        elif len(name) > 2 and any(watched.startswith(name) for watched in _WATCHED):
             self.problem = self.problem or f"abbreviated option {name} in {source}"
 
     def text(self, name: str) -> str | None:

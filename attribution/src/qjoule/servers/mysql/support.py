@@ -62,9 +62,9 @@ _MARIADB, _MYSQL = ("10.11", "11.8"), ("8.0.15", "9.7")
 def _functions(newest: str, tested: tuple[str, ...]) -> tuple[Functions, ...]:
     """The signatures of one of the two; `newest` is the line that the tests run."""
     name = newest.partition(" ")[0]
-    said = f"{name} {', '.join(tested)}"
+    in_tests = f"{name} {', '.join(tested)}"
     return tuple(
-        Functions(versions, (signature,), said if versions == newest else "no")
+        Functions(versions, (signature,), in_tests if versions == newest else "no")
         for versions, signature, _role in SIGNATURES
         if versions.rpartition(", ")[2].startswith(name)
     )

@@ -47,17 +47,17 @@ def vocabulary(executable: Executable, flavour: str) -> dict[str, int]:
     data = executable.initial_data()
     tokens = _tokens(executable, data)
     flags = {number: begins for number, (_, begins) in tokens.items()}
-    found = {chr(number): number | flags.get(number, 0) for number in _CHARACTERS}
+    numbers = {chr(number): number | flags.get(number, 0) for number in _CHARACTERS}
     for number, (text, begins) in tokens.items():  # digests' own come last
         if text in _SPECIAL or text in _OTHERS:
-            found[text] = number | begins
+            numbers[text] = number | begins
     for word, number, group in _symbols(executable, data):
         if group & _IN_STATEMENTS:
             name = word + "(" if group & _IN_STATEMENTS == _FUNCTION else word
-            found[name] = number | flags.get(number, 0)
-    if missing := [text for text in (*_SPECIAL, "SELECT", "COUNT(") if text not in found]:
+            numbers[name] = number | flags.get(number, 0)
+    if missing := [text for text in (*_SPECIAL, "SELECT", "COUNT(") if text not in numbers]:
         raise CannotResolve(f"its table of tokens lacks {missing[0]}")
-    return found
+    return numbers
 
 
 def _symbols(executable: Executable, data: InitialData) -> Iterator[tuple[str, int, int]]:
@@ -78,17 +78,17 @@ def _tokens(executable: Executable, data: InitialData) -> dict[int, tuple[str, i
     symbol = _only_place(executable, data, is_symbol=True)
     number = int(data.words(symbol, _SYMBOL_WORDS)[1]) >> 32
     base = _only_place(executable, data, is_symbol=False) - number * _TOKEN_WORDS * 8
-    found: dict[int, tuple[str, int]] = {}
+    entries: dict[int, tuple[str, int]] = {}
     for token in range(1, _TOKENS_MAX):
-        words = data.words(base + token * _TOKEN_WORDS * 8, _TOKEN_WORDS)
-        if len(words) < _TOKEN_WORDS:
+        entry = data.words(base + token * _TOKEN_WORDS * 8, _TOKEN_WORDS)
+        if len(entry) < _TOKEN_WORDS:
             break
-        text = executable.constant_at(int(words[0]), _TEXT_MAX)
-        if text is None or len(text) != int(words[1]) & 0xFFFFFFFF:
+        text = executable.constant_at(int(entry[0]), _TEXT_MAX)
+        if text is None or len(text) != int(entry[1]) & 0xFFFFFFFF:
             break
-        begins = BEGINS_EXPRESSION if int(words[1]) >> 40 & 1 else 0
-        found[token] = text.decode("latin-1"), begins
-    return found
+        begins = BEGINS_EXPRESSION if int(entry[1]) >> 40 & 1 else 0
+        entries[token] = text.decode("latin-1"), begins
+    return entries
 
 
 def _only_place(executable: Executable, data: InitialData, *, is_symbol: bool) -> int:
@@ -118,11 +118,11 @@ def _is_entry(data: InitialData, place: int, *, is_symbol: bool) -> bool:
 
 def _text_at(executable: Executable, data: InitialData, place: int) -> str:
     """The word of the symbol in this place; empty: there is none."""
-    words = data.words(place, _SYMBOL_WORDS)
-    if len(words) < _SYMBOL_WORDS:
+    entry = data.words(place, _SYMBOL_WORDS)
+    if len(entry) < _SYMBOL_WORDS:
         return ""
-    text = executable.constant_at(int(words[0]), _TEXT_MAX)
-    length, number = int(words[1]) & 0xFFFFFFFF, int(words[1]) >> 32
+    text = executable.constant_at(int(entry[0]), _TEXT_MAX)
+    length, number = int(entry[1]) & 0xFFFFFFFF, int(entry[1]) >> 32
     if text is None or len(text) != length or not 0 < number < _TOKENS_MAX:
         return ""
     return text.decode("latin-1")

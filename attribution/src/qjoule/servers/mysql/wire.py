@@ -61,10 +61,10 @@ class _Packet(Fields):
 
 def login(packet: bytes) -> Startup:
     """The names in the client's answer to the server's greeting. Never raises."""
-    found: dict[str, Any] = {}
+    session: dict[str, Any] = {}
     with suppress(ShortMessage):
-        _login(_Packet(packet), found)
-    return Startup(**found)
+        _login(_Packet(packet), session)
+    return Startup(**session)
 
 
 def change_user(packet: bytes) -> Startup:
@@ -72,16 +72,16 @@ def change_user(packet: bytes) -> Startup:
 
     The database is not found for clients older than the 4.1 protocol.
     """
-    found: dict[str, Any] = {}
+    session: dict[str, Any] = {}
     fields = _Packet(packet)
     with suppress(ShortMessage):
-        note(found, "user", fields.cstring())
+        note(session, "user", fields.cstring())
         fields.take(fields.uint(1))  # the answer to the server's challenge
-        note(found, "database", fields.cstring())
+        note(session, "database", fields.cstring())
         fields.take(2)  # character set
         fields.cstring()  # authentication plugin
-        _login_attributes(_Packet(fields.take(fields.lenenc())), found)
-    return Startup(**found)
+        _login_attributes(_Packet(fields.take(fields.lenenc())), session)
+    return Startup(**session)
 
 
 def program_name(name: bytes) -> str | None:
@@ -89,18 +89,18 @@ def program_name(name: bytes) -> str | None:
     return name[:MAX_NAME_BYTES].decode("utf-8", "replace")
 
 
-def _login(fields: _Packet, found: dict[str, Any]) -> None:
+def _login(fields: _Packet, session: dict[str, Any]) -> None:
     flags = fields.uint(2)
     if not flags & _PROTOCOL_41:
         fields.take(3)  # largest packet
-        note(found, "user", fields.cstring())
+        note(session, "user", fields.cstring())
         if flags & _CONNECT_WITH_DB:
             fields.cstring()
-            note(found, "database", fields.cstring())
+            note(session, "database", fields.cstring())
         return
     flags |= fields.uint(2) << 16
     fields.take(4 + 1 + 23)  # largest packet, character set, filler
-    note(found, "user", fields.cstring())
+    note(session, "user", fields.cstring())
     if flags & _PLUGIN_AUTH_LENENC:
         fields.take(fields.lenenc())
     elif flags & _SECURE_CONNECTION:
@@ -108,14 +108,14 @@ def _login(fields: _Packet, found: dict[str, Any]) -> None:
     else:
         fields.cstring()
     if flags & _CONNECT_WITH_DB:
-        note(found, "database", fields.cstring())
+        note(session, "database", fields.cstring())
     if flags & _PLUGIN_AUTH:
         fields.cstring()
     if flags & _CONNECT_ATTRS:
-        _login_attributes(_Packet(fields.take(fields.lenenc())), found)
+        _login_attributes(_Packet(fields.take(fields.lenenc())), session)
 
 
-def _login_attributes(fields: _Packet, found: dict[str, Any]) -> None:
+def _login_attributes(fields: _Packet, session: dict[str, Any]) -> None:
     """Reads attributes; `ShortMessage` ends it at their end."""
     attributes: list[tuple[bytes, bytes]] = []
     try:
@@ -123,10 +123,10 @@ def _login_attributes(fields: _Packet, found: dict[str, Any]) -> None:
             key = fields.take(fields.lenenc())
             attributes.append((key, fields.take(fields.lenenc())))
     finally:
-        found["tags"] = tags_of_attributes(attributes)
+        session["tags"] = tags_of_attributes(attributes)
         for key, value in attributes:
             if key == b"program_name":
-                note(found, "application", value)
+                note(session, "application", value)
 
 
 # include/field_types.h
@@ -248,10 +248,10 @@ def database_change(shape_text: str) -> DatabaseChange | None:
     used = _USE.search(shape_text)
     if used is None:
         return None
-    found = _NAME.fullmatch(used[1].strip())
-    if found is None:
+    match = _NAME.fullmatch(used[1].strip())
+    if match is None:
         return DatabaseChange(None)
-    return DatabaseChange(found[2] or found[1].replace("``", "`"))
+    return DatabaseChange(match[2] or match[1].replace("``", "`"))
 
 
 LANGUAGE = Language(

@@ -105,9 +105,9 @@ def backend_states(major: int | None) -> BackendStates:
         CannotResolve: this version's states are not known.
     """
     if major is None or major not in MAJORS:
-        known = f"{MAJORS[0]} to {MAJORS[-1]}"
+        versions = f"{MAJORS[0]} to {MAJORS[-1]}"
         version = "of unknown version" if major is None else str(major)
-        raise CannotResolve(f"PostgreSQL {version}: backend states are known for {known}")
+        raise CannotResolve(f"PostgreSQL {version}: backend states are known for {versions}")
     first = 2 if major >= 18 else 1
     return BackendStates(first, first + 1, first + 2, first + 3, first + 4)
 

@@ -85,10 +85,10 @@ def portal_start_offset(executable: Executable) -> int:
     """
     _, code = code_of(executable, the_function(executable, _CREATE), _PORTAL_CODE_BYTES)
     flags, pairs = _stores(code)
-    found = {at - _FLAGS_TO_VISIBLE for at in flags} & pairs
-    if len(found) != 1:
+    offsets = {at - _FLAGS_TO_VISIBLE for at in flags} & pairs
+    if len(offsets) != 1:
         raise CannotResolve(f"{_CREATE} does not set a portal's flags as expected")
-    return found.pop()
+    return offsets.pop()
 
 
 def conforming_strings(executable: Executable) -> int:

@@ -89,13 +89,13 @@ def _searched(code: list[Step], search: int) -> int:
 
 def _followed(code: list[Step], text: int) -> tuple[int, int]:
     """(member of an entry, member of what it points to) of the one string that `text` gets so."""
-    found: set[tuple[int, int]] = set()
+    candidates: set[tuple[int, int]] = set()
     members: dict[str, int] = {}
     argument = 0, 0
     for step in code:
         if step.name == "call":
             if step.target == text and all(argument):
-                found.add(argument)
+                candidates.add(argument)
             members.clear()
             argument = 0, 0
         loaded = step.loads()
@@ -109,9 +109,9 @@ def _followed(code: list[Step], text: int) -> tuple[int, int]:
             argument = members.get(place.base, 0), place.distance
         member = place.distance if place.is_member and place.base not in ("rbp", "rsp") else 0
         members[register] = member
-    if len(found) != 1:
+    if len(candidates) != 1:
         raise CannotResolve(f"{_VIEW} does not show texts as expected")
-    return found.pop()
+    return candidates.pop()
 
 
 def _last_bucket(code: list[Step]) -> int:
@@ -173,10 +173,10 @@ def _body(executable: Executable, name: str) -> list[Step]:
 def _stored(code: list[Step]) -> int:
     """The one member of the first argument that the fifth is stored into."""
     places = [step.to for step in code if step.name == "mov" and step.source == _FIFTH]
-    found = [one for one in places if isinstance(one, Place) and one.base == _FIRST]
-    if len(found) != 1 or not found[0].is_member:
+    members = [place for place in places if isinstance(place, Place) and place.base == _FIRST]
+    if len(members) != 1 or not members[0].is_member:
         raise CannotResolve(f"{_DEFINE} does not store a portal's plans as expected")
-    return found[0].distance
+    return members[0].distance
 
 
 def _reported(code: list[Step], report: int) -> int:

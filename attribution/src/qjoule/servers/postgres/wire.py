@@ -62,11 +62,11 @@ def application_set(statement: bytes) -> str | None:
     name: str | None = None
     statement = statement.rstrip(b"\0")
     at = 0
-    while found := _SET_APPLICATION.search(statement, at):
-        at = found.end() - found[0].endswith(b";")  # the semicolon also begins the next match
-        value = found["quoted"]
-        word = (found["word"] or b"").lower()
-        if found["reset"] or (value is None and word == b"default"):
+    while match := _SET_APPLICATION.search(statement, at):
+        at = match.end() - match[0].endswith(b";")  # the semicolon also begins the next match
+        value = match["quoted"]
+        word = (match["word"] or b"").lower()
+        if match["reset"] or (value is None and word == b"default"):
             name = RESET
         else:
             plain = word if value is None else value.replace(b"''", b"'")
@@ -91,25 +91,25 @@ def renamed(name: bytes) -> str:
 
 def first_message(message: bytes) -> Startup:
     """The names in a StartupMessage, from its length on. Never raises."""
-    found: dict[str, Any] = {}
+    session: dict[str, Any] = {}
     with suppress(ShortMessage):
-        _parameters(Fields(message), found)
-    return Startup(**found)
+        _parameters(Fields(message), session)
+    return Startup(**session)
 
 
 def names_of_title(message: bytes) -> Startup:
     """User and database, each with a NUL, as `qjoule.stream.process_titles` takes them from the
     title of a process whose login was not seen. Never raises.
     """
-    found: dict[str, Any] = {}
+    session: dict[str, Any] = {}
     fields = Fields(message)
     with suppress(ShortMessage):
-        note(found, "user", fields.cstring())
-        note(found, "database", fields.cstring())
-    return Startup(**found)
+        note(session, "user", fields.cstring())
+        note(session, "database", fields.cstring())
+    return Startup(**session)
 
 
-def _parameters(fields: Fields, found: dict[str, Any]) -> None:
+def _parameters(fields: Fields, session: dict[str, Any]) -> None:
     fields.take(4)  # length
     if fields.uint(4, "big") >> 16 != _PROTOCOL_3:
         return  # request for TLS, GSS or cancellation
@@ -117,9 +117,9 @@ def _parameters(fields: Fields, found: dict[str, Any]) -> None:
     while key := fields.cstring():
         value = fields.cstring()
         if key in names:
-            note(found, names[key], value)
-    if "user" in found:  # the manual: the database name defaults to the user name
-        found.setdefault("database", found["user"])
+            note(session, names[key], value)
+    if "user" in session:  # the manual: the database name defaults to the user name
+        session.setdefault("database", session["user"])
 
 
 #: The role of a process that serves a client.
@@ -170,8 +170,8 @@ def role_of_title(title: str) -> str:
         return "walsender"
     if _CLIENT.search(rest):
         return WITH_CLIENT
-    for known, role in _ROLES:
-        if rest.startswith(known):
+    for prefix, role in _ROLES:
+        if rest.startswith(prefix):
             return role
     printable = "".join(character for character in rest if character.isprintable())
     return printable.encode("ascii", "replace")[:15].decode()

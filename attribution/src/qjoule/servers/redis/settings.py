@@ -50,7 +50,7 @@ def is_server(candidate: Candidate, product: str) -> bool:
     """
     title = (candidate.arguments or ("",))[0]
     # The path that it was started by may have blanks; so may a title with more behind the name.
-    names = {words.rpartition("/")[2] for words in (title, title.split(" ")[0])}
+    names = {command.rpartition("/")[2] for command in (title, title.split(" ")[0])}
     sentinel = f"{product}-sentinel"
     tools = (f"{product}-check-rdb", f"{product}-check-aof", sentinel)
     return names.isdisjoint(tools) and "[sentinel]" not in title and candidate.name != sentinel
@@ -115,8 +115,8 @@ class _Memory:
             QjouleError: the executable has none.
         """
         for name in names:
-            if found := self.executable.variable(name):
-                return found
+            if variable := self.executable.variable(name):
+                return variable
         raise QjouleError(f"its executable lacks the symbol {names[0]}")
 
     def of(self, symbol: Symbol) -> bytes:
@@ -130,14 +130,14 @@ class _Memory:
         if size > _VARIABLE_BYTES_MAX:
             raise QjouleError(f"{what} has {size} bytes")
         try:
-            found = os.pread(self.descriptor, size, address)
+            content = os.pread(self.descriptor, size, address)
         except OverflowError:
             raise QjouleError(f"nothing is at {what}") from None
         except OSError as error:
             raise QjouleError(f"its memory may not be read: {error.strerror}") from None
-        if len(found) != size:
+        if len(content) != size:
             raise QjouleError(f"nothing is at {what}")
-        return found
+        return content
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory
     base = 0
     if not executable.is_fixed:
         whole = mapped_files(candidate.access.proc(ProcFile.MAPS), ".*")
-        bases = [one.base for one in whole if one.name == candidate.exe_name]
+        bases = [mapping.base for mapping in whole if mapping.name == candidate.exe_name]
         if not bases:
             raise QjouleError("its executable is not mapped")
         base = bases[0]
@@ -202,7 +202,7 @@ def _is_set(memory: _Memory, option: bytes, fields: Sequence[int]) -> bool:
     """
     settings = memory.symbol(_SETTINGS)
     first = settings.vaddr + memory.base
-    variable = next((one for one in fields if first <= one < first + settings.size), None)
+    variable = next((field for field in fields if first <= field < first + settings.size), None)
     if variable is None:
         raise QjouleError(f"where {option.decode()} is kept is not known")
     (value,) = struct.unpack("<i", memory.read(variable, 4, option.decode()))

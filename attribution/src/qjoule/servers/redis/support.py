@@ -37,9 +37,9 @@ def identify_by(executable: Executable, banner: bytes, flavour: str) -> Identifi
         return None
     some = strings[:_BYTES_MAX]
     since = [
-        tuple(map(int, found[0].split(b".")))
-        for found in islice(_VERSION.finditer(some), FOUND_MAX)
-        if is_whole(some, *found.span())
+        tuple(map(int, match[0].split(b".")))
+        for match in islice(_VERSION.finditer(some), FOUND_MAX)
+        if is_whole(some, *match.span())
     ]
     return Identified(flavour, ".".join(map(str, max(since))) if since else "")
 

@@ -87,7 +87,7 @@ UNKNOWN = "(unknown command)"
 
 def redis_shape(text: bytes, truncated: bool) -> str:
     """The shape of a request, `GET user:?` or `MULTI; INCR hits:?; EXEC`. Never raises."""
-    return joined_shapes((command_shape(*one) for one in commands_in(text)), truncated)
+    return joined_shapes((command_shape(*command) for command in commands_in(text)), truncated)
 
 
 def command_shape(name: bytes, key: bytes | None) -> str:

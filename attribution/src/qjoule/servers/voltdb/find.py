@@ -108,9 +108,9 @@ def native_library(access: Access, version: str) -> MappedFile:
     if library is None:
         raise CannotRead(_NO_LIBRARY)
     if not version.startswith(VERSIONS):
-        known = ", ".join(f"{number}x" for number in VERSIONS)
+        versions = ", ".join(f"{number}x" for number in VERSIONS)
         raise QjouleError(
-            f"VoltDB {version}: what its function is called with is known for {known}"
+            f"VoltDB {version}: what its function is called with is known for {versions}"
         )
     return library
 
