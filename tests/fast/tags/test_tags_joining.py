@@ -218,7 +218,7 @@ def test_the_thread_takes_turns_only_for_applications(
         source._listener._accept()  # in this thread
         until(lambda: turns.count("qjoule-tags") > 3 and source.applications == 1)
         channel.close()
-        until(lambda: not source._listener._crowd)
+        until(lambda: not source._listener._applications)
 
 
 def test_threads_that_poll_at_once_take_each_record_once(tmp_path: Path) -> None:

@@ -184,16 +184,16 @@ def test_the_biggest_user_makes_room(path: Path, monkeypatch: pytest.MonkeyPatch
     with closing(TagSource(path)) as source, other_user(NOBODY, work):
         source.poll()
         listener = source._listener
-        assert [one.uid for one in listener._crowd] == [NOBODY] * 10
+        assert [one.uid for one in listener._applications] == [NOBODY] * 10
         with ExitStack() as stack:
             # An equal number of each: then nobody has more than the other.
             for _ in range(7):
                 stack.enter_context(greet(path, HELLO, [empty_ring()]))
                 source.poll()
-            uids = sorted(one.uid for one in listener._crowd)
+            uids = sorted(one.uid for one in listener._applications)
             assert uids == [os.geteuid()] * 5 + [NOBODY] * 5
             # The first ones to connect have stayed.
-            numbers = [one.number for one in listener._crowd if one.uid == NOBODY]
+            numbers = [one.number for one in listener._applications if one.uid == NOBODY]
             assert sorted(numbers) == [1, 2, 3, 4, 5]
 
 
@@ -219,7 +219,7 @@ def test_the_biggest_user_s_definitions_are_forgotten(
         source.poll()
         with other_user(NOBODY, work):
             source.poll()
-            connected = list(source._listener._crowd)
+            connected = list(source._listener._applications)
             assert os.geteuid() in {one.uid for one in connected}
             assert sum(one.definitions.bytes for one in connected) <= connection_limiter.MAX_DEFINED
             assert source._listener.refused > 0
@@ -297,6 +297,6 @@ def test_a_user_whose_rings_are_always_full_gets_a_share_of_the_time(
         other_user(SOMEBODY, lambda: (None, greet(path, HELLO, [empty_ring()]))),
     ):
         source.poll()
-        by_user = [one.uid for one in source._listener._crowd]
+        by_user = [one.uid for one in source._listener._applications]
         assert by_user.count(NOBODY) == 1 and by_user.count(SOMEBODY) == 1
         honest(path, source)

@@ -42,11 +42,11 @@ def _for_trace(trace: Trace, choice: str | None) -> Calibrated:
     if choice == NONE:
         return UNCALIBRATED
     path = Path(choice) if choice else trace.path / TRACE_FILE
-    found = _load(path, asked=choice is not None)
-    if not isinstance(found, Calibration):
-        return found
-    judged = match(found, of_trace(trace.meta), trace.meta, _moment(trace.meta))
-    return _judged(found, judged, path, asked=choice is not None)
+    loaded = _load(path, asked=choice is not None)
+    if not isinstance(loaded, Calibration):
+        return loaded
+    judged = match(loaded, of_trace(trace.meta), trace.meta, _moment(trace.meta))
+    return _judged(loaded, judged, path, asked=choice is not None)
 
 
 def for_machine(
@@ -66,14 +66,14 @@ def _for_machine(choice: str | None) -> Callable[[Meta], Calibrated]:
     if choice == NONE:
         return lambda _meta: UNCALIBRATED
     path = Path(choice) if choice else machine_file()
-    found = _load(path, asked=choice is not None)
-    if not isinstance(found, Calibration):
-        return lambda _meta: found
+    loaded = _load(path, asked=choice is not None)
+    if not isinstance(loaded, Calibration):
+        return lambda _meta: loaded
     machine = this_machine()
-    _judged(found, match(found, machine), path, asked=choice is not None)
+    _judged(loaded, match(loaded, machine), path, asked=choice is not None)
 
     def choose(meta: Meta) -> Calibrated:
-        return _judged(found, match(found, machine, meta), path, asked=choice is not None)
+        return _judged(loaded, match(loaded, machine, meta), path, asked=choice is not None)
 
     return choose
 
@@ -86,12 +86,12 @@ def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str,
     if choice == NONE:
         return None, ()
     path = Path(choice) if choice else machine_file()
-    found = _load(path, asked=choice is not None)
-    if not isinstance(found, Calibration):
-        return None, found.notes
-    judged = match(found, this_machine())
-    used = _judged(found, judged, path, asked=choice is not None)
-    return (None, used.notes) if judged.refused else (found, judged.flagged)
+    loaded = _load(path, asked=choice is not None)
+    if not isinstance(loaded, Calibration):
+        return None, loaded.notes
+    judged = match(loaded, this_machine())
+    used = _judged(loaded, judged, path, asked=choice is not None)
+    return (None, used.notes) if judged.refused else (loaded, judged.flagged)
 
 
 def checks(machine: Identity) -> tuple[Check, ...]:
@@ -102,18 +102,18 @@ def checks(machine: Identity) -> tuple[Check, ...]:
 def check(machine: Identity, path: Path | None = None) -> Check:
     """Doctor's line: whether there is a calibration, its date, and whether it fits."""
     try:
-        found = load(path or machine_file())
+        loaded = load(path or machine_file())
     except QjouleError as error:
         return Check("calibration", False, str(error), _FIX)
-    if found is None:
+    if loaded is None:
         detail = "none: shares are split by default weights, with wide intervals"
         return Check("calibration", False, detail, _FIX)
-    judged = match(found, machine)
+    judged = match(loaded, machine)
     if judged.refused:
         return Check("calibration", False, f"not used: {judged.refused[0]}", _FIX)
     if judged.flagged:
-        return Check("calibration", None, f"{found.origin}; {_list(judged)}", _FIX)
-    return Check("calibration", True, found.origin)
+        return Check("calibration", None, f"{loaded.origin}; {_list(judged)}", _FIX)
+    return Check("calibration", True, loaded.origin)
 
 
 def _load(path: Path, *, asked: bool) -> Calibration | Calibrated:
@@ -121,14 +121,14 @@ def _load(path: Path, *, asked: bool) -> Calibration | Calibrated:
     if asked and os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
         raise UsageError(f"{path} is a directory: --calibration needs a file, or '{NONE}'")
     try:
-        found = load(path)
+        loaded = load(path)
     except QjouleError as error:
         if asked:
             raise
         return Calibrated(notes=(f"the calibration is not used: {error}",))
-    if found is None and asked:
+    if loaded is None and asked:
         raise QjouleError(f"there is no calibration {path}: make one with 'qjoule calibrate'")
-    return found or UNCALIBRATED
+    return loaded or UNCALIBRATED
 
 
 def _judged(found: Calibration, judged: Match, path: Path, *, asked: bool) -> Calibrated:

@@ -178,12 +178,12 @@ def origin(cells: Sequence[Cell]) -> str:
 
 def _identity(trace: Trace) -> Identity:
     """From the trace's own memory if that is of its machine, else from its meta.json."""
-    told = of_trace(trace.meta)
+    identity = of_trace(trace.meta)
     try:
         found = load(trace.path / TRACE_FILE)
     except QjouleError:
-        return told
-    return told if found is None or differences(found.identity, told) else found.identity
+        return identity
+    return identity if found is None or differences(found.identity, identity) else found.identity
 
 
 def _given(path: Path) -> Memory | None:

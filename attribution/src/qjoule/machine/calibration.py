@@ -201,8 +201,8 @@ def match(
 
 def _energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]:
     refused, flagged = [], []
-    have = {(one.package, one.name) for one in calibration.domains}
-    need = {(one.package, one.name) for one in meta.domains}
+    have = {(domain.package, domain.name) for domain in calibration.domains}
+    need = {(domain.package, domain.name) for domain in meta.domains}
     if missing := sorted(need - have):
         names = ", ".join(f"{name} of package {package}" for package, name in missing)
         refused.append(f"it knows nothing of {names}")

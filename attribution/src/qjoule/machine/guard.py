@@ -122,7 +122,7 @@ class Guard:
         now, before = (last.foreign_s - first.foreign_s) / length_s, self.use.busy_cpus
         if now > before + self.limits.rise:
             raise LoadRose(f"other programs use {now:.1f} CPUs, and used {before:.1f} at the start")
-        waiting = sum(one.waiting for one in self._last) / len(self._last)
+        waiting = sum(state.waiting for state in self._last) / len(self._last)
         if waiting > self._waiting + self.limits.waiting:
             raise LoadRose(
                 f"{waiting:.1f} threads wait for a CPU, and {self._waiting:.1f} did at the start"

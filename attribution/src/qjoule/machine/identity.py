@@ -86,37 +86,37 @@ def of_trace(meta: Meta) -> Identity:
 def other_machine(ours: Identity, theirs: Identity) -> list[str]:
     """Differences that make it another machine than the calibrated one (`ours`): one phrase
     each."""
-    found = []
+    differences = []
     for what in ("cpu", "signature"):
         a, b = getattr(ours, what), getattr(theirs, what)
         if a and b and a != b:
-            found.append(f"it is of another CPU ({a}, not {b})")
+            differences.append(f"it is of another CPU ({a}, not {b})")
             break
     if ours.packages and theirs.packages and ours.packages != theirs.packages:
-        found.append(
+        differences.append(
             f"it is of another topology ({_shape(ours.packages)}, not {_shape(theirs.packages)})"
         )
-    return found
+    return differences
 
 
 def changes(ours: Identity, theirs: Identity) -> list[str]:
     """Changes since the calibration (`ours`) that may affect power: one phrase each."""
-    found = []
+    differences = []
     if ours.machine and theirs.machine:
         if ours.machine != theirs.machine:
-            found.append(f"of another host ({ours.host or 'unnamed'})")
+            differences.append(f"of another host ({ours.host or 'unnamed'})")
     elif ours.host and theirs.host and ours.host != theirs.host:
-        found.append(f"of another host ({ours.host})")
+        differences.append(f"of another host ({ours.host})")
     if ours.governor and theirs.governor and ours.governor != theirs.governor:
-        found.append(f"with governor {ours.governor}, not {theirs.governor}")
+        differences.append(f"with governor {ours.governor}, not {theirs.governor}")
     if ours.frequency and theirs.frequency and ours.frequency != theirs.frequency:
-        found.append(f"at {_limits(ours.frequency)}, not {_limits(theirs.frequency)}")
+        differences.append(f"at {_limits(ours.frequency)}, not {_limits(theirs.frequency)}")
     if ours.microcode and theirs.microcode and ours.microcode != theirs.microcode:
-        found.append(f"with microcode {ours.microcode}, not {theirs.microcode}")
+        differences.append(f"with microcode {ours.microcode}, not {theirs.microcode}")
     a, b = _major(ours.kernel), _major(theirs.kernel)
     if a and b and a != b:
-        found.append(f"with kernel {a}, not {b}")
-    return found
+        differences.append(f"with kernel {a}, not {b}")
+    return differences
 
 
 def _packages(cpus: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[Package, ...]:

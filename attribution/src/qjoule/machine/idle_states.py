@@ -30,18 +30,23 @@ def read_idle_states(root: Path = ROOT) -> tuple[IdleState, ...]:
     A file that cannot be read or understood leaves its value None; a state without a name or a
     latency is left out. Usage and time are sums over CPUs since they came online.
     """
-    found: dict[tuple[str, int, int | None], IdleState] = {}
+    by_place: dict[tuple[str, int, int | None], IdleState] = {}
     for folder in _folders(root):
         state = _read(folder)
         if state is None:
             continue
         key = (state.name, state.latency_us, state.residency_us)
-        if key in found:
-            state = _sum(found[key], state)
-        elif len(found) == MOST_STATES:
+        if key in by_place:
+            state = _sum(by_place[key], state)
+        elif len(by_place) == MOST_STATES:
             continue
-        found[key] = state
-    return tuple(sorted(found.values(), key=lambda one: (one.latency_us, one.residency_us or 0)))
+        by_place[key] = state
+    return tuple(
+        sorted(
+            by_place.values(),
+            key=lambda idle_state: (idle_state.latency_us, idle_state.residency_us or 0),
+        )
+    )
 
 
 def check_idle_states(root: Path = ROOT) -> Check:
@@ -51,7 +56,7 @@ def check_idle_states(root: Path = ROOT) -> Check:
         detail = "the kernel shows none, as in many virtual machines"
         return Check("idle states", None, detail)
     driver = sanitise(read_text(root / "sys/devices/system/cpu/cpuidle/current_driver"))[:_NAME]
-    listed = ", ".join(_words(one) for one in states)
+    listed = ", ".join(_words(state) for state in states)
     return Check("idle states", True, f"{listed} ({driver or 'driver unknown'})")
 
 

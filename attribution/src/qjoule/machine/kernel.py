@@ -106,10 +106,10 @@ def privileges(root: Path = ROOT, process: int | None = None) -> Check:
 def _capabilities(root: Path, process: int | None) -> set[str] | None:
     """Those of `CAPABILITIES` that a process has; None: that cannot be told."""
     text = read_text(root / f"proc/{process or 'self'}/status")
-    found = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text, re.MULTILINE)
+    if match is None:
         return None
-    bits = int(found[1], 16)
+    bits = int(match[1], 16)
     return {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
 
 
@@ -217,10 +217,10 @@ def tracefs(root: Path = ROOT) -> Check:
     """Probes are made by perf_event_open(2), tracepoints by BTF: neither needs tracefs."""
     for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
         try:
-            found = (root / path / "trace").exists()
+            present = (root / path / "trace").exists()
         except PermissionError:  # mounted for root alone, which we are not; or all of debugfs is
-            found = os.path.isdir(root / path)  # noqa: PTH112 (Path.is_dir raises here, too)
-        if found:
+            present = os.path.isdir(root / path)  # noqa: PTH112 (Path.is_dir raises here, too)
+        if present:
             return Check("tracefs", True, f"mounted at /{path}")
     if uprobes(root).ok:
         return Check("tracefs", True, "not mounted, and not needed")

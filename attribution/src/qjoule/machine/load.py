@@ -44,8 +44,8 @@ def running(step: Step) -> Iterator[Running]:
         loads.append((BESIDE, step.beside))
     with ExitStack() as stack:
         started = [stack.enter_context(_one(step, *load)) for load in loads]
-        pids = tuple(pid for one in started for pid in one.pids)
-        yield Running(all(one.exceeds_cache for one in started), pids)
+        pids = tuple(pid for run in started for pid in run.pids)
+        yield Running(all(run.exceeds_cache for run in started), pids)
 
 
 @contextmanager
@@ -64,8 +64,10 @@ def _one(step: Step, kernel: str, on: Sequence[int]) -> Iterator[Running]:
         assert process.stdout is not None and process.stderr is not None
         line = process.stdout.readline()
         if not line:
-            words = process.stderr.read().decode("utf-8", "replace").strip()
-            raise QjouleError(f"the load '{step.words}' did not start: {words or 'no reason told'}")
+            reason = process.stderr.read().decode("utf-8", "replace").strip()
+            raise QjouleError(
+                f"the load '{step.words}' did not start: {reason or 'no reason told'}"
+            )
         yield Running(bool(json.loads(line)["exceeds_cache"]), (process.pid,))
         if process.poll() is not None:
             raise QjouleError(f"the load '{step.words}' ended by itself: run it again")
@@ -96,6 +98,6 @@ class BusyWatch:
 
     def _read(self) -> float:
         """Seconds that all CPUs together were not idle (proc(5): fields 4 and 5 are idle)."""
-        words = self._path.read_text().split("\n", 1)[0].split()[1:]
-        ticks: Sequence[int] = [int(word) for word in words[:8]]
+        fields = self._path.read_text().split("\n", 1)[0].split()[1:]
+        ticks: Sequence[int] = [int(word) for word in fields[:8]]
         return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")

@@ -84,13 +84,13 @@ def lasting(identity: Identity) -> Identity:
 
 def differences(ours: Identity, theirs: Identity) -> list[str]:
     """Why a memory (`ours`) must not be used on a machine: one phrase each."""
-    found = other_machine(ours, theirs)
+    notes = other_machine(ours, theirs)
     if ours.machine and theirs.machine:
         if ours.machine != theirs.machine:
-            found.append(f"it is of another host ({ours.host or 'unnamed'})")
+            notes.append(f"it is of another host ({ours.host or 'unnamed'})")
     elif ours.host and theirs.host and ours.host != theirs.host:
-        found.append(f"it is of another host ({ours.host})")
-    return found
+        notes.append(f"it is of another host ({ours.host})")
+    return notes
 
 
 def conditions(identity: Identity, source: str, grade: str) -> Conditions:
@@ -163,25 +163,25 @@ def _folded(cells: Iterable[Cell], most: int) -> list[Cell]:
     alike: dict[tuple[str, Conditions], list[Cell]] = {}
     for cell in cells:
         alike.setdefault((cell.domain, cell.conditions), []).append(cell)
-    kept: list[Cell] = []
+    bounded: list[Cell] = []
     for _, several in sorted(alike.items()):
-        several.sort(key=lambda one: (one.when_s, int(one.members[0])))
-        old = [one for one in several if one.folded]
-        recent = [one for one in several if not one.folded]
+        several.sort(key=lambda member: (member.when_s, int(member.members[0])))
+        old = [member for member in several if member.folded]
+        recent = [member for member in several if not member.folded]
         if len(recent) > most:
             # Some more at once, so that a memory that is often extended is seldom folded.
             first = len(recent) - most * 3 // 4
             old, recent = [*old, *recent[:first]], recent[first:]
         if len(old) > 1 or (old and not old[0].folded):
             old = [folded(old)]
-        kept += [*(_largest(one, MAX_SHAPES) for one in old), *recent]
-    return kept
+        bounded += [*(_largest(member, MAX_SHAPES) for member in old), *recent]
+    return bounded
 
 
 def _largest(cell: Cell, most: int) -> Cell:
     """The cell with the shapes that it knows best; the others are integrated out."""
     if len(cell.keys) <= most:
         return cell
-    known = cell.own if cell.folded else np.diag(cell.own)
-    order = np.lexsort([cell.keys, -known])
+    evidence = cell.own if cell.folded else np.diag(cell.own)
+    order = np.lexsort([cell.keys, -evidence])
     return without(cell, np.sort(cell.keys[order[most:]])).stored()

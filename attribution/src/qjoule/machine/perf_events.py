@@ -68,15 +68,15 @@ _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 
 
 def _cache_events() -> dict[str, int]:
-    found = {}
+    events = {}
     for cache, number in _CACHES.items():
         for operation, code in _OPERATIONS.items():
             if operation == "store" and cache in _READ_ONLY:
                 continue
             plural = "es" if operation == "prefetch" else "s"
-            found[f"{cache}-{operation}{plural}"] = number | code << 8
-            found[f"{cache}-{operation}-misses"] = number | code << 8 | 1 << 16
-    return found
+            events[f"{cache}-{operation}{plural}"] = number | code << 8
+            events[f"{cache}-{operation}-misses"] = number | code << 8 | 1 << 16
+    return events
 
 
 _EVENTS = {
@@ -135,8 +135,11 @@ def parse_event(text: str) -> PerfEvent:
 
 
 def _near(name: str) -> str:
-    known = {one.lower(): one for one in (*NAMES, *_SYNONYMS)}
-    near = [known[one] for one in difflib.get_close_matches(name.lower(), known, 4, 0.5)]
+    by_lower_case = {spelling.lower(): spelling for spelling in (*NAMES, *_SYNONYMS)}
+    near = [
+        by_lower_case[spelling]
+        for spelling in difflib.get_close_matches(name.lower(), by_lower_case, 4, 0.5)
+    ]
     if near:
         return f"did you mean {', '.join(near)}?"
     return "give names such as branch-misses, L1-dcache-load-misses or raw ones such as r01c2"
@@ -148,14 +151,14 @@ def parse_events(text: str) -> tuple[PerfEvent, ...]:
     Raises:
         UsageError: an event is not known, there is none, or there are too many.
     """
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
+    names = [word.strip() for word in text.split(",")]
+    if not all(names):
         raise UsageError("--counters: give events with commas between them, such as branch-misses")
-    events = {event.name: event for event in map(parse_event, words)}
-    found = tuple(event for name, event in events.items() if name not in ALWAYS)
-    if len(found) > MORE_COUNTERS:
-        raise UsageError(f"--counters: {len(found)} events, at most {MORE_COUNTERS} can be read")
-    return found
+    events = {event.name: event for event in map(parse_event, names)}
+    chosen = tuple(event for name, event in events.items() if name not in ALWAYS)
+    if len(chosen) > MORE_COUNTERS:
+        raise UsageError(f"--counters: {len(chosen)} events, at most {MORE_COUNTERS} can be read")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -173,12 +176,12 @@ class More:
 
 def more_counters(events: Iterable[PerfEvent], probe: Callable[[int, int, int], int]) -> More:
     """Which of the events can be counted; `probe(type, config, flags)` returns 0 or an errno."""
-    found: list[PerfEvent] = []
+    more: list[PerfEvent] = []
     absent: dict[str, list[str]] = {}
     for event in events:
         error = probe(event.type, event.config, event.flags)
         if error:
             absent.setdefault(why_missing(error), []).append(event.name)
         else:
-            found.append(event)
-    return More(tuple(found), absent)
+            more.append(event)
+    return More(tuple(more), absent)

@@ -79,9 +79,9 @@ def estimate(
     data = published()
     for level in LEVELS[LEVELS.index(start) :]:
         found = {
-            model: kept
+            model: usable
             for model in _candidates(data, wanted, level, without)
-            if (kept := [one for one in data.results[model] if use(one)])
+            if (usable := [result for result in data.results[model] if use(result)])
         }
         if found and level == "model":
             return _of_model(data, next(iter(found.items())))
@@ -96,19 +96,19 @@ def _candidates(data: Published, wanted: Wanted, level: str, without: Collection
     vendor = own.vendor if own else wanted.vendor
     models = [data.models[name] for name in data.results if name not in without]
     if level == "model":
-        return [one.model for one in models if one.model == wanted.model]
+        return [model.model for model in models if model.model == wanted.model]
     if level == "microarchitecture":
-        return [one.model for one in models if one.architecture == wanted.architecture]
+        return [model.model for model in models if model.architecture == wanted.architecture]
     if level == "family":
-        return [one.model for one in models if own and _near(data, one, own.key)]
+        return [model.model for model in models if own and _near(data, model, own.key)]
     of_vendor = [
-        one.model for one in models if data.architectures[one.architecture].vendor == vendor
+        model.model for model in models if data.architectures[model.architecture].vendor == vendor
     ]
-    return of_vendor or [one.model for one in models]
+    return of_vendor or [model.model for model in models]
 
 
-def _near(data: Published, one: CpuModel, key: str) -> bool:
-    its, own = data.architectures[one.architecture], data.architectures[key]
+def _near(data: Published, model: CpuModel, key: str) -> bool:
+    its, own = data.architectures[model.architecture], data.architectures[key]
     alike = (its.vendor, its.kind) == (own.vendor, own.kind)
     return alike and abs(its.year - own.year) <= NEAR_YEARS
 
@@ -168,7 +168,7 @@ def powers(at: int) -> tuple[float, float]:
     for name, results in data.results.items():
         cpu = data.models[name]
         if cpu.ghz:
-            watts = median(_known(one, at) for one in results)
+            watts = median(_known(result, at) for result in results)
             point = (math.log(cpu.threads), math.log(cpu.ghz), math.log(watts))
             groups.setdefault(cpu.architecture, []).append(point)
     xx = zz = _RIDGE
@@ -199,11 +199,11 @@ def shape() -> tuple[float, float]:
     """
     kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for results in published().results.values():
-        for one in results:
-            w0, w10, w50, w100 = one.watts
+        for result in results:
+            w0, w10, w50, w100 = result.watts
             if None not in (w0, w10, w50, w100):
                 assert w0 is not None and w10 is not None and w50 is not None and w100 is not None
-                kinds[one.measured].append(((w10 - w0) / (w100 - w0), (w50 - w0) / (w100 - w0)))
+                kinds[result.measured].append(((w10 - w0) / (w100 - w0), (w50 - w0) / (w100 - w0)))
     at_10, at_50 = (
         sum(median(point[i] for point in points) for points in kinds.values()) / len(kinds)
         for i in (0, 1)
@@ -224,7 +224,7 @@ def _concave(watts: list[float]) -> Curve:
     return (out[0], out[1], out[2], out[3])
 
 
-def _known(one: Result, at: int) -> float:
-    watts = one.watts[at]
+def _known(result: Result, at: int) -> float:
+    watts = result.watts[at]
     assert watts is not None  # the tables have both ends, and all loads of measured packages
     return watts

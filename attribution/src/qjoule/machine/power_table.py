@@ -86,19 +86,19 @@ def estimate_curve(cpu: CpuInfo, around: HostHardware = NOTHING_KNOWN) -> PowerC
         data.models[model].threads if model else seen,
         base_ghz(cpu.name),
     )
-    found = estimate(wanted)
-    guest = is_guest or round(threads) not in _whole(model, found.threads)
-    watts = _scaled(found.curve, threads / found.threads if guest else 1.0)
-    error = _error(found, "host" if found.threads == wanted.threads else "guest")
+    estimated = estimate(wanted)
+    guest = is_guest or round(threads) not in _whole(model, estimated.threads)
+    watts = _scaled(estimated.curve, threads / estimated.threads if guest else 1.0)
+    error = _error(estimated, "host" if estimated.threads == wanted.threads else "guest")
     memory_gb = None if around.memory_gb is None else around.memory_gb / len(cpu.packages)
     return PowerCurve(
         package=Series(watts, error),
         dram=None if memory_gb is None else _dram(memory_gb),
         rest=_rest(watts),
-        level=found.level,
-        label=_label(found, wanted, threads, error, guest=guest),
-        reason=_reason(found, wanted, threads, error, guest=guest),
-        source=_source(found),
+        level=estimated.level,
+        label=_label(estimated, wanted, threads, error, guest=guest),
+        reason=_reason(estimated, wanted, threads, error, guest=guest),
+        source=_source(estimated),
     )
 
 
@@ -117,8 +117,8 @@ def _whole(model: str | None, threads: float) -> tuple[float, ...]:
 def find_model(name: str) -> str | None:
     """The CPU model of the tables that a brand string names; the longest, if there are several."""
     brand = brand_words(name)
-    found = [one for one in published().models.values() if names_model(brand, one.words)]
-    return max(found, key=lambda one: len(one.words)).model if found else None
+    matching = [model for model in published().models.values() if names_model(brand, model.words)]
+    return max(matching, key=lambda model: len(model.words)).model if matching else None
 
 
 def find_architecture(cpu: CpuInfo) -> str | None:
@@ -127,9 +127,9 @@ def find_architecture(cpu: CpuInfo) -> str | None:
     Hypervisors' own CPU models may have the CPUID of a desktop part.
     """
     shown = in_parentheses(cpu.name)
-    for one in published().architectures.values():
-        if any(name in shown for name in one.names):
-            return one.key
+    for architecture in published().architectures.values():
+        if any(name in shown for name in architecture.names):
+            return architecture.key
     return cpu.microarchitecture
 
 
@@ -176,8 +176,8 @@ def _rest(package_w: Curve) -> Series:
     return Series((w[0], w[1], w[2], w[3]), float(row["error"]))
 
 
-def _error(found: Estimate, where: str) -> float:
-    level = "measured" if found.measured else found.level
+def _error(estimated: Estimate, where: str) -> float:
+    level = "measured" if estimated.measured else estimated.level
     return float(_saved(level, where)["error"])
 
 
@@ -190,45 +190,49 @@ def _saved(level: str, where: str) -> dict[str, str]:
     )
 
 
-def _label(found: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool) -> str:
+def _label(
+    estimated: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool
+) -> str:
     data = published()
     architecture = data.architectures.get(wanted.architecture or "")
-    if found.level == "model":
-        who = found.models[0]
-    elif found.level == "microarchitecture" and architecture:
+    if estimated.level == "model":
+        who = estimated.models[0]
+    elif estimated.level == "microarchitecture" and architecture:
         who = architecture.name
-    elif found.level == "family" and architecture:
+    elif estimated.level == "family" and architecture:
         who = f"CPUs like {architecture.name}"
     else:
         who = "unknown CPU"
-    count = f"{threads:g} of {found.threads:g}" if guest else f"{threads:g}"
+    count = f"{threads:g} of {estimated.threads:g}" if guest else f"{threads:g}"
     return f"{who}, {count} thread{'' if count == '1' else 's'}, error {error:.0%}"
 
 
-def _reason(found: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool) -> str:
+def _reason(
+    estimated: Estimate, wanted: Wanted, threads: float, error: float, *, guest: bool
+) -> str:
     """For a reader of `doctor`: which rows matched, why, and how good that is."""
-    results = f"{found.results} published result{'' if found.results == 1 else 's'}"
+    results = f"{estimated.results} published result{'' if estimated.results == 1 else 's'}"
     what = {
         "model": "of this CPU model",
-        "microarchitecture": f"of {len(found.models)} other models of its microarchitecture",
-        "family": f"of {len(found.models)} models of its vendor, kind and time",
-        "any": f"of {len(found.models)} models: the CPU is unknown",
-    }[found.level]
-    how = "measured by package counters" if found.measured else "most of them of whole machines"
-    if found.level == "model" and not found.measured:
+        "microarchitecture": f"of {len(estimated.models)} other models of its microarchitecture",
+        "family": f"of {len(estimated.models)} models of its vendor, kind and time",
+        "any": f"of {len(estimated.models)} models: the CPU is unknown",
+    }[estimated.level]
+    how = "measured by package counters" if estimated.measured else "most of them of whole machines"
+    if estimated.level == "model" and not estimated.measured:
         how = "of whole machines, less their rest"
     share = (
-        f"; {threads:g} of the about {found.threads:g} threads of a package"
+        f"; {threads:g} of the about {estimated.threads:g} threads of a package"
         if guest
         else "; the whole package"
     )
     quality = f"95 % of such estimates are within ±{error:.0%}"
-    if wanted.model and found.level != "model":
+    if wanted.model and estimated.level != "model":
         what += f" (nobody published watts of {wanted.model})"
     return f"{results} {what}, {how}{share}; {quality}"
 
 
-def _source(found: Estimate) -> str:
+def _source(estimated: Estimate) -> str:
     data = published()
-    keys = {one.source for model in found.models for one in data.results[model]}
+    keys = {result.source for model in estimated.models for result in data.results[model]}
     return "; ".join(SOURCES[key] for key in SOURCES if key in keys)

@@ -164,16 +164,16 @@ def _cpu_model(row: Mapping[str, str]) -> CpuModel:
 def _result(tdp_w: float | None, row: Mapping[str, str]) -> Result:
     packages = int(row["packages"])
     watts = [_number(row[key], _MAX_W) for key in ("w0", "w10", "w50", "w100")]
-    known = [value for value in watts if value is not None]
+    present = [value for value in watts if value is not None]
     if not 1 <= packages <= _MAX_PACKAGES:
         raise ValueError("its number of packages makes no sense")
-    if watts[0] is None or watts[3] is None or known != sorted(known):
+    if watts[0] is None or watts[3] is None or present != sorted(present):
         raise ValueError("its watts at rest or at full load are missing, or fall with the load")
     if row["what"] not in ("package", "wall"):
         raise ValueError("its watts are neither of packages nor of the wall")
     memory_gb = _number(row["memory_gb"], 1e6)
     measured = row["what"] == "package"
-    if measured and len(known) < len(LOADS):
+    if measured and len(present) < len(LOADS):
         raise ValueError("a measured package needs its watts at all loads")
     each: list[float | None] = [
         None

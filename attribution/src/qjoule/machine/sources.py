@@ -90,18 +90,18 @@ def dram_energy(root: Path = ROOT) -> Check | None:
 def hwmon_meters(root: Path = ROOT) -> Check | None:
     """Known power meters below /sys/class/hwmon; None if there is none. Few machines have one."""
     folder = root / "sys/class/hwmon"
-    found: list[Path] = []
+    meters: list[Path] = []
     for name in (*folder.glob("hwmon*/name"), *folder.glob("hwmon*/device/name")):
         try:
             file = _METERS.get(name.read_text(encoding="utf-8", errors="replace").strip())
         except OSError:
             continue
         if file and (name.parent / file).exists():
-            found.append(name.parent / file)
-    if not found:
+            meters.append(name.parent / file)
+    if not meters:
         return None
-    names = ", ".join(sorted(_name(file.parent) for file in found))
-    if not all(map(may_read, found)):
+    names = ", ".join(sorted(_name(file.parent) for file in meters))
+    if not all(map(may_read, meters)):
         return Check("hwmon", False, f"{names}: not readable", f"let user {us()} read its files")
     return Check("hwmon", True, names)
 
@@ -123,7 +123,7 @@ def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool
 
 
 def _zones(folder: Path, control_type: str) -> list[Path]:
-    return [one for one in folder.glob(f"{control_type}:*") if one.name.count(":") == 1]
+    return [zone for zone in folder.glob(f"{control_type}:*") if zone.name.count(":") == 1]
 
 
 def _name(zone: Path) -> str:

@@ -94,18 +94,18 @@ def cores_by_package(info: CpuInfo) -> dict[int, list[tuple[int, ...]]]:
 
     Interrupts and the kernel's own work are mostly on the first CPUs: the last are quieter.
     """
-    found: dict[int, list[tuple[int, ...]]] = {}
+    by_package: dict[int, list[tuple[int, ...]]] = {}
     for package, cpus in info.packages.items():
         cores = {cpu.siblings for cpu in info.cpus if cpu.cpu in cpus}
         online = [tuple(sorted(set(core) & set(cpus))) for core in cores]
-        found[package] = sorted(online, reverse=True)
-    return found
+        by_package[package] = sorted(online, reverse=True)
+    return by_package
 
 
 def _widths(info: CpuInfo) -> list[tuple[tuple[int, ...], bool]]:
     """Sets of CPUs, and whether they are both siblings of their cores; each set once."""
     by_package = cores_by_package(info)
-    found: list[tuple[tuple[int, ...], bool]] = []
+    widths: list[tuple[tuple[int, ...], bool]] = []
     for siblings in (False, True):
         for share in (0.0, 0.5, 1.0):
             if siblings and share == 0.5:
@@ -117,6 +117,6 @@ def _widths(info: CpuInfo) -> list[tuple[tuple[int, ...], bool]]:
                 for cpu in (core if siblings else core[:1])
             ]
             width = tuple(sorted(chosen))
-            if width not in [cpus for cpus, _ in found]:
-                found.append((width, siblings))
-    return found
+            if width not in [cpus for cpus, _ in widths]:
+                widths.append((width, siblings))
+    return widths

@@ -44,7 +44,7 @@ class Admission(Generic[K]):
                 ready.append(key)
             else:
                 self._seen[key] = times
-        for key in sorted(ready, key=lambda one: (-weights[one], repr(one))):
+        for key in sorted(ready, key=lambda candidate: (-weights[candidate], repr(candidate))):
             if len(self._members) < self.limit:
                 self._see(key, now_s)
             elif self._members and self._expired(now_s):

@@ -62,13 +62,13 @@ class Counters:
         self._shapes: dict[str, Admission[Shape]] = {}  #: by server
         self._names: dict[tuple[str, str], Admission[Owner]] = {}
 
-    def take(self, found: Interval, now_s: float, wall_s: float) -> Interval:
+    def take(self, interval: Interval, now_s: float, wall_s: float) -> Interval:
         """Adds an interval; returns it with the names of the series.
 
         `now_s`: the stream's time, `wall_s`: Unix time, for new series.
         """
-        self._settle(found, now_s, wall_s)
-        folded = replace(found, queries=self._queries(found), owners=self._owners(found))
+        self._settle(interval, now_s, wall_s)
+        folded = replace(interval, queries=self._queries(interval), owners=self._owners(interval))
         for shape, query in folded.queries.items():
             series = self._query_series(shape, wall_s)
             series.amounts.add(query.amounts)
@@ -77,16 +77,16 @@ class Counters:
                 series.ids = query.ids or series.ids
         for owner, spent in folded.owners.items():
             self._owner_series(owner, wall_s).spent.add(spent)
-        for domain, energy_nj in found.node_nj.items():
-            key = (domain, found.grade)
+        for domain, energy_nj in interval.node_nj.items():
+            key = (domain, interval.grade)
             self.node_nj[key] = self.node_nj.get(key, 0) + energy_nj
-        for cause, count in found.loss.items():
+        for cause, count in interval.loss.items():
             self.loss[cause] = self.loss.get(cause, 0) + count
-        self.lost_cpu_ns += found.lost_cpu_ns
-        self.windows += found.windows
-        self.unattributed += found.unattributed
+        self.lost_cpu_ns += interval.lost_cpu_ns
+        self.windows += interval.windows
+        self.unattributed += interval.unattributed
         self.intervals += 1
-        self.named_cpu_ns = dict(found.named_cpu_ns)
+        self.named_cpu_ns = dict(interval.named_cpu_ns)
         return folded
 
     def series_of(self, shape: Shape) -> Shape:
@@ -111,17 +111,17 @@ class Counters:
             if owner.kind in _NAMED_OWNERS and owner.name not in (OTHER, RETIRED):
                 self._of_kind(owner).restore([owner], 0.0)
 
-    def _settle(self, found: Interval, now_s: float, wall_s: float) -> None:
+    def _settle(self, interval: Interval, now_s: float, wall_s: float) -> None:
         """Decides who has a series from this interval on."""
         shapes: dict[str, dict[Shape, int]] = {server: {} for server in self._shapes}
-        for shape, query in found.queries.items():
+        for shape, query in interval.queries.items():
             if query.named:
                 shapes.setdefault(shape.server, {})[shape] = query.amounts.energy_nj
         for server, weights in shapes.items():
             for gone in self._of_server(server).admit(weights, now_s):
                 self._retire(gone, wall_s)
         names: dict[tuple[str, str], dict[Owner, int]] = {}
-        for owner, spent in found.owners.items():
+        for owner, spent in interval.owners.items():
             if owner.kind in _NAMED_OWNERS:
                 names.setdefault((owner.kind, owner.server), {})[owner] = spent.cpu_ns
         for weights_of in names.values():
@@ -136,9 +136,9 @@ class Counters:
             retired = self._query_series(shape._replace(fingerprint=RETIRED, database=""), wall_s)
             retired.amounts.add(series.amounts)
 
-    def _queries(self, found: Interval) -> Mapping[Shape, Query]:
+    def _queries(self, interval: Interval) -> Mapping[Shape, Query]:
         folded: dict[Shape, Query] = {}
-        for shape, query in found.queries.items():
+        for shape, query in interval.queries.items():
             if shape in self._of_server(shape.server):
                 folded[shape] = query
                 continue
@@ -148,9 +148,9 @@ class Counters:
                 self.folded[shape.server] = self.folded.get(shape.server, 0) + 1
         return folded
 
-    def _owners(self, found: Interval) -> Mapping[Owner, Spent]:
+    def _owners(self, interval: Interval) -> Mapping[Owner, Spent]:
         folded: dict[Owner, Spent] = {}
-        for owner, spent in found.owners.items():
+        for owner, spent in interval.owners.items():
             known = owner.kind not in _NAMED_OWNERS or owner in self._of_kind(owner)
             folded.setdefault(owner if known else owner._replace(name=OTHER), Spent()).add(spent)
         return folded

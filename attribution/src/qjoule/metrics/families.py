@@ -56,7 +56,7 @@ def gauge(
 ) -> Family:
     """A gauge with one label, which `values` begins with."""
     label, of = values
-    samples = [Sample(((label, one),), f"{value:.12g}") for one, value in sorted(of.items())]
+    samples = [Sample(((label, key),), f"{value:.12g}") for key, value in sorted(of.items())]
     return Family(name, "gauge", about, unit, samples)
 
 
@@ -70,5 +70,5 @@ def count(name: str, about: str, value: int, created: str) -> Family:
 
 
 def by_label(name: str, about: str, label: str, values: Mapping[str, int], created: str) -> Family:
-    samples = [Sample(((label, one),), str(n), created) for one, n in sorted(values.items())]
+    samples = [Sample(((label, key),), str(n), created) for key, n in sorted(values.items())]
     return Family(name, "counter", about, samples=samples)

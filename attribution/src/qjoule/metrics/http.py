@@ -160,7 +160,7 @@ class HttpServer:
 
     def _make_room(self, origin: str, now_s: float) -> bool:
         """Whether there is a place for one more; whoever was idle longest gives way."""
-        own = [one for one in self._clients.values() if one.origin == origin]
+        own = [client for client in self._clients.values() if client.origin == origin]
         if len(own) >= self._bounds.connections_of_one:
             return self._give_way(own, now_s)
         if len(self._clients) >= self._bounds.connections:
@@ -168,9 +168,9 @@ class HttpServer:
         return True
 
     def _give_way(self, clients: Collection[Client], now_s: float) -> bool:
-        idle = [one for one in clients if one.is_idle(now_s)]
+        idle = [client for client in clients if client.is_idle(now_s)]
         if idle:
-            self._close(min(idle, key=lambda one: one.moved_s))
+            self._close(min(idle, key=lambda client: client.moved_s))
         return bool(idle)
 
     def _close(self, client: Client) -> None:

@@ -118,13 +118,13 @@ def added_errors(one: RowErrors | None, other: RowErrors | None) -> RowErrors | 
     return None if one is None or other is None else of_recordings((one, other))
 
 
-def interval_of(found: Attribution, text_length: int = TEXT_LENGTH) -> Interval:
+def interval_of(result: Attribution, text_length: int = TEXT_LENGTH) -> Interval:
     """The interval of a live snapshot whose rows are by server and fingerprint."""
-    rows = [*found.rows, *found.fixed]
-    energies = {domain.name: _energies(rows, domain, found.main) for domain in found.domains}
+    rows = [*result.rows, *result.fixed]
+    energies = {domain.name: _energies(rows, domain, result.main) for domain in result.domains}
     owners: dict[Owner, Spent] = {}
     queries: dict[Shape, Query] = {}
-    main = found.main.name if found.domains else ""
+    main = result.main.name if result.domains else ""
     for at, row in enumerate(rows):
         spent = Spent(row.cpu_ns, {name: nj[at] for name, nj in energies.items()})
         owners.setdefault(_owner(row), Spent()).add(spent)
@@ -140,30 +140,30 @@ def interval_of(found: Attribution, text_length: int = TEXT_LENGTH) -> Interval:
                     unlisted = Query(Amounts(energy_nj))
                     queries.setdefault(Shape("", "", OTHER), Query()).add(unlisted)
     return Interval(
-        seconds=found.trace.duration_s,
-        grade=found.energy_source.grade,
+        seconds=result.trace.duration_s,
+        grade=result.energy_source.grade,
         main=main,
-        node_nj={domain.name: domain.measured_nj for domain in found.domains},
+        node_nj={domain.name: domain.measured_nj for domain in result.domains},
         owners=owners,
         queries=queries,
-        loss=found.trace.loss,
-        lost_cpu_ns=found.trace.lost_cpu_ns,
+        loss=result.trace.loss,
+        lost_cpu_ns=result.trace.lost_cpu_ns,
         named_cpu_ns={
-            safe(one.server): (one.cpu_ns, one.queries_ns + one.roles_ns) for one in found.servers
+            safe(one.server): (one.cpu_ns, one.queries_ns + one.roles_ns) for one in result.servers
         },
-        windows=found.windows,
-        unattributed=found.unattributed_windows,
-        policy=found.policy.get("idle", ""),
+        windows=result.windows,
+        unattributed=result.unattributed_windows,
+        policy=result.policy.get("idle", ""),
     )
 
 
-def energies_of(found: Attribution) -> tuple[list[Row], list[int], int]:
+def energies_of(result: Attribution) -> tuple[list[Row], list[int], int]:
     """The rows of an interval, the energy of each in the main domain, none below 0, and the
     queries' energy beyond their rows. All in nJ."""
-    rows = [*found.rows, *found.fixed]
-    if not found.domains:
+    rows = [*result.rows, *result.fixed]
+    if not result.domains:
         return rows, [0] * len(rows), 0
-    energy_nj = _energies(rows, found.main, found.main)
+    energy_nj = _energies(rows, result.main, result.main)
     return rows, energy_nj[: len(rows)], energy_nj[len(rows) + PARTS.index("queries")]
 
 
@@ -175,11 +175,11 @@ class Tagged(NamedTuple):
     shape: Shape
 
 
-def tagged_of(found: Attribution) -> dict[Tagged, Query]:
+def tagged_of(result: Attribution) -> dict[Tagged, Query]:
     """What the rows of an interval have that are by server, a tag and fingerprint; other rows are
     left out."""
     queries: dict[Tagged, Query] = {}
-    for row in found.rows:
+    for row in result.rows:
         tags = [key for key in row.keys if key.startswith(_TAG)]
         if len(tags) == 1 and "fingerprint" in row.keys:
             tag = tags[0]
@@ -196,24 +196,24 @@ def safe(text: str, length: int = NAME_LENGTH) -> str:
 def _energies(rows: Sequence[Row], domain: Domain, main: Domain) -> list[int]:
     """The energy of each row in a domain, then what each of `PARTS` has beyond its rows."""
     if domain is main:
-        found = [row.energy_nj for row in rows]
+        energies = [row.energy_nj for row in rows]
     else:
-        found = [row.energy_by_domain_nj.get(domain.name, 0) for row in rows]
+        energies = [row.energy_by_domain_nj.get(domain.name, 0) for row in rows]
     left = dict(domain.parts_nj)
-    for row, energy_nj in zip(rows, found, strict=True):
+    for row, energy_nj in zip(rows, energies, strict=True):
         left[row.kind] -= energy_nj
-    return without_negatives([*found, *(left[part] for part in PARTS)])
+    return without_negatives([*energies, *(left[part] for part in PARTS)])
 
 
 def without_negatives(values: Sequence[int]) -> list[int]:
     """The values with the same sum and none below 0, if their sum is not; the largest give way."""
     below = -sum(value for value in values if value < 0)
-    kept = [max(value, 0) for value in values]
-    for at in sorted(range(len(kept)), key=lambda one: -kept[one]) if below else ():
-        given = min(below, kept[at])
-        kept[at] -= given
+    rest = [max(value, 0) for value in values]
+    for at in sorted(range(len(rest)), key=lambda row: -rest[row]) if below else ():
+        given = min(below, rest[at])
+        rest[at] -= given
         below -= given
-    return kept
+    return rest
 
 
 def _owner(row: Row) -> Owner:

@@ -45,10 +45,10 @@ class LivePage:
         return self._snapshot(request)
 
     def _snapshot(self, request: Request) -> Answer:
-        version, found = self._board.version, self._board.get()
-        if found is None:
+        version, content = self._board.version, self._board.get()
+        if content is None:
             return Answer(503, content=b"no interval yet\n")
-        shown_s, stale_s = _HEAD.unpack_from(found)
+        shown_s, stale_s = _HEAD.unpack_from(content)
         age_s = time.monotonic() - shown_s
         if age_s > stale_s:
             return Answer(503, content=f"the last interval ended {age_s:.0f} s ago\n".encode())
@@ -56,7 +56,7 @@ class LivePage:
         headers = (f"ETag: {tag}",)
         if request.headers.get("if-none-match", "") == tag:
             return Answer(304, headers=headers)
-        return Answer(200, "application/json", found[_HEAD.size :], headers)
+        return Answer(200, "application/json", content[_HEAD.size :], headers)
 
 
 def _page() -> tuple[bytes, tuple[str, ...]]:
@@ -64,8 +64,8 @@ def _page() -> tuple[bytes, tuple[str, ...]]:
     plot = _REPORT.joinpath("uPlot-1.6.32.min.js").read_text(encoding="utf-8").strip()
     own = _OWN.joinpath("live.js").read_text(encoding="utf-8").strip()
     style = "\n".join(
-        one.read_text(encoding="utf-8")
-        for one in (_REPORT.joinpath("uPlot-1.6.32.min.css"), _OWN.joinpath("live.css"))
+        file.read_text(encoding="utf-8")
+        for file in (_REPORT.joinpath("uPlot-1.6.32.min.css"), _OWN.joinpath("live.css"))
     ).strip()
     html = _OWN.joinpath("live.html").read_text(encoding="utf-8")
     for name, text in (("STYLE", style), ("PLOT", plot), ("OWN", own)):

@@ -63,16 +63,16 @@ def request_of(content: bytes) -> Request:
     """A request whose head is whole. Raises `Wrong`."""
     text = content.decode("latin-1").replace("\r\n", "\n")
     first, *rest = text.partition("\n\n")[0].split("\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
         raise Wrong(Answer(400, content=b"that is no HTTP request\n"))
-    if words[0] not in ("GET", "HEAD"):
+    if parts[0] not in ("GET", "HEAD"):
         raise Wrong(Answer(405, content=b"only GET and HEAD\n"))
     headers: dict[str, str] = {}
     for name, _, of in (line.partition(":") for line in rest):
         named = name.strip().lower()
         headers[named] = f"{headers[named]},{of.strip()}" if named in headers else of.strip()
-    return Request(words[1].partition("?")[0], headers, words[0] == "HEAD")
+    return Request(parts[1].partition("?")[0], headers, parts[0] == "HEAD")
 
 
 def head_of(answer: Answer) -> bytes:
@@ -116,6 +116,6 @@ class Origins:
 
 
 def _end(address: tuple[str, int]) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    found = ipaddress.ip_address(address[0].partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return mapped or found, address[1]
+    ip = ipaddress.ip_address(address[0].partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip, address[1]

@@ -35,12 +35,12 @@ def double(field: int, value: float) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 PROTOBUF = (
@@ -56,11 +56,11 @@ _ZERO_THRESHOLD_S = 1e-9
 
 def page(families: Iterable[Family]) -> bytes:
     """The whole page."""
-    found = []
+    pieces = []
     for family in families:
         content = _family(family)
-        found += [varint(len(content)), content]
-    return b"".join(found)
+        pieces += [varint(len(content)), content]
+    return b"".join(pieces)
 
 
 def _family(family: Family) -> bytes:
@@ -70,7 +70,7 @@ def _family(family: Family) -> bytes:
             text(1, name),
             text(2, family.help),
             number(3, _TYPES[family.kind]),
-            *(message(4, _metric(family.kind, one)) for one in family.samples),
+            *(message(4, _metric(family.kind, sample)) for sample in family.samples),
         ]
     )
 

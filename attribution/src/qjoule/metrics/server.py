@@ -68,8 +68,8 @@ class MetricsServer(HttpServer):
 
     def _refresh(self) -> None:
         version = self._board.version
-        if version != self._version and (found := self._board.read()) is not None:
-            self._shown_s, self._stale_s, self._families = found
+        if version != self._version and (shown := self._board.read()) is not None:
+            self._shown_s, self._stale_s, self._families = shown
             self._version = version
             self._pages.clear()
 

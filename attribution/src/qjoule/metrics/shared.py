@@ -55,8 +55,8 @@ class SharedBytes:
     @property
     def version(self) -> int:
         """Another number means another content; 0: nothing yet."""
-        found: int = _HEAD.unpack_from(self._readable)[0]
-        return found
+        number: int = _HEAD.unpack_from(self._readable)[0]
+        return number
 
     def get(self) -> bytes | None:
         """The content; None if there is nothing."""
@@ -81,8 +81,14 @@ class Board(SharedBytes):
         `now_s`: of the monotonic clock. After `stale_s` without another the engine is not well.
         """
         listed = [
-            [one.name, one.kind, one.help, one.unit, [_values(s) for s in one.samples]]
-            for one in families
+            [
+                family.name,
+                family.kind,
+                family.help,
+                family.unit,
+                [_values(s) for s in family.samples],
+            ]
+            for family in families
         ]
         return self.put(json.dumps([now_s, stale_s, listed], separators=(",", ":")).encode())
 
@@ -92,7 +98,7 @@ class Board(SharedBytes):
         if content is None:
             return None
         now_s, stale_s, listed = json.loads(content)
-        return now_s, stale_s, [_family(*one) for one in listed]
+        return now_s, stale_s, [_family(*family) for family in listed]
 
 
 def _values(sample: Sample) -> tuple[object, ...]:
@@ -100,7 +106,7 @@ def _values(sample: Sample) -> tuple[object, ...]:
 
 
 def _family(name: str, kind: str, about: str, unit: str, samples: list[list[Any]]) -> Family:
-    return Family(name, kind, about, unit, [_sample(*one) for one in samples])
+    return Family(name, kind, about, unit, [_sample(*sample) for sample in samples])
 
 
 def _sample(labels: list[list[str]], *rest: Any) -> Sample:

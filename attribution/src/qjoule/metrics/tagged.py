@@ -48,10 +48,10 @@ class TagCounters:
     _series: dict[Tagged, _Series] = field(default_factory=dict)
     _admitted: dict[str, Admission[str]] = field(default_factory=dict)  #: values, by server
 
-    def take(self, found: Attribution, now_s: float, wall_s: float) -> None:
+    def take(self, result: Attribution, now_s: float, wall_s: float) -> None:
         """Adds an interval whose rows are by `tag:KEY`. `now_s`: the stream's time, `wall_s`: Unix
         time, for new series."""
-        sums = self._sums(found, wall_s)
+        sums = self._sums(result, wall_s)
         by_server: dict[str, dict[str, int]] = {server: {} for server in self._admitted}
         for one, spent in sums.items():
             by_server.setdefault(one.server, {})[one.value] = spent.energy_nj
@@ -68,7 +68,7 @@ class TagCounters:
             values.limit, values.lifetime_s = limits.shapes, limits.lifetime_s
 
     def families(self) -> Iterator[Family]:
-        found = [
+        series_of = [
             (
                 (("server", one.server), ("key", self.key), ("value", one.value)),
                 series,
@@ -81,29 +81,29 @@ class TagCounters:
             "counter",
             "Energy of queries by the value of a tag that applications send.",
             "joules",
-            [Sample(labels, decimal(one.energy_nj), at) for labels, one, at in found],
+            [Sample(labels, decimal(one.energy_nj), at) for labels, one, at in series_of],
         )
         yield Family(
             "qjoule_tag_cpu_seconds",
             "counter",
             "CPU time of queries by the value of a tag.",
             "seconds",
-            [Sample(labels, decimal(one.cpu_ns), at) for labels, one, at in found],
+            [Sample(labels, decimal(one.cpu_ns), at) for labels, one, at in series_of],
         )
         yield Family(
             "qjoule_tag_calls",
             "counter",
             "Executions by the value of a tag.",
-            samples=[Sample(labels, str(one.calls), at) for labels, one, at in found],
+            samples=[Sample(labels, str(one.calls), at) for labels, one, at in series_of],
         )
 
-    def _sums(self, found: Attribution, wall_s: float) -> dict[Tagged, _Series]:
+    def _sums(self, result: Attribution, wall_s: float) -> dict[Tagged, _Series]:
         sums: dict[Tagged, _Series] = {}
-        rows, energy_nj, beyond_nj = energies_of(found)
+        rows, energy_nj, beyond_nj = energies_of(result)
         for row, nj in zip(rows, energy_nj, strict=True):
             if row.kind == "queries":
-                one = Tagged(safe(row.server), safe(row.keys.get(f"tag:{self.key}", OTHER)))
-                series = sums.setdefault(one, _Series(wall_s))
+                tagged = Tagged(safe(row.server), safe(row.keys.get(f"tag:{self.key}", OTHER)))
+                series = sums.setdefault(tagged, _Series(wall_s))
                 series.add(_Series(wall_s, nj, row.cpu_ns, row.calls))
         if beyond_nj:
             sums.setdefault(Tagged("", OTHER), _Series(wall_s)).energy_nj += beyond_nj
@@ -122,5 +122,5 @@ class TagCounters:
             self._admitted[server] = Admission(self.limits.shapes, self.limits.lifetime_s)
         return self._admitted[server]
 
-    def _of(self, one: Tagged, wall_s: float) -> _Series:
-        return self._series.setdefault(one, _Series(wall_s))
+    def _of(self, tagged: Tagged, wall_s: float) -> _Series:
+        return self._series.setdefault(tagged, _Series(wall_s))

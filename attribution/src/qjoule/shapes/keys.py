@@ -78,10 +78,10 @@ def commands_in(text: bytes) -> list[tuple[bytes, bytes | None]]:
 
 def joined_shapes(shapes: Iterable[str], truncated: bool) -> str:
     """The shape of a request of several commands; equal ones in a row appear once."""
-    kept: list[str] = []
+    in_a_row: list[str] = []
     for shape in shapes:
-        if not kept or kept[-1] != shape:
-            kept.append(shape)
-    if truncated or not kept:
-        kept.append(ELLIPSIS)
-    return "; ".join(kept)
+        if not in_a_row or in_a_row[-1] != shape:
+            in_a_row.append(shape)
+    if truncated or not in_a_row:
+        in_a_row.append(ELLIPSIS)
+    return "; ".join(in_a_row)

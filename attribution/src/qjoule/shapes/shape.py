@@ -52,8 +52,12 @@ class OtherId(NamedTuple):
 def certain(ids: Iterable[OtherId]) -> tuple[OtherId, ...]:
     """Each id once. The reason why one was missing goes once the same tool has an id."""
     distinct = tuple(dict.fromkeys(ids))
-    known = {(one.name, one.of) for one in distinct if one.id is not None}
-    return tuple(one for one in distinct if one.id is not None or (one.name, one.of) not in known)
+    with_id = {(other_id.name, other_id.of) for other_id in distinct if other_id.id is not None}
+    return tuple(
+        other_id
+        for other_id in distinct
+        if other_id.id is not None or (other_id.name, other_id.of) not in with_id
+    )
 
 
 TEXTS_BYTES = 16 << 20

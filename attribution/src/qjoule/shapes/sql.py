@@ -40,8 +40,8 @@ def symbols(text: bytes, lexis: Lexis, rules: int | None = None) -> list[tuple[i
 
 def _digits_before(text: bytes, at: int) -> bytes:
     """The digits before a place that the kernel side still has."""
-    found = _LAST_DIGITS.search(text[max(at - NAME_DIGITS_MAX, 0) : at])
-    return found[0] if found else b""
+    match = _LAST_DIGITS.search(text[max(at - NAME_DIGITS_MAX, 0) : at])
+    return match[0] if match else b""
 
 
 def reduce_statement(text: bytes, lexis: Lexis, rules: int | None = None) -> tuple[str, bool]:

@@ -47,24 +47,24 @@ def sql_summary(text: str, lexis: Lexis) -> str:
     """The summary of an SQL statement's shape."""
     reduced, _ = strip_ellipsis(reduce_statement(text.encode(), lexis)[0])
     stream = [t for t in tokens(reduced, lexis) if t.kind is not Kind.HINT]
-    words: list[str] = []
+    parts: list[str] = []
     at = 0
     while at < len(stream):
         word = stream[at].text if stream[at].kind is Kind.WORD else ""
         at += 1
-        if not words and word and not _is_operation(word):
-            words.append(word.upper())  # BEGIN, SET, SHOW, WITH
-        elif word in _DEFINITIONS and len(words) == 0:
-            words.append(word.upper())
-        elif word in _OBJECTS and len(words) == 1 and words[0].lower() in _DEFINITIONS:
-            words[0] += " " + word.upper()
+        if not parts and word and not _is_operation(word):
+            parts.append(word.upper())  # BEGIN, SET, SHOW, WITH
+        elif word in _DEFINITIONS and len(parts) == 0:
+            parts.append(word.upper())
+        elif word in _OBJECTS and len(parts) == 1 and parts[0].lower() in _DEFINITIONS:
+            parts[0] += " " + word.upper()
         elif word in _OPERATIONS and _starts_statement(stream, at - 1):
-            words.append(word.upper())
+            parts.append(word.upper())
         if word in _TARGET_FOLLOWS and (word != "update" or _starts_statement(stream, at - 1)):
-            at = _targets(stream, at, words, lexis)
-        if sum(map(len, words)) > LENGTH_MAX:
+            at = _targets(stream, at, parts, lexis)
+        if sum(map(len, parts)) > LENGTH_MAX:
             break
-    return bounded(words)
+    return bounded(parts)
 
 
 def _is_operation(word: str) -> bool:
@@ -78,7 +78,7 @@ def _starts_statement(stream: list[Token], at: int) -> bool:
     return not (at and stream[at - 1].text in {"key", "for", "on", "do", "."})
 
 
-def _targets(stream: list[Token], at: int, words: list[str], lexis: Lexis) -> int:
+def _targets(stream: list[Token], at: int, parts: list[str], lexis: Lexis) -> int:
     """Adds the dotted names from `at`, separated by commas, and returns what follows them."""
     while True:
         while at < len(stream) and stream[at].kind is Kind.WORD and stream[at].text in _FILLERS:
@@ -87,11 +87,11 @@ def _targets(stream: list[Token], at: int, words: list[str], lexis: Lexis) -> in
         if not name:
             return at
         at = end
-        if at < len(stream) and stream[at].text == "(" and words[:1] == ["SELECT"]:
+        if at < len(stream) and stream[at].text == "(" and parts[:1] == ["SELECT"]:
             return at  # a function such as generate_series(...)
-        words.append(name)
+        parts.append(name)
         after = _alias_end(stream, at)
-        if not (after < len(stream) and stream[after].text == "," and words[0] != "INSERT"):
+        if not (after < len(stream) and stream[after].text == "," and parts[0] != "INSERT"):
             return at
         at = after + 1
 
@@ -123,10 +123,10 @@ def _alias_end(stream: list[Token], at: int) -> int:
     return at
 
 
-def bounded(words: list[str]) -> str:
+def bounded(parts: list[str]) -> str:
     """As many of the words as fit, separated by blanks."""
     out = ""
-    for word in words:
+    for word in parts:
         longer = f"{out} {word}" if out else word
         if len(longer) > LENGTH_MAX:
             return out or longer[:LENGTH_MAX]

@@ -90,13 +90,13 @@ _ELLIPSIS_BYTES = ELLIPSIS.encode().decode("latin-1")
 
 def strip_ellipsis(reduced: str) -> tuple[str, bool]:
     """Takes off the ellipsis that ends a shape of a truncated statement, so shapes are stable."""
-    end, found = len(reduced), False
+    end, cut = len(reduced), False
     while True:
         while end and reduced[end - 1] == " ":
             end -= 1
         if not reduced.endswith(_ELLIPSIS_BYTES, 0, end):
-            return (reduced[:end] if found else reduced), found
-        end, found = end - len(_ELLIPSIS_BYTES), True
+            return (reduced[:end] if cut else reduced), cut
+        end, cut = end - len(_ELLIPSIS_BYTES), True
 
 
 def closed_early(reduced: str, truncated: bool) -> tuple[str, bool]:
@@ -134,5 +134,5 @@ def known_part(reduced: str) -> str:
 
 def tokens(reduced: str, lexis: Lexis) -> list[Token]:
     """Split a reduced statement."""
-    found = lexer(lexis).tokens(reduced)
-    return [Token(Kind(kind), text, spaced) for kind, text, spaced in found]
+    pieces = lexer(lexis).tokens(reduced)
+    return [Token(Kind(kind), text, spaced) for kind, text, spaced in pieces]

@@ -43,11 +43,11 @@ def _networks(version: int, directory: Path) -> Iterator[_NETWORK]:
                 yield ipaddress.IPv6Network(int(line.split()[0], 16))
             return
         leaf = ""
-        for found in _LEAF.finditer((directory / "fib_trie").read_text()):
-            if found[1]:
-                leaf = found[1]
+        for match in _LEAF.finditer((directory / "fib_trie").read_text()):
+            if match[1]:
+                leaf = match[1]
             else:
-                yield ipaddress.IPv4Network(f"{leaf}/{found[2]}")
+                yield ipaddress.IPv4Network(f"{leaf}/{match[2]}")
 
 
 #: getsockopt(2), <asm-generic/socket.h>: the network namespace of a socket. Since Linux 5.14.
@@ -135,8 +135,8 @@ def is_same_network(one: socket.socket, other: socket.socket) -> bool:
     """
     try:
         cookies = [
-            found.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, _COOKIE_BYTES)
-            for found in (one, other)
+            end.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, _COOKIE_BYTES)
+            for end in (one, other)
         ]
     except OSError:
         return False

@@ -54,7 +54,7 @@ class Application:
         self.is_here = is_here  #: in the recorder's network namespace
         self.definitions = Definitions()
         is_roots = is_here and self.uid == 0 and shares_namespaces(self.pid)
-        self.claims = ConnectionOwnership(self.uid, owners, is_roots=is_roots)
+        self.ownership = ConnectionOwnership(self.uid, owners, is_roots=is_roots)
         self.ring: RingReader | None = None
         self.ended = False
         self.is_behind = False  #: more is waiting than one reading may take
@@ -103,7 +103,7 @@ class Application:
         if self.ended:
             self._held += self.ring.take(now_ns)  # take what came since; nothing more will come
         batches, self._held = self._held, []
-        batches += (_over(*closed) for closed in self.claims.check(now_ns))
+        batches += (_over(*closed) for closed in self.ownership.check(now_ns))
         return batches
 
     def read_definitions(self, now_ns: int) -> bool:
@@ -125,7 +125,7 @@ class Application:
             self._read += 1
             self._read_bytes += len(message)
             if message and (defined := self.definitions.add(message)):
-                self.claims.add(*defined, now_ns)
+                self.ownership.add(*defined, now_ns)
             if time.thread_time_ns() > until_ns:
                 return False
         self._read = self._read_bytes = 0
@@ -172,7 +172,7 @@ def shares_namespaces(pid: int) -> bool:
 
 def until_of(application: Application, connection: int) -> int:
     """Until when, in ns, its records of this connection are believed: see `Claims.until`."""
-    return application.claims.until(connection)
+    return application.ownership.until(connection)
 
 
 def _over(connection: int, t_ns: int) -> Slots:

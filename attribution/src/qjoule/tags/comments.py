@@ -60,12 +60,12 @@ def tags_in_name(name: str) -> Tags:
 
 def believed(pairs: Iterable[tuple[str, str]]) -> Tags:
     """Tags by key, if all are within bounds; otherwise no tags."""
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     for key, value in pairs:
-        if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(found) > MAX_TAGS:
+        if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(tags) > MAX_TAGS:
             return ()
-        found[key] = value
-    found.pop("tracestate", None)
-    if traced := _TRACEPARENT.fullmatch(found.pop("traceparent", "")):
-        found["trace"], found["span"] = traced.groups()
-    return tuple(sorted(found.items())) if len(found) <= MAX_TAGS else ()
+        tags[key] = value
+    tags.pop("tracestate", None)
+    if traced := _TRACEPARENT.fullmatch(tags.pop("traceparent", "")):
+        tags["trace"], tags["span"] = traced.groups()
+    return tuple(sorted(tags.items())) if len(tags) <= MAX_TAGS else ()

@@ -101,23 +101,23 @@ class ConnectionLimiter:
         biggest, number = self._of_user.most_common(1)[0]
         if number <= self._of_user[uid] + 1:
             raise KeyError(uid)
-        its = [one for one in self._all if one.uid == biggest]
-        return max(its, key=lambda one: (one.ring is None, one.number))
+        its = [application for application in self._all if application.uid == biggest]
+        return max(its, key=lambda application: (application.ring is None, application.number))
 
     def too_much(self) -> Application | None:
         """Which application must go because too much is remembered: the biggest of the biggest
         user.
         """
-        defined = [one.definitions.bytes for one in self._all]
+        defined = [application.definitions.bytes for application in self._all]
         if sum(defined) > MAX_DEFINED:
             return self._biggest(defined)
-        of_all = [one.bytes for one in self._all]
+        of_all = [application.bytes for application in self._all]
         return self._biggest(of_all) if sum(of_all) > MAX_BYTES else None
 
     def _biggest(self, weights: Sequence[int]) -> Application:
         of_user: Counter[int] = Counter()
-        for one, weight in zip(self._all, weights, strict=True):
-            of_user[one.uid] += weight
+        for application, weight in zip(self._all, weights, strict=True):
+            of_user[application.uid] += weight
         user = of_user.most_common(1)[0][0]
-        its = [at for at, one in enumerate(self._all) if one.uid == user]
+        its = [at for at, application in enumerate(self._all) if application.uid == user]
         return self._all[max(its, key=lambda at: weights[at])]

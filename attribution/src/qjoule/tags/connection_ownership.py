@@ -71,14 +71,14 @@ class ConnectionOwnership:
         for _ in range(min(len(self._open), MOST_CHECKED)):
             if now_ns - self._open[0].checked_ns < CHECK_NS:
                 return
-            one = self._open.popleft()
-            owner = self._owners.owner_of(one.connection)
-            if owner is not None and owner.cookie == one.cookie:
-                one.checked_ns = now_ns
-                self._open.append(one)
+            connection = self._open.popleft()
+            owner = self._owners.owner_of(connection.connection)
+            if owner is not None and owner.cookie == connection.cookie:
+                connection.checked_ns = now_ns
+                self._open.append(connection)
                 continue
             # If another connection has the addresses now, it may have had them ever since the last
             # check.
-            until_ns = now_ns if owner is None else one.checked_ns
-            self._until[one.number] = until_ns
-            yield one.number, until_ns
+            until_ns = now_ns if owner is None else connection.checked_ns
+            self._until[connection.number] = until_ns
+            yield connection.number, until_ns

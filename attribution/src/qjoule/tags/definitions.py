@@ -51,19 +51,19 @@ class Definitions:
         try:
             if len(message) > MAX_BYTES:
                 raise ValueError
-            said = json.loads(message.decode("utf-8"))
-            if "tags" in said:
-                value = _tags(said["of"]), len(message)
-                self._remember(self._tags, _number(said["tags"]), value)
-            elif "connection" in said:
-                one = _connection(said["of"])
-                number = _number(said["connection"])
+            definition = json.loads(message.decode("utf-8"))
+            if "tags" in definition:
+                value = _tags(definition["of"]), len(message)
+                self._remember(self._tags, _number(definition["tags"]), value)
+            elif "connection" in definition:
+                connection = _connection(definition["of"])
+                number = _number(definition["connection"])
                 # a redefinition: what was found out would be of another connection
                 if number in self._connections:
                     raise ValueError
-                self._remember(self._connections, number, (one, len(message)))
-                self.fresh.append(one)
-                return number, one
+                self._remember(self._connections, number, (connection, len(message)))
+                self.fresh.append(connection)
+                return number, connection
             else:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -72,13 +72,13 @@ class Definitions:
 
     def connection(self, number: int) -> Connection | None:
         """None if the connection was not defined."""
-        known = self._connections.get(number)
-        return known[0] if known is not None else None
+        connection = self._connections.get(number)
+        return connection[0] if connection is not None else None
 
     def tags(self, number: int) -> Tags | None:
         """None if the tags were not defined; number 0 stands for no tags."""
-        known = self._tags.get(number) if number else NO_TAGS
-        return known[0] if known is not None else None
+        tags = self._tags.get(number) if number else NO_TAGS
+        return tags[0] if tags is not None else None
 
     def _remember(self, known: dict[int, Any], number: int, value: tuple[object, int]) -> None:
         self.bytes += value[1] - known.get(number, NO_TAGS)[1]
@@ -98,15 +98,15 @@ def _number(value: object) -> int:
 
 
 def _tags(of: dict[object, object]) -> Tags:
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     for key, value in of.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ValueError
-        if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(found) >= MAX_TAGS:
+        if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(tags) >= MAX_TAGS:
             raise ValueError
         key.encode("utf-8")
-        found[key] = value.encode("utf-8", "replace").decode("utf-8")
-    return tuple(sorted(found.items()))
+        tags[key] = value.encode("utf-8", "replace").decode("utf-8")
+    return tuple(sorted(tags.items()))
 
 
 def _connection(of: dict[str, object]) -> Connection:
@@ -130,6 +130,6 @@ def _end(address: object, port: object) -> str | None:
     """An address and a port in one spelling: IPv4-mapped IPv6 as IPv4."""
     if not isinstance(address, str) or type(port) is not int or not 0 < port < 1 << 16:
         return None
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return f"{mapped or found} {port}"
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return f"{mapped or ip} {port}"

@@ -45,23 +45,23 @@ def last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
     width = np.int64(times.size + 1)
     at = calls["key"] * width + np.searchsorted(times, calls["t_ns"])
     sought = wanted * width + np.searchsorted(times, begins_ns)
-    found = np.searchsorted(at, sought, side="right") - 1
-    is_its = (wanted >= 0) & (found >= 0) & (calls["key"][np.maximum(found, 0)] == wanted)
-    return np.where(is_its, found, -1)
+    last = np.searchsorted(at, sought, side="right") - 1
+    is_its = (wanted >= 0) & (last >= 0) & (calls["key"][np.maximum(last, 0)] == wanted)
+    return np.where(is_its, last, -1)
 
 
-def is_over(calls: Array, found: Array, wholes: Array, begins_ns: Array) -> Array:
+def is_over(calls: Array, of_query: Array, wholes: Array, begins_ns: Array) -> Array:
     """(n,): whether the call's connection was closed between the call and its query.
 
-    `found`: as `last_before` returns it, -1: none. `wholes`: keys of whole connections.
+    `of_query`: as `last_before` returns it, -1: none. `wholes`: keys of whole connections.
     """
     if not (wholes >= 0).any():
-        return np.zeros(found.size, np.bool_)
+        return np.zeros(of_query.size, np.bool_)
     last = last_before(calls, wholes, begins_ns)
-    call, end = calls[np.maximum(found, 0)], calls[np.maximum(last, 0)]
+    call, end = calls[np.maximum(of_query, 0)], calls[np.maximum(last, 0)]
     later = end["t_ns"] > call["t_ns"]
     later |= (end["t_ns"] == call["t_ns"]) & (end["number"] > call["number"])
-    over: Array = (found >= 0) & (last >= 0) & later
+    over: Array = (of_query >= 0) & (last >= 0) & later
     return over
 
 
@@ -81,8 +81,8 @@ def without_the_biggest(
     if sizes is None:
         room = np.bincount(of_call, minlength=uids.size)
     else:
-        known, number = calls["tags"] >= 0, max(len(sizes), 1)
-        pairs = np.unique(of_call[known] * np.int64(number) + calls["tags"][known])
+        tagged, number = calls["tags"] >= 0, max(len(sizes), 1)
+        pairs = np.unique(of_call[tagged] * np.int64(number) + calls["tags"][tagged])
         weights = np.array(sizes, np.float64)[pairs % number]
         room = np.bincount(pairs // number, weights, minlength=uids.size)
     its = np.flatnonzero(of_call == int(np.argmax(room)))
@@ -117,7 +117,7 @@ class Ends:
         self._number += added
         self._counts[uid] += added
         if self._number > self._most:
-            biggest = max(self._counts, key=lambda one: self._counts[one])
+            biggest = max(self._counts, key=lambda user: self._counts[user])
             ends = self._all[biggest]
             ends.pop(next(iter(ends)))
             self._number -= 1
@@ -136,21 +136,21 @@ def tags_type() -> pa.DataType:
     return pa.map_(pa.string(), pa.string())
 
 
-def as_maps(sets: Sequence[Tags], calls: Array, found: Array) -> pa.MapArray:
+def as_maps(sets: Sequence[Tags], calls: Array, of_query: Array) -> pa.MapArray:
     """A map per query with its call's tags and trace; null if there is no call.
 
     Args:
         sets: tags by the numbers that calls have.
         calls: array of `calls.CALL`.
-        found: (n,) index in `calls` of each query's call; -1: none.
+        of_query: (n,) index in `calls` of each query's call; -1: none.
     """
     names: list[str] = []
     values: list[str] = []
-    offsets = np.zeros(found.size + 1, np.int32)
-    chosen = calls[np.maximum(found, 0)] if calls.size else calls
+    offsets = np.zeros(of_query.size + 1, np.int32)
+    chosen = calls[np.maximum(of_query, 0)] if calls.size else calls
     tags = chosen["tags"].tolist()
     traced = chosen["traced"].tolist()
-    for at in np.flatnonzero(found >= 0).tolist():
+    for at in np.flatnonzero(of_query >= 0).tolist():
         pairs = sets[tags[at]]
         if traced[at]:
             ids = (("span", chosen["span"][at]), ("trace", chosen["trace"][at]))
@@ -160,7 +160,7 @@ def as_maps(sets: Sequence[Tags], calls: Array, found: Array) -> pa.MapArray:
         values += [value for _, value in pairs]
     ends = np.cumsum(offsets, dtype=np.int64).astype(np.int32)
     return pa.MapArray.from_arrays(
-        pa.array(ends, pa.int32(), mask=np.append(found < 0, False)),
+        pa.array(ends, pa.int32(), mask=np.append(of_query < 0, False)),
         pa.array(names, pa.string()),
         pa.array(values, pa.string()),
     )

@@ -122,8 +122,8 @@ class KeptCalls:
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         """Whether any calls on each connection were reported. None (unknown): on any connection."""
-        known = {connection for connection, _ in self._calls}
-        return [bool(known) if name is None else name in known for name in connections]
+        with_calls = {connection for connection, _ in self._calls}
+        return [bool(with_calls) if name is None else name in with_calls for name in connections]
 
 
 def _at(calls: list[KeptCall], begins_ns: Array) -> Iterable[tuple[int, KeptCall]]:

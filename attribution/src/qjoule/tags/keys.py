@@ -59,11 +59,11 @@ class Keys:
 
     def wholes(self) -> NDArray[np.int64]:
         """(numbers,): for each number, the number of its whole connection; -1 if that has none."""
-        found = np.full(self._next, -1, np.int64)
+        numbers = np.full(self._next, -1, np.int64)
         for streams in self._streams.values():
             if WHOLE in streams:
-                found[list(streams.values())] = streams[WHOLE]
-        return found
+                numbers[list(streams.values())] = streams[WHOLE]
+        return numbers
 
     def renumber(self, kept: Iterable[int]) -> None:
         """Renumbers these from 0, in this order, and forgets the others."""

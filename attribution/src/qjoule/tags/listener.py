@@ -77,7 +77,7 @@ class Listener:
         self._taker = taker
         self._owners = owners or SocketOwners()
         self._lock = threading.Lock()
-        self._crowd = ConnectionLimiter(room())
+        self._applications = ConnectionLimiter(room())
         self._says = select.epoll()
         self._says.register(listening, select.EPOLLIN)
         self._by_descriptor: dict[int, Application] = {}
@@ -100,7 +100,7 @@ class Listener:
     def lost(self) -> int:
         """Records that applications dropped, or that were lost on the way."""
         with self._lock:
-            return self._gone_lost + sum(one.lost for one in self._crowd)
+            return self._gone_lost + sum(application.lost for application in self._applications)
 
     def start(self) -> None:
         """Starts a polling thread. A busy program fills its ring in about a second."""
@@ -125,7 +125,7 @@ class Listener:
             self._thread.join()
             self._thread = None
         with self._lock:
-            for application in self._crowd:
+            for application in self._applications:
                 self._part(application)
         self._owners.close()
         self._says.close()
@@ -137,7 +137,7 @@ class Listener:
     def _run(self) -> None:
         spent_s = 0.0
         while not self._stopping.is_set():
-            if not self._crowd:
+            if not self._applications:
                 # A turn costs more than a query: without applications there are none. A new one
                 # ends this wait, also one that `poll` accepts in another thread.
                 self._says.poll()
@@ -145,7 +145,7 @@ class Listener:
             # At most half of a CPU, whatever the applications do.
             self._rest(max(POLL_S, spent_s))
             with self._lock:
-                self._crowd.put_first(self._turn(TURN_NS, None))
+                self._applications.put_first(self._turn(TURN_NS, None))
             spent_s = time.thread_time() - before_s
 
     def _rest(self, duration_s: float) -> None:
@@ -199,7 +199,7 @@ class Listener:
         spent: Counter[int] = Counter()
         late: list[Application] = []
         full: list[Application] = []
-        for application in self._crowd:
+        for application in self._applications:
             began_ns = time.thread_time_ns()
             if spent[application.uid] > user_ns:
                 late.append(application)
@@ -214,8 +214,8 @@ class Listener:
             while to_the_end and application.is_behind and time.thread_time_ns() < until_ns:
                 self._poll(application, now_ns)
             spent[application.uid] += time.thread_time_ns() - began_ns
-        self._crowd.put_first(full)
-        while biggest := self._crowd.too_much():
+        self._applications.put_first(full)
+        while biggest := self._applications.too_much():
             self.refused += 1
             self._part(biggest)
             late = [application for application in late if application is not biggest]
@@ -225,14 +225,16 @@ class Listener:
         accepted = 0
         try:
             for connected, process in met(self._socket):
-                if self._crowd.may_come(process) and self._has_room(process.uid):
+                if self._applications.may_come(process) and self._has_room(process.uid):
                     self._next += 1
                     here = is_same_network(connected, self._socket)
-                    one = Application(self._next, process, connected, self._owners, is_here=here)
-                    if not self._crowd:
+                    application = Application(
+                        self._next, process, connected, self._owners, is_here=here
+                    )
+                    if not self._applications:
                         os.eventfd_write(self._bell, 1)
-                    self._crowd.add(one)
-                    self._by_descriptor[connected.fileno()] = one
+                    self._applications.add(application)
+                    self._by_descriptor[connected.fileno()] = application
                     self._says.register(connected, select.EPOLLIN)
                 else:
                     self.refused += 1
@@ -246,7 +248,7 @@ class Listener:
     def _has_room(self, uid: int) -> bool:
         """Makes room for one more application of this user, if the user is entitled to it."""
         try:
-            in_the_way = self._crowd.in_the_way(uid)
+            in_the_way = self._applications.in_the_way(uid)
         except KeyError:
             return False
         if in_the_way is not None:
@@ -278,14 +280,14 @@ class Listener:
         if application.ring is None:
             if not application.greet(now_ns):
                 return False
-            self._crowd.greeted(application)
+            self._applications.greeted(application)
             self.met += 1
         return True
 
     def _part(self, application: Application) -> None:
         self._gone_lost += application.lost
         self.refused += application.definitions.refused
-        self._crowd.remove(application)
+        self._applications.remove(application)
         del self._by_descriptor[application.descriptor]
         # Read the clock again: it may have made calls since this turn began.
         self._taker.part(application, time.monotonic_ns())

@@ -77,15 +77,15 @@ def _check(folder: Path) -> None:
     """
     if os.geteuid() != 0:
         return
-    for one in (*reversed(folder.parents), folder):
-        about = one.lstat()
+    for part in (*reversed(folder.parents), folder):
+        about = part.lstat()
         others_write = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         # In a sticky folder others cannot rename or remove root's files.
         if not stat.S_ISDIR(about.st_mode) or (others_write and not about.st_mode & stat.S_ISVTX):
-            raise QjouleError(f"others than root may write to {one}: tags need a folder of root's")
+            raise QjouleError(f"others than root may write to {part}: tags need a folder of root's")
         if about.st_uid != 0:
             raise QjouleError(
-                f"{one} belongs to user {about.st_uid}: remove it, or give it to root, for tags"
+                f"{part} belongs to user {about.st_uid}: remove it, or give it to root, for tags"
             )
 
 

@@ -105,12 +105,12 @@ class SocketOwners:
         try:
             here = ipaddress.ip_address(address)
             there = type(here)(0), _NO_PORT
-            found = self._tcp((here, port.to_bytes(2, "big")), there)
+            owner = self._tcp((here, port.to_bytes(2, "big")), there)
         except (OSError, ValueError, OverflowError, struct.error):
             return None
-        if found is None or found[1] != _LISTENING:
+        if owner is None or owner[1] != _LISTENING:
             return None
-        return _owner(found)
+        return _owner(owner)
 
     def close(self) -> None:
         """From now on all owners are unknown."""
@@ -122,11 +122,11 @@ class SocketOwners:
         if connection.client is None or connection.server is None:
             return None
         here, there = _end(connection.client), _end(connection.server)
-        found = self._tcp(here, there)
+        owner = self._tcp(here, there)
         # If there is no such connection, the kernel answers with a listening socket.
-        if found is None or found[1] not in _CONNECTED or found[4:6] != (here[1], there[1]):
+        if owner is None or owner[1] not in _CONNECTED or owner[4:6] != (here[1], there[1]):
             return None
-        return _owner(found)
+        return _owner(owner)
 
     def _tcp(self, here: _Side, there: _Side) -> tuple[Any, ...] | None:
         """An `inet_diag_msg`. Raises OSError."""

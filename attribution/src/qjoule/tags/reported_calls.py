@@ -153,7 +153,7 @@ class ReportedCalls:
             connection = application.definitions.connection(int(record["connection"]))
             if connection is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
                 continue  # counted where calls are joined
-            if t_ns > application.claims.until(int(record["connection"])):
+            if t_ns > application.ownership.until(int(record["connection"])):
                 continue  # also counted there
             key = (application.number, int(record["number"]))
             self._begun[key] = _Begun(
