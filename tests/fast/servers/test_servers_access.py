@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from qjoule import servers
 from qjoule.servers.access import FILE_BYTES_MAX, PROC_BYTES_MAX, ProcFile, Unreadable, opened
 from qjoule.servers.direct_access import DirectAccess, FileAccess, open_regular
 
 #: Functions that reach the file system by a path.
 BY_PATH = {"open", "stat", "lstat", "readlink", "iterdir", "glob", "rglob", "listdir", "scandir"}
 BY_PATH |= {"read_text", "read_bytes", "exists", "is_file", "is_dir", "samefile"}
+#: Modules of servers' folders that examine no candidate.
+OTHERS = {"agent.py", "throwaway.py"}
 
 
 @pytest.fixture
@@ -78,3 +82,9 @@ def test_an_executable_keeps_its_identity(tmp_path: Path) -> None:
         assert (file.handle, file.identity.size, file.path) == (0, 4, str(path))
         status = os.fstat(file.fd)
         assert file.identity.key == (status.st_dev, status.st_ino)
+
+
+def test_servers_folders_read_through_an_access_alone() -> None:
+    for path in Path(servers.__file__).parent.glob("*/*.py"):
+        if path.parent.name != "jvm" and path.name not in OTHERS:
+            assert BY_PATH.isdisjoint(re.findall(r"(\w+)\(", path.read_text())), path
