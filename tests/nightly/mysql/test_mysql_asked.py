@@ -20,7 +20,7 @@ from qjoule.errors import QjouleError
 from qjoule.servers.client import Account
 from qjoule.servers.mysql.client import Connections, PreparedStatements
 from qjoule.servers.mysql.wire import KEY
-from qjoule.studies.servers.unavailable import Unavailable
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.process import DatabaseServer, or_skip

@@ -4,7 +4,7 @@
 from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.automaton import RAW_COMMENT, RAW_STAR, RAW_TAG
-from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.rules import Lexis
 from qjoule.shapes.sql import reduce_statement
 from qjoule.shapes.tokens import Kind, Token, tokens
 

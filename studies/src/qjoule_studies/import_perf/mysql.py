@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Command, Loss, QueryFlag
-from qjoule.imports.perf.arguments import Arguments
-from qjoule.imports.perf.lives import Lives, Thread
-from qjoule.imports.perf.support import Hook, PerfSupport
-from qjoule.servers import registry
-from qjoule.servers.mysql.find import Role
-from qjoule.servers.plan import PlannedServer
+from qjoule.api.capture import Command, Loss, QueryFlag
+from qjoule.api.servers import PlannedServer, registry
+from qjoule_studies.import_perf.arguments import Arguments
+from qjoule_studies.import_perf.lives import Lives, Thread
+from qjoule_studies.import_perf.support import Hook, PerfSupport
 
 _DIALECT = registry.dialect("mysql")
 #: include/my_command.h, MariaDB's include/mysql_com.h

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Command, QueryFlag
-from qjoule.imports.perf.arguments import Arguments
-from qjoule.imports.perf.lives import Lives, Thread
-from qjoule.imports.perf.support import Hook, PerfSupport
-from qjoule.servers import registry
-from qjoule.servers.plan import PlannedServer
-from qjoule.servers.postgres.find import BackendStates, Role, backend_states
+from qjoule.api.capture import Command, QueryFlag
+from qjoule.api.postgres import BackendStates, backend_states
+from qjoule.api.servers import PlannedServer, registry
+from qjoule_studies.import_perf.arguments import Arguments
+from qjoule_studies.import_perf.lives import Lives, Thread
+from qjoule_studies.import_perf.support import Hook, PerfSupport
 
 _DIALECT = registry.dialect("postgres")
 _STREAMS = b"START_RE"  #: a replication connection's work is no query

@@ -5,13 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qjoule.contract import SHAPE_OTHER, TEXT, Block
-from qjoule.servers.decoding import LANGUAGES
-from qjoule.servers.shapes import fingerprint
-from qjoule.shapes.rules import Lexis
-from qjoule.shapes.sql import reduce_statement
-from qjoule.stream.blocks import Frame
-from qjoule.stream.statements import MAX_SHAPES
+from qjoule.api.capture import MAX_SHAPES, SHAPE_OTHER, TEXT, Block, Frame
+from qjoule.api.statements import LANGUAGES, Lexis, fingerprint, reduce_statement
 
 _REDUCED_MAX = 4 * MAX_SHAPES  #: distinct statements without literals that are remembered
 

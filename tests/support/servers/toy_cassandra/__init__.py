@@ -14,7 +14,7 @@ from typing import IO
 
 from qjoule.servers.direct_access import DirectAccess, processes
 from qjoule.servers.owner import Process
-from qjoule.studies.servers import jvm
+from qjoule_studies.servers import jvm
 from servers.process import Unavailable, remove_attach_socket, run_quietly, server_directory
 
 HERE = Path(__file__).parent
