@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from qjoule.children import run_in_subprocess
 from qjoule.errors import QjouleError
-from qjoule.session.apart import apart
 
 HEAVY = ("pyarrow", "pandas", "scipy", "capstone", "_hashlib", "qjoule.model.coefficients")
 CAPTURES = (
@@ -48,7 +48,7 @@ def test_work_apart_leaves_nothing_here() -> None:
         large[0] = 1
         return os.getpid(), bytes(large)  # more than a pipe holds
 
-    pid, result = apart(work)
+    pid, result = run_in_subprocess(work)
     assert (pid != os.getpid(), len(result), result[0], large[0]) == (True, 1 << 20, 1, 0)
     assert gc.get_freeze_count() == 0
     with pytest.raises(ChildProcessError):
@@ -72,4 +72,4 @@ def test_failures_apart_are_raised_here(
     work: Callable[[], object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        apart(work)
+        run_in_subprocess(work)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qjoule.agent.config import Config
+from qjoule.children import FIRST, fork_helper
 from qjoule.errors import QjouleError
 from qjoule.metrics.families import Family, Sample
 from qjoule.metrics.http import Bounds, listen_on
@@ -18,7 +19,6 @@ from qjoule.metrics.messages import Origins, UserOf
 from qjoule.metrics.server import MetricsServer, warm_up
 from qjoule.metrics.shared import Board
 from qjoule.root_part.reader_filter import confine_listener
-from qjoule.session.helper import FIRST, fork_helper
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import SocketOwners
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qjoule.children import run_in_subprocess
 from qjoule.commands.keep_options import Keeping
 from qjoule.commands.record_job import Along, Job, servers
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.remote.streams import Streams
 from qjoule.servers.shapes import fingerprint
-from qjoule.session.apart import apart
 from qjoule.session.program import Running, start
 from qjoule.session.signals import outlive_the_root_part, stopping
 from qjoule.session.targets import Targets
@@ -124,7 +124,7 @@ def _with_along(job: Job) -> Job:
 
         return TakenAlong.of(job.calibration, job.memory).packed()
 
-    along = apart(taken)
+    along = run_in_subprocess(taken)
     for words in along.notes:
         say(words)
     return replace(job, along=along)

@@ -8,9 +8,6 @@ for its findings, within limits of memory and time. Fork before any other thread
 from __future__ import annotations
 
 import array  # noqa: F401 - `socket` imports it at its first message, which is too late there
-import ctypes
-import faulthandler
-import gc
 import os
 import resource
 import select
@@ -19,10 +16,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
+from qjoule.children import FIRST, Child, write_all
 from qjoule.errors import QjouleError
-from qjoule.own_rights import drop_capability, hide
+from qjoule.own_rights import hide
 from qjoule.root_part.seccomp import confine
 
 ANSWER_BYTES_MAX = 1 << 20
@@ -30,9 +27,6 @@ AT_ONCE = 2
 MEMORY_BYTES = 512 << 20  #: more than the process has when it starts
 _ADDRESSES_BYTES = 1 << 30
 _WALL_PER_CPU = 3  #: for a busy machine, and for files that make it wait
-_END_S = 2.0  #: for a process that was killed
-_DESCRIPTOR, _PIPE = 3, 4
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclass(frozen=True)
@@ -55,14 +49,13 @@ class Failed(QjouleError):
 @dataclass
 class _Running:
     task: Task
-    pid: int
-    pipe: int
+    child: Child
     deadline_s: float
     content: bytearray = field(default_factory=bytearray)
 
     def read(self) -> bool:
         """Reads what has been written. Returns whether that was the end."""
-        block = os.read(self.pipe, 1 << 16)
+        block = os.read(self.child.pipe, 1 << 16)
         self.content += block
         return not block or len(self.content) > ANSWER_BYTES_MAX
 
@@ -97,68 +90,31 @@ def run_all(
 def _ready(running: dict[int, _Running]) -> list[int]:
     """Waits until one is done or a deadline passes. Returns those that are done."""
     left_s = min((one.deadline_s for one in running.values()), default=0.0) - time.monotonic()
-    readable, _, _ = select.select([one.pipe for one in running.values()], [], [], max(0.0, left_s))
+    readable, _, _ = select.select(
+        [one.child for one in running.values()], [], [], max(0.0, left_s)
+    )
     now = time.monotonic()
     return [
         number
         for number, one in running.items()
-        if (one.pipe in readable and one.read()) or now >= one.deadline_s
+        if (one.child in readable and one.read()) or now >= one.deadline_s
     ]
 
 
 def _start(task: Task) -> _Running:
-    ours, theirs = os.pipe()
-    parent = os.getpid()
-    # Pages that the garbage collector does not touch need not be copied.
-    gc.freeze()
     try:
-        pid = os.fork()
-        if not pid:
-            _work(task, theirs, parent)
-    except OSError as error:
-        os.close(ours)
-        raise Failed(f"no process can be started: {error.strerror}") from None
+        child = Child.start(lambda pipe: _work(task, pipe), (task.descriptor,))
     finally:
-        gc.unfreeze()
-        os.close(theirs)
         os.close(task.descriptor)
-    return _Running(task, pid, ours, time.monotonic() + _WALL_PER_CPU * task.cpu_s)
+    return _Running(task, child, time.monotonic() + _WALL_PER_CPU * task.cpu_s)
 
 
-def _work(task: Task, pipe: int, parent: int) -> NoReturn:
+def _work(task: Task, pipe: int) -> None:
     """The whole life of the new process: no other code of ours runs in it."""
-    try:
-        _give_up(pipe, task.descriptor, parent)
-        _limit(task.cpu_s)
-        confine()
-        answer = task.work(_DESCRIPTOR)
-        while answer:
-            answer = answer[os.write(_PIPE, answer) :]
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def _give_up(pipe: int, descriptor: int, parent: int) -> None:
-    """Closes all descriptors but two. Dies with its parent and cannot be debugged."""
-    if (
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        or os.getppid() != parent
-    ):
-        os._exit(1)
     hide()
-    drop_capability()
-    signal.set_wakeup_fd(-1)
-    faulthandler.disable()
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(one, signal.SIG_DFL)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    kept = [os.dup2(one, 100 + at) for at, one in enumerate((nothing, descriptor, pipe))]
-    for number in range(3):
-        os.dup2(kept[0], number)
-    os.dup2(kept[1], _DESCRIPTOR)
-    os.dup2(kept[2], _PIPE)
-    os.closerange(_PIPE + 1, 1 << 30)
+    _limit(task.cpu_s)
+    confine()
+    write_all(pipe, task.work(FIRST))
 
 
 def _limit(cpu_s: int) -> None:
@@ -179,10 +135,7 @@ def _end(one: _Running) -> bytes | Failed:
     """Ends the process if it has not ended, and returns its output."""
     late = time.monotonic() >= one.deadline_s
     content = bytes(one.content)
-    os.close(one.pipe)
-    # If it is about to end by itself, this changes nothing.
-    os.kill(one.pid, signal.SIGKILL)
-    status = _status(one.pid)
+    status = one.child.end()
     if len(content) > ANSWER_BYTES_MAX:
         return Failed(f"it says more than {ANSWER_BYTES_MAX >> 20} MiB")
     if late:
@@ -195,15 +148,3 @@ def _end(one: _Running) -> bytes | Failed:
     if status or not content:
         return Failed("examining it failed")
     return content
-
-
-def _status(pid: int) -> int:
-    """How it ended: its exit code, or minus the number of a signal."""
-    ended = os.pidfd_open(pid)
-    try:
-        # A process that waits for a file system may not react to a signal; it is left behind.
-        if not select.select([ended], [], [], _END_S)[0]:
-            return -signal.SIGKILL
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    finally:
-        os.close(ended)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from qjoule.children import fork_helper, wait_shortly
 from qjoule.contract import TEXT_BYTES
 from qjoule.servers.client import CONNECTIONS_MAX, NamesBefore, TextsById, Told
 from qjoule.servers.decoding import decoding_of
@@ -33,7 +34,6 @@ from qjoule.session.asker_process import (
     answer,
 )
 from qjoule.session.credentials import open_credentials
-from qjoule.session.helper import fork_helper, wait_shortly
 from qjoule.session.proven_peer import traced_process
 from qjoule.stream.named_before import Names
 from qjoule.stream.prepared_texts import Answer

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
+from qjoule.children import FIRST
 from qjoule.contract import TEXT_BYTES
 from qjoule.errors import QjouleError
 from qjoule.root_part.reader_filter import keep_from_starting
@@ -29,7 +30,6 @@ from qjoule.servers.client import (
     Told,
 )
 from qjoule.session.credentials import account_for, read_credentials
-from qjoule.session.helper import FIRST
 from qjoule.session.proven_peer import Peer, Peers, TracedProcess
 
 QUESTION = struct.Struct("=HQ")  #: server, shape; the statement's key follows

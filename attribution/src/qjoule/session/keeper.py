@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import qjoule
+from qjoule.children import fork_helper, wait_shortly
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
-from qjoule.session.helper import fork_helper, wait_shortly
 from qjoule.session.keeper_process import PROCESS
 from qjoule.stream.following import Followed
 from qjoule.trace.meta import Server

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from qjoule.children import run_in_subprocess
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel import read_kernel_facts
@@ -20,7 +21,6 @@ from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
-from qjoule.session.apart import apart
 from qjoule.session.follow import Following
 from qjoule.session.keeper import Keeper, start_keeper
 from qjoule.session.tracer import estimated_power
@@ -115,7 +115,7 @@ def find_targets(wanted: Wanted, meanwhile: Callable[[], object] = lambda: None)
         prepared()
         plan = planned()
     else:
-        plan = apart(planned, prepared)
+        plan = run_in_subprocess(planned, prepared)
     lines = tuple(left_out(plan, children=wanted.children))
     following = Following(
         plan,

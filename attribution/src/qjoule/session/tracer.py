@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
+from qjoule.children import run_in_subprocess
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
@@ -29,7 +30,6 @@ from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.resolution import Agent
-from qjoule.session.apart import apart
 
 _STOP_SECONDS = 10.0
 _PIPE_BYTES = 1 << 20
@@ -217,7 +217,7 @@ def estimated_power() -> tuple[str, str, str]:
     """This machine's power by published tables, as the tracer's options say it. The tables would
     keep 2 MB here, for three words.
     """
-    return apart(_estimated) if threading.active_count() == 1 else _estimated()
+    return run_in_subprocess(_estimated) if threading.active_count() == 1 else _estimated()
 
 
 def _estimated() -> tuple[str, str, str]:

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from qjoule.children import share_memory
 from qjoule.own_rights import drop_capability
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.decoding import titled
@@ -26,7 +27,6 @@ from qjoule.servers.discovery import ProcServerDetector
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
 from qjoule.session.applications import listen
-from qjoule.session.helper import share_memory
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer

@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from qjoule.children import FIRST, Child, share_memory, write_all
 from qjoule.errors import QjouleError
 from qjoule.named import NAMED, as_given, by_descriptor
-from qjoule.session.helper import FIRST, fork_helper
 from qjoule.spool.tables import Made, Tables
 from qjoule.stream.share import Share
 from qjoule.trace.meta import parse_meta
@@ -28,7 +26,7 @@ _READ_BYTES = 1 << 16
 _STEP_BYTES = 1 << 20
 
 
-class Worker:
+class ShareWorker:
     """A process that makes one share."""
 
     def __init__(self, trace: Path, folder: Path, share: Share) -> None:
@@ -36,36 +34,28 @@ class Worker:
         self.done = self.total = 0
         self.made: Made | None = None
         self._left = b""
-        self._pipe, theirs = os.pipe()
-        kept = [theirs]
+        # A name below /proc/self/fd leads to something else in the worker.
+        kept: list[int] = []
         try:
-            # A name below /proc/self/fd leads to something else in the worker.
             kept += (os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (trace, folder.parent))
-            self.pid = fork_helper(lambda: _work(trace, folder, share), kept)
-        except BaseException:
-            os.close(self._pipe)
-            raise
+            self._child = Child.start(lambda pipe: _work(trace, folder, share, pipe), kept)
         finally:
             for descriptor in kept:
                 os.close(descriptor)
 
     def fileno(self) -> int:
-        return self._pipe
+        return self._child.pipe
 
     def hear(self) -> bool:
         """Takes in what it says; False: it has ended. Raises QjouleError: it failed."""
-        data = os.read(self._pipe, _READ_BYTES)
+        data = os.read(self._child.pipe, _READ_BYTES)
         *lines, self._left = (self._left + data).split(b"\n")
         for line in lines:
             self._take(json.loads(line))
         return bool(data)
 
-    def close(self) -> int:
-        """Ends it; returns its wait status."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.close(self._pipe)
-        return os.waitpid(self.pid, 0)[1]
+    def close(self) -> None:
+        self._child.end()
 
     def _take(self, said: dict[str, Any]) -> None:
         if "error" in said:
@@ -83,10 +73,11 @@ def make_shares(trace: Path, folders: dict[Share, Path], progress: Any) -> Seque
     Raises:
         QjouleError: one of them failed or was killed. None of them runs any more.
     """
-    workers: list[Worker] = []
+    workers: list[ShareWorker] = []
+    share_memory()
     try:
         for share, folder in folders.items():
-            workers.append(Worker(trace, folder, share))
+            workers.append(ShareWorker(trace, folder, share))
         _wait(workers, progress)
     finally:
         for worker in workers:
@@ -94,7 +85,7 @@ def make_shares(trace: Path, folders: dict[Share, Path], progress: Any) -> Seque
     return [worker.made for worker in workers if worker.made is not None]
 
 
-def _wait(workers: Sequence[Worker], progress: Any) -> None:
+def _wait(workers: Sequence[ShareWorker], progress: Any) -> None:
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             selector.register(worker, selectors.EVENT_READ, worker)
@@ -113,33 +104,30 @@ def _wait(workers: Sequence[Worker], progress: Any) -> None:
                 progress(sum(worker.done for worker in workers), total)
 
 
-def _work(trace: Path, folder: Path, share: Share) -> None:
+def _work(trace: Path, folder: Path, share: Share, pipe: int) -> None:
     """The whole life of such a process. It has both directories, by descriptor."""
     words = [as_given(str(path)) for path in (trace, folder.parent)]
     NAMED.clear()
-    trace, unfinished = (by_descriptor(FIRST + 1 + at, word) for at, word in enumerate(words))
-    with os.fdopen(FIRST, "wb", buffering=0) as pipe:
-        try:
-            tables = Tables(trace, unfinished / folder.name, share)
-            told = 0
-            for done, total in tables.steps():
-                if done - told >= _STEP_BYTES:
-                    told = done
-                    _say(pipe, done=done, total=total)
-            made = tables.finish()
-            assert made is not None
-            values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
-            _say(pipe, meta=made.meta.to_json(), **values)
-        except QjouleError as error:
-            _say(pipe, error=as_given(str(error)))
-        except OSError as error:
-            where = error.filename or trace
-            _say(pipe, error=as_given(f"{where}: {error.strerror}; the recording is as it was"))
-        except MemoryError:
-            _say(pipe, error=f"{words[0]}: there is not enough memory; the recording is as it was")
+    trace, unfinished = (by_descriptor(FIRST + at, word) for at, word in enumerate(words))
+    try:
+        tables = Tables(trace, unfinished / folder.name, share)
+        told = 0
+        for done, total in tables.steps():
+            if done - told >= _STEP_BYTES:
+                told = done
+                _say(pipe, done=done, total=total)
+        made = tables.finish()
+        assert made is not None
+        values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
+        _say(pipe, meta=made.meta.to_json(), **values)
+    except QjouleError as error:
+        _say(pipe, error=as_given(str(error)))
+    except OSError as error:
+        where = error.filename or trace
+        _say(pipe, error=as_given(f"{where}: {error.strerror}; the recording is as it was"))
+    except MemoryError:
+        _say(pipe, error=f"{words[0]}: there is not enough memory; the recording is as it was")
 
 
-def _say(pipe: BinaryIO, **values: Any) -> None:
-    left = memoryview(json.dumps(values).encode() + b"\n")
-    while left.nbytes:
-        left = left[pipe.write(left) :]
+def _say(pipe: int, **values: Any) -> None:
+    write_all(pipe, json.dumps(values).encode() + b"\n")

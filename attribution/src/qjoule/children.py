@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forks processes: those that stay beside a command, and those that do one piece of work.
+
+Each ends with the process that forked it, however that ends (`PR_SET_PDEATHSIG`), and runs no other
+code than it is given. Unless it is to have everything, it keeps the descriptors that it is given
+and no others, no capability, and is not ended by the terminal's signals.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import fcntl
+import gc
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from qjoule.errors import QjouleError
+from qjoule.own_rights import drop_capability
+
+FIRST = 3  #: the number of the first descriptor that a process keeps
+_PR_SET_PDEATHSIG = 1  #: prctl(2)
+#: Neither arrives between the fork and the time when the process has given up what it inherited.
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_OF_TERMINALS = (*_ENDING, signal.SIGHUP, signal.SIGQUIT)
+_END_TRIES, _END_PAUSE_S = 100, 0.01
+_KILLED_S = 2.0  #: how long a process that was killed is waited for
+_T = TypeVar("_T")
+
+
+def fork(
+    life: Callable[[], object], kept: Sequence[int] | None, *, runs_a_program: bool = False
+) -> int:
+    """Starts a process, while this one has one thread; returns its pid.
+
+    Args:
+        life: runs in it.
+        kept: the descriptors that it has, as numbers from `FIRST` on; None: it has all that this
+            process has, rights included.
+        runs_a_program: it keeps the capability that hides it until then (`own_rights`).
+
+    Raises:
+        QjouleError: no process can be started.
+    """
+    parent = os.getpid()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        pid = os.fork()
+        if not pid:
+            _live(life, kept, parent, blocked, drops=kept is not None and not runs_a_program)
+    except OSError as error:
+        raise QjouleError(f"no process can be started: {error.strerror}") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return pid
+
+
+def fork_helper(
+    life: Callable[[], object], kept: Sequence[int], *, runs_a_program: bool = False
+) -> int:
+    """`fork` of a process that stays as long as this one, and shares its memory."""
+    if not runs_a_program:
+        share_memory()
+    return fork(life, kept, runs_a_program=runs_a_program)
+
+
+def share_memory() -> None:
+    """Gives free memory back, and keeps the collector from what is left, for good: it writes to
+    every object that it looks at, and a page that a forked process has, too, is then copied.
+    """
+    gc.collect()
+    gc.freeze()
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def wait_shortly(pid: int) -> None:
+    """Waits for its end, but not long: at the latest it ends with this process."""
+    with suppress(ChildProcessError):
+        for _ in range(_END_TRIES):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                break
+            time.sleep(_END_PAUSE_S)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that writes to a pipe. The pipe ends when the process does."""
+
+    pid: int
+    pipe: int
+
+    @staticmethod
+    def start(life: Callable[[int], object], kept: Sequence[int] | None = None) -> Child:
+        """As `fork`; `life` gets the number of the pipe's end, which follows those of `kept`."""
+        ours, theirs = os.pipe()
+        number = theirs if kept is None else FIRST + len(kept)
+        everything = None if kept is None else (*kept, theirs)
+        # Pages that the garbage collector does not touch need not be copied.
+        is_frozen = gc.get_freeze_count() > 0
+        gc.freeze()
+        try:
+            return Child(fork(lambda: life(number), everything), ours)
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            if not is_frozen:
+                gc.unfreeze()
+            os.close(theirs)
+
+    def fileno(self) -> int:
+        return self.pipe
+
+    def end(self) -> int:
+        """Ends it and closes the pipe. Returns its exit code, or minus the number of a signal.
+
+        One whose pipe has ended is ending by itself, so it has its own exit code.
+        """
+        os.close(self.pipe)
+        os.kill(self.pid, signal.SIGKILL)
+        ended = os.pidfd_open(self.pid)
+        try:
+            # It may wait for a file system, and not react to a signal; it is left behind.
+            if not select.select([ended], [], [], _KILLED_S)[0]:
+                return -signal.SIGKILL
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        finally:
+            os.close(ended)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Writes everything to a pipe. Raises `OSError`."""
+    left = memoryview(content)
+    while left.nbytes:
+        left = left[os.write(descriptor, left) :]
+
+
+def run_in_subprocess(work: Callable[[], _T], meanwhile: Callable[[], object] | None = None) -> _T:
+    """What `work` returns, or the `QjouleError` that it raises. Call it with one thread.
+
+    Its memory is given back with its process: planning loads a disassembler and parses files, and a
+    recording would hold 15 MB of it until it ends. The process has all that this one has, and this
+    one waits for it. Both are our own code with the same rights, so the result may be a pickle.
+
+    Args:
+        meanwhile: runs here while `work` runs there; it leaves one thread.
+
+    Raises:
+        QjouleError: also if no process can be started.
+        RuntimeError: the work failed otherwise, with its traceback, or its process was killed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = Child.start(lambda pipe: write_all(pipe, _pickled(work)))
+    try:
+        if meanwhile is not None:
+            meanwhile()
+        with os.fdopen(child.pipe, "rb", closefd=False) as said:
+            content = said.read()
+    finally:
+        code = child.end()
+    if code or not content:
+        raise RuntimeError(f"the process that worked apart ended with status {code}")
+    result, failure, trace = pickle.loads(content)
+    if failure is not None:
+        raise failure
+    if trace:
+        raise RuntimeError(trace)
+    found: _T = result
+    return found
+
+
+def _pickled(work: Callable[[], object]) -> bytes:
+    try:
+        return pickle.dumps((work(), None, ""))
+    except QjouleError as error:
+        return pickle.dumps((None, error, ""))
+    except Exception:
+        return pickle.dumps((None, None, traceback.format_exc()))
+
+
+def _live(
+    life: Callable[[], object],
+    kept: Sequence[int] | None,
+    parent: int,
+    blocked: Collection[int],
+    *,
+    drops: bool,
+) -> NoReturn:
+    """The whole life of the new process."""
+    try:
+        if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+            os._exit(1)
+        if os.getppid() != parent:
+            os._exit(1)
+        if drops:
+            drop_capability()
+        if kept is not None:
+            _give_up(kept)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        life()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _give_up(kept: Sequence[int]) -> None:
+    signal.set_wakeup_fd(-1)
+    faulthandler.disable()
+    for number in _OF_TERMINALS:
+        signal.signal(number, signal.SIG_IGN)
+    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, FIRST + len(kept)) for one in kept]
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for at in range(FIRST):
+        os.dup2(nothing, at)
+    for at, one in enumerate(aside):
+        os.dup2(one, FIRST + at)
+    os.closerange(FIRST + len(kept), 1 << 30)
