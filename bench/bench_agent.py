@@ -41,11 +41,13 @@ from qjoule.agent.service import REFRESH_S, Service, kept, limits
 from qjoule.agent.store import Store
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.exposition import page
 from qjoule.metrics.shared import Board
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
+from qjoule.stream.context import StreamContext
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta, Server
 
@@ -199,7 +201,9 @@ def run(
     simulated = Simulated(seconds, options.shapes, options.per_second)
     meta = Meta(host="bench", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
     source = StreamSource(
-        *(Stream(simulated), ft.fingerprint, meta), groups=(PER_SERVER,), refresh_s=REFRESH_S
+        Stream(simulated),
+        StreamContext(ft.fingerprint, meta),
+        LiveOptions(groups=(PER_SERVER,), refresh_s=REFRESH_S),
     )
     pages_ms, memory = [], []
     for snapshot in source.snapshots(Controls(options.interval, PER_SERVER, totals=False)):

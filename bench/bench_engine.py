@@ -30,9 +30,10 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from qjoule.engine import tables  # noqa: E402
-from qjoule.engine.accounts import Accounts, divided  # noqa: E402
+from qjoule.engine.accounts import account_settings, divided  # noqa: E402
 from qjoule.engine.attribute import attribute  # noqa: E402
 from qjoule.freed_memory import keep_freed_memory  # noqa: E402
+from qjoule.model.account import Account  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
 from qjoule.model.energy import Series, WindowEnergy  # noqa: E402
 from qjoule.model.windows import SegmentWindows  # noqa: E402
@@ -94,12 +95,12 @@ def bench_arrays(segments: int) -> dict[str, float]:
         stream.finish()
 
     meta = Meta(energy=EnergyInfo("powercap", "measured", "a benchmark"))
-    accounts = Accounts.of(meta, series, machine.packages, "separate")
+    settings = account_settings(meta, series, machine.packages, "separate")
 
     def engine(refit: bool) -> None:
         windows = SegmentWindows(machine, energy)
         segments = (Segments(**part) for part in parts)
-        ledger = divided(replace(accounts, refit=refit).new(), windows, segments)
+        ledger = divided(Account(replace(settings, refit=refit)), windows, segments)
         assert ledger.domains["package"].measured_nj == int(nj.sum())
 
     return {

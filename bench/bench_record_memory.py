@@ -136,10 +136,11 @@ _READER = """
 import sys
 from pathlib import Path
 from qjoule.servers.shapes import fingerprint
-from qjoule.spool.capture import Capture
+from qjoule.spool.capture import Capture, CaptureContext
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta
-Capture(Path(sys.argv[1]), fingerprint, Meta(host="here")).run(Stream(sys.stdin.buffer))
+context = CaptureContext(fingerprint, Meta(host="here"))
+Capture(Path(sys.argv[1]), context).run(Stream(sys.stdin.buffer))
 """
 
 

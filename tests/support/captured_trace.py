@@ -11,7 +11,7 @@ import fake_tracer as ft
 from qjoule.contract import Block, Loss, QueryFlag, SessionEvent, TaskEvent
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from qjoule.spool.capture import Capture
+from qjoule.spool.capture import Capture, CaptureContext
 from qjoule.spool.files import FOLDER, spool_of
 from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import Meta, Server
@@ -80,4 +80,4 @@ def captured_trace(
                 stream.add(frame.kind, frame.records)
         stream.write(ft.BEGIN_NS * 2, last=True)
     with pipe.open("rb") as source:
-        return Capture(trace, fingerprint, meta).run(Stream(source))
+        return Capture(trace, CaptureContext(fingerprint, meta)).run(Stream(source))

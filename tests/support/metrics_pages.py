@@ -17,9 +17,11 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, DomainKind, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 
 WINDOW_NS = 100 * MS
@@ -132,7 +134,9 @@ def source(
 ) -> StreamSource:
     last = end(BEGIN_NS + len(windows) * length_ns)
     stream = Stream(io.BytesIO(opening(shapes) + b"".join(windows) + last))
-    return StreamSource(stream, fake_tracer.fingerprint, META, groups=(PER_SERVER,))
+    return StreamSource(
+        stream, StreamContext(fake_tracer.fingerprint, META), LiveOptions(groups=(PER_SERVER,))
+    )
 
 
 def snapshots(windows: int = 30, shapes: int = 3, appears: bytes = b"") -> list[Snapshot]:

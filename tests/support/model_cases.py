@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from qjoule.contract import AGGREGATE, OwnerKind
-from qjoule.engine.accounts import Accounts, divided
+from qjoule.engine.accounts import divided
+from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import Anomalies, LostTime, Machine, Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
 from qjoule.model.energy import UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
@@ -86,17 +87,19 @@ def chunks(whole: Segments, cuts: Sequence[int]) -> list[Segments]:
     ]
 
 
-def accounts(
+def account(
     series: tuple[Series, ...],
     packages: tuple[int, ...] = (0,),
     coefficients: Coefficients | None = None,
     idle: IdlePolicy = "separate",
     *,
     refit: bool = True,
-) -> Accounts:
-    """The engine's accounts of a machine whose counters move once a millisecond."""
+    **others: Any,
+) -> Account:
+    """An empty account of a machine whose counters move once a millisecond."""
     known = coefficients or Coefficients()
-    return Accounts(series, packages, known, idle, UPDATE_PERIOD_NS, refit)
+    settings = AccountSettings(series, packages, known, idle, UPDATE_PERIOD_NS, refit)
+    return Account(settings, **others)
 
 
 def run(case: Case, cuts: Sequence[int] = (), *, refit: bool = False) -> Run:
@@ -110,8 +113,9 @@ def run(case: Case, cuts: Sequence[int] = (), *, refit: bool = False) -> Run:
         splits.append(list(found))
 
     packages, idle = case.machine.packages, case.idle
-    made = accounts(case.energy.series, packages, case.coefficients, idle, refit=refit)
-    ledger = divided(made.new(closed=closed), stream, chunks(case.segments, cuts))
+    series, coefficients = case.energy.series, case.coefficients
+    made = account(series, packages, coefficients, idle, refit=refit, closed=closed)
+    ledger = divided(made, stream, chunks(case.segments, cuts))
     return Run(ledger, batches, splits, stream.anomalies)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from model_cases import accounts
+import model_cases
 from qjoule.model.arrays import EFFECTS, F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import I64, Cause, Series, WindowEnergy
@@ -118,7 +118,7 @@ def with_energy(case: Known, energy_nj: I64) -> WindowBatch:
 
 def learned(case: Known, coefficients: Coefficients | None = None, *, refit: bool = True) -> Ledger:
     """The ledger of a case after learning from it, or split by the coefficients alone."""
-    account = accounts(case.series, (0,), coefficients or Coefficients(), refit=refit).new()
+    account = model_cases.account(case.series, (0,), coefficients or Coefficients(), refit=refit)
     account.add(case.batch)
     return account.finish()
 

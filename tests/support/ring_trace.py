@@ -16,6 +16,7 @@ from qjoule.contract import Block
 from qjoule.engine.attribute import attribute
 from qjoule.model.result import Attribution
 from qjoule.servers.shapes import fingerprint
+from qjoule.spool.capture import CaptureContext
 from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
 from qjoule.spool.ring_capture import RingCapture
 from qjoule.spool.ring_files import WHOLE, open_ring
@@ -39,7 +40,7 @@ class RingTrace:
         self.said: list[str] = []
         self.now_s = 0.0
         self.recorder = Recorder(trace, keep_s, bounds, self.said.append, lambda: self.now_s)
-        self.capture = RingCapture(trace, fingerprint, META, recorder=self.recorder)
+        self.capture = RingCapture(trace, CaptureContext(fingerprint, META), self.recorder)
         self._begun = False
 
     def feed(self, stream: bytes, each: Callable[[int], object] = lambda _t_ns: None) -> None:

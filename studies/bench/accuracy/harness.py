@@ -28,10 +28,11 @@ from studies.bench.accuracy.peers.observed import DOMAIN, observe
 from studies.bench.accuracy.recording import I64, Case, Group, Recording
 from studies.bench.accuracy.scenarios import make_case
 
-from qjoule.engine.accounts import Accounts, divided, idle_table
+from qjoule.engine.accounts import account_settings, divided, idle_table
 from qjoule.engine.class_keys import ClassKeys, classes
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.recorded import energy_windows
+from qjoule.model.account import Account
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Series, WindowEnergy
@@ -208,9 +209,10 @@ def attribute(
     if group is not None:
         segments = Segments(**{**vars(segments), "group": group})
     energy, packages = windows.energy, recording.machine.packages
-    accounts = Accounts.of(meta_of(recording), energy.series, packages, "separate", coefficients)
+    meta = meta_of(recording)
+    settings = account_settings(meta, energy.series, packages, "separate", coefficients)
     class_of = classes(labels or shape_labels(recording.groups))
-    account = replace(accounts, refit=refit).new(class_of=class_of, memory=memory)
+    account = Account(replace(settings, refit=refit), class_of=class_of, memory=memory)
     ledger = divided(account, windows, [segments])
     check_conserved(ledger, measured_nj(energy))
     return ledger

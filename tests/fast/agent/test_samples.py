@@ -25,10 +25,12 @@ from qjoule.agent.sample_rows import sample_rows
 from qjoule.agent.store import Kept, Store
 from qjoule.contract import SAMPLE, Block, QueryFlag
 from qjoule.engine.live_groups import PER_SERVER
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import interval_of
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
+from qjoule.stream.context import StreamContext
 from qjoule_fleet.commands import samples as command
 from qjoule_fleet.files import Refused, dataset
 from qjoule_fleet.samples import KEYS, by_keys, drawn_in
@@ -56,7 +58,11 @@ def snapshot(*records: np.ndarray) -> Snapshot:
     windows[0] += b"".join(encode_block(Block.SAMPLE, one) for one in records)
     content = opening((1,)) + b"".join(windows) + fake_tracer.end(BEGIN_NS + 400 * MS)
     stream = Stream(io.BytesIO(content))
-    source = StreamSource(stream, fake_tracer.fingerprint, META, groups=(PER_SERVER,), samples=True)
+    source = StreamSource(
+        stream,
+        StreamContext(fake_tracer.fingerprint, META),
+        LiveOptions(groups=(PER_SERVER,), samples=True),
+    )
     (whole,) = source.snapshots(Controls(10.0, totals=False))
     return whole
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import fake_tracer
 from qjoule.engine.attribute import attribute
+from qjoule.live.options import LiveOptions
 from qjoule.live.replay import LossSums, ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
@@ -25,6 +26,7 @@ from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
@@ -68,7 +70,11 @@ def stream_of(sums_lag_ns: int = LAG_NS, **machine: Any) -> bytes:
 def live(stream: bytes, known: Calibrated = UNCALIBRATED, interval_s: float = 0.5) -> Attribution:
     """The live view's total at the end of the stream."""
     blocks = Stream(io.BytesIO(stream))
-    source = StreamSource(blocks, fake_tracer.fingerprint, META, choose=lambda _meta: known)
+    source = StreamSource(
+        blocks,
+        StreamContext(fake_tracer.fingerprint, META),
+        LiveOptions(choose=lambda _meta: known),
+    )
     return list(source.snapshots(Controls(interval_s)))[-1].total
 
 
@@ -77,7 +83,7 @@ def offline(stream: bytes, known: Calibrated = UNCALIBRATED) -> Attribution:
     with TemporaryDirectory() as folder:
         directory = Path(folder) / "trace"
         blocks = Stream(io.BytesIO(stream))
-        record(blocks, TraceWriter(directory), fake_tracer.fingerprint, META)
+        record(blocks, TraceWriter(directory), StreamContext(fake_tracer.fingerprint, META))
         return attribute(Trace(directory), calibrated=known)
 
 
@@ -164,7 +170,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Two seconds of a busy server."""
     path = tmp_path_factory.mktemp("traces") / "small.qjoule"
     stream = Stream(io.BytesIO(b"".join(fake_tracer.traffic(2.0))))
-    record(stream, TraceWriter(path), fake_tracer.fingerprint, Meta(host="db1"))
+    record(stream, TraceWriter(path), StreamContext(fake_tracer.fingerprint, Meta(host="db1")))
     return Trace(path)
 
 

@@ -25,13 +25,15 @@ import statistical_traffic as traffic
 from fake_tracer import BEGIN_NS
 from qjoule.contract import Grade
 from qjoule.engine.attribute import attribute
-from qjoule.engine.keys import selection
+from qjoule.engine.keys import EVERYTHING, Selection, selection
+from qjoule.live.options import LiveOptions
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.meta import Meta, Server
@@ -92,7 +94,8 @@ def trace(
 ) -> Trace:
     stream = Stream(io.BytesIO(b"".join(traffic.recorded(story, grade))))
     meta = Meta(servers=(server,))
-    record(stream, TraceWriter(directory), fake_tracer.fingerprint, meta, reports=reports)
+    context = StreamContext(fake_tracer.fingerprint, meta, reports=reports)
+    record(stream, TraceWriter(directory), context)
     return Trace(directory)
 
 
@@ -107,11 +110,13 @@ def live(
     group: str = "fingerprint",
     *,
     server: Server = CASSANDRA,
-    **options: Any,
+    reports: Reports | None = None,
+    where: Selection = EVERYTHING,
 ) -> list[Snapshot]:
     stream = Stream(io.BytesIO(b"".join(traffic.live(story, Grade.SIMULATED))))
     meta = Meta(servers=(server,))
-    source = StreamSource(stream, fake_tracer.fingerprint, meta, **options)
+    context = StreamContext(fake_tracer.fingerprint, meta, reports=reports)
+    source = StreamSource(stream, context, LiveOptions(where=where))
     return list(source.snapshots(Controls(interval_s, group)))
 
 
@@ -197,9 +202,9 @@ def test_calls_that_clients_report_get_joules_by_their_tags(tmp_path: Path) -> N
 
 
 def live_reported(story: traffic.Story, by: str, *where: str, rung: str = "none") -> Attribution:
-    options = {"reports": Reports(calls_of(story)), "where": selection(where)}
     server = replace(KVD, rung=rung)
-    last = live(silent(story), 5.0, by, server=server, **options)[-1]
+    reports, chosen = Reports(calls_of(story)), selection(where)
+    last = live(silent(story), 5.0, by, server=server, reports=reports, where=chosen)[-1]
     assert last.groups == ("fingerprint", "server", "tag:endpoint") or rung != "none"
     assert sum(last.total.main.parts_nj.values()) == last.total.main.measured_nj
     return last.total

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from studies.bench.accuracy.histories import DAY_S
 
-from model_cases import accounts
+import model_cases
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
 from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
@@ -44,7 +44,9 @@ def learn(
     memory = MemoryAdapter(
         cells, ClassKeys(LABELS, {}), source, Now(when_s, Conditions()), offset_ns
     )
-    account = accounts(cases[0].series, (0,), coefficients or Coefficients()).new(memory=memory)
+    account = model_cases.account(
+        cases[0].series, (0,), coefficients or Coefficients(), memory=memory
+    )
     first = begin_ns = 0
     for case in cases:
         bounds_ns = case.batch.energy.boundaries_ns + begin_ns

@@ -11,11 +11,13 @@ import numpy as np
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cells import Cell, Conditions
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 
 WINDOW = 100 * MS
@@ -52,7 +54,11 @@ def view(stream: bytes, known: tuple[Cell, ...] = ()) -> tuple[Snapshot, list[Ce
     cells: list[Cell] = []
     used = Calibrated(memory=Remembered(known, CONDITIONS, "a memory" if known else ""))
     blocks, choose = Stream(io.BytesIO(stream)), lambda _meta: used
-    source = StreamSource(blocks, fake_tracer.fingerprint, META, choose=choose, told=cells.extend)
+    source = StreamSource(
+        blocks,
+        StreamContext(fake_tracer.fingerprint, META),
+        LiveOptions(choose=choose, told=cells.extend),
+    )
     return list(source.snapshots(Controls(10.0)))[-1], cells
 
 

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +21,10 @@ from qjoule.model.result import Attribution
 from qjoule.session.meter import Meter, start_meter
 from qjoule.session.meter_lines import MeterLines, Reading
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import MeterInfo
 from qjoule.trace.reader import Trace
-from qjoule.trace.schema import METER
 from qjoule.trace.writer import TraceWriter
 from waiting import until
 
@@ -137,12 +136,11 @@ sys.exit(3)
 """
     meter = started(tmp_path, body)
     until(lambda: meter.ended)
-    table = meter.take()
+    readings = meter.readings()
     meter.close()
-    assert table.schema.equals(METER)
-    assert table.column("raw").to_pylist() == [n * WATTS * S for n in range(6)]
-    assert table.column("stamp_ns").to_pylist() == [EPOCH_NS + n * S for n in range(6)]
-    assert meter.take().num_rows == 0
+    assert [one.raw for one in readings] == [n * WATTS * S for n in range(6)]
+    assert [one.stamp_ns for one in readings] == [EPOCH_NS + n * S for n in range(6)]
+    assert not meter.readings()
     assert meter.info == MeterInfo(Path(sys.executable).name, "power", 1e-9)
     end = "6 readings, 1 lines that are none, and ended before the recording"
     assert meter.summary.endswith(end)
@@ -159,7 +157,7 @@ def test_a_file_is_read_from_its_end_on(tmp_path: Path) -> None:
     assert not meter.ended
     meter.close()
     assert meter.info == MeterInfo("meter.log", "counter", 1e-6)
-    assert meter.take().column("raw").to_pylist() == [6_000_000, 7_000_000]
+    assert [one.raw for one in meter.readings()] == [6_000_000, 7_000_000]
 
 
 @pytest.mark.parametrize(
@@ -193,14 +191,12 @@ class FakeMeter:
         self.bad = bad
         self._seconds = list(range(-2, last + 1))
 
-    def take(self) -> pa.Table:
+    def readings(self) -> list[Reading]:
         seconds, self._seconds = self._seconds, []
-        columns = {
-            "t_ns": [ft.BEGIN_NS + s * S + 30 * MS for s in seconds],
-            "stamp_ns": [EPOCH_NS + s * S for s in seconds],
-            "raw": [n * WATTS * S for n in range(len(seconds))],
-        }
-        return pa.table(columns, METER)
+        return [
+            Reading(ft.BEGIN_NS + s * S + 30 * MS, EPOCH_NS + s * S, n * WATTS * S)
+            for n, s in enumerate(seconds)
+        ]
 
 
 def trace(path: Path, meter: FakeMeter, seconds: float = 8, **hello: object) -> Trace:
@@ -208,7 +204,9 @@ def trace(path: Path, meter: FakeMeter, seconds: float = 8, **hello: object) -> 
     stream = b"".join(ft.traffic(seconds, per_second=200))
     if hello:
         stream = ft.head(2, **hello) + stream[len(ft.head(2)) :]
-    record(Stream(io.BytesIO(stream)), TraceWriter(path), ft.fingerprint, meter=meter)
+    record(
+        Stream(io.BytesIO(stream)), TraceWriter(path), StreamContext(ft.fingerprint, meter=meter)
+    )
     return Trace(path)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import model_cases
-from qjoule.model.account import Account
+from qjoule.model.account import Account, AccountSettings
 from qjoule.model.batches import cut, windows
 from qjoule.model.coarse import coarse, first_parts
 from qjoule.model.coefficients import Coefficients
@@ -126,7 +126,7 @@ def test_every_joule_has_one_owner(refit: bool) -> None:
         edges = np.sort(random.integers(0, 90 * S, 4000)).reshape(-1, 2).tolist()
         rows += [(a, b, cpu, int(random.integers(0, 4))) for a, b in edges]
     stream = SegmentWindows(model_cases.machine(0, 0), energy, ())
-    account = Account(energy.series, (0,), Coefficients(), refit=refit)
+    account = Account(AccountSettings(energy.series, (0,), Coefficients(), refit=refit))
     batches = [stream.add(part) for part in model_cases.chunks(model_cases.segments(rows), [900])]
     for batch in (*batches, stream.finish()):
         half = windows(batch) // 2 + 7

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model_cases import accounts
+import model_cases
 from power_cases import known
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
@@ -78,7 +78,7 @@ def test_what_is_learned_from_nonsense_adds_up_and_is_a_number(
     batch = replace(case.batch, entries=entries, energy=known_energy)
     idle = {} if idle_w is None else {KEY: PowerInterval(idle_w, idle_w / 2, idle_w * 2)}
     coefficients = Coefficients(idle_w=idle, shared_w={KEY: shared_w}, calibrated=calibrated)
-    account = accounts(case.series, (0,), coefficients, policy).new()
+    account = model_cases.account(case.series, (0,), coefficients, policy)
     at = 1 + cut_at % (count - 1)
     account.add(cut(batch, 0, at))
     account.snapshot()

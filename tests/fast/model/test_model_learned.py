@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import model_cases
-from model_cases import accounts
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known, learned
 from qjoule.model import assemble, latency
 from qjoule.model.batches import cut
@@ -47,7 +46,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_neither_pieces_nor_looks_change_the_result() -> None:
     case = known(8, FACTORS, windows=1700)
-    whole, account = learned(case), accounts(case.series, (0,), Coefficients()).new()
+    whole, account = learned(case), model_cases.account(case.series, (0,), Coefficients())
     at = 0
     for size in (1, 3, 500, 900, 296):
         account.add(cut(case.batch, at, at + size))
@@ -111,7 +110,7 @@ def test_dram_of_impossible_power_is_left_out_with_the_reason_and_the_package_go
     assert f"left out dram, which is in no row: {why}" in table
     package = learned(plain).domains["package"].energy_nj.tolist()
     assert ledger.domains["package"].energy_nj.tolist() == package
-    account = accounts(case.series, (0,), Coefficients()).new()
+    account = model_cases.account(case.series, (0,), Coefficients())
     account.add(cut(case.batch, 0, 24))
     assert not account.snapshot().left_out, "so short a time shows no mean power"
     account.add(cut(case.batch, 24, 400))
@@ -171,7 +170,7 @@ def test_statements_that_always_ran_together_are_flagged_and_not_told_apart() ->
 
 def test_a_machine_that_changed_is_learned_anew_and_noted() -> None:
     before, after = known(10, FACTORS, windows=3000), known(11, (0.8, 1.4, 1.0, 0.7))
-    account = accounts(before.series, (0,), calibrated()).new()
+    account = model_cases.account(before.series, (0,), calibrated())
     account.add(before.batch)
     energy = after.batch.energy
     bounds_ns = energy.boundaries_ns + before.batch.energy.boundaries_ns[-1]

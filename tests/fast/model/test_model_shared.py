@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model_cases import accounts
+import model_cases
 from power_cases import SHARED_W, Known, calibrated, known
 from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
 from qjoule.model.split import Split
@@ -25,8 +25,11 @@ def test_shared_energy_is_what_splits_call_shared_and_follows_time(
 ) -> None:
     """Errors of readings leave a few windows with less energy than the package draws once."""
     splits: list[Split] = []
-    account = accounts(case.series, (0,), calibrated(), refit=False, idle=idle).new(
-        closed=lambda _batch, _ledger, closed: splits.extend(closed)
+    account = model_cases.account(
+        *(case.series, (0,), calibrated()),
+        refit=False,
+        idle=idle,
+        closed=lambda _batch, _ledger, closed: splits.extend(closed),
     )
     account.add(case.batch)
     sums = account.finish().domains["package"]

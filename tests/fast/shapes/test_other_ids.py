@@ -32,9 +32,10 @@ from qjoule.servers.strict_json import InvalidDocument
 from qjoule.servers.types import Fact, Server
 from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.names import Names
 from qjoule.stream.recording import record
-from qjoule.trace import Meta, Trace
+from qjoule.trace import Trace
 from qjoule.trace.writer import TraceWriter
 
 POSTGRES, TOLD = registry.dialect("postgres"), registry.dialect("postgres-query-id")
@@ -70,7 +71,7 @@ def stream() -> bytes:
 
 
 def recorded(path: Path, ids: OtherIds | None) -> Trace:
-    record(Stream(io.BytesIO(stream())), TraceWriter(path), fingerprint, Meta(), ids=ids)
+    record(Stream(io.BytesIO(stream())), TraceWriter(path), StreamContext(fingerprint, ids=ids))
     return Trace(path)
 
 

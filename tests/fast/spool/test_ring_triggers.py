@@ -58,7 +58,7 @@ class _Judged:
             say=self.said.append,
         )
         assert isinstance(ring.capture, RingCapture)
-        ring.capture._whole = self._add
+        ring.capture.whole = self._add
         self.judge.start()
 
     def _add(self, *segment: object) -> None:

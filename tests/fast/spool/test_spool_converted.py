@@ -33,6 +33,7 @@ from qjoule.spool import convert as module
 from qjoule.spool.convert import convert
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
@@ -50,7 +51,9 @@ COMMANDS = {"convert": convert_command, "attribute": attribute}
 def direct(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trace that is written while the stream is read."""
     trace = tmp_path_factory.mktemp("direct") / "trace"
-    record(Stream(io.BytesIO(b"".join(PIECES))), TraceWriter(trace), fingerprint, META)
+    record(
+        Stream(io.BytesIO(b"".join(PIECES))), TraceWriter(trace), StreamContext(fingerprint, META)
+    )
     return trace
 
 

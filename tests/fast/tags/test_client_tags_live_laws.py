@@ -24,6 +24,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
 from qjoule.engine.live_groups import PER_SERVER, UNTOLD, per_tag
 from qjoule.engine.live_records import LiveNames
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import Tagged, tagged_of
 from qjoule.model.labels import FORGOTTEN_VALUES
@@ -31,6 +32,7 @@ from qjoule.model.result import Attribution
 from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
@@ -181,16 +183,16 @@ def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
         record(
             Stream(io.BytesIO(b"".join(_recorded(windows)))),
             TraceWriter(Path(directory) / "t"),
-            ft.fingerprint,
-            Meta(servers=(server,)),
-            client_tags=True,
+            StreamContext(ft.fingerprint, Meta(servers=(server,)), client_tags=True),
         )
         return attribute(Trace(Path(directory) / "t"), tuple(by.split(",")), where=selection(where))
 
 
 def _source(stream: bytes, **options: Any) -> StreamSource:
     blocks, meta = Stream(io.BytesIO(stream)), Meta(servers=(Server(1, SERVER, rung="socket"),))
-    return StreamSource(blocks, ft.fingerprint, meta, client_tags=True, **options)
+    return StreamSource(
+        blocks, StreamContext(ft.fingerprint, meta, client_tags=True), LiveOptions(**options)
+    )
 
 
 def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:

@@ -18,6 +18,7 @@ import fake_tracer as ft
 from qjoule.contract import BLOCK, BLOCK_MAGIC, Block
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.stream.recording import record
 from qjoule.trace import Trace
@@ -37,7 +38,7 @@ def fingerprint(
 
 def ingested(data: bytes) -> list[Tables]:
     batches: list[Tables] = []
-    ingest = Ingest(batches.append, fingerprint)
+    ingest = Ingest(batches.append, StreamContext(fingerprint))
     try:
         for frame in Stream(io.BytesIO(data)):
             ingest.add(frame)
@@ -120,7 +121,11 @@ def whole() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("qjoule.trace.writer.merge_all", lambda *_: None)
         path = Path(folder) / "t"
-        record(Stream(io.BytesIO(b"".join(ft.traffic(2, 200)))), TraceWriter(path), ft.fingerprint)
+        record(
+            Stream(io.BytesIO(b"".join(ft.traffic(2, 200)))),
+            TraceWriter(path),
+            StreamContext(ft.fingerprint),
+        )
         yield path
 
 

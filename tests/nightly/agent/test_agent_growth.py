@@ -22,11 +22,13 @@ from qjoule.agent.service import Service, kept, limits
 from qjoule.agent.store import Store
 from qjoule.contract import AGGREGATE, Block, Grade, OwnerKind, TaskEvent
 from qjoule.engine.live_groups import PER_SERVER
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.metrics.shared import Board
 from qjoule.model.cells_of_time import BLOCK_WINDOWS
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
+from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 
 pytestmark = pytest.mark.beside
@@ -93,9 +95,9 @@ def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
     )
     meta = Meta(host="host", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
     source = StreamSource(
-        *(Stream(Hours(BLOCKS * BLOCK_WINDOWS + 2)), ft.fingerprint, meta),
-        groups=(PER_SERVER,),
-        refresh_s=BLOCK_S,
+        Stream(Hours(BLOCKS * BLOCK_WINDOWS + 2)),
+        StreamContext(ft.fingerprint, meta),
+        LiveOptions(groups=(PER_SERVER,), refresh_s=BLOCK_S),
     )
     in_use: list[int] = []
     tracemalloc.start()

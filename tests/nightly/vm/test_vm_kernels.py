@@ -22,6 +22,7 @@ from qjoule.machine.kernel import read_kernel_facts
 from qjoule.servers.shapes import fingerprint
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 from tracing.recording import Run as Queries
 
@@ -66,7 +67,7 @@ def test_top_shows_every_call(kernel_vm: Run) -> None:
     live = recorded(kernel_vm, "live")
     assert set(live.loss) <= HIDDEN
     meta = Meta(host="vm", servers=(Server(1, "mariadb", rung="symbol"),))
-    source = StreamSource(Stream(io.BytesIO(live.data)), fingerprint, meta)
+    source = StreamSource(Stream(io.BytesIO(live.data)), StreamContext(fingerprint, meta))
     *_, last = source.snapshots(Controls(0.5))
     for marker, _, times in STATEMENTS:
         (row,) = (row for row in last.total.rows if marker in row.shape)

@@ -29,6 +29,7 @@ from qjoule.contract import Mode, Rung
 from qjoule.engine.keys import TAG
 from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.metrics.tagged import TagCounters
@@ -41,6 +42,7 @@ from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
 from qjoule.snapshots import Controls
+from qjoule.stream.context import StreamContext
 from qjoule.stream.ticking import TickingStream
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Server
@@ -191,21 +193,27 @@ def _trace(service: Service, targets: Targets, running: Tracing) -> None:
         say(running.unheard)
     by_tag = () if service.tags is None else (TAG + service.tags.key,)
     also = (*by_tag, *(() if service.level else map(per_tag, config.tags)))
-    source = StreamSource(
-        TickingStream(running.stream, service.tick),
+    context = StreamContext(
         fingerprint,
         running.meta,
-        idle=config.tracing.idle,
-        choose=for_machine(config.tracing.calibration or None, "none"),
-        stop=running.tracer.stop,
-        failure=running.tracer.last_words,
-        reports=running.tags,
+        bool(also),
+        running.tags,
         watch=running.watch,
         ids=targets.ids if config.tracing.ids else None,
-        client_tags=bool(also),
+    )
+    options = LiveOptions(
+        idle=config.tracing.idle,
+        choose=for_machine(config.tracing.calibration or None, "none"),
         samples=_samples(config, service.level) > 0,
         groups=(PER_SERVER, *also),
         refresh_s=REFRESH_S,
+    )
+    source = StreamSource(
+        TickingStream(running.stream, service.tick),
+        context,
+        options,
+        stop=running.tracer.stop,
+        failure=running.tracer.last_words,
     )
     interval_s = config.tracing.interval_s
     controls = Controls(interval_s, PER_SERVER, totals=False, also=also)

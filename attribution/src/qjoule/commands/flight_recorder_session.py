@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qjoule.commands.keep_options import Keeping, Triggers
 from qjoule.commands.say import say
 from qjoule.session.keys import has_keys, keys
 from qjoule.session.tracer import Spool
+from qjoule.spool.capture import CaptureContext
 from qjoule.spool.dump_socket import DumpSocket
 from qjoule.spool.recorder import Bounds, Recorder, SaveRequest
 from qjoule.spool.ring_capture import RingCapture
 from qjoule.spool.ring_files import LEAST_MB, WHOLE, open_ring
 from qjoule.stream.blocks import Stream
-from qjoule.stream.named import Fingerprint
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ class FlightRecorderSession:
         held = f"{self._keeping.keep_s:g} s"
         return f"holding the last {held}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
 
-    def run(self, stream: Stream, fingerprint: Fingerprint, meta: Meta, **others: Any) -> Meta:
+    def run(self, stream: Stream, context: CaptureContext) -> Meta:
         """Captures until the stream ends; returns what is known of the recording."""
+        capture = RingCapture(Path(), context, self._recorder)
         if self._judge is not None:
-            others["whole"] = self._judge.add
+            capture.whole = self._judge.add
             self._judge.start()
-        capture = RingCapture(Path(), fingerprint, meta, recorder=self._recorder, **others)
         self._recorder.start()
         self._socket.start()
         return capture.run(stream)

@@ -10,7 +10,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qjoule.children import run_in_subprocess
 from qjoule.commands.keep_options import Keeping
@@ -24,7 +24,7 @@ from qjoule.session.signals import outlive_the_root_part, stopping
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Spool, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
-from qjoule.spool.capture import Capture, open_spool
+from qjoule.spool.capture import Capture, CaptureContext, open_spool
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
@@ -162,12 +162,13 @@ def _captured(
 ) -> Meta:
     """Captures until the stream ends; returns the trace's metadata."""
     meta = replace(running.meta, literals=job.literals)
-    others: dict[str, Any] = {"reports": running.tags, "client_tags": client_tags}
-    others |= {"meter": job.meter, "watch": running.watch, "ids": job.ids}
+    context = CaptureContext(
+        fingerprint, meta, client_tags, running.tags, job.meter, running.watch, job.ids
+    )
     try:
         job.along.write()
         if kept is not None:
-            return kept.run(running.stream, fingerprint, meta, **others)
-        return Capture(Path(), fingerprint, meta, **others).run(running.stream)
+            return kept.run(running.stream, context)
+        return Capture(Path(), context).run(running.stream)
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None

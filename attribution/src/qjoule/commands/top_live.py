@@ -13,6 +13,7 @@ from qjoule.contract import Mode
 from qjoule.engine.keys import Selection
 from qjoule.engine.memory_adapter import Told, nobody
 from qjoule.errors import QjouleError
+from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
@@ -25,6 +26,7 @@ from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, tracing
 from qjoule.session.wanted import Wanted
 from qjoule.snapshots import SnapshotSource
+from qjoule.stream.context import StreamContext
 
 #: The kernel side sums per window, so a window costs the tracer the same however busy the servers
 #: are.
@@ -58,21 +60,22 @@ def live(
         with tracing(targets, settings, applications=Applications.ALL) as running:
             if running.unheard:
                 say(running.unheard)
-            yield StreamSource(
-                running.stream,
+            context = StreamContext(
                 fingerprint,
                 running.meta,
-                idle=idle,
-                choose=choose,
+                wanted.client_tags,
+                running.tags,
+                watch=running.watch,
+                ids=targets.ids if wanted.ids else None,
+            )
+            told = _remembering(memory, failures)
+            yield StreamSource(
+                running.stream,
+                context,
+                LiveOptions(idle, choose, where=where, told=told),
                 stop=running.tracer.stop,
                 failure=running.tracer.last_words,
                 name=targets.names,
-                reports=running.tags,
-                client_tags=wanted.client_tags,
-                where=where,
-                told=_remembering(memory, failures),
-                watch=running.watch,
-                ids=targets.ids if wanted.ids else None,
             )
     finally:
         for words in (*failures[:1], *targets.asked()):  # not while the view has the screen

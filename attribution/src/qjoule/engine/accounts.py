@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the accounts of a recording or a live stream; no other module makes any."""
+"""The settings of the accounts of a recording or a live stream, from its meta."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from qjoule.engine.requests import RecordedRequests
-from qjoule.model.account import Account, Closed
+from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.assemble import Provenance
 from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable, PowerInterval
 from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
-from qjoule.model.fit.remembered import Memory
-from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import APPEARED, TraceInfo
-from qjoule.model.span_sums import Roles
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.meta import Meta
@@ -25,67 +21,23 @@ from qjoule.trace.meta import Meta
 _MOST_ERROR = 1000.0
 
 
-@dataclass(frozen=True)
-class Accounts:
-    """Settings that all accounts of one recording or stream share.
-
-    `period_ns`: how often the energy counters are updated; 0 if they are computed when read.
-    `refit`: learn from the windows who draws what. `table`: the machine's idle states, if known.
-    """
-
-    series: tuple[Series, ...]
-    packages: tuple[int, ...]
-    coefficients: Coefficients
-    idle: IdlePolicy
-    period_ns: int
-    refit: bool
-    table: IdleTable | None = None
-
-    @staticmethod
-    def of(
-        meta: Meta,
-        series: tuple[Series, ...],
-        packages: tuple[int, ...],
-        idle: IdlePolicy,
-        coefficients: Coefficients | None = None,
-    ) -> Accounts:
-        """`meta`: of the energy source and its domains. `coefficients` None: use the defaults."""
-        return Accounts(
-            series,
-            packages,
-            coefficients or default_coefficients(meta, series),
-            idle,
-            update_period_ns(meta),
-            learns(meta.energy.grade),
-            idle_table(meta),
-        )
-
-    def new(
-        self,
-        *,
-        class_of: ClassOf = itself,
-        roles: Roles | None = None,
-        closed: Closed | None = None,
-        memory: Memory | None = None,
-        refresh_ns: int = 0,
-        by_block: bool = False,
-    ) -> Account:
-        """An empty account; the arguments are those of `Account`."""
-        return Account(
-            self.series,
-            self.packages,
-            self.coefficients,
-            self.idle,
-            self.period_ns,
-            class_of=class_of,
-            refit=self.refit,
-            roles=roles,
-            closed=closed,
-            memory=memory,
-            table=self.table,
-            refresh_ns=refresh_ns,
-            by_block=by_block,
-        )
+def account_settings(
+    meta: Meta,
+    series: tuple[Series, ...],
+    packages: tuple[int, ...],
+    idle: IdlePolicy,
+    coefficients: Coefficients | None = None,
+) -> AccountSettings:
+    """`meta`: of the energy source and its domains. `coefficients` None: use the defaults."""
+    return AccountSettings(
+        series,
+        packages,
+        coefficients or default_coefficients(meta, series),
+        idle,
+        update_period_ns(meta),
+        learns(meta.energy.grade),
+        idle_table(meta),
+    )
 
 
 def batches(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from qjoule.engine import recorded
 from qjoule.engine.accounts import (
-    Accounts,
+    account_settings,
     batches,
     divided,
     provenance,
@@ -106,7 +106,7 @@ class AttributionContext:
         self.labels = self.grouped.labels
         self._requests = RecordedRequests(self.grouped.queries, self.labels)
         self._windows = recording.windows()
-        self._accounts = Accounts.of(
+        self._settings = account_settings(
             recording.meta,
             recording.energy.series,
             recording.machine.packages,
@@ -126,12 +126,12 @@ class AttributionContext:
         by_block: bool = True,
     ) -> Account:
         """An empty account of the windows; the arguments are those of `Account`."""
-        return self._accounts.new(
+        return Account(
+            replace(self._settings, by_block=by_block),
             class_of=classes(self.labels),
             roles=_roles(self.labels) if self._requests.any else None,
             closed=closed,
             memory=memory,
-            by_block=by_block,
         )
 
     def batches(self) -> Iterator[WindowBatch]:

@@ -10,23 +10,26 @@ import numpy as np
 
 from qjoule.contract import Block
 from qjoule.engine import tables
-from qjoule.engine.accounts import Accounts, lag_ns, provenance
-from qjoule.engine.keys import EVERYTHING, TAG, Selection
+from qjoule.engine.accounts import (
+    account_settings,
+    lag_ns,
+    provenance,
+)
+from qjoule.engine.keys import TAG
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.live_records import LiveNames, identities
-from qjoule.engine.memory_adapter import LiveMemory, Told, nobody
+from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.grouping import Grouping
+from qjoule.live.options import LiveOptions
 from qjoule.live.samples import Samples
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, Records, WindowAssembler
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
-from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.energy import Series
 from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.result import Attribution, ServerChange, TraceInfo
@@ -34,28 +37,20 @@ from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
+from qjoule.stream.context import StreamContext
+from qjoule.stream.following import Watching
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.names import Names
-from qjoule.stream.reported_calls import CallReports
-from qjoule.stream.watch import Watch
-from qjoule.trace.meta import Meta
 from qjoule.trace.vocabulary import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: Complete windows may wait for this long, in the stream's time.
 DIGEST_NS = 2_000_000_000
 
-#: Returns the calibration, once energy source and domains are known.
-Choose = Callable[[Meta], Calibrated]
-
-
-def uncalibrated(_meta: Meta) -> Calibrated:
-    return UNCALIBRATED
-
 
 def live_names(
     names: Names,
     tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None,
-    watch: Watch | None = None,
+    watch: Watching | None = None,
 ) -> LiveNames:
     """The names for labels of groups. `tags`: the tags of a shape of calls; None for a
     statement. `watch` names the processes of untraced servers."""
@@ -83,25 +78,13 @@ class StreamSession:
         self,
         announced: Announced,
         names: Names,
-        idle: IdlePolicy,
+        context: StreamContext,
+        options: LiveOptions,
         controls: Controls,
-        *,
-        choose: Choose = uncalibrated,
-        reports: CallReports | None = None,
-        client_tags: bool = False,
-        samples: bool = False,
-        where: Selection = EVERYTHING,
-        told: Told = nobody,
-        watch: Watch | None = None,
-        groups: tuple[str, ...] = GROUPS,
-        refresh_ns: int = 0,
     ) -> None:
-        """`groups`: the groupings from the beginning; the first is by statement. Beside the usual
-        ones, tags that appear are offered too. `refresh_ns`: as in `Account`."""
-        self._refresh_ns = refresh_ns
-        self._offers_tags = groups == GROUPS
-        self._watch = watch
-        self._first = groups[0]
+        self._offers_tags = options.groups == GROUPS
+        self._watch = watch = context.watch
+        self._first = options.groups[0]
         if watch is not None:
             watch.learnt.append(names.add_server)
         self._announced = announced
@@ -109,8 +92,8 @@ class StreamSession:
         self._begin_ns = meta.begin_ns or 0
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
         self._machine = tables.machine(cpus, np.zeros(0, np.int64))
-        self._calibrated = choose(meta)
-        self.memory = LiveMemory(self._calibrated.memory, meta, told)
+        self._calibrated = options.choose(meta)
+        self.memory = LiveMemory(self._calibrated.memory, meta, options.told)
         series = {
             number: Series(
                 *(domain.package, domain.name, domain.unit_j, domain.range or 0),
@@ -119,28 +102,29 @@ class StreamSession:
             for number, domain in announced.domains.items()
         }
         self._assembler = WindowAssembler(series, self._machine, self._begin_ns, lag_ns(self._meta))
-        self._accounts = Accounts.of(
+        settings = account_settings(
             meta,
             self._assembler.series,
             self._machine.packages,
-            idle,
+            options.idle,
             self._calibrated.coefficients,
         )
+        self._accounts = replace(settings, refresh_ns=round(options.refresh_s * 1e9))
         self._names = names
-        self._where = where
+        self._where = options.where
         self._keys = Keys()
-        self._reports = reports
+        self._reports = reports = context.reports
         self._calls = CallSums(reports, names.add_call, self._keys)
-        self._client_tags = TaggedSums(reports) if client_tags else None
+        self._client_tags = TaggedSums(reports) if context.client_tags else None
         self._labels = live_names(names, self._calls.tags, watch)
         self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
         self._now_ns = self._begin_ns  #: the groupings contain the windows up to here
         self._groupings: dict[str, Grouping] = {}
-        for by in groups:
+        for by in options.groups:
             self._group_by(by)
         if (reports or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
-        self._samples = Samples(names) if samples else None
+        self._samples = Samples(names) if options.samples else None
         self._losses = Losses()
         self._invalid = announced.invalid
         self._windows = 0
@@ -329,4 +313,4 @@ class StreamSession:
 
     def _account(self, roles: Roles, labels: list[GroupLabel]) -> Account:
         memory = self.memory.of(labels)
-        return self._accounts.new(roles=roles, memory=memory, refresh_ns=self._refresh_ns)
+        return Account(self._accounts, roles=roles, memory=memory)

@@ -8,6 +8,7 @@ then split as if it ended at that point.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,52 +34,70 @@ Closed = Callable[[WindowBatch, Ledger, Sequence[Split]], None]
 _ROOM = BLOCK_ENTRIES * 9 // 8  #: a block's last window may exceed that number
 
 
+@dataclass(frozen=True)
+class AccountSettings:
+    """What all accounts of one recording or stream share.
+
+    Attributes:
+        period_ns: how often the energy counters are updated; 0 if they are computed when read.
+        refit: learn from the windows who draws what; else they are split by the coefficients alone.
+        table: the machine's idle states, if known.
+        refresh_ns: while the open block is inspected, what was learned serves for so long; 0: it is
+            learned anew each time.
+        by_block: windows that nothing is learned from are also added block by block, so that no sum
+            depends on how they were divided into batches.
+    """
+
+    series: tuple[Series, ...]
+    packages: tuple[int, ...]
+    coefficients: Coefficients
+    idle: IdlePolicy = "separate"
+    period_ns: int = UPDATE_PERIOD_NS
+    refit: bool = True
+    table: IdleTable | None = None
+    refresh_ns: int = 0
+    by_block: bool = False
+
+
 class Account:
-    """A ledger that learns. With `refit` False, windows are split by the coefficients alone.
+    """A ledger that learns.
 
     `class_of` maps groups to classes; each class has one learned power factor. `roles` is given
     where sums over spans of time are needed, for requests that own no CPU time. `closed` is
     called for every batch of windows after its final split. `memory`: of earlier traces, which is
-    told what this one shows. `table`: the machine's idle states, if known. `refresh_ns`: while the
-    open block is inspected, what was learned serves for so long; 0: it is learned anew each time.
-    `by_block`: windows that nothing is learned from are also added block by block, so that no sum
-    depends on how they were divided into batches.
+    told what this one shows.
     """
 
     def __init__(
         self,
-        series: tuple[Series, ...],
-        packages: tuple[int, ...],
-        coefficients: Coefficients,
-        idle: IdlePolicy = "separate",
-        period_ns: int = UPDATE_PERIOD_NS,
+        settings: AccountSettings,
         *,
         class_of: ClassOf = itself,
-        refit: bool = True,
         roles: Roles | None = None,
         closed: Closed | None = None,
         memory: Memory | None = None,
-        table: IdleTable | None = None,
-        refresh_ns: int = 0,
-        by_block: bool = False,
     ) -> None:
+        series, packages = settings.series, settings.packages
+        coefficients, period_ns = settings.coefficients, settings.period_ns
         self._tell = closed
         self._class_of = class_of
         self._roles = roles
         self._targets: dict[int, int] = {}
-        self._empty = Ledger(series, packages, coefficients, idle, period_ns, self._class)
-        self._refit = refit and bool(series)
+        self._empty = Ledger(series, packages, coefficients, settings.idle, period_ns, self._class)
+        self._refit = settings.refit and bool(series)
         self._slow = slow_of(series)
-        self._by_block = self._refit or bool(self._slow) or by_block
+        self._by_block = self._refit or bool(self._slow) or settings.by_block
         self._learner = Learner(
-            series, packages, coefficients, period_ns, self._class, memory=memory, table=table
+            *(series, packages, coefficients, period_ns, self._class),
+            memory=memory,
+            table=settings.table,
         )
         self._left_out: dict[str, str] = {}  #: domains that closed blocks have shown to be wrong
         self._closed = self._new()
         self._open, self._cells = OpenBlock(_ROOM), Cells(slow=bool(self._slow))
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
-        self._refresh_ns = refresh_ns
+        self._refresh_ns = settings.refresh_ns
         self._models_ns = 0  #: end of the last window that they were learned from
 
     def add(self, batch: WindowBatch) -> None:

@@ -18,6 +18,7 @@ from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.power_watch import PowerWatch
 from qjoule.session.tracing import Tracing
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
@@ -77,8 +78,7 @@ class Recording:
             self.meta = record(
                 self.of.stream,
                 _Watched(".", self.power),
-                fingerprint,
-                self.meta,
+                StreamContext(fingerprint, self.meta),
                 annotate=self._announce,
             )
             if self.meta.stopped:

@@ -3,7 +3,7 @@
 
     meter = start_meter("plug-meter --watch", file=None)   # before this process is confined
     ...
-    table = meter.take()                                   # while the trace is written
+    readings = meter.readings()                            # while the trace is written
 
 The program is a child of this process and has no root's rights. Its output is parsed here.
 """
@@ -19,13 +19,10 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from qjoule.errors import QjouleError, UsageError
-from qjoule.lazy_import import pa
 from qjoule.session.meter_lines import MAX_LINE, UNIT_J, MeterLines, Reading
-from qjoule.trace.arrow import schema
 from qjoule.trace.meta import MeterInfo
 
 _READ_BYTES = 1 << 16
@@ -68,11 +65,6 @@ class Meter:
         bad = f", {self.bad:,} lines that are none" if self.bad else ""
         ended = ", and ended before the recording" if self.ended else ""
         return f"meter {self._name}: {self.count:,} readings{bad}{ended}"
-
-    def take(self) -> pa.Table:
-        """The readings since the last call, as the table `meter`."""
-        rows = [asdict(one) for one in self.readings()]
-        return pa.Table.from_pylist(rows, schema.METER)
 
     def readings(self) -> list[Reading]:
         """The readings since the last call."""

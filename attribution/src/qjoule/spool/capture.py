@@ -10,24 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
-from qjoule.servers.decoding import OtherIds
 from qjoule.spool.files import names_of, spool_of
 from qjoule.spool.names import Counted, Ended, Metered, MeterReading, NamesWriter, Untraced
 from qjoule.stream import valid
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
+from qjoule.stream.context import StreamContext
 from qjoule.stream.losses import Losses, known_causes
-from qjoule.stream.metering import RawMetering, with_meter
-from qjoule.stream.named import Fingerprint
+from qjoule.stream.metering import with_meter
 from qjoule.stream.session_news import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
-from qjoule.stream.watch import Watch
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Captured, Meta, Server
@@ -38,40 +36,37 @@ LOOK_NS = 1_000_000_000
 _FIRST = (Block.HELLO, Block.CPU, Block.DOMAIN)
 
 
+@dataclass(frozen=True)
+class CaptureContext(StreamContext):
+    """The calls of applications are captured, too, so their source itself is needed."""
+
+    reports: TagSource | None = None
+
+
 class Capture:
     """Writes the names of one recording beside its spool."""
 
     def __init__(
-        self,
-        directory: Path,
-        fingerprint: Fingerprint,
-        meta: Meta,
-        *,
-        watch: Watch | None = None,
-        reports: TagSource | None = None,
-        meter: RawMetering | None = None,
-        client_tags: bool = False,
-        ids: OtherIds | None = None,
-        names: NamesWriter | None = None,
+        self, directory: Path, context: CaptureContext, *, names: NamesWriter | None = None
     ) -> None:
         """`directory`: of the trace, with the folder that its spool is in; `names`: where names go
         in place of a file there. Raises `OSError`.
         """
         self._directory = directory
         self._names = names or NamesWriter(names_of(directory).open("wb", buffering=0))
-        self._announced = Announced(meta)
-        self._fingerprint, self._ids = fingerprint, ids
+        self._announced = Announced(context.meta)
+        self._context = context
         self._statements = self._new_statements()
         self._tags = ClientTags(on_tags=self._names.add)
         self._losses = Losses()
-        self._watch = watch
+        self._watch = watch = context.watch
         if watch is not None:
             watch.learnt.append(self._announced.follow)
-        self._reports = reports
-        self._meter = meter
+        self._reports = context.reports
+        self._meter = context.meter
         self._opaque = OpaqueConnections()
         self._looked_ns = 0
-        self.captured = Captured(client_tags=client_tags)
+        self.captured = Captured(client_tags=context.client_tags)
 
     @property
     def meta(self) -> Meta:
@@ -159,9 +154,9 @@ class Capture:
 
     def _new_statements(self) -> Statements:
         return Statements(
-            self._fingerprint,
+            self._context.fingerprint,
             capture=self._announced.meta.literals,
-            ids=self._ids,
+            ids=self._context.ids,
             on_named=self._names.add,
             starts=False,
         )

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from qjoule.lazy_import import pa
-from qjoule.spool.names import Counted, Metered, News, Untraced
+from qjoule.spool.names import Counted, Metered, MeterReading, News, Untraced
 from qjoule.stream.following import untraced_cpu_ns
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
 from qjoule.tags.reported_calls import Call
-from qjoule.trace.arrow import schema
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Change, Meta, MeterInfo, Server
 
@@ -26,7 +24,7 @@ class CapturedInputs(KeptCalls):
     def __init__(self, meta: Meta, lines: Iterable[News]) -> None:
         calls: list[KeptCall] = []
         counted = Counted()
-        readings: list[dict[str, object]] = []
+        self._readings: list[MeterReading] = []
         self._unseen: list[Call] = []
         self._untraced: dict[int, str] = {}
         for line in lines:
@@ -38,13 +36,12 @@ class CapturedInputs(KeptCalls):
                 case Untraced():
                     self._untraced |= dict.fromkeys(line.tgids, line.process)
                 case Metered():
-                    readings += [asdict(one) for one in line.rows]
+                    self._readings += line.rows
                 case Counted():
                     counted = line
         super().__init__(calls)
         self._changes = meta.changes
         self._cpu_ns: Counter[str] = Counter()
-        self._readings = pa.Table.from_pylist(readings, schema.METER)
         self.info: MeterInfo | None = meta.meter
         self.lost, self.unverified = counted.lost_calls, counted.unverified_calls
         self.bad = counted.bad_meter_lines
@@ -62,6 +59,8 @@ class CapturedInputs(KeptCalls):
 
     def process_of(self, tgid: int) -> str:
         return self._untraced.get(tgid, "")
+
+    untraced_now = process_of
 
     def tasks(self, records: Array) -> None:
         """They were looked at when they came."""
@@ -88,7 +87,7 @@ class CapturedInputs(KeptCalls):
 
     # ---- meter: qjoule.stream.metering.Metering --------------------------------------------------
 
-    def take(self) -> pa.Table:
+    def readings(self) -> list[MeterReading]:
         """All readings, at once."""
-        readings, self._readings = self._readings, schema.METER.empty_table()
+        readings, self._readings = self._readings, []
         return readings

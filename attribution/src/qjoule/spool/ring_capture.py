@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from qjoule.contract import Block
-from qjoule.spool.capture import Capture
+from qjoule.spool.capture import Capture, CaptureContext
 from qjoule.spool.names import SegmentBegins
 from qjoule.spool.recorder import Now, Recorder
 from qjoule.spool.ring_names import RingNames
 from qjoule.stream.blocks import Frame, Stream
-from qjoule.stream.named import Fingerprint
 from qjoule.trace.meta import Meta
 
+#: See `RingCapture.whole`.
+Whole = Callable[[SegmentBegins, int, Meta], object]
 #: Texts taken in before what is not needed any more is forgotten.
 MAX_TEXTS = 50_000
 
@@ -25,25 +25,21 @@ MAX_TEXTS = 50_000
 class RingCapture(Capture):
     """Writes the names of a flight recorder, and has its recorder save.
 
-    The arguments are those of `Capture`. `whole`: called with each segment that is whole, up to
-    when all is known of it, and what is known of the recording.
+    `whole` is called with each segment that is whole, up to when all is known of it, and what is
+    known of the recording.
     """
 
     def __init__(
         self,
         directory: Path,
-        fingerprint: Fingerprint,
-        meta: Meta,
-        *,
+        context: CaptureContext,
         recorder: Recorder,
-        whole: Callable[[SegmentBegins, int, Meta], object] = lambda _begins, _end_ns, _meta: None,
-        **others: Any,
     ) -> None:
         self._ring = RingNames(directory, lambda: self._statements.databases, self._turn)
         self._recorder = recorder
-        self._whole = whole
+        self.whole: Whole = lambda _begins, _end_ns, _meta: None
         self._flushed_ns = 0
-        super().__init__(directory, fingerprint, meta, names=self._ring, **others)
+        super().__init__(directory, context, names=self._ring)
 
     def run(self, stream: Stream) -> Meta:
         try:
@@ -74,4 +70,4 @@ class RingCapture(Capture):
             self._statements = self._statements.anew(known)
         before = [one for one in self._ring.moment().segments if one.segment == segment - 1]
         if before and self._flushed_ns > before[0].begin_ns:
-            self._whole(before[0], self._flushed_ns, self.meta)
+            self.whole(before[0], self._flushed_ns, self.meta)

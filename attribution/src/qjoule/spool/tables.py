@@ -24,10 +24,10 @@ from qjoule.spool.names import (
     of_times,
 )
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.named import Shape
 from qjoule.stream.share import Share
-from qjoule.stream.statements import MAX_SHAPES
 from qjoule.trace.meta import Meta, open_regular
 from qjoule.trace.writer import TraceWriter
 
@@ -55,17 +55,15 @@ class Tables:
         self._kept = self._read_kept(meta)
         # One batch waits for the disk at most: nobody needs what we read in time.
         self._writer = TraceWriter(folder, waiting=1, merging=False)
-        self._ingest = Ingest(
-            self._writer.write,
+        context = StreamContext(
             _unasked,
             _begun(meta),
-            max_shapes=MAX_SHAPES,
-            watch=self._kept,
+            client_tags=meta.captured is not None and meta.captured.client_tags,
             reports=self._kept,
             meter=None if meta.meter is None else self._kept,
-            client_tags=meta.captured is not None and meta.captured.client_tags,
-            share=share,
+            watch=self._kept,
         )
+        self._ingest = Ingest(self._writer.write, context, share=share)
         self._ended = self._spooled_all = False
         self._damaged = 0
 

@@ -13,22 +13,20 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block
-from qjoule.servers.decoding import OtherIds
 from qjoule.stream import rows, valid
 from qjoule.stream.announced import Announced
 from qjoule.stream.batch_clock import BATCH_NS, BatchClock
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags, Tagged
-from qjoule.stream.following import Watching
+from qjoule.stream.context import StreamContext
 from qjoule.stream.losses import Losses, known_causes
-from qjoule.stream.metering import Metering, with_meter
-from qjoule.stream.named import Fingerprint, ReportedQueryId, StatementShape
+from qjoule.stream.metering import with_meter
+from qjoule.stream.named import ReportedQueryId, StatementShape
 from qjoule.stream.own_losses import OwnLosses
 from qjoule.stream.owners import Owners
 from qjoule.stream.part import PartOf
 from qjoule.stream.pending import Pending, chosen
-from qjoule.stream.queries import Queries, Span
-from qjoule.stream.reported_calls import CallReports
+from qjoule.stream.queries import Known, Queries, Span
 from qjoule.stream.session_news import SessionNews
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.share import Share
@@ -36,7 +34,6 @@ from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Meta
-from qjoule.trace.schema import METER
 from qjoule.trace.vocabulary import (
     INVALID_CAUSE,
     METER_CAUSE,
@@ -52,40 +49,36 @@ _OF_QUERIES = (Block.QUERY, Block.CHILD)
 class Ingest:
     """Turns blocks into tables and hands each batch of them to `sink`.
 
-    `meta` starts with what the caller knows (host, servers, …); the stream completes it. The caller
-    may replace it at any time, for instance when a server is found later. `client_tags`: also read
-    the tags that clients set for a connection. `ids`: also find other tools' ids of statements.
-    `share`: makes only these tables, in the same batches as all of them.
+    The stream completes the context's `meta`. The caller may replace it at any time, for instance
+    when a server is found later. `share`: makes only these tables, in the same batches as all of
+    them.
     Records that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
     """
 
     def __init__(
         self,
         sink: Callable[[Tables], None],
-        fingerprint: Fingerprint,
-        meta: Meta | None = None,
+        context: StreamContext,
         *,
         max_shapes: int = MAX_SHAPES,
         batch_ns: int = BATCH_NS,
-        reports: CallReports | None = None,
-        client_tags: bool = False,
-        meter: Metering | None = None,
-        watch: Watching | None = None,
-        ids: OtherIds | None = None,
         share: Share = Share.ALL,
     ) -> None:
-        self._announced = Announced(meta)
+        self._announced = Announced(context.meta)
         self._share = share
-        self._watch = watch
+        self._watch = watch = context.watch
         self._news = 0  #: of the watch, as of the meta
         if watch is not None:
             watch.learnt.append(self._announced.follow)
         self._sink = sink
         self._clock = BatchClock(batch_ns)
-        self._reports = reports
-        self._meter = meter
+        self._reports = context.reports
+        self._meter = context.meter
         self._statements = Statements(
-            fingerprint, max_shapes=max_shapes, capture=self.meta.literals, ids=ids
+            context.fingerprint,
+            max_shapes=max_shapes,
+            capture=self.meta.literals,
+            ids=context.ids,
         )
         self._sent_tags = ClientTags()
         self._sessions = Sessions()
@@ -93,16 +86,11 @@ class Ingest:
         self._ending = False
         self._owners = Owners() if watch is None else Owners(untraced=watch.process_of)
         self._pending = Pending()
+        known = Known(
+            self._statements, self._sessions, self._sent_tags, self._transactions, context.reports
+        )
         self._queries = Queries(
-            self._pending,
-            statements=self._statements,
-            sessions=self._sessions,
-            sent_tags=self._sent_tags,
-            transactions=self._transactions,
-            keep=self._keep,
-            max_shapes=max_shapes,
-            reports=reports,
-            client_tags=client_tags,
+            self._pending, known, self._keep, max_shapes, client_tags=context.client_tags
         )
         self._part: PartOf | None = None
         self._losses, self._own_losses = Losses(), OwnLosses()
@@ -283,9 +271,9 @@ class Ingest:
     def _take_meter(self) -> pa.Table:
         """The meter's readings. A machine without its own counters has only the meter's energy."""
         if self._meter is None:
-            return METER.empty_table()
+            return rows.meter_rows([])
         self.meta = with_meter(self.meta, self._meter.info)
-        return self._meter.take()
+        return rows.meter_rows(self._meter.readings())
 
     def _take_losses(self) -> pa.Table:
         losses = self._take_timed(Block.LOSS)

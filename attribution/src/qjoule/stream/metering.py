@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from qjoule.lazy_import import pa
 from qjoule.trace.meta import EnergyInfo, Meta, MeterInfo
 
 
@@ -24,8 +23,8 @@ class Reading(Protocol):
     def raw(self) -> int: ...
 
 
-class AnyMeter(Protocol):
-    """What both have in common."""
+class Metering(Protocol):
+    """A meter beside the stream: see `qjoule.session.meter`."""
 
     @property
     def info(self) -> MeterInfo | None:
@@ -34,17 +33,6 @@ class AnyMeter(Protocol):
     @property
     def bad(self) -> int:
         """Number of its lines so far that were not readings."""
-
-
-class Metering(AnyMeter, Protocol):
-    """A meter as the trace's writer needs it: see `qjoule.session.meter`."""
-
-    def take(self) -> pa.Table:
-        """Its readings since the last call, as the table `meter`."""
-
-
-class RawMetering(AnyMeter, Protocol):
-    """A meter as a capture needs it, which makes no tables."""
 
     def readings(self) -> Sequence[Reading]:
         """Its readings since the last call."""

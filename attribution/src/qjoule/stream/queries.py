@@ -31,35 +31,39 @@ class Span:
     ending: bool  #: it is the last batch
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known beside the queries' records. `reports` None: no client reports its calls."""
+
+    statements: Statements
+    sessions: Sessions
+    sent_tags: ClientTags
+    transactions: Transactions
+    reports: CallReports | None
+
+
 class Queries:
     """Makes rows of the pending queries, batch by batch.
 
     Args:
         keep: returns the valid ones of some records, and counts the others.
-        reports: the calls that clients report; None: nobody does.
         client_tags: also read the tags that clients set for a connection.
     """
 
     def __init__(
         self,
         pending: Pending,
-        *,
-        statements: Statements,
-        sessions: Sessions,
-        sent_tags: ClientTags,
-        transactions: Transactions,
+        known: Known,
         keep: Callable[[Array, Array], Array],
         max_shapes: int,
-        reports: CallReports | None,
+        *,
         client_tags: bool,
     ) -> None:
         self._pending = pending
-        self._statements = statements
-        self._sessions = sessions
-        self._sent_tags = sent_tags
-        self._transactions = transactions
+        self._statements, self._sessions = known.statements, known.sessions
+        self._sent_tags, self._transactions = known.sent_tags, known.transactions
+        self._reports = known.reports
         self._keep = keep
-        self._reports = reports
         self._client_tags = client_tags
         self._calls = CallShapes(max_shapes)
         self._reported = 0  #: number of calls that only their clients report

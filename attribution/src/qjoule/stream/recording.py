@@ -2,7 +2,7 @@
 """Writes a whole stream to disk as a trace.
 
     writer = TraceWriter(directory)
-    meta = record(Stream(fd), writer, fingerprint, Meta(host=..., servers=...))
+    meta = record(Stream(fd), writer, StreamContext(fingerprint, Meta(host=..., servers=...)))
 
 The stream comes from the tracer, or is made from perf's records.
 """
@@ -13,14 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from qjoule.contract import Block
-from qjoule.servers.decoding import OtherIds
 from qjoule.stream.blocks import Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.ingest import Ingest
-from qjoule.stream.metering import Metering
-from qjoule.stream.named import Fingerprint
-from qjoule.stream.reported_calls import CallReports
-from qjoule.stream.statements import MAX_SHAPES
-from qjoule.stream.watch import Watch
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
@@ -28,16 +23,9 @@ from qjoule.trace.writer import TraceWriter
 def record(
     stream: Stream,
     writer: TraceWriter,
-    fingerprint: Fingerprint,
-    meta: Meta | None = None,
+    context: StreamContext,
     *,
     annotate: Callable[[Meta], Meta] = lambda meta: meta,
-    max_shapes: int = MAX_SHAPES,
-    reports: CallReports | None = None,
-    client_tags: bool = False,
-    meter: Metering | None = None,
-    watch: Watch | None = None,
-    ids: OtherIds | None = None,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
@@ -47,17 +35,7 @@ def record(
     The trace is complete if the stream reached its end block and nothing failed. Raises
     `QjouleError` if the stream is damaged or the disk is full; what came before is kept.
     """
-    ingest = Ingest(
-        writer.write,
-        fingerprint,
-        meta,
-        max_shapes=max_shapes,
-        reports=reports,
-        client_tags=client_tags,
-        meter=meter,
-        watch=watch,
-        ids=ids,
-    )
+    ingest = Ingest(writer.write, context)
     announced = None
     try:
         for frame in stream:

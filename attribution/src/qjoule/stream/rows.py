@@ -6,7 +6,7 @@ Each takes records of one kind (`qjoule.contract`) and returns a table of `qjoul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,11 @@ from qjoule.contract import (
     OwnerKind,
     QueryFlag,
 )
+from qjoule.stream.metering import Reading
 from qjoule.tags.joins import tags_type
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
-from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, MORE, NAME, QUERIES, SEGMENTS
+from qjoule.trace.schema import CPU_TIME, ENERGY, LOSS, METER, MORE, NAME, QUERIES, SEGMENTS
 from qjoule.trace.vocabulary import CAUSES, COMMANDS, RUNGS, STATUSES
 
 
@@ -150,6 +151,12 @@ def as_queries(children: Array) -> Array:
     queries["query"], queries["shape"] = children["child"], children["query_shape"]
     queries["flags"] &= ~np.uint32(QueryFlag.TRUNCATED)
     return queries
+
+
+def meter_rows(readings: Sequence[Reading]) -> pa.Table:
+    """Readings of an external meter."""
+    rows = [{"t_ns": one.t_ns, "stamp_ns": one.stamp_ns, "raw": one.raw} for one in readings]
+    return pa.Table.from_pylist(rows, METER)
 
 
 def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:

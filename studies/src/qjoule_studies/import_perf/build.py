@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qjoule.api import QjouleError, UsageError
-from qjoule.api.capture import record
-from qjoule.api.machine import estimate_curve
-from qjoule.api.statements import fingerprint
-from qjoule.api.traces import Cpu, Meta, TraceWriter
-from qjoule.api.traces import Imported as ImportedFrom
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.power_table import estimate_curve
+from qjoule.servers.shapes import fingerprint
+from qjoule.stream.context import StreamContext
+from qjoule.stream.recording import record
+from qjoule.trace.meta import Cpu, Meta
+from qjoule.trace.meta import Imported as ImportedFrom
+from qjoule.trace.writer import TraceWriter
 from qjoule_studies.import_perf.energy import Counted, Estimated, counted_by, parse_curve
 from qjoule_studies.import_perf.header import Header, parse_header
 from qjoule_studies.import_perf.imported import Imported
@@ -71,8 +73,9 @@ def import_perf(request: Request, directory: Path) -> Done:
     stream = PerfStream(Sources(recording, header, found, servers, energy))
     meta = _meta(header, recording, request, servers)
     writer = TraceWriter(directory, meta)
+    context = StreamContext(fingerprint, meta)
     written = record(
-        stream, writer, fingerprint, meta, annotate=lambda meta: _annotated(meta, header, stream)
+        stream, writer, context, annotate=lambda meta: _annotated(meta, header, stream)
     )
     return Done(written, (*notes, *_notes(stream, recording, request)))
 

@@ -15,6 +15,7 @@ from nightly.vm.support.machine import Run
 from qjoule.contract import RECORDS, Block
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.writer import TraceWriter
@@ -46,7 +47,9 @@ class Recorded:
     def trace(self, directory: Path, more_counters: tuple[str, ...] = ()) -> Trace:
         """The trace that `qjoule record` would have made of it."""
         meta = Meta(host="vm", more_counters=more_counters)
-        record(Stream(io.BytesIO(self.data)), TraceWriter(directory), fingerprint, meta)
+        record(
+            Stream(io.BytesIO(self.data)), TraceWriter(directory), StreamContext(fingerprint, meta)
+        )
         return Trace(directory)
 
 

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What whoever reads a stream is given beside it, for a recording, a capture or a live view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qjoule.servers.decoding import OtherIds
+from qjoule.trace.meta import Meta
+
+if TYPE_CHECKING:
+    from qjoule.stream.following import Watching
+    from qjoule.stream.metering import Metering
+    from qjoule.stream.named import Fingerprint
+    from qjoule.stream.reported_calls import CallReports
+
+
+@dataclass(frozen=True)
+class StreamContext:
+    """`meta` starts with what is not in the stream: host, kernel, servers.
+
+    Attributes:
+        client_tags: also read the tags that clients set for a connection.
+        reports: source of the calls of applications; None: nobody reports any.
+        meter: an external power meter, if there is one.
+        watch: notices servers that are not traced.
+        ids: finds the ids that other tools have for statements; None: they are not wanted.
+    """
+
+    fingerprint: Fingerprint
+    meta: Meta = field(default_factory=Meta)
+    client_tags: bool = False
+    reports: CallReports | None = None
+    meter: Metering | None = None
+    watch: Watching | None = None
+    ids: OtherIds | None = None
