@@ -80,7 +80,7 @@ class RingTrace:
             done.set()
 
         self.recorder.ask(SaveRequest(why, "a test", triggered, answer))
-        self.recorder.look(self.capture.now)
+        self.recorder.process_requests(self.capture.now)
         assert done.wait(_WAIT_S)
         return found[0]
 

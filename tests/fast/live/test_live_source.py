@@ -135,7 +135,7 @@ def test_a_fork_bomb_does_not_take_servers_their_names() -> None:
     tasks = block(Block.TASK, purge, *({"pid": pid, "tgid": pid} | bomb for pid in pids))
     for frame in Stream(io.BytesIO(head() + tasks)):
         if frame.kind is Block.TASK:
-            names.add_tasks(frame)
+            names.add_tasks(frame.records)
     assert [names.comm(pid) for pid in (7, pids[0], pids[-1])] == ["purge", "(unknown)", "bomb"]
 
 

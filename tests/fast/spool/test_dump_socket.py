@@ -37,7 +37,7 @@ def _listening(trace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RingTra
 
         def look() -> None:
             while not ended.wait(0.02):
-                ring.recorder.look(ring.capture.now)
+                ring.recorder.process_requests(ring.capture.now)
 
         looking = threading.Thread(target=look)
         looking.start()

@@ -52,7 +52,7 @@ class StreamSource:
             if controls.stopped:
                 session.memory.tell(0, at_once=True)
                 return
-            session.take(frame)
+            session.add(frame)
             if session.due(controls):
                 snapshot = session.snapshot(controls)
                 if snapshot is not None:

@@ -36,10 +36,10 @@ from qjoule.model.result import Attribution, ServerChange, TraceInfo
 from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import Announced
+from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame
 from qjoule.stream.context import StreamContext
 from qjoule.stream.following import Watching
-from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.names import Names
 from qjoule.trace.vocabulary import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
@@ -71,7 +71,7 @@ class _Span:
     loss: dict[str, int] | None = None  #: per cause, at the beginning of the span
 
 
-class StreamSession:
+class StreamSession(BlockReader):
     """One live stream from its header on."""
 
     def __init__(
@@ -82,12 +82,12 @@ class StreamSession:
         options: LiveOptions,
         controls: Controls,
     ) -> None:
+        super().__init__(context, announced)
         self._offers_tags = options.groups == GROUPS
-        self._watch = watch = context.watch
+        watch = context.watch
         self._first = options.groups[0]
         if watch is not None:
             watch.learnt.append(names.add_server)
-        self._announced = announced
         meta = self._meta = announced.meta
         self._begin_ns = meta.begin_ns or 0
         cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
@@ -125,13 +125,39 @@ class StreamSession:
         if (reports or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
         self._samples = Samples(names) if options.samples else None
-        self._losses = Losses()
         self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
         self._interval, self._total = _Span(self._begin_ns), _Span(self._begin_ns)
 
-    def take(self, frame: Frame) -> None:
+    def _on_announced(self, frame: Frame) -> None:
+        if frame.kind is Block.DOMAIN:  # a counter that appeared
+            self._meta = self._announced.meta
+
+    def _on_text(self, frame: Frame) -> None:
+        if self._client_tags is None or not self._client_tags.add_text(frame):
+            self._names.add_text(frame)
+
+    def _on_session(self, frame: Frame) -> bool:
+        for one in (self._client_tags, self._samples):
+            if one is not None:
+                one.add_session(frame)
+        return True
+
+    def _on_tasks(self, records: Records) -> None:
+        self._names.add_tasks(records)
+
+    def _on_loss(self, records: Records) -> list[tuple[int, int, int]]:
+        lost = super()._on_loss(records)
+        self._assembler.add_lost(lost)
+        return lost
+
+    def _on_flush(self, t_ns: int) -> None:
+        del t_ns
+        if self._watch is not None:
+            self._watch.advance(self._assembler.clock_ns)
+
+    def _on_records(self, frame: Frame) -> None:
         match frame.kind:
             case Block.ENERGY:
                 self._assembler.add_energy(frame.records)
@@ -139,37 +165,10 @@ class StreamSession:
                 self._assembler.add_aggregates(frame.records)
                 if self._assembler.clock_ns - self._now_ns >= DIGEST_NS:
                     self._digest()
-            case Block.TEXT | Block.SESSION | Block.SAMPLE:
-                self._take_queries(frame)
-            case Block.FLUSH if self._watch is not None:
-                self._watch.advance(self._assembler.clock_ns)
-            case Block.TASK:
-                self._names.add_tasks(frame)
-                if self._watch is not None:
-                    self._watch.tasks(frame.records)
-            case Block.DOMAIN:  # a counter that appeared
-                self._announced.add(frame)
-                self._meta = self._announced.meta
             case Block.PACKAGE_TIME:
                 self._assembler.package_times.add(frame.records)
-            case Block.LOSS:
-                known = known_causes(frame.records)
-                self._invalid += int(np.count_nonzero(~known))
-                self._assembler.add_lost(self._losses.add(frame.records[known]))
-
-    def _take_queries(self, frame: Frame) -> None:
-        """What is said of single statements, sessions and queries."""
-        if frame.kind is Block.TEXT:
-            if self._client_tags is None or not self._client_tags.add_text(frame):
-                self._names.add_text(frame)
-        elif frame.kind is Block.SESSION:
-            if self._watch is not None:
-                self._watch.sessions(frame.records)
-            for one in (self._client_tags, self._samples):
-                if one is not None:
-                    one.add_session(frame)
-        elif self._samples is not None:
-            self._samples.add(frame.records)
+            case Block.SAMPLE if self._samples is not None:
+                self._samples.add(frame.records)
 
     def due(self, controls: Controls) -> bool:
         length_ns = self._assembler.clock_ns - self._interval.begin_ns

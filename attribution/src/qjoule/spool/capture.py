@@ -17,16 +17,15 @@ from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.spool.files import names_of, spool_of
 from qjoule.spool.names import Counted, Ended, Metered, MeterReading, NamesWriter, Untraced
-from qjoule.stream import valid
-from qjoule.stream.announced import Announced
+from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.context import StreamContext
-from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.metering import with_meter
 from qjoule.stream.session_news import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
 from qjoule.tags.tagging import TagSource
+from qjoule.trace.columns import Array
 from qjoule.trace.durable import replace_meta
 from qjoule.trace.meta import Captured, Meta, Server
 
@@ -43,7 +42,7 @@ class CaptureContext(StreamContext):
     reports: TagSource | None = None
 
 
-class Capture:
+class Capture(BlockReader):
     """Writes the names of one recording beside its spool."""
 
     def __init__(
@@ -54,14 +53,10 @@ class Capture:
         """
         self._directory = directory
         self._names = names or NamesWriter(names_of(directory).open("wb", buffering=0))
-        self._announced = Announced(context.meta)
+        super().__init__(context)
         self._context = context
         self._statements = self._new_statements()
         self._tags = ClientTags(on_tags=self._names.add)
-        self._losses = Losses()
-        self._watch = watch = context.watch
-        if watch is not None:
-            watch.learnt.append(self._announced.follow)
         self._reports = context.reports
         self._meter = context.meter
         self._opaque = OpaqueConnections()
@@ -110,44 +105,35 @@ class Capture:
                 replace_meta(self._directory, meta)
         return meta
 
-    def add(self, frame: Frame) -> None:
-        """Takes in one block. Raises `OSError` if the names cannot be written."""
-        if self._announced.add(frame):
+    def _on_text(self, frame: Frame) -> None:
+        if not self._tags.take(frame):
+            self._statements.add(frame)
+
+    def _on_session(self, frame: Frame) -> bool:
+        if (event := read_session(frame)) is None:
+            return False
+        self._opaque.learn(event)
+        self._names.add(event)
+        return True
+
+    def _on_tasks(self, records: Array) -> None:
+        self._names.add(records)
+
+    def _on_flush(self, t_ns: int) -> None:
+        self._statements.drop_rows()
+        if t_ns >= self._looked_ns + LOOK_NS:
+            self._looked_ns = t_ns
+            self._look_around(t_ns)
+
+    def _on_end(self, t_ns: int) -> None:
+        self._statements.settle()
+        self._look_around(t_ns, everything=True)
+        self._names.add(Ended(t_ns))
+        self._names.flush()
+
+    def _on_records(self, frame: Frame) -> None:
+        if frame.kind is not Block.SPOOLED:
             return
-        match frame.kind:
-            case Block.TEXT:
-                if not self._tags.take(frame):
-                    self._statements.add(frame)
-            case Block.SESSION:
-                self._session(frame)
-            case Block.TASK:
-                self._names.add(frame.records)
-                if self._watch is not None:
-                    self._watch.tasks(frame.records[valid.valid_tasks(frame.records)])
-            case Block.LOSS:
-                self._losses.add(frame.records[known_causes(frame.records)])
-            case Block.SPOOLED:
-                self._spooled(frame)
-            case Block.FLUSH:
-                self._statements.drop_rows()
-                if frame.t_ns >= self._looked_ns + LOOK_NS:
-                    self._looked_ns = frame.t_ns
-                    self._look_around(frame.t_ns)
-            case Block.END:
-                self._statements.settle()
-                t_ns = int(frame.records["t_ns"][0])
-                self._look_around(t_ns, everything=True)
-                self._names.add(Ended(t_ns))
-                self._names.flush()
-
-    def _session(self, frame: Frame) -> None:
-        if (news := read_session(frame)) is not None:
-            self._opaque.learn(news)
-            self._names.add(news)
-            if self._watch is not None:
-                self._watch.sessions(frame.records)
-
-    def _spooled(self, frame: Frame) -> None:
         frames, size, queries, *segment = frame.records[0].tolist()
         self.captured = replace(self.captured, frames=frames, queries=queries, bytes=size)
         self._names.spooled(frames, *segment)

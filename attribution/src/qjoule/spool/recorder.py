@@ -100,7 +100,7 @@ class Recorder:
         """Asks for a save, from any thread or a signal handler."""
         self._asked.put(asked)
 
-    def look(self, now: Callable[[], Now]) -> None:
+    def process_requests(self, now: Callable[[], Now]) -> None:
         """Has what was asked for saved up to now. Called by whoever reads the stream."""
         found: Now | None = None
         while not self._asked.empty():
@@ -119,7 +119,7 @@ class Recorder:
 
     def close(self, now: Callable[[], Now]) -> None:
         """Saves what was asked for; later requests are refused."""
-        self.look(now)
+        self.process_requests(now)
         self._ended = True
         self._jobs.put(None)
         self._thread.join(LAST_SAVE_S)

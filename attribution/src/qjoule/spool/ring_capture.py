@@ -47,18 +47,23 @@ class RingCapture(Capture):
         finally:
             self._recorder.close(self.now)
 
-    def add(self, frame: Frame) -> None:
-        """Takes in one block. Raises `OSError` if the names cannot be written."""
+    def _on_announced(self, frame: Frame) -> None:
         if frame.kind is Block.HELLO:
             self._ring.t_ns = int(frame.records[0]["t_ns"])
+
+    def _on_flush(self, t_ns: int) -> None:
+        self._flushed_ns = t_ns
+        super()._on_flush(t_ns)
+
+    def _on_records(self, frame: Frame) -> None:
         if frame.kind is Block.SPOOLED:
             self._ring.lost(self._losses.sums, frame.t_ns)
-        if frame.kind is Block.FLUSH:
-            self._flushed_ns = frame.t_ns
-        super().add(frame)
-        # By now all is named that the frames so far refer to.
-        if frame.kind in (Block.SPOOLED, Block.END):
-            self._recorder.look(self.now)
+            super()._on_records(frame)
+            self._recorder.process_requests(self.now)  # all is named that the frames refer to
+
+    def _on_end(self, t_ns: int) -> None:
+        super()._on_end(t_ns)
+        self._recorder.process_requests(self.now)
 
     def now(self) -> Now:
         """Up to where the ring can be saved."""

@@ -103,7 +103,7 @@ class Tables:
                 if number is not None and one.frames >= number:
                     return
             else:
-                self._ingest.learn(one)  # type: ignore[arg-type] # other kinds are not read
+                self._ingest.apply_metadata(one)  # type: ignore[arg-type] # other kinds are not read
 
     def _add(self, frame: SpoolFrame) -> None:
         for block in Stream(BytesIO(frame.payload), begun=frame.number > 1):

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from qjoule.contract import Block
 from qjoule.stream import rows, valid
-from qjoule.stream.announced import Announced
 from qjoule.stream.batch_clock import BATCH_NS, BatchClock
+from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags, Tagged
 from qjoule.stream.context import StreamContext
-from qjoule.stream.losses import Losses, known_causes
+from qjoule.stream.losses import known_causes
 from qjoule.stream.metering import with_meter
 from qjoule.stream.named import ReportedQueryId, StatementShape
 from qjoule.stream.own_losses import OwnLosses
@@ -27,7 +27,7 @@ from qjoule.stream.owners import Owners
 from qjoule.stream.part import PartOf
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Known, Queries, Span
-from qjoule.stream.session_news import SessionNews
+from qjoule.stream.session_news import SessionNews, read_session
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.share import Share
 from qjoule.stream.statements import MAX_SHAPES, Statements
@@ -46,7 +46,7 @@ Tables = Mapping[str, pa.Table]
 _OF_QUERIES = (Block.QUERY, Block.CHILD)
 
 
-class Ingest:
+class Ingest(BlockReader):
     """Turns blocks into tables and hands each batch of them to `sink`.
 
     The stream completes the context's `meta`. The caller may replace it at any time, for instance
@@ -64,12 +64,9 @@ class Ingest:
         batch_ns: int = BATCH_NS,
         share: Share = Share.ALL,
     ) -> None:
-        self._announced = Announced(context.meta)
+        super().__init__(context)
         self._share = share
-        self._watch = watch = context.watch
         self._news = 0  #: of the watch, as of the meta
-        if watch is not None:
-            watch.learnt.append(self._announced.follow)
         self._sink = sink
         self._clock = BatchClock(batch_ns)
         self._reports = context.reports
@@ -84,7 +81,7 @@ class Ingest:
         self._sessions = Sessions()
         self._transactions = Transactions(self._statements.named)
         self._ending = False
-        self._owners = Owners() if watch is None else Owners(untraced=watch.process_of)
+        self._owners = Owners() if self._watch is None else Owners(untraced=self._watch.process_of)
         self._pending = Pending()
         known = Known(
             self._statements, self._sessions, self._sent_tags, self._transactions, context.reports
@@ -93,8 +90,7 @@ class Ingest:
             self._pending, known, self._keep, max_shapes, client_tags=context.client_tags
         )
         self._part: PartOf | None = None
-        self._losses, self._own_losses = Losses(), OwnLosses()
-        self._invalid = 0
+        self._own_losses = OwnLosses()
         self.missing_frames = 0  #: of a capture, that are known to be missing
 
     @property
@@ -106,57 +102,63 @@ class Ingest:
     def meta(self, meta: Meta) -> None:
         self._announced.meta = meta
 
-    def add(self, frame: Frame) -> None:
-        """Takes in one block; may hand a batch to the sink."""
-        begun = self._announced.begun
-        if self._announced.add(frame):
-            if frame.kind is Block.HELLO and not begun:
-                self._clock.begin(int(frame.records["t_ns"][0]))
-            return
-        match frame.kind:
-            case Block.TEXT:
-                if not self._sent_tags.take(frame):
-                    self._statements.add(frame)
-            case Block.SESSION:
-                self._invalid += not self._sessions.add(frame)
-                if self._watch is not None:
-                    self._watch.sessions(frame.records)
-                met = frame.records[0]
-                self._transactions.met(int(met["session"]), int(met["event"]), int(met["t_ns"]))
-            case Block.TASK:
-                self._add_tasks(self._keep(frame.records, valid.valid_tasks(frame.records)))
-            case Block.FLUSH:
-                self._look_around()
-                self._advance(frame.t_ns, sent=True)
-            case Block.END:
-                self._advance(int(frame.records["t_ns"][0]))
-            case Block.AGGREGATE | Block.PACKAGE_TIME:
-                pass  # the live view's sums repeat what the segments contain
-            case _:
-                self._add_bulk(frame)
+    def _on_announced(self, frame: Frame) -> None:
+        if frame.kind is Block.HELLO and not self._clock.now_ns:
+            self._clock.begin(int(frame.records["t_ns"][0]))
+
+    def _on_text(self, frame: Frame) -> None:
+        if not self._sent_tags.take(frame):
+            self._statements.add(frame)
+
+    def _on_session(self, frame: Frame) -> bool:
+        event = read_session(frame)
+        if event is None:
+            self._invalid += 1
+            return False
+        self.apply_metadata(event)
+        return True
+
+    def _on_tasks(self, records: Array) -> None:
+        self._owners.apply(self._keep(records, valid.valid_tasks(records)))
+
+    def _on_loss(self, records: Array) -> list[tuple[int, int, int]]:
+        """Its rows are made with their batch."""
+        self._add_bulk(Block.LOSS, records)
+        return []
+
+    def _on_flush(self, t_ns: int) -> None:
+        self._look_around()
+        self._advance(t_ns, sent=True)
+
+    def _on_end(self, t_ns: int) -> None:
+        self._advance(t_ns)
+
+    def _on_records(self, frame: Frame) -> None:
+        # The live view's sums repeat what the segments contain.
+        if frame.kind not in (Block.AGGREGATE, Block.PACKAGE_TIME):
+            self._add_bulk(frame.kind, frame.records)
+
+    def _add_bulk(self, kind: Block, records: Array) -> None:
+        if self._part is not None:
+            records = self._part.within(kind, records)
+        self._clock.arrived(records.size)
+        if kind not in _OF_QUERIES:
+            if self._share.has_times:
+                self._pending.add(kind, records)
+        elif self._share.has_queries:
+            self._pending.add(kind, records)
+        else:  # whoever makes queries leaves these out, and we count them
+            self._keep(records, valid.forward(records["begin_ns"], records["end_ns"]))
+        if kind is Block.ENERGY and records.size:
+            self._advance(int(records["t_ns"].max()))
         if self._clock.is_full:
             self.flush(everything=True)
 
-    def _add_bulk(self, frame: Frame) -> None:
-        records = frame.records
-        if self._part is not None:
-            records = self._part.within(frame.kind, records)
-        self._clock.arrived(records.size)
-        if frame.kind not in _OF_QUERIES:
-            if self._share.has_times:
-                self._pending.add(frame.kind, records)
-        elif self._share.has_queries:
-            self._pending.add(frame.kind, records)
-        else:  # whoever makes queries leaves these out, and we count them
-            self._keep(records, valid.forward(records["begin_ns"], records["end_ns"]))
-        if frame.kind is Block.ENERGY and records.size:
-            self._advance(int(records["t_ns"].max()))
-
-    def learn(
+    def apply_metadata(
         self, news: StatementShape | ReportedQueryId | SessionNews | Tagged | PartOf | Array
     ) -> None:
-        """Takes in what a capture kept of a text, a session, tags, or task events; or that the
-        capture is a part, before all else.
+        """Takes in what is known of a text, a session, tags, or task events, also from a capture;
+        or that the capture is a part, before all else.
         """
         match news:
             case PartOf():
@@ -171,12 +173,7 @@ class Ingest:
             case Tagged():
                 self._sent_tags.learn(news)
             case _:
-                self._add_tasks(self._keep(news, valid.valid_tasks(news)))
-
-    def _add_tasks(self, tasks: Array) -> None:
-        self._owners.apply(tasks)
-        if self._watch is not None:
-            self._watch.tasks(tasks)
+                self._on_tasks(news)
 
     def _look_around(self) -> None:
         """Notices servers that run untraced or have exited."""

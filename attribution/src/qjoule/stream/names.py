@@ -14,6 +14,7 @@ from qjoule.servers.decoding import LANGUAGES, AllReferences, OtherIds
 from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Frame
 from qjoule.stream.named import Fingerprint, dialect_of, is_truncated, rules_of
+from qjoule.trace.columns import Array
 from qjoule.trace.meta import Server
 
 #: Threads remembered, for servers and for others separately. The one named longest ago is
@@ -115,8 +116,9 @@ class Names:
         """Adds the shape of a call that only its client reports. The caller bounds their number."""
         self._by_call[shape] = (fingerprint, text)
 
-    def add_tasks(self, frame: Frame) -> None:
-        for task in frame.records:
+    def add_tasks(self, records: Array) -> None:
+        """`records`: of `contract.TASK`."""
+        for task in records:
             # An exited thread's last sums come after its exit, so its name is still needed.
             if task["event"] != TaskEvent.EXIT:
                 pid = int(task["pid"])
