@@ -33,7 +33,7 @@ def test_only_the_root_part_has_rights(
         assert root_part.exe().endswith("qjoule-root")
         others = root_part.children(recursive=True)
         assert sorted(each.name().startswith("qjoule-tracer") for each in others) == [
-            *(False, False),  # the command and its keeper
+            *(False, False),  # the command and its reattach helper
             True,
         ]
         for process in others:

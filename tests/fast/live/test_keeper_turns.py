@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose processes the keeper looks at."""
+"""Whose processes the reattach helper looks at."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER = Owner(1002, "", Trust.STRANGER)
 
 
 class Looks:
-    """A clock, and the looks that a keeper makes of processes that never become ready."""
+    """A clock, and the looks that a reattach helper makes of processes that never become ready."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

@@ -13,10 +13,10 @@ import pytest
 from other_user import NOBODY, SOMEBODY
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.client import proven
-from qjoule.servers.client import Account
 from qjoule.servers.mysql.wire import TEXTS
-from qjoule.session.asker import Asker
-from qjoule.session.asker_process import said
+from qjoule.servers.texts_by_id import Account
+from qjoule.session.credential_helper import CredentialHelper
+from qjoule.session.credential_helper_process import said
 from qjoule.session.credentials import account_for, read_credentials
 
 SECRET = "hunter2"
@@ -95,12 +95,12 @@ def test_a_text_from_cassandra_must_have_the_hash_that_names_it() -> None:
 def test_an_asker_that_has_ended_is_reported() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
-        asker = Asker(ours, 0, {1: TEXTS}, {})
-        asker.ask(1, 7, b"key")
-        assert asker.take() == []
-        assert asker.refused == {}
+        helper = CredentialHelper(ours, 0, {1: TEXTS}, {})
+        helper.ask(1, 7, b"key")
+        assert helper.take() == []
+        assert helper.refused == {}
         theirs.recv(100)
         theirs.close()
-        asker.ask(1, 8, b"key")
-        assert asker.take() == []
-        assert "has ended" in asker.refused[1]
+        helper.ask(1, 8, b"key")
+        assert helper.take() == []
+        assert "has ended" in helper.refused[1]

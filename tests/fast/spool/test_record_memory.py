@@ -20,7 +20,7 @@ CAPTURES = (
     "qjoule.commands.flight_recorder_session",
     *("qjoule.session.tracing", "qjoule.spool.capture", "qjoule.spool.ring_capture"),
 )
-KEEPER = "qjoule.session.keeper_process"
+KEEPER = "qjoule.session.reattach_helper_process"
 
 
 def printed(code: str, *options: str) -> str:

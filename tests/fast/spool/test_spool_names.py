@@ -21,30 +21,30 @@ from qjoule.shapes.shape import OtherId
 from qjoule.spool import live_name_table
 from qjoule.spool.live_name_table import LiveNameTable
 from qjoule.spool.names import (
+    CaptureEvent,
     Counted,
     Ended,
     Metered,
     MeterReading,
     NamesReader,
     NamesWriter,
-    News,
     Spooled,
     Untraced,
 )
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import ReportedQueryId, StatementShape
-from qjoule.stream.session_news import SessionNews
+from qjoule.stream.session_updates import SessionUpdate
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
 
 OTHER_ID = OtherId("pt_checksum", None, "pt-query-digest 3", "it is cut")
 TAGS = (("endpoint", "checkout"), ("tenant", "4\u00e9\u0002"))
-EVERY: list[News] = [
+EVERY: list[CaptureEvent] = [
     StatementShape((1 << 64) - 1, "f", "select ?", 1, 2, True, True, 5, b"\xff'", 9, (OTHER_ID,)),
     StatementShape(7, "f", "\U0001f600", 1),
     ReportedQueryId(7, OTHER_ID._replace(id="12", why="")),
-    SessionNews(1, 2, 1, 3, 4, 5, "192.0.2.7", "a > b", Startup("u", None, "app", TAGS)),
-    SessionNews(1, 2, 2, 3, 4, 5, None, None, None, sets=True, resets=True),
+    SessionUpdate(1, 2, 1, 3, 4, 5, "192.0.2.7", "a > b", Startup("u", None, "app", TAGS)),
+    SessionUpdate(1, 2, 2, 3, 4, 5, None, None, None, sets=True, resets=True),
     Tagged(9, TAGS, True),
     KeptCall("unix 7", 3, 10, 20, TAGS, "ab", "cd"),
     Call(1, "cache", 10, 20, 1, TAGS),
@@ -61,7 +61,7 @@ def _line(document: Any) -> bytes:
     return xxh3_64_hexdigest(text).encode() + b" " + text + b"\n"
 
 
-def _written(news: News) -> bytes:
+def _written(news: CaptureEvent) -> bytes:
     file = io.BytesIO()
     writer = NamesWriter(file)
     writer.add(news)
@@ -69,13 +69,13 @@ def _written(news: News) -> bytes:
     return file.getvalue()
 
 
-def _read(data: bytes) -> tuple[list[News], int]:
+def _read(data: bytes) -> tuple[list[CaptureEvent], int]:
     reader = NamesReader(io.BytesIO(data))
     return list(reader), reader.damaged
 
 
 @pytest.mark.parametrize("news", EVERY, ids=lambda news: type(news).__name__)
-def test_what_is_written_is_read_again(news: News) -> None:
+def test_what_is_written_is_read_again(news: CaptureEvent) -> None:
     assert _read(_written(news)) == ([news], 0)
 
 
@@ -88,7 +88,7 @@ _JSON = st.recursive(
 
 @given(news=st.sampled_from(EVERY), data=st.data())
 def test_a_line_with_any_value_in_a_field_is_read_or_counted(
-    news: News, data: st.DataObject
+    news: CaptureEvent, data: st.DataObject
 ) -> None:
     """What gets through has values of the same types."""
     ((name, fields),) = json.loads(_written(news)[17:]).items()
@@ -131,16 +131,16 @@ def _session(
     *,
     user: str | None = None,
     database: str | None = None,
-) -> SessionNews:
+) -> SessionUpdate:
     whose = Startup(user=user, database=database)
-    return SessionNews(number, t_ns, event, 1, 5, 5, None, None, whose)
+    return SessionUpdate(number, t_ns, event, 1, 5, 5, None, None, whose)
 
 
 def _tasks(*rows: dict[str, Any]) -> Any:
     return records(Block.TASK, [{"tgid": row["pid"], **row} for row in rows])
 
 
-def _learnt(news: Iterable[News]) -> LiveNameTable:
+def _learnt(news: Iterable[CaptureEvent]) -> LiveNameTable:
     needed = LiveNameTable()
     for line in news:
         needed.learn(line)
@@ -168,14 +168,14 @@ def test_a_session_is_how_it_began_and_its_last_changes() -> None:
     opened = _session(9, SessionEvent.OPEN, 1, user="ann", database="shop")
     changes = [_session(9, SessionEvent.DATABASE, t, database=f"d{t}") for t in range(2, 50)]
     needed = _learnt([opened, *changes])
-    assert _lines(needed, SessionNews) == [opened, changes[-1]]
+    assert _lines(needed, SessionUpdate) == [opened, changes[-1]]
     refused = _session(9, SessionEvent.USER, 60, user="bob")
     needed.learn(refused)
     needed.learn(_session(9, SessionEvent.KEPT, 61))
-    assert _lines(needed, SessionNews) == [opened, changes[-1]]
+    assert _lines(needed, SessionUpdate) == [opened, changes[-1]]
     again = _session(9, SessionEvent.OPEN, 70, user="eve")  # another connection of that number
     needed.learn(again)
-    assert _lines(needed, SessionNews) == [again]
+    assert _lines(needed, SessionUpdate) == [again]
 
 
 def test_threads_that_live_and_their_last_names() -> None:
@@ -205,5 +205,5 @@ def test_a_year_of_news_takes_no_more_than_the_bounds(monkeypatch: pytest.Monkey
         needed.learn(_tasks({"pid": number, "event": TaskEvent.FORK}))
     needed.turn()
     assert len(_lines(needed, StatementShape)) == 100
-    assert len(_lines(needed, Tagged)) == len(_lines(needed, SessionNews)) == 50
+    assert len(_lines(needed, Tagged)) == len(_lines(needed, SessionUpdate)) == 50
     assert sum(map(len, _lines(needed, np.ndarray))) == 50

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root part grants the keeper looks at a rate, which nobody can use up for ever."""
+"""The root part grants the reattach helper looks at a rate, which nobody can use up for ever."""
 
 from __future__ import annotations
 

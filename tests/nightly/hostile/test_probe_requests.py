@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the tracer, and later the keeper, may attach a probe: to the file that was examined, if
-the instruction is still there. Whatever else they ask for is refused.
+"""Where the tracer, and later the reattach helper, may attach a probe: to the file that was
+examined, if the instruction is still there. Whatever else they ask for is refused.
 """
 
 from __future__ import annotations
@@ -156,12 +156,12 @@ def test_an_executable_that_was_deleted_can_be_probed(tmp_path: Path) -> None:
         assert held(root)["anon_inode:bpf_link"] == 1
 
 
-# ---- the keeper ----------------------------------------------------------------------------------
+# ---- the reattach helper -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A tracer that is attached to a file, and the keeper's socket."""
+    """A tracer that is attached to a file, and the reattach helper's socket."""
 
     target: Target
     keeper: socket.socket
@@ -210,7 +210,7 @@ def test_the_keeper_attaches_only_what_was_loaded_to_what_was_opened(kept: Kept)
     for program in (b"", b"mysql_end", b"on_exec", b"x" * 4000):
         with refused(errno.EINVAL):
             kept.attach(program)
-    assert kept.target.links == 1, "a refusal takes the keeper's probes away, not the tracer's"
+    assert kept.target.links == 1, "a refusal takes its probes away, not the tracer's"
     with refused(errno.ESTALE):
         kept.attach(code=b"\x90")
 

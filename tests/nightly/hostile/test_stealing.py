@@ -77,7 +77,7 @@ def test_thieves_take_what_an_ordinary_program_holds(thief: Path) -> None:
 
 
 def test_nobody_takes_a_socket_to_the_root_part(thief: Path) -> None:
-    """From the command, the keeper or the tracer, when they start and while they run."""
+    """From the command, the reattach helper or the tracer, when they start and while they run."""
     of_user = {**os.environ, "QJOULE_UID": str(USER), "QJOULE_GID": str(USER)}
     own = os.getpid()
     root_parts = set()

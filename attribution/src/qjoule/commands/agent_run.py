@@ -40,7 +40,7 @@ from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import NO_SERVERS, Targets, find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, Tracing, tracing
-from qjoule.session.wanted import Wanted
+from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls
 from qjoule.stream.context import StreamContext
 from qjoule.stream.ticking import TickingStream
@@ -123,8 +123,8 @@ def _trace_servers(service: Service, recordings: Path | None, pids: Collection[i
     )
     with tracing(targets, settings, applications=Applications.ALL) as running:
         service.processes["tracer"] = running.tracer.pid
-        if targets.keeper is not None:
-            service.processes["keeper"] = targets.keeper.pid
+        if targets.reattach_helper is not None:
+            service.processes["keeper"] = targets.reattach_helper.pid
         service.meter = CostMeter(service.processes, _ran, config.budget.trap_ns, say)
         if service.rollups is not None:
             service.rollups.start()
@@ -162,7 +162,7 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
     """
     config = service.config
     rung = config.tracing.rung
-    wanted = Wanted(
+    wanted = TracingOptions(
         pids,
         None if rung == "auto" else Rung[rung.upper()],
         generic=config.tracing.generic,

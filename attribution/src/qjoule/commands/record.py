@@ -24,7 +24,7 @@ from qjoule.root_part.client import check_program, root_part
 from qjoule.session.directory import inside
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
-from qjoule.session.wanted import Wanted
+from qjoule.session.tracing_options import TracingOptions
 
 
 @click.command(
@@ -182,7 +182,7 @@ def command(
     streams = None
     if streamed:
         streams, directory = Streams(), Path("trace")
-    wanted = Wanted(
+    wanted = TracingOptions(
         pids,
         None if rung == "auto" else Rung[rung.upper()],
         generic=generic,

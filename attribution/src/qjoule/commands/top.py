@@ -29,7 +29,7 @@ from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import encode
 from qjoule.reporters.live_lines import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
-from qjoule.session.wanted import Wanted
+from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
 
@@ -197,7 +197,7 @@ def command(
 
         chosen = None if rung in (None, "auto") else Rung[rung.upper()]
         from_where = live(
-            Wanted(
+            TracingOptions(
                 pids,
                 chosen,
                 generic=generic,

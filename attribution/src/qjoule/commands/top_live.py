@@ -24,7 +24,7 @@ from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, tracing
-from qjoule.session.wanted import Wanted
+from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import SnapshotSource
 from qjoule.stream.context import StreamContext
 
@@ -35,7 +35,7 @@ WINDOW_MS = 100
 
 @contextmanager
 def live(
-    wanted: Wanted,
+    wanted: TracingOptions,
     *,
     idle: IdlePolicy,
     energy: str,

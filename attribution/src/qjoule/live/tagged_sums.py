@@ -21,7 +21,7 @@ from qjoule.model.energy import I64, Bool
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.reported_calls import CallReports
-from qjoule.stream.session_news import MAX_SESSIONS
+from qjoule.stream.session_updates import MAX_SESSIONS
 from qjoule.stream.sessions import Sessions
 from qjoule.tags.definitions import Tags
 

@@ -130,8 +130,8 @@ def keep_from_starting(*, connecting: bool = False) -> None:
     """Keeps this process from running programs, reaching other processes and, unless `connecting`,
     opening sockets.
 
-    For the keeper, which has to start processes that examine, the asker, and what sends metrics.
-    Raises as above.
+    For the reattach helper, which has to start processes that examine, the credential helper, and
+    what sends metrics. Raises as above.
     """
     with _filter(_ALLOW) as rules:
         for name in (_STARTING if connecting else f"{_STARTING} {_CONNECTING}").split():

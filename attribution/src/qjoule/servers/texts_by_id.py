@@ -2,8 +2,8 @@
 """Texts of statements that were prepared before tracing began, asked from the server itself.
 
 Only if the user allows it (`--credentials`), and only by a process without rights that reads
-nothing else (`session.asker`). A server's folder says in its `Decoding` which texts of its stream
-stand for such statements, and has a module that asks.
+nothing else (`session.credential_helper`). A server's folder says in its `Decoding` which texts of
+its stream stand for such statements, and has a module that asks.
 """
 
 from __future__ import annotations

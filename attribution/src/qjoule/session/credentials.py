@@ -8,8 +8,9 @@
     users = ["cassandra"]  # whose servers: for a product, these users' and root's alone
 
 The section alone permits to ask a server that has no accounts. Anybody may start a server, so the
-section of a product holds for servers of root and of the users that it lists. Only the asker reads
-the content: this process gets a descriptor from the root part, and never the passwords.
+section of a product holds for servers of root and of the users that it lists. Only the credential
+helper reads the content: this process gets a descriptor from the root part, and never the
+passwords.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a server to another process or executable; runs in the keeper (`session.keeper`).
+"""Follows a server to another process or executable; runs in the reattach helper.
 
 It finds out what a process is in the same way as at the start: an examiner without rights parses
 it, and the root part attaches only to the file that was examined. Only programs that were loaded at

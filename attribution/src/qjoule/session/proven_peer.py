@@ -2,12 +2,12 @@
 """Proves that a connection leads to the traced server, before a password is sent on it.
 
 Any local user may listen on the port of a server that has ended, or that listens on another
-address. So the asker connects only to servers that are proven twice, by what the kernel says of
-sockets (sock_diag(7)):
+address. So the credential helper connects only to servers that are proven twice, by what the kernel
+says of sockets (sock_diag(7)):
 
-1. When the asker starts, the socket that listens at the address is one of the traced process's.
-   The command has read these from /proc/PID/fd, through the root part. Its cookie is remembered,
-   which no other socket ever has.
+1. When the credential helper starts, the socket that listens at the address is one of the traced
+   process's. The command has read these from /proc/PID/fd, through the root part. Its cookie is
+   remembered, which no other socket ever has.
 2. Of each connection, the accepted socket belongs to the server's user, and what listens there is
    still the remembered socket.
 
@@ -40,7 +40,7 @@ _PAUSE_S = 0.002
 
 @dataclass(frozen=True)
 class TracedProcess:
-    """What the command knows of a server's main process when the asker starts."""
+    """What the command knows of a server's main process when the credential helper starts."""
 
     pid: int
     uid: int

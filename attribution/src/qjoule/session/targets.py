@@ -15,6 +15,7 @@ from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
 from qjoule.servers.choice import KernelFacts, with_hidden
+from qjoule.servers.decoding import OtherIds
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.plan import AttachPlan, build_plan
@@ -22,13 +23,12 @@ from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server
 from qjoule.session.follow import Following
-from qjoule.session.keeper import Keeper, start_keeper
+from qjoule.session.reattach_helper import ReattachHelper, start_reattach_helper
 from qjoule.session.tracer import estimated_power
-from qjoule.session.wanted import Wanted
+from qjoule.session.tracing_options import TracingOptions
 
 if TYPE_CHECKING:
-    from qjoule.servers.decoding import OtherIds
-    from qjoule.session.asker import Asker
+    from qjoule.session.credential_helper import CredentialHelper
 
 
 def find_and_put_agents(
@@ -52,8 +52,10 @@ class Targets:
     pids: Collection[int] = ()
     agents: Mapping[int, Agent] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
-    keeper: Keeper | None = None  #: follows servers while they are traced
-    asker: Asker | None = None  #: asks servers for texts and names, if the user gave credentials
+    reattach_helper: ReattachHelper | None = None  #: follows servers while they are traced
+    credential_helper: CredentialHelper | None = (
+        None  #: asks servers for texts and names, if the user gave credentials
+    )
 
     @property
     def ids(self) -> OtherIds:
@@ -68,7 +70,7 @@ class Targets:
 
     def asked(self) -> tuple[str, ...]:
         """Lines that name the servers that could not be asked for texts, and the reason."""
-        refused = {} if self.asker is None else self.asker.refused
+        refused = {} if self.credential_helper is None else self.credential_helper.refused
         labels = {one.server.id: one.server.label for one in self.plan.traced}
         return tuple(
             f"--credentials: {labels.get(number, number)}: {why}" for number, why in refused.items()
@@ -79,7 +81,7 @@ class Targets:
 NO_SERVERS = Targets(AttachPlan(()))
 
 
-def find_targets(wanted: Wanted, meanwhile: Callable[[], object] = lambda: None) -> Targets:
+def find_targets(wanted: TracingOptions, meanwhile: Callable[[], object] = lambda: None) -> Targets:
     """Finds the servers of this machine and plans how to trace them.
 
     Args:
@@ -125,18 +127,20 @@ def find_targets(wanted: Wanted, meanwhile: Callable[[], object] = lambda: None)
         fall_back=wanted.fall_back,
         hidden=wanted.hidden,
     )
-    keeper = start_keeper(following.follow) if wanted.follow else None
-    asker = None
+    reattach_helper = start_reattach_helper(following.follow) if wanted.follow else None
+    credential_helper = None
     if wanted.credentials:
-        from qjoule.session.asker import start_asker  # noqa: PLC0415 - not to plan
+        from qjoule.session.credential_helper import start_credential_helper  # noqa: PLC0415 - not to plan
 
-        asker = start_asker(wanted.credentials, plan, client_tags=wanted.client_tags)
-    if wanted.credentials and asker is None:
+        credential_helper = start_credential_helper(
+            wanted.credentials, plan, client_tags=wanted.client_tags
+        )
+    if wanted.credentials and credential_helper is None:
         lines = (
             *lines,
             "--credentials: no server that is traced can be asked for statements or names",
         )
-    return Targets(plan, wanted.pids, agents, lines, keeper, asker)
+    return Targets(plan, wanted.pids, agents, lines, reattach_helper, credential_helper)
 
 
 def plan_tracing(
@@ -162,7 +166,7 @@ def plan_tracing(
         ids: also find the ids that other tools have for statements.
         kernel: what it supports; None: it is asked, and no right counts as missing.
         fall_back: a server that cannot have `rung` gets another one, and is not left out.
-        hidden: as of `Wanted`.
+        hidden: as of `TracingOptions`.
 
     Raises:
         QjouleError: no server can be traced, with the reason.

@@ -84,10 +84,10 @@ def tracing(
     meta = trace_meta(targets.plan)
     watch = _watch(meta, targets)
     with ExitStack() as stack:
-        if targets.keeper is not None:
-            stack.callback(targets.keeper.close)
-        if targets.asker is not None:
-            stack.callback(targets.asker.close)
+        if targets.reattach_helper is not None:
+            stack.callback(targets.reattach_helper.close)
+        if targets.credential_helper is not None:
+            stack.callback(targets.credential_helper.close)
         tags, unheard = None, ""
         if applications is not Applications.NONE:
             tags, unheard = listen(targets.plan, every_call=applications is Applications.ALL)
@@ -106,8 +106,10 @@ def tracing(
             tags.start()
         meta = replace(meta, more_counters=tracer.more_counters)
         stream = _titled(tracer, targets.plan, watch)
-        if targets.asker is not None:
-            stream = PreparedTextStream(NamedStream(stream, targets.asker), targets.asker)
+        if targets.credential_helper is not None:
+            stream = PreparedTextStream(
+                NamedStream(stream, targets.credential_helper), targets.credential_helper
+            )
         yield Tracing(tracer, stream, meta, tags, watch, unheard)
 
 
@@ -137,5 +139,5 @@ def _watch(meta: Meta, targets: Targets) -> Watch:
         chosen=bool(targets.pids),
         reasons=reasons,
         unseen=unseen,
-        follower=targets.keeper,
+        follower=targets.reattach_helper,
     )

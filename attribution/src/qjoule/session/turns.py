@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose process the keeper looks at next; runs in the keeper (`session.keeper`).
+"""Whose process the reattach helper looks at next; runs in it.
 
 The root part grants looks at a limited rate (tracer/root/look.c, may_look()). Anybody can run
 programs that look like servers, so each owner has a share of that, and all strangers together leave

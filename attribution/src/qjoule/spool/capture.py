@@ -22,7 +22,7 @@ from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.context import StreamContext
 from qjoule.stream.metering import with_meter
-from qjoule.stream.session_news import OpaqueConnections, read_session
+from qjoule.stream.session_updates import OpaqueConnections, read_session
 from qjoule.stream.statements import Statements
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.columns import Array

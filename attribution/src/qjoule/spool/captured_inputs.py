@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from qjoule.spool.names import Counted, Metered, MeterReading, News, Untraced
+from qjoule.spool.names import CaptureEvent, Counted, Metered, MeterReading, Untraced
 from qjoule.stream.following import untraced_cpu_ns
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
 from qjoule.tags.reported_calls import Call
@@ -21,7 +21,7 @@ class CapturedInputs(KeptCalls):
     The CPU time of untraced servers is counted here, from the segments.
     """
 
-    def __init__(self, meta: Meta, lines: Iterable[News]) -> None:
+    def __init__(self, meta: Meta, lines: Iterable[CaptureEvent]) -> None:
         calls: list[KeptCall] = []
         counted = Counted()
         self._readings: list[MeterReading] = []

@@ -16,10 +16,10 @@ import numpy as np
 
 from qjoule.contract import TASK, QueryFlag, Rung, SessionEvent, TaskEvent
 from qjoule.servers.decoding_types import Startup
-from qjoule.spool.names import Counted, News, Untraced
+from qjoule.spool.names import CaptureEvent, Counted, Untraced
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import ReportedQueryId, StatementShape
-from qjoule.stream.session_news import SessionNews
+from qjoule.stream.session_updates import SessionUpdate
 from qjoule.trace.columns import Array
 
 #: The kernel side remembers 16,384 shapes and as many tags (bpf/core/statement.bpf.h, tags.bpf.h)
@@ -46,9 +46,9 @@ class LiveNameTable:
         self._shapes: dict[int, StatementShape] = {}
         self._ids: dict[int, list[ReportedQueryId]] = {}
         self._tags: dict[int, Tagged] = {}
-        self._singles: dict[tuple[type, int], News] = {}
-        self._singles_before: dict[tuple[type, int], News] = {}
-        self._sessions: dict[int, list[SessionNews]] = {}
+        self._singles: dict[tuple[type, int], CaptureEvent] = {}
+        self._singles_before: dict[tuple[type, int], CaptureEvent] = {}
+        self._sessions: dict[int, list[SessionUpdate]] = {}
         self._threads: dict[tuple[int, int], dict[int, bytes]] = {}
         self._untraced: dict[int, str] = {}
         self.counted = Counted()
@@ -66,7 +66,7 @@ class LiveNameTable:
     def shapes(self) -> list[StatementShape]:
         return list(self._shapes.values())
 
-    def learn(self, news: News) -> None:
+    def learn(self, news: CaptureEvent) -> None:
         match news:
             case StatementShape() | Tagged() if news.single:
                 number = news.shape if isinstance(news, StatementShape) else news.number
@@ -78,7 +78,7 @@ class LiveNameTable:
             case ReportedQueryId():
                 known = [one for one in self._ids.pop(news.shape, []) if one != news]
                 _put(self._ids, news.shape, [*known, news][-MAX_IDS:], MAX_SHAPES)
-            case SessionNews():
+            case SessionUpdate():
                 self._session(news)
             case Untraced():
                 for tgid in news.tgids:
@@ -117,7 +117,7 @@ class LiveNameTable:
         """
         self._singles_before, self._singles = self._singles, {}
 
-    def lines(self) -> Iterator[News]:
+    def lines(self) -> Iterator[CaptureEvent]:
         """What is needed from here on."""
         yield from self._shapes.values()
         for told in self._ids.values():
@@ -137,7 +137,7 @@ class LiveNameTable:
         for process, tgids in by_process.items():
             yield Untraced(process, tuple(sorted(tgids)))
 
-    def _session(self, news: SessionNews) -> None:
+    def _session(self, news: SessionUpdate) -> None:
         """Keeps how it began and the last change of each kind; a refused change is undone."""
         events = self._sessions.pop(news.session, [])
         if news.event == SessionEvent.OPEN:

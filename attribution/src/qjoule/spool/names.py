@@ -26,7 +26,7 @@ from qjoule.stream.blocks import Records
 from qjoule.stream.client_tags import Tagged
 from qjoule.stream.named import ReportedQueryId, StatementShape
 from qjoule.stream.part import LostBefore, PartOf
-from qjoule.stream.session_news import SessionNews
+from qjoule.stream.session_updates import SessionUpdate
 from qjoule.stream.valid import TIME_LIMIT_NS
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.reported_calls import Call
@@ -101,10 +101,10 @@ class SegmentBegins:
 
 
 #: What a line may say. TASK records stand for themselves.
-News = (
+CaptureEvent = (
     StatementShape
     | ReportedQueryId
-    | SessionNews
+    | SessionUpdate
     | Tagged
     | KeptCall
     | Call
@@ -125,7 +125,7 @@ class NamesWriter:
         self._file = file
         self._lines: list[bytes] = []
 
-    def add(self, news: News) -> None:
+    def add(self, news: CaptureEvent) -> None:
         """Adds a line to the next `flush`."""
         self._lines.append(line_of(news))
 
@@ -151,7 +151,7 @@ class NamesWriter:
         self._file.close()
 
 
-def line_of(news: News | SegmentBegins) -> bytes:
+def line_of(news: CaptureEvent | SegmentBegins) -> bytes:
     """What `NamesWriter` writes of it."""
     line = json.dumps(_encoded(news), separators=(",", ":")).encode()
     return xxh3_64_hexdigest(line).encode() + b" " + line + b"\n"
@@ -168,7 +168,7 @@ class NamesReader:
         self._file, self._only = file, only
         self.damaged = 0
 
-    def __iter__(self) -> Iterator[News]:
+    def __iter__(self) -> Iterator[CaptureEvent]:
         while line := self._file.readline(_MOST_LINE_BYTES):
             text = _checked(line)
             if text is not None and self._only is not None and _kind(text) not in self._only:
@@ -192,14 +192,14 @@ def _kind(text: bytes) -> bytes:
     return text[2 : text.find(b'"', 2)]
 
 
-def _read(text: bytes) -> News | None:
+def _read(text: bytes) -> CaptureEvent | None:
     try:
         return _decoded(json.loads(text))
     except (ValueError, RecursionError):  # whole, but of a version that says it differently
         return None
 
 
-def _encoded(news: News | SegmentBegins) -> dict[str, Any]:
+def _encoded(news: CaptureEvent | SegmentBegins) -> dict[str, Any]:
     kind = _KINDS.get(type(news))
     if kind is None:
         assert isinstance(news, np.ndarray)
@@ -210,7 +210,7 @@ def _encoded(news: News | SegmentBegins) -> dict[str, Any]:
     return {kind: fields}
 
 
-def _decoded(line: Any) -> News:
+def _decoded(line: Any) -> CaptureEvent:
     """What a line says. Raises `ValueError`: a capture may come from anywhere."""
     if not isinstance(line, dict) or len(line) != 1:
         raise ValueError("it says not one thing")
@@ -226,7 +226,7 @@ def _decoded(line: Any) -> News:
         raise ValueError("ids are a list")
     if kind is ReportedQueryId:
         return ReportedQueryId(read_as(int, fields.get("shape"), name), _other_id(fields.get("id")))
-    news: News = read_as(kind, fields, name)
+    news: CaptureEvent = read_as(kind, fields, name)
     if isinstance(news, StatementShape):
         statement = read_as(str | None, captured, name)
         ids = tuple(_other_id(one) for one in told)
@@ -269,7 +269,7 @@ _BOUNDS = {
 _KINDS: dict[type, str] = {
     StatementShape: "shape",
     ReportedQueryId: "id",
-    SessionNews: "session",
+    SessionUpdate: "session",
     Tagged: "tags",
     KeptCall: "call",
     Call: "unseen",
@@ -291,5 +291,5 @@ def _kinds(*kinds: type) -> frozenset[bytes]:
 _MARKS = _kinds(Spooled, Ended, PartOf)
 #: Lines that segments and owners need, lines that queries need, and what `Kept` keeps.
 of_times = _MARKS | {b"tasks"}
-of_queries = _MARKS | _kinds(StatementShape, ReportedQueryId, SessionNews, Tagged)
+of_queries = _MARKS | _kinds(StatementShape, ReportedQueryId, SessionUpdate, Tagged)
 of_kept = _kinds(KeptCall, Call, Untraced, Counted, Metered)

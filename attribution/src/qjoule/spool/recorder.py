@@ -86,7 +86,7 @@ class Recorder:
         self._bounds, self._say, self._clock = bounds, say, clock
         self._asked: queue.SimpleQueue[SaveRequest] = queue.SimpleQueue()
         self._jobs: queue.Queue[tuple[SaveRequest, Now] | None] = queue.Queue(MAX_WAITING)
-        self._books = _SaveStats()
+        self._stats = _SaveStats()
         self._pending = 0  #: saves that are due or run
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="save", daemon=True)
@@ -127,30 +127,30 @@ class Recorder:
     def summary(self) -> list[str]:
         """What was saved and what was not, in lines."""
         lines = []
-        for why, times in sorted(self._books.refused.items()):
+        for why, times in sorted(self._stats.refused.items()):
             lines.append(f"not saved {times} time{'s' if times > 1 else ''}: {why}")
         return lines
 
     def _refused(self, asked: SaveRequest) -> str:
         """Why a request is refused; empty: it is not."""
         with self._lock:
-            books, pending = self._books, self._pending
+            stats, pending = self._stats, self._pending
             if self._ended:
                 return "the recording has ended"
-            if books.saved + pending >= self._bounds.saves:
+            if stats.saved + pending >= self._bounds.saves:
                 return f"{self._bounds.saves} parts are saved, which is the bound (--saves)"
             if not asked.triggered:
                 return ""
             if pending:
                 return "another save runs"
-            since = None if books.last_s is None else self._clock() - books.last_s
+            since = None if stats.last_s is None else self._clock() - stats.last_s
             if since is not None and since < self._bounds.pause_s:
                 return f"within {self._bounds.pause_s:g} s of the save before (--pause)"
         return ""
 
     def _refuse(self, asked: SaveRequest, why: str) -> None:
         with self._lock:
-            times = self._books.refused[why] = self._books.refused.get(why, 0) + 1
+            times = self._stats.refused[why] = self._stats.refused.get(why, 0) + 1
         if times == 1 or not asked.triggered:
             self._say(f"not saved: {why}; {asked.what}")
         asked.answer(f"not saved: {why}")
@@ -173,8 +173,8 @@ class Recorder:
                 self._say(f"{result}; {asked.what}")
             else:
                 with self._lock:
-                    self._books.saved += 1
-                    self._books.last_s = self._clock()
+                    self._stats.saved += 1
+                    self._stats.last_s = self._clock()
                 result = saved
                 self._say(said(saved, asked.what))
             self._done()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.spool.live_name_table import LiveNameTable
-from qjoule.spool.names import NamesWriter, News, SegmentBegins, Spooled, line_of
+from qjoule.spool.names import CaptureEvent, NamesWriter, SegmentBegins, Spooled, line_of
 from qjoule.spool.ring_files import SEGMENTS, RingFiles, queries_in
 from qjoule.stream.part import LostBefore
 
@@ -59,7 +59,7 @@ class RingNames(NamesWriter):
         self._segment = 1
         super().__init__(self._files.names(1).open("wb", buffering=0))
 
-    def add(self, news: News) -> None:
+    def add(self, news: CaptureEvent) -> None:
         self.needed.learn(news)
         super().add(news)
 

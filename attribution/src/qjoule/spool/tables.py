@@ -15,9 +15,9 @@ from qjoule.spool.captured_inputs import CapturedInputs
 from qjoule.spool.files import meta_of, names_of, spool_of
 from qjoule.spool.frames import SpoolFrame, SpoolReader
 from qjoule.spool.names import (
+    CaptureEvent,
     Ended,
     NamesReader,
-    News,
     Spooled,
     of_kept,
     of_queries,
@@ -94,7 +94,7 @@ class Tables:
         with _names(self._trace) as names:
             return CapturedInputs(meta, NamesReader(names, of_kept))
 
-    def _learn_until(self, news: Iterator[News], number: int | None) -> None:
+    def _learn_until(self, news: Iterator[CaptureEvent], number: int | None) -> None:
         """Takes in the names that frame `number` refers to; None: all the rest."""
         for one in news:
             if isinstance(one, Ended):

@@ -16,7 +16,7 @@ from qjoule.trace.meta import Change, Server
 
 @dataclass(frozen=True)
 class Followed:
-    """The keeper's word on one process.
+    """The reattach helper's word on one process.
 
     `server` None: it is not traced, for the reason `why`. `attached`: its probes are in place and
     its threads are known. Before that, the answer only announces the server's name.

@@ -27,7 +27,7 @@ from qjoule.stream.owners import Owners
 from qjoule.stream.part import PartOf
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Known, Queries, Span
-from qjoule.stream.session_news import SessionNews, read_session
+from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.share import Share
 from qjoule.stream.statements import MAX_SHAPES, Statements
@@ -155,7 +155,7 @@ class Ingest(BlockReader):
             self.flush(everything=True)
 
     def apply_metadata(
-        self, news: StatementShape | ReportedQueryId | SessionNews | Tagged | PartOf | Array
+        self, news: StatementShape | ReportedQueryId | SessionUpdate | Tagged | PartOf | Array
     ) -> None:
         """Takes in what is known of a text, a session, tags, or task events, also from a capture;
         or that the capture is a part, before all else.
@@ -167,7 +167,7 @@ class Ingest(BlockReader):
                 self._statements.learn(news)
             case ReportedQueryId():
                 self._statements.learn_id(news)
-            case SessionNews():
+            case SessionUpdate():
                 self._sessions.learn(news)
                 self._transactions.met(news.session, news.event, news.t_ns)
             case Tagged():

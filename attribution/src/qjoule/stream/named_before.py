@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.servers.client import NamesBefore, Told, by_address, by_name, by_thread
 from qjoule.stream.blocks import Frame, Stream
-from qjoule.stream.session_news import address_of
+from qjoule.stream.session_updates import address_of
 
 #: Stream time between questions to one server. After `OFTEN` of them it doubles each time. It is
 #: short because a query whose batch is closed before the answer comes has no name.

@@ -15,13 +15,13 @@ import pyarrow as pa
 from qjoule.contract import SessionEvent
 from qjoule.servers.decoding_types import Startup
 from qjoule.stream.blocks import Frame
-from qjoule.stream.session_news import (
+from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
+from qjoule.stream.session_updates import (
     MAX_SESSIONS,
     OpaqueConnections,
-    SessionNews,
+    SessionUpdate,
     read_session,
 )
-from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names, rows_of
@@ -62,7 +62,7 @@ class Sessions:
         self.learn(news)
         return True
 
-    def learn(self, news: SessionNews) -> None:
+    def learn(self, news: SessionUpdate) -> None:
         """Takes in what a SESSION block says."""
         self._opaque.learn(news)
         if news.startup is None:
@@ -100,7 +100,7 @@ class Sessions:
             }
         )
 
-    def _open(self, news: SessionNews, whose: Startup) -> None:
+    def _open(self, news: SessionUpdate, whose: Startup) -> None:
         user, database = self._code(whose.user), self._code(whose.database)
         application = self._code(whose.application)
         connections = [(news.t_ns, news.connection)]

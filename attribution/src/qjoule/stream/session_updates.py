@@ -19,7 +19,7 @@ MAX_SESSIONS = 100_000
 
 
 @dataclass(frozen=True)
-class SessionNews:
+class SessionUpdate:
     """One event of a session.
 
     `startup`: the names that it brings; None: it only says what kind of connection it is. `sets`: a
@@ -47,7 +47,7 @@ class OpaqueConnections:
         self._most = most
         self.servers: dict[str, int] = {}
 
-    def learn(self, news: SessionNews) -> None:
+    def learn(self, news: SessionUpdate) -> None:
         if news.connection is None:
             return
         self.servers.pop(news.connection, None)  # another one may have had these ends before
@@ -57,7 +57,7 @@ class OpaqueConnections:
                 self.servers.pop(next(iter(self.servers)))
 
 
-def read_session(frame: Frame) -> SessionNews | None:
+def read_session(frame: Frame) -> SessionUpdate | None:
     """What a SESSION block says; None if it is invalid."""
     record = frame.records[0]
     event, t_ns, kind = int(record["event"]), int(record["t_ns"]), int(record["server_kind"])
@@ -65,7 +65,7 @@ def read_session(frame: Frame) -> SessionNews | None:
         return None
     startup = _startup(event, kind, frame.text)
     resets = event == SessionEvent.SETS and startup is not None and startup.application == RESET
-    return SessionNews(
+    return SessionUpdate(
         session=int(record["session"]),
         t_ns=t_ns,
         event=event,

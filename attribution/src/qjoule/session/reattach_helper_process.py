@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper's own program: see `session.keeper`.
+"""The reattach helper's own program: see `session.reattach_helper`.
 
 It imports little until the first request. While nothing has to be followed, which is nearly always,
 it holds a fourth of what a copy of the command would.
@@ -18,7 +18,7 @@ ROOT, COMMAND, FOLLOW = 3, 4, 5
 
 
 def main() -> None:
-    """The whole life of the keeper."""
+    """The whole life of the reattach helper."""
     try:
         hide()
         drop_capability()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that asks servers, and what it says to `session.asker` and hears from it."""
+"""The process that asks servers, and the messages between it and `session.credential_helper`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Asked:
 
 
 def answer(servers: Mapping[int, Asked]) -> None:
-    """The whole life of the asker."""
+    """The whole life of the credential helper."""
     peers = Peers()
     peers.guard()
     keep_from_starting(connecting=True)

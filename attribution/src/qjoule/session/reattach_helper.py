@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper: a process without rights that stays beside the command, to follow servers.
+"""The reattach helper: a process without rights that stays beside the command, to follow servers.
 
 It starts before the command reads anything from strangers, and holds the only socket on which
 the root part still attaches. The command can only send it the number of a process, and gets an
@@ -22,7 +22,7 @@ import qjoule
 from qjoule.children import fork_helper, wait_shortly
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
-from qjoule.session.keeper_process import PROCESS
+from qjoule.session.reattach_helper_process import PROCESS
 from qjoule.stream.following import Followed
 from qjoule.trace.meta import Server
 from qjoule.typed_json import read_as
@@ -34,7 +34,7 @@ _ANSWER_BYTES = 1 << 14
 Follow = Callable[[socket.socket, int, bool], Iterable[Followed]]
 
 
-class Keeper:
+class ReattachHelper:
     """The command's end: a `stream.following.Follower`."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
@@ -42,7 +42,7 @@ class Keeper:
         self._connection, self.pid = connection, pid
 
     def ask(self, pid: int) -> None:
-        """Asks for a process to be followed. A keeper that has too much to do ignores it."""
+        """Asks for a process to be followed. A helper that has too much to do ignores it."""
         with suppress(OSError):
             self._connection.send(PROCESS.pack(pid))
 
@@ -55,14 +55,12 @@ class Keeper:
         return found
 
     def close(self) -> None:
-        """Waits shortly for the keeper's end. One that is following a server ends with this
-        process.
-        """
+        """Waits shortly for its end. One that is following a server ends with this process."""
         self._connection.close()
         wait_shortly(self.pid)
 
 
-def start_keeper(follow: Follow) -> Keeper | None:
+def start_reattach_helper(follow: Follow) -> ReattachHelper | None:
     """Starts it, while this process has one thread. None: there is no root part."""
     connection = root_part().connection
     if connection is None:
@@ -71,33 +69,33 @@ def start_keeper(follow: Follow) -> Keeper | None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     known = _in_memory(pickle.dumps(follow))
     descriptors = (to_root, theirs.fileno(), known)
-    pid = fork_helper(_become_keeper, descriptors, runs_a_program=True)
+    pid = fork_helper(_become_helper, descriptors, runs_a_program=True)
     for one in (to_root, known):
         os.close(one)
     theirs.close()
-    return Keeper(ours, pid)
+    return ReattachHelper(ours, pid)
 
 
 def _in_memory(content: bytes) -> int:
     """A descriptor of a file with this content, to be read from its beginning."""
-    file = os.memfd_create("qjoule-keeper")
+    file = os.memfd_create("qjoule-helper")
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)
     return file
 
 
-def _become_keeper() -> None:
-    """Runs `keeper_process`, without our memory: most of a copy would soon be the keeper's own."""
+def _become_helper() -> None:
+    """Runs `reattach_helper_process`, without our memory: most of a copy would soon be its own."""
     places = [*sys.path, str(Path(qjoule.__file__).parents[1])]
     code = f"import sys; sys.path[:] = {places!r}; "
-    code += "from qjoule.session.keeper_process import main; main()"
+    code += "from qjoule.session.reattach_helper_process import main; main()"
     environment = {name: value for name, value in os.environ.items() if "QJOULE" not in name}
     # Without site: the paths that it would find are given, and it takes memory.
     os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", code], environment)
 
 
 def _read(content: bytes) -> Followed:
-    found: Followed = read_as(Followed, json.loads(content), "an answer of the keeper")
+    found: Followed = read_as(Followed, json.loads(content), "an answer of the reattach helper")
     if found.server is not None and not isinstance(found.server, Server):
         raise ValueError("it names no server")
     return found

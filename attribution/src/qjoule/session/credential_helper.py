@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asker: a process without rights that asks servers for texts and names, with the user's
-credentials.
+"""The credential helper: a process without rights that asks servers for texts and names, with the
+user's credentials.
 
 It is forked before the command reads anything from strangers. It alone knows passwords, and all
 that the command can send it is the key of a statement, or that it wants names. It logs in to a
@@ -24,7 +24,7 @@ from qjoule.servers.client import CONNECTIONS_MAX, NamesBefore, TextsById, Told
 from qjoule.servers.decoding import decoding_of
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Server
-from qjoule.session.asker_process import (
+from qjoule.session.credential_helper_process import (
     ANSWER,
     FIELDS,
     KEY_BYTES_MAX,
@@ -39,7 +39,7 @@ from qjoule.stream.named_before import Names
 from qjoule.stream.prepared_texts import Answer
 
 
-class Asker:
+class CredentialHelper:
     """The command's end: a `stream.answers.Asking` and a `stream.named_before.AskingNames`."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Asker:
             time.sleep(0.01)
 
     def _receive(self) -> bool:
-        """Takes in what has come. False: the asker has ended."""
+        """Takes in what has come. False: the credential helper has ended."""
         while True:
             try:
                 content = self._connection.recv(ANSWER.size + TEXT_BYTES)
@@ -126,7 +126,9 @@ class Asker:
                 self._unsent.popleft()
 
 
-def start_asker(path: Path, plan: AttachPlan, *, client_tags: bool = False) -> Asker | None:
+def start_credential_helper(
+    path: Path, plan: AttachPlan, *, client_tags: bool = False
+) -> CredentialHelper | None:
     """Starts it, while this process has one thread. None: it could ask no server of the plan.
 
     `client_tags`: names that clients give their connections are followed.
@@ -147,7 +149,7 @@ def start_asker(path: Path, plan: AttachPlan, *, client_tags: bool = False) -> A
     pid = fork_helper(lambda: answer(servers), (file, theirs.fileno()))
     os.close(file)
     theirs.close()
-    return Asker(
+    return CredentialHelper(
         ours,
         pid,
         {number: one.kind for number, one in servers.items() if one.kind},

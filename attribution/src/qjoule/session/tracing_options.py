@@ -11,7 +11,7 @@ from qjoule.contract import Rung
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TracingOptions:
     """The options of every command that traces servers."""
 
     pids: Collection[int] = ()  #: only these processes; empty: all known servers
