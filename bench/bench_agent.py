@@ -47,7 +47,6 @@ from qjoule.metrics.exposition import page
 from qjoule.metrics.shared import Board
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.stream.context import StreamContext
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Meta, Server
 
@@ -201,9 +200,7 @@ def run(
     simulated = Simulated(seconds, options.shapes, options.per_second)
     meta = Meta(host="bench", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
     source = StreamSource(
-        Stream(simulated),
-        StreamContext(ft.fingerprint, meta),
-        LiveOptions(groups=(PER_SERVER,), refresh_s=REFRESH_S),
+        Stream(simulated), ft.context(meta), LiveOptions(groups=(PER_SERVER,), refresh_s=REFRESH_S)
     )
     pages_ms, memory = [], []
     for snapshot in source.snapshots(Controls(options.interval, PER_SERVER, totals=False)):

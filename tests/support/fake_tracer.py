@@ -15,6 +15,8 @@ from qjoule import contract
 from qjoule.contract import Block, OwnerKind, TaskEvent
 from qjoule.servers import registry
 from qjoule.stream.blocks import encode_block
+from qjoule.stream.context import StreamContext
+from qjoule.trace.meta import Meta
 
 BEGIN_NS = 1_000_000_000_000
 MS = 1_000_000
@@ -108,6 +110,11 @@ def fingerprint(text: bytes, dialect: int, truncated: bool, *, rules: int | None
     assert rules in (None, 0)
     shape = "".join("?" if c.isdigit() else c for c in text.decode("utf-8", "replace"))
     return Shape(hashlib.sha1(shape.encode()).hexdigest()[:16], shape)
+
+
+def context(meta: Meta | None = None, **others: Any) -> StreamContext:
+    """What a reader of a stream is given, with this fingerprint."""
+    return StreamContext(fingerprint, meta or Meta(), **others)
 
 
 def traffic(seconds: float, per_second: int = 2000, seed: int = 1, cpus: int = 2) -> list[bytes]:

@@ -21,7 +21,6 @@ from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 
 WINDOW_NS = 100 * MS
@@ -134,9 +133,7 @@ def source(
 ) -> StreamSource:
     last = end(BEGIN_NS + len(windows) * length_ns)
     stream = Stream(io.BytesIO(opening(shapes) + b"".join(windows) + last))
-    return StreamSource(
-        stream, StreamContext(fake_tracer.fingerprint, META), LiveOptions(groups=(PER_SERVER,))
-    )
+    return StreamSource(stream, fake_tracer.context(META), LiveOptions(groups=(PER_SERVER,)))
 
 
 def snapshots(windows: int = 30, shapes: int = 3, appears: bytes = b"") -> list[Snapshot]:

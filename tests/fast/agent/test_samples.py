@@ -30,7 +30,6 @@ from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import interval_of
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.stream.context import StreamContext
 from qjoule_fleet.commands import samples as command
 from qjoule_fleet.files import Refused, dataset
 from qjoule_fleet.samples import KEYS, by_keys, drawn_in
@@ -57,12 +56,8 @@ def snapshot(*records: np.ndarray) -> Snapshot:
     windows = [window(n, [query(1, 10_000, calls=10)], 1000 * (n + 1)) for n in range(4)]
     windows[0] += b"".join(encode_block(Block.SAMPLE, one) for one in records)
     content = opening((1,)) + b"".join(windows) + fake_tracer.end(BEGIN_NS + 400 * MS)
-    stream = Stream(io.BytesIO(content))
-    source = StreamSource(
-        stream,
-        StreamContext(fake_tracer.fingerprint, META),
-        LiveOptions(groups=(PER_SERVER,), samples=True),
-    )
+    options = LiveOptions(groups=(PER_SERVER,), samples=True)
+    source = StreamSource(Stream(io.BytesIO(content)), fake_tracer.context(META), options)
     (whole,) = source.snapshots(Controls(10.0, totals=False))
     return whole
 

@@ -26,7 +26,6 @@ from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
@@ -69,12 +68,8 @@ def stream_of(sums_lag_ns: int = LAG_NS, **machine: Any) -> bytes:
 
 def live(stream: bytes, known: Calibrated = UNCALIBRATED, interval_s: float = 0.5) -> Attribution:
     """The live view's total at the end of the stream."""
-    blocks = Stream(io.BytesIO(stream))
-    source = StreamSource(
-        blocks,
-        StreamContext(fake_tracer.fingerprint, META),
-        LiveOptions(choose=lambda _meta: known),
-    )
+    options = LiveOptions(choose=lambda _meta: known)
+    source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
     return list(source.snapshots(Controls(interval_s)))[-1].total
 
 
@@ -82,8 +77,7 @@ def offline(stream: bytes, known: Calibrated = UNCALIBRATED) -> Attribution:
     """The attribution of the trace that is recorded from the stream."""
     with TemporaryDirectory() as folder:
         directory = Path(folder) / "trace"
-        blocks = Stream(io.BytesIO(stream))
-        record(blocks, TraceWriter(directory), StreamContext(fake_tracer.fingerprint, META))
+        record(Stream(io.BytesIO(stream)), TraceWriter(directory), fake_tracer.context(META))
         return attribute(Trace(directory), calibrated=known)
 
 
@@ -170,7 +164,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Two seconds of a busy server."""
     path = tmp_path_factory.mktemp("traces") / "small.qjoule"
     stream = Stream(io.BytesIO(b"".join(fake_tracer.traffic(2.0))))
-    record(stream, TraceWriter(path), StreamContext(fake_tracer.fingerprint, Meta(host="db1")))
+    record(stream, TraceWriter(path), fake_tracer.context(Meta(host="db1")))
     return Trace(path)
 
 

@@ -19,7 +19,6 @@ from qjoule.live.source import StreamSource
 from qjoule.model.labels import FORGOTTEN_SHAPES, OTHER_SHAPES, process
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.stream.context import StreamContext
 from qjoule.stream.names import MAX_TASKS, Names
 from qjoule.trace.meta import Meta, Server
 
@@ -60,7 +59,7 @@ def busy(windows: int) -> Iterator[bytes]:
 
 def source(body: bytes, **options: object) -> StreamSource:
     stream = head() + text(1, b"SELECT 1") + energy(BEGIN_NS, 1000, 0) + body
-    context = StreamContext(fake_tracer.fingerprint, META)
+    context = fake_tracer.context(META)
     return StreamSource(Stream(io.BytesIO(stream)), context, **options)  # type: ignore[arg-type]
 
 
@@ -122,7 +121,7 @@ def test_a_broken_stream_gives_its_last_figures_then_an_error() -> None:
     assert not seen[-1].total.trace.complete
     with pytest.raises(QjouleError, match="damaged"):
         list(source(b"\xff" * 100).snapshots(Controls(0.5)))
-    empty = StreamSource(Stream(io.BytesIO(b"")), StreamContext(fake_tracer.fingerprint, META))
+    empty = StreamSource(Stream(io.BytesIO(b"")), fake_tracer.context(META))
     with pytest.raises(QjouleError, match="ended before it began"):
         list(empty.snapshots(Controls(0.5)))
 

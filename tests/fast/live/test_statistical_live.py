@@ -33,7 +33,6 @@ from qjoule.model.result import Attribution, Row
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.meta import Meta, Server
@@ -93,8 +92,7 @@ def trace(
     reports: Reports | None = None,
 ) -> Trace:
     stream = Stream(io.BytesIO(b"".join(traffic.recorded(story, grade))))
-    meta = Meta(servers=(server,))
-    context = StreamContext(fake_tracer.fingerprint, meta, reports=reports)
+    context = fake_tracer.context(Meta(servers=(server,)), reports=reports)
     record(stream, TraceWriter(directory), context)
     return Trace(directory)
 
@@ -114,8 +112,7 @@ def live(
     where: Selection = EVERYTHING,
 ) -> list[Snapshot]:
     stream = Stream(io.BytesIO(b"".join(traffic.live(story, Grade.SIMULATED))))
-    meta = Meta(servers=(server,))
-    context = StreamContext(fake_tracer.fingerprint, meta, reports=reports)
+    context = fake_tracer.context(Meta(servers=(server,)), reports=reports)
     source = StreamSource(stream, context, LiveOptions(where=where))
     return list(source.snapshots(Controls(interval_s, group)))
 

@@ -24,7 +24,6 @@ from qjoule.reporters.live_lines import export
 from qjoule.reporters.live_state import ViewState
 from qjoule.session.directory import inside
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
@@ -34,7 +33,7 @@ from qjoule.trace.writer import TraceWriter
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traces") / "small.qjoule"
     stream = Stream(io.BytesIO(b"".join(fake_tracer.traffic(2.0, per_second=500))))
-    record(stream, TraceWriter(path), StreamContext(fake_tracer.fingerprint, Meta(host="db1")))
+    record(stream, TraceWriter(path), fake_tracer.context(Meta(host="db1")))
     return path
 
 

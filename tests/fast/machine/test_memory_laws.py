@@ -44,9 +44,7 @@ def learn(
     memory = MemoryAdapter(
         cells, ClassKeys(LABELS, {}), source, Now(when_s, Conditions()), offset_ns
     )
-    account = model_cases.account(
-        cases[0].series, (0,), coefficients or Coefficients(), memory=memory
-    )
+    account = model_cases.account(cases[0].series, (0,), coefficients, memory=memory)
     first = begin_ns = 0
     for case in cases:
         bounds_ns = case.batch.energy.boundaries_ns + begin_ns

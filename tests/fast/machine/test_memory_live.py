@@ -17,7 +17,6 @@ from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cells import Cell, Conditions
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 
 WINDOW = 100 * MS
@@ -53,12 +52,8 @@ def view(stream: bytes, known: tuple[Cell, ...] = ()) -> tuple[Snapshot, list[Ce
     """The last snapshot of a view that knows these cells, and the cells that it learns."""
     cells: list[Cell] = []
     used = Calibrated(memory=Remembered(known, CONDITIONS, "a memory" if known else ""))
-    blocks, choose = Stream(io.BytesIO(stream)), lambda _meta: used
-    source = StreamSource(
-        blocks,
-        StreamContext(fake_tracer.fingerprint, META),
-        LiveOptions(choose=choose, told=cells.extend),
-    )
+    options = LiveOptions(choose=lambda _meta: used, told=cells.extend)
+    source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.context(META), options)
     return list(source.snapshots(Controls(10.0)))[-1], cells
 
 

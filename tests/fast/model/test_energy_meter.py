@@ -21,7 +21,6 @@ from qjoule.model.result import Attribution
 from qjoule.session.meter import Meter, start_meter
 from qjoule.session.meter_lines import MeterLines, Reading
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import MeterInfo
 from qjoule.trace.reader import Trace
@@ -204,9 +203,7 @@ def trace(path: Path, meter: FakeMeter, seconds: float = 8, **hello: object) -> 
     stream = b"".join(ft.traffic(seconds, per_second=200))
     if hello:
         stream = ft.head(2, **hello) + stream[len(ft.head(2)) :]
-    record(
-        Stream(io.BytesIO(stream)), TraceWriter(path), StreamContext(ft.fingerprint, meter=meter)
-    )
+    record(Stream(io.BytesIO(stream)), TraceWriter(path), ft.context(meter=meter))
     return Trace(path)
 
 

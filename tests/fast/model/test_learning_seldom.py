@@ -15,7 +15,6 @@ from qjoule.live.source import StreamSource
 from qjoule.metrics.interval import Query, Shape, interval_of
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
@@ -31,15 +30,11 @@ def test_learning_seldom_divides_the_same_joules_within_the_intervals(
 ) -> None:
     stream = TwoPackages(windows=WINDOWS).stream()
     blocks = Stream(io.BytesIO(stream))
-    source = StreamSource(
-        blocks, StreamContext(fake_tracer.fingerprint, META), LiveOptions(refresh_s=60.0)
-    )
+    source = StreamSource(blocks, fake_tracer.context(META), LiveOptions(refresh_s=60.0))
     snapshots = source.snapshots(Controls(1.0, totals=False))
     intervals = [interval_of(snapshot.interval) for snapshot in snapshots]
     trace = tmp_path / "trace"
-    record(
-        Stream(io.BytesIO(stream)), TraceWriter(trace), StreamContext(fake_tracer.fingerprint, META)
-    )
+    record(Stream(io.BytesIO(stream)), TraceWriter(trace), fake_tracer.context(META))
     whole = attribute(Trace(trace), ("fingerprint",))
 
     sums: dict[Shape, Query] = {}

@@ -51,9 +51,8 @@ COMMANDS = {"convert": convert_command, "attribute": attribute}
 def direct(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trace that is written while the stream is read."""
     trace = tmp_path_factory.mktemp("direct") / "trace"
-    record(
-        Stream(io.BytesIO(b"".join(PIECES))), TraceWriter(trace), StreamContext(fingerprint, META)
-    )
+    stream = Stream(io.BytesIO(b"".join(PIECES)))
+    record(stream, TraceWriter(trace), StreamContext(fingerprint, META))
     return trace
 
 

@@ -14,7 +14,6 @@ import pytest
 import fake_tracer as ft
 from qjoule.contract import MORE_COUNTERS, QUERY, WHOLE, Block, DomainKind, OwnerKind, TaskEvent
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.stream.context import StreamContext
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
@@ -28,9 +27,7 @@ class Collected:
 
     def __init__(self, stream: bytes, meta: Meta | None = None, **options: Any) -> None:
         self.batches: list[Tables] = []
-        ingest = Ingest(
-            self.batches.append, StreamContext(ft.fingerprint, meta or Meta()), **options
-        )
+        ingest = Ingest(self.batches.append, ft.context(meta), **options)
         for frame in Stream(io.BytesIO(stream)):
             ingest.add(frame)
         self.meta = ingest.finish(complete=True)

@@ -14,7 +14,6 @@ from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.losses import Losses
 
@@ -103,9 +102,9 @@ def test_a_cause_that_the_contract_lacks_is_an_invalid_record() -> None:
     row = {"t_ns": T0, "count": 9, "cause": len(Loss)}
     blocks = ft.head(), ft.energy(T0, 1000, 0), ft.block(Block.LOSS, row)
     ends = ft.energy(T0 + 100 * MS, 2000, 0), ft.end(T0 + 100 * MS)
-    ingest = Ingest(lambda _tables: None, StreamContext(ft.fingerprint))
+    ingest = Ingest(lambda _tables: None, ft.context())
     for frame in stream_of(*blocks, *ends):
         ingest.add(frame)
-    live = StreamSource(stream_of(*blocks, *ends), StreamContext(ft.fingerprint))
+    live = StreamSource(stream_of(*blocks, *ends), ft.context())
     last = list(live.snapshots(Controls(1.0)))[-1].total
     assert ingest.finish(complete=True).loss == last.trace.loss == {"invalid": 1}

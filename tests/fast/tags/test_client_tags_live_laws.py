@@ -32,7 +32,6 @@ from qjoule.model.result import Attribution
 from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
@@ -180,19 +179,15 @@ def _live(windows: list[list[Step]]) -> Iterator[bytes]:
 def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
     with TemporaryDirectory() as directory:
         server = Server(id=1, kind="postgres", name=SERVER, rung="socket")
-        record(
-            Stream(io.BytesIO(b"".join(_recorded(windows)))),
-            TraceWriter(Path(directory) / "t"),
-            StreamContext(ft.fingerprint, Meta(servers=(server,)), client_tags=True),
-        )
+        stream = Stream(io.BytesIO(b"".join(_recorded(windows))))
+        context = ft.context(Meta(servers=(server,)), client_tags=True)
+        record(stream, TraceWriter(Path(directory) / "t"), context)
         return attribute(Trace(Path(directory) / "t"), tuple(by.split(",")), where=selection(where))
 
 
 def _source(stream: bytes, **options: Any) -> StreamSource:
     blocks, meta = Stream(io.BytesIO(stream)), Meta(servers=(Server(1, SERVER, rung="socket"),))
-    return StreamSource(
-        blocks, StreamContext(ft.fingerprint, meta, client_tags=True), LiveOptions(**options)
-    )
+    return StreamSource(blocks, ft.context(meta, client_tags=True), LiveOptions(**options))
 
 
 def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:

@@ -121,11 +121,7 @@ def whole() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("qjoule.trace.writer.merge_all", lambda *_: None)
         path = Path(folder) / "t"
-        record(
-            Stream(io.BytesIO(b"".join(ft.traffic(2, 200)))),
-            TraceWriter(path),
-            StreamContext(ft.fingerprint),
-        )
+        record(Stream(io.BytesIO(b"".join(ft.traffic(2, 200)))), TraceWriter(path), ft.context())
         yield path
 
 

@@ -16,7 +16,6 @@ import pytest
 import fake_tracer as ft
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
@@ -27,9 +26,7 @@ from qjoule.trace.writer import TraceWriter
 
 
 def write(path: Path, stream: bytes) -> Meta:
-    return record(
-        Stream(io.BytesIO(stream)), TraceWriter(path), StreamContext(ft.fingerprint, Meta(host="h"))
-    )
+    return record(Stream(io.BytesIO(stream)), TraceWriter(path), ft.context(Meta(host="h")))
 
 
 @pytest.fixture
@@ -252,7 +249,7 @@ def test_a_merge_cut_before_the_old_parts_go_doubles_nothing(
 def test_the_directory_is_a_readable_trace_at_any_moment(tmp_path: Path) -> None:
     """So kill -9 costs what was not written yet, a second at most."""
     writer = TraceWriter(tmp_path / "t")
-    ingest = Ingest(writer.write, StreamContext(ft.fingerprint))
+    ingest = Ingest(writer.write, ft.context())
     for frame in Stream(io.BytesIO(b"".join(ft.traffic(6, 500)[:-1]))):
         ingest.add(frame)
     writer._batches.join()

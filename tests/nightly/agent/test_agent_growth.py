@@ -28,7 +28,6 @@ from qjoule.metrics.shared import Board
 from qjoule.model.cells_of_time import BLOCK_WINDOWS
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
-from qjoule.stream.context import StreamContext
 from qjoule.trace.meta import Meta, Server
 
 pytestmark = pytest.mark.beside
@@ -94,11 +93,9 @@ def test_memory_does_not_grow_over_hours(tmp_path: Path) -> None:
         *(config, Config, handed, Manager(), print, Board(), rollups), clock=lambda: now[0]
     )
     meta = Meta(host="host", servers=(Server(1, "db:1", "mysql", rung="symbol"),))
-    source = StreamSource(
-        Stream(Hours(BLOCKS * BLOCK_WINDOWS + 2)),
-        StreamContext(ft.fingerprint, meta),
-        LiveOptions(groups=(PER_SERVER,), refresh_s=BLOCK_S),
-    )
+    stream = Stream(Hours(BLOCKS * BLOCK_WINDOWS + 2))
+    options = LiveOptions(groups=(PER_SERVER,), refresh_s=BLOCK_S)
+    source = StreamSource(stream, ft.context(meta), options)
     in_use: list[int] = []
     tracemalloc.start()
     try:

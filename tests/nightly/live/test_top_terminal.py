@@ -16,7 +16,6 @@ import pytest
 
 import fake_tracer
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
@@ -59,11 +58,7 @@ class Terminal:
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     stream = Stream(io.BytesIO(b"".join(fake_tracer.traffic(2.0, per_second=500))))
-    record(
-        stream,
-        TraceWriter(tmp_path / "t.qjoule"),
-        StreamContext(fake_tracer.fingerprint, Meta(host="db1")),
-    )
+    record(stream, TraceWriter(tmp_path / "t.qjoule"), fake_tracer.context(Meta(host="db1")))
     terminal = Terminal(tmp_path)
     try:
         terminal.type(

@@ -46,10 +46,8 @@ class Recorded:
 
     def trace(self, directory: Path, more_counters: tuple[str, ...] = ()) -> Trace:
         """The trace that `qjoule record` would have made of it."""
-        meta = Meta(host="vm", more_counters=more_counters)
-        record(
-            Stream(io.BytesIO(self.data)), TraceWriter(directory), StreamContext(fingerprint, meta)
-        )
+        context = StreamContext(fingerprint, Meta(host="vm", more_counters=more_counters))
+        record(Stream(io.BytesIO(self.data)), TraceWriter(directory), context)
         return Trace(directory)
 
 
