@@ -25,9 +25,8 @@ from qjoule.agent.service import REFRESH_S, Service, kept, limits, store_path
 from qjoule.agent.store import Store
 from qjoule.commands.agent_listeners import Listeners
 from qjoule.commands.say import say
-from qjoule.contract import Mode, Rung
-from qjoule.engine.keys import TAG
-from qjoule.engine.live_groups import PER_SERVER, per_tag
+from qjoule.contract import Block, Mode, Rung
+from qjoule.engine.live_groups import PER_SERVER, TAG, per_tag
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource
@@ -42,8 +41,8 @@ from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.tracing_options import TracingOptions
 from qjoule.snapshots import Controls
+from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ticking import TickingStream
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.meta import Server
 
@@ -183,6 +182,23 @@ def _targets(service: Service, pids: Collection[int], *, client_tags: bool = Fal
     for words in targets.left_out:
         say(words)
     return targets
+
+
+class TickingStream(Stream):
+    """Calls `tick` after each FLUSH block, which the tracer writes five times a second, whether or
+    not anything happens.
+    """
+
+    def __init__(self, inner: Stream, tick: Callable[[], object]) -> None:
+        super().__init__(-1)
+        self._inner, self._tick = inner, tick
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in self._inner:
+            yield frame
+            if frame.kind is Block.FLUSH:
+                self._tick()
+        self._end_as(self._inner)
 
 
 def _trace(service: Service, targets: Targets, running: Tracing) -> None:

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from qjoule.commands.keep_options import Keeping, Triggers
 from qjoule.commands.say import say
-from qjoule.session.keys import has_keys, keys
 from qjoule.session.tracer import Spool
 from qjoule.spool.capture import CaptureContext
 from qjoule.spool.dump_socket import DumpSocket
@@ -69,9 +73,9 @@ class FlightRecorderSession:
 
         before = signal.signal(signal.SIGUSR1, asked)
         stack.callback(signal.signal, signal.SIGUSR1, before)
-        if has_keys() and not has_program:
+        if _has_keys() and not has_program:
             ask = SaveRequest("key", "key s")
-            stack.enter_context(keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
+            stack.enter_context(_keys({"s": lambda: self._recorder.ask(ask), "q": stop}))
             ways.append("the key s")
         held = f"{self._keeping.keep_s:g} s"
         return f"holding the last {held}: {', '.join(ways[:-1])} or {ways[-1]} saves them"
@@ -108,3 +112,40 @@ def open_kept(
         stack.callback(kept.close)
         turn_ms = max(round(keeping.keep_s * 1000 / WHOLE), 100)
         yield Spool(descriptors, max(limit_mb, LEAST_MB), compress, turn_ms), kept
+
+
+def _has_keys() -> bool:
+    """Whether this process may read keys: it is in the foreground of a terminal."""
+    try:
+        fd = sys.stdin.fileno()
+        return os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp()
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+@contextmanager
+def _keys(pressed: Mapping[str, Callable[[], object]]) -> Iterator[None]:
+    """Calls `pressed[key]`, from a thread, while the block runs. The terminal is then as it was."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    read_end, write_end = os.pipe()
+
+    def read() -> None:
+        while True:
+            ready, _, _ = select.select([fd, read_end], [], [])
+            if read_end in ready or not (key := os.read(fd, 1)):
+                return
+            if act := pressed.get(key.decode("ascii", "replace")):
+                act()
+
+    tty.setcbreak(fd)  # Ctrl-C is still a signal
+    reading = threading.Thread(target=read, name="keys", daemon=True)
+    reading.start()
+    try:
+        yield
+    finally:
+        os.close(write_end)
+        reading.join()
+        os.close(read_end)
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)

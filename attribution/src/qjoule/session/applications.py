@@ -10,8 +10,10 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from qjoule.errors import QjouleError
+from qjoule.root_part.access import SocketAccess
+from qjoule.root_part.bound import bound
 from qjoule.root_part.client import root_part
-from qjoule.root_part.networks import network_of
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.plan import AttachPlan
 from qjoule.tags.addresses import Addresses
@@ -38,6 +40,20 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
     except Refused as error:
         return None, f"queries will not be tagged: {_why_not(error)}"
     return TagSource(listening=listening, addresses=addresses, hidden=hidden), ""
+
+
+def network_of(pid: int) -> str | None:
+    """Name of a process's network namespace, from /proc/PID/ns/net; None if it has
+    ended or may not be inspected.
+    """
+    connection = root_part().connection
+    try:
+        if connection is None:
+            return str(Path(f"/proc/{pid}/ns/net").readlink())
+        with bound(connection, pid)[1] as theirs:
+            return SocketAccess(theirs).network() or None
+    except (OSError, QjouleError):
+        return None
 
 
 def _why_not(error: Refused) -> str:

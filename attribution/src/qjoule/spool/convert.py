@@ -25,7 +25,7 @@ from qjoule.spool.files import (
 )
 from qjoule.spool.tables import Made, Tables
 from qjoule.spool.workers import make_shares
-from qjoule.stream.share import Share
+from qjoule.stream.context import Share
 from qjoule.trace.durable import replace_meta, sync
 from qjoule.trace.meta import Meta, open_regular
 from qjoule.trace.schema import TABLES

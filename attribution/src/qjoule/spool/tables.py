@@ -24,10 +24,9 @@ from qjoule.spool.names import (
     of_times,
 )
 from qjoule.stream.blocks import Stream
-from qjoule.stream.context import StreamContext
+from qjoule.stream.context import Share, StreamContext
 from qjoule.stream.ingest import Ingest
 from qjoule.stream.named import Shape
-from qjoule.stream.share import Share
 from qjoule.trace.meta import Meta, open_regular
 from qjoule.trace.writer import TraceWriter
 

@@ -18,7 +18,7 @@ from qjoule.children import FIRST, Child, share_memory, write_all
 from qjoule.errors import QjouleError
 from qjoule.named import NAMED, as_given, by_descriptor
 from qjoule.spool.tables import Made, Tables
-from qjoule.stream.share import Share
+from qjoule.stream.context import Share
 from qjoule.trace.meta import parse_meta
 
 _READ_BYTES = 1 << 16

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from qjoule.servers.decoding import OtherIds
@@ -35,3 +36,24 @@ class StreamContext:
     meter: Metering | None = None
     watch: Watching | None = None
     ids: OtherIds | None = None
+
+
+class Share(Enum):
+    """Which tables a reader makes. `TIMES`: segments, their owners, energy and loss. `QUERIES`: the
+    rest.
+
+    What a query row says never depends on segments, nor the other way round. So two processes that
+    read the same stream make the same tables as one does.
+    """
+
+    ALL = "all"
+    TIMES = "times"
+    QUERIES = "queries"
+
+    @property
+    def has_times(self) -> bool:
+        return self is not Share.QUERIES
+
+    @property
+    def has_queries(self) -> bool:
+        return self is not Share.TIMES

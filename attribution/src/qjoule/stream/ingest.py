@@ -18,7 +18,7 @@ from qjoule.stream.batch_clock import BATCH_NS, BatchClock
 from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags, Tagged
-from qjoule.stream.context import StreamContext
+from qjoule.stream.context import Share, StreamContext
 from qjoule.stream.losses import known_causes
 from qjoule.stream.metering import with_meter
 from qjoule.stream.named import ReportedQueryId, StatementShape
@@ -29,7 +29,6 @@ from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.queries import Known, Queries, Span
 from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.share import Share
 from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
