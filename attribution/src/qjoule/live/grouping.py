@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
 from qjoule.engine.live import LiveCalls
@@ -18,6 +18,23 @@ from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles
 from qjoule.servers.decoding import SERVING_THREADS
+from qjoule.stream.following import Watching
+from qjoule.stream.names import Names
+
+
+def live_names(
+    names: Names,
+    tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None,
+    watch: Watching | None = None,
+) -> LiveNames:
+    """The names for labels of groups. `tags`: the tags of a shape of calls; None for a
+    statement. `watch` names the processes of untraced servers."""
+
+    def process(tgid: int) -> str:
+        untraced = "" if watch is None else watch.untraced_now(tgid)
+        return untraced or names.comm(tgid)
+
+    return LiveNames(names.statement, names.server, process, names.comm, names.rung, tags)
 
 
 class Grouping:

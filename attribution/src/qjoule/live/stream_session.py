@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,12 +16,12 @@ from qjoule.engine.accounts import (
 )
 from qjoule.engine.keys import TAG
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import GROUPS
-from qjoule.engine.live_records import LiveNames, identities
+from qjoule.engine.live_groups import GROUPS, TAG
+from qjoule.engine.live_records import identities
 from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.recorded import server_changes, with_ids
 from qjoule.live.call_sums import CallSums, Keys
-from qjoule.live.grouping import Grouping
+from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
 from qjoule.live.samples import Samples
 from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
@@ -39,27 +38,11 @@ from qjoule.stream.announced import Announced
 from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame
 from qjoule.stream.context import StreamContext
-from qjoule.stream.following import Watching
 from qjoule.stream.names import Names
 from qjoule.trace.vocabulary import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: Complete windows may wait for this long, in the stream's time.
 DIGEST_NS = 2_000_000_000
-
-
-def live_names(
-    names: Names,
-    tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None,
-    watch: Watching | None = None,
-) -> LiveNames:
-    """The names for labels of groups. `tags`: the tags of a shape of calls; None for a
-    statement. `watch` names the processes of untraced servers."""
-
-    def process(tgid: int) -> str:
-        untraced = "" if watch is None else watch.untraced_now(tgid)
-        return untraced or names.comm(tgid)
-
-    return LiveNames(names.statement, names.server, process, names.comm, names.rung, tags)
 
 
 @dataclass
