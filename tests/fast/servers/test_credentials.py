@@ -13,8 +13,8 @@ import pytest
 from other_user import NOBODY, SOMEBODY
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.client import proven
+from qjoule.servers.client import Account
 from qjoule.servers.mysql.wire import TEXTS
-from qjoule.servers.texts_by_id import Account
 from qjoule.session.credential_helper import CredentialHelper
 from qjoule.session.credential_helper_process import said
 from qjoule.session.credentials import account_for, read_credentials

@@ -27,6 +27,7 @@ from qjoule.contract import (
     TaskEvent,
 )
 from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.context import StreamContext
 from qjoule.stream.recording import record
 from qjoule.stream.statements import MAX_SHAPES
 
@@ -56,6 +57,7 @@ __all__ = [
     "QueryFlag",
     "Rung",
     "Stream",
+    "StreamContext",
     "TaskEvent",
     "record",
 ]

@@ -26,7 +26,8 @@ from qjoule.agent.store import Store
 from qjoule.commands.agent_listeners import Listeners
 from qjoule.commands.say import say
 from qjoule.contract import Block, Mode, Rung
-from qjoule.engine.live_groups import PER_SERVER, TAG, per_tag
+from qjoule.engine.keys import TAG
+from qjoule.engine.live_groups import PER_SERVER, per_tag
 from qjoule.errors import QjouleError
 from qjoule.live.options import LiveOptions
 from qjoule.live.source import StreamSource

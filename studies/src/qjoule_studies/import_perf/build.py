@@ -6,14 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.power_table import estimate_curve
-from qjoule.servers.shapes import fingerprint
-from qjoule.stream.context import StreamContext
-from qjoule.stream.recording import record
-from qjoule.trace.meta import Cpu, Meta
-from qjoule.trace.meta import Imported as ImportedFrom
-from qjoule.trace.writer import TraceWriter
+from qjoule.api import QjouleError, UsageError
+from qjoule.api.capture import StreamContext, record
+from qjoule.api.machine import estimate_curve
+from qjoule.api.statements import fingerprint
+from qjoule.api.traces import Cpu, Meta, TraceWriter
+from qjoule.api.traces import Imported as ImportedFrom
 from qjoule_studies.import_perf.energy import Counted, Estimated, counted_by, parse_curve
 from qjoule_studies.import_perf.header import Header, parse_header
 from qjoule_studies.import_perf.imported import Imported
