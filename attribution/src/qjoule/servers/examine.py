@@ -37,7 +37,7 @@ from qjoule.servers.support import Identified, Running, ServerSupport
 from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 from qjoule.shapes.safe_text import one_line, sanitise
 
-#: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/core/arguments.bpf.h.
+#: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/core/task.bpf.h.
 _OFFSET, _PRIME = 0xCBF29CE484222325, 0x100000001B3
 _HASHED_BYTES = 65536
 _PATH_MAX = 4096
