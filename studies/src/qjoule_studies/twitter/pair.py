@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pair is on every server, and what runs it."""
+"""What a pair is on every server, what runs it, and the pairs of servers that have no SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 FORMS = ("worse", "better")
@@ -62,3 +63,23 @@ class Server(Protocol):
         """The query once, with the literals of its `number`th call, and all of its rows."""
 
     def close(self) -> None: ...
+
+
+Call = Callable[[int], Rows]  #: the query with the literals of its n-th call, and its rows
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Two forms of one query, the worse one first; see `PairFacts`.
+
+    `uses` says which copy of the data each form is about.
+    """
+
+    name: str
+    title: str
+    source: str
+    labels: tuple[str, str]
+    calls: tuple[Call, Call]
+    uses: tuple[str, str]
+    same_rows: bool = True
+    most_calls: int | None = None

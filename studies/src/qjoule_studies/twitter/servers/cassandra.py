@@ -19,9 +19,8 @@ from cassandra.query import tuple_factory
 
 from qjoule.api import QjouleError
 from qjoule_studies.connect.cassandra import connect_cassandra
-from qjoule_studies.twitter.calls import Calls
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
-from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Rows
+from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Calls, Rows
 from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
 from qjoule_studies.workload import Target
 

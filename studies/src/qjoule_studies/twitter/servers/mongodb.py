@@ -17,9 +17,8 @@ import pymongo
 import pymongo.errors
 
 from qjoule_studies.connect.mongodb import connect_mongodb
-from qjoule_studies.twitter.calls import Calls
 from qjoule_studies.twitter.data import Sizes, location_names, mentions, tweets
-from qjoule_studies.twitter.pair import FORMS, Rows
+from qjoule_studies.twitter.pair import FORMS, Calls, Rows
 from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
 from qjoule_studies.workload import Target
 

@@ -16,9 +16,8 @@ from typing import Any
 import redis
 
 from qjoule_studies.connect.redis import connect_redis
-from qjoule_studies.twitter.calls import Calls
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
-from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Rows
+from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Calls, Rows
 from qjoule_studies.twitter.servers import LOADING, MARK, mark_of
 from qjoule_studies.workload import Target
 
