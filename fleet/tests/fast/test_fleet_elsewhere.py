@@ -20,10 +20,10 @@ from qjoule.errors import QjouleError
 from qjoule_fleet.commands.fleet import command
 from qjoule_fleet.files import RemoteFiles
 from qjoule_fleet.ship.destination import destination
-from qjoule_fleet.ship.patience import Patience
+from qjoule_fleet.ship.retry_policy import RetryPolicy
 from qjoule_fleet.ship.shipper import Report, Shipper
 
-QUICK = Patience(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
+QUICK = RetryPolicy(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
 #: Settings that could lead elsewhere.
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -50,7 +50,7 @@ def sftp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SftpServer
 
 
 def ship(store: Path, url: str, **options: str) -> Report:
-    return Shipper(store, destination(url, options), patience=QUICK, most_bytes=1 << 30).ship()
+    return Shipper(store, destination(url, options), retry_policy=QUICK, most_bytes=1 << 30).ship()
 
 
 def shipped(url: str) -> dict[str, bytes]:
@@ -89,7 +89,7 @@ def without_fsspec(*_arguments: object, **_options: object) -> Any:
 
 def test_sftp_also_after_a_lost_connection(tmp_path: Path, sftp: SftpServer) -> None:
     store = make_store(tmp_path / "store")
-    shipper = Shipper(store, destination(sftp.url, {}), patience=QUICK, most_bytes=1 << 30)
+    shipper = Shipper(store, destination(sftp.url, {}), retry_policy=QUICK, most_bytes=1 << 30)
     first = shipper.ship()
     assert (len(first.shipped), first.open, first.failed) == (7, 1, [])
     assert shipped(sftp.url) == closed_contents(store)

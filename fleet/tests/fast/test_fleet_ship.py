@@ -27,10 +27,10 @@ from closed_hours import (
 )
 from qjoule.agent.rollup_layout import Part, part_at
 from qjoule_fleet.ship.destination import Destination, Directory, Remote, destination
-from qjoule_fleet.ship.patience import Patience
+from qjoule_fleet.ship.retry_policy import RetryPolicy
 from qjoule_fleet.ship.shipper import Report, Shipper
 
-QUICK = Patience(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
+QUICK = RetryPolicy(attempts=3, timeout_s=60.0, sleep=lambda _pause_s: None)
 
 
 class Killed(BaseException):
@@ -56,7 +56,7 @@ class Troubled(Directory):
 
 def ship(store: Path, to: Path | Destination) -> Report:
     target = Directory(to) if isinstance(to, Path) else to
-    return Shipper(store, target, patience=QUICK, state=store.parent).ship()
+    return Shipper(store, target, retry_policy=QUICK, state=store.parent).ship()
 
 
 @pytest.fixture
@@ -190,8 +190,8 @@ def test_parts_that_the_store_removes_while_they_wait_are_counted(store: Path, t
 def test_a_destination_that_does_not_answer_ends_the_pass(store: Path, to: Path) -> None:
     answer = threading.Event()
     troubled = Troubled(to, lambda what, _path: what != "put" or answer.wait(60))
-    slow = Patience(attempts=3, timeout_s=0.05, sleep=lambda _pause_s: None)
-    report = Shipper(store, troubled, patience=slow).ship()
+    slow = RetryPolicy(attempts=3, timeout_s=0.05, sleep=lambda _pause_s: None)
+    report = Shipper(store, troubled, retry_policy=slow).ship()
     assert {one.why for one in report.failed} == {"no answer in 0.05 s"}
     answer.set()
     assert parts(to).keys() <= closed_contents(store).keys()

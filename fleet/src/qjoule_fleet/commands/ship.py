@@ -18,7 +18,7 @@ from qjoule.api import UsageError
 from qjoule.api.command import say
 from qjoule.api.rollups import OWN_STORE
 from qjoule_fleet.ship.destination import Destination, destination
-from qjoule_fleet.ship.patience import Patience
+from qjoule_fleet.ship.retry_policy import RetryPolicy
 from qjoule_fleet.ship.shipper import Report, Shipper, Trouble
 from qjoule_fleet.ship.traces import ship_traces
 
@@ -112,19 +112,19 @@ def command(
     It may be stopped at any moment and goes on where it was. Nothing is removed from the store.
     """
     to = destination(url, _options(options))
-    patience = Patience(timeout_s=timeout_s)
+    retry_policy = RetryPolicy(timeout_s=timeout_s)
     given = os.environ.get("STATE_DIRECTORY")  # of systemd's service (systemd.exec(5))
     state = Path(given) if given else None
     most_bytes = waiting_mb * 1_000_000
-    shipper = Shipper(store, to, patience=patience, most_bytes=most_bytes, state=state)
+    shipper = Shipper(store, to, retry_policy=retry_policy, most_bytes=most_bytes, state=state)
     if once:
-        report = _pass(shipper, to, traces, patience)
+        report = _pass(shipper, to, traces, retry_policy)
         _show(report, to, as_json=as_json)
         return 0 if report.well else 1
     with _ending() as ended:
         pause_s = every_s
         while not ended.is_set():
-            report = _pass(shipper, to, traces, patience)
+            report = _pass(shipper, to, traces, retry_policy)
             if as_json or report.shipped or not report.well:
                 _show(report, to, as_json=as_json)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if report.failed else every_s
@@ -133,11 +133,11 @@ def command(
 
 
 def _pass(
-    shipper: Shipper, to: Destination, traces: tuple[Path, ...], patience: Patience
+    shipper: Shipper, to: Destination, traces: tuple[Path, ...], retry_policy: RetryPolicy
 ) -> Report:
     report = shipper.ship()
     if traces and not report.failed:
-        ship_traces(traces, to, patience, report)
+        ship_traces(traces, to, retry_policy, report)
     return report
 
 

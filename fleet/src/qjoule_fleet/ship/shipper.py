@@ -19,7 +19,7 @@ from qjoule.api import QjouleError
 from qjoule.api.rollups import SLOW, TABLES, Part, manifest_path, part_at
 from qjoule_fleet.ship import manifest
 from qjoule_fleet.ship.destination import Destination
-from qjoule_fleet.ship.patience import GaveUp, Patience
+from qjoule_fleet.ship.retry_policy import GaveUp, RetryPolicy
 from qjoule_fleet.ship.sound import Sound, is_open, read_part
 from qjoule_fleet.ship.waiting import Waiting
 
@@ -82,12 +82,12 @@ class Shipper:
         store: Path,
         to: Destination,
         *,
-        patience: Patience = Patience(),  # noqa: B008 (it cannot change)
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 (it cannot change)
         most_bytes: int = 1 << 30,
         state: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._store, self._to, self._patience = store, to, patience
+        self._store, self._to, self._retry_policy = store, to, retry_policy
         self._most_bytes, self._now = most_bytes, now
         self._manifests: dict[str, dict[str, manifest.Entry]] = {}
         self._unsaved: dict[str, int] = {}
@@ -206,7 +206,7 @@ class Shipper:
             return False
 
     def _put(self, one: _Local, sound: Sound, report: Report) -> None:
-        self._patience.call(lambda: self._to.put(one.name, sound.content))
+        self._retry_policy.call(lambda: self._to.put(one.name, sound.content))
         report.shipped.append(one.name)
         report.bytes += len(sound.content)
         entry = manifest.Entry(
@@ -226,7 +226,7 @@ class Shipper:
         """What the destination's manifest says of this part's host and day."""
         where = manifest_path(part)
         if where not in self._manifests:
-            content = self._patience.call(lambda: self._to.read(where))
+            content = self._retry_policy.call(lambda: self._to.read(where))
             entries, damaged = manifest.parse(content or b"")
             report.damaged_lines += damaged
             self._manifests[where] = {
@@ -236,7 +236,7 @@ class Shipper:
 
     def _save(self, where: str) -> None:
         content = manifest.text(self._manifests[where].values())
-        self._patience.call(lambda: self._to.put(where, content))
+        self._retry_policy.call(lambda: self._to.put(where, content))
         del self._unsaved[where]
 
     def _save_all(self, report: Report) -> None:

@@ -20,19 +20,19 @@ from qjoule.api.rollups import MANIFESTS, host_name
 from qjoule.api.traces import Meta, read_meta
 from qjoule_fleet.ship import manifest
 from qjoule_fleet.ship.destination import Destination
-from qjoule_fleet.ship.patience import GaveUp, Patience
+from qjoule_fleet.ship.retry_policy import GaveUp, RetryPolicy
 from qjoule_fleet.ship.shipper import Report, Trouble
 
 _META = "meta.json"
 
 
 def ship_traces(
-    traces: Sequence[Path], to: Destination, patience: Patience, report: Report
+    traces: Sequence[Path], to: Destination, retry_policy: RetryPolicy, report: Report
 ) -> None:
     """Adds to `report`. What has been shipped before is not shipped again."""
     for trace in traces:
         try:
-            _ship(trace, _complete(trace), to, patience, report)
+            _ship(trace, _complete(trace), to, retry_policy, report)
         except GaveUp as trouble:
             report.failed.append(Trouble(str(trace), str(trouble)))
             return
@@ -49,10 +49,12 @@ def _complete(trace: Path) -> Meta:
     return meta
 
 
-def _ship(trace: Path, meta: Meta, to: Destination, patience: Patience, report: Report) -> None:
+def _ship(
+    trace: Path, meta: Meta, to: Destination, retry_policy: RetryPolicy, report: Report
+) -> None:
     host, name = host_name(meta.host), host_name(trace.resolve().name)
     where = f"{MANIFESTS}/host={host}/trace-{name}.jsonl"
-    content = patience.call(lambda: to.read(where))
+    content = retry_policy.call(lambda: to.read(where))
     entries, damaged = manifest.parse(content or b"")
     report.damaged_lines += damaged
     files = [one for one in trace.rglob("*") if one.is_file() and not one.is_symlink()]
@@ -67,9 +69,9 @@ def _ship(trace: Path, meta: Meta, to: Destination, patience: Patience, report: 
             continue
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        patience.call(partial(to.put, path, file))
+        retry_policy.call(partial(to.put, path, file))
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         entries[path] = manifest.Entry(path, about.st_size, digest, about.st_mtime_ns, now)
         report.shipped.append(path)
         report.bytes += about.st_size
-        patience.call(lambda: to.put(where, manifest.text(entries.values())))
+        retry_policy.call(lambda: to.put(where, manifest.text(entries.values())))

@@ -20,7 +20,7 @@ class GaveUp(Exception):
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How often and how long something is tried. The pauses double, and vary by a half."""
 
     attempts: int = 4
