@@ -20,7 +20,7 @@ from qjoule.api.rollups import SLOW, TABLES, Part, manifest_path, part_at
 from qjoule_fleet.ship import manifest
 from qjoule_fleet.ship.destination import Destination
 from qjoule_fleet.ship.retry_policy import GaveUp, RetryPolicy
-from qjoule_fleet.ship.sound import Sound, is_open, read_part
+from qjoule_fleet.ship.validated_part import ValidatedPart, is_open, read_part
 from qjoule_fleet.ship.waiting import Waiting
 
 #: Parts after which the manifest is written, besides the end of a pass.
@@ -159,12 +159,12 @@ class Shipper:
     def _compare(one: _Local, entry: manifest.Entry, report: Report) -> None:
         """Whether a part that was shipped is still the same."""
         try:
-            sound = read_part(one.part, one.path)
+            validated = read_part(one.part, one.path)
         except FileNotFoundError:
             return
-        if sound.wrong:
-            report.refused.append(Trouble(one.name, sound.wrong))
-        elif sound.sha256 == entry.sha256:
+        if validated.wrong:
+            report.refused.append(Trouble(one.name, validated.wrong))
+        elif validated.sha256 == entry.sha256:
             report.there += 1
         else:
             report.refused.append(Trouble(one.name, _CHANGED))
@@ -182,14 +182,14 @@ class Shipper:
         failures = 0
         for one in due[report.left_out :]:
             try:
-                sound = read_part(one.part, one.path)
+                validated = read_part(one.part, one.path)
             except FileNotFoundError:
                 continue
-            if sound.wrong:
-                report.refused.append(Trouble(one.name, sound.wrong))
+            if validated.wrong:
+                report.refused.append(Trouble(one.name, validated.wrong))
                 continue
             try:
-                self._put(one, sound, report)
+                self._put(one, validated, report)
                 failures = 0
             except GaveUp as trouble:
                 report.failed.append(Trouble(one.name, str(trouble)))
@@ -205,14 +205,14 @@ class Shipper:
         except GaveUp:
             return False
 
-    def _put(self, one: _Local, sound: Sound, report: Report) -> None:
-        self._retry_policy.call(lambda: self._to.put(one.name, sound.content))
+    def _put(self, one: _Local, validated: ValidatedPart, report: Report) -> None:
+        self._retry_policy.call(lambda: self._to.put(one.name, validated.content))
         report.shipped.append(one.name)
-        report.bytes += len(sound.content)
+        report.bytes += len(validated.content)
         entry = manifest.Entry(
             one.name,
-            len(sound.content),
-            sound.sha256,
+            len(validated.content),
+            validated.sha256,
             one.mtime_ns,
             f"{self._now():%Y-%m-%dT%H:%M:%SZ}",
         )

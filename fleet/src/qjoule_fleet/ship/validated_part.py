@@ -14,7 +14,7 @@ from qjoule.api.rollups import CLOSED_KEY, SLOW, VERSION_KEY, Part, decoded, unr
 MAX_BYTES = 256 << 20
 
 
-class Sound(NamedTuple):
+class ValidatedPart(NamedTuple):
     """A part's content. `wrong`: why it must not be shipped."""
 
     content: bytes = b""
@@ -33,24 +33,24 @@ def is_open(part: Part, path: Path) -> bool:
     return not unreadable(metadata.get(VERSION_KEY)) and metadata.get(CLOSED_KEY) != "1"
 
 
-def read_part(part: Part, path: Path) -> Sound:
+def read_part(part: Part, path: Path) -> ValidatedPart:
     """Raises `FileNotFoundError`: it has just been removed."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            return Sound(wrong=f"it is larger than {MAX_BYTES >> 20} MB")
+            return ValidatedPart(wrong=f"it is larger than {MAX_BYTES >> 20} MB")
         content = path.read_bytes()
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         metadata = decoded(file.metadata.metadata)
         if wrong := unreadable(metadata.get(VERSION_KEY)):
-            return Sound(wrong=wrong)
+            return ValidatedPart(wrong=wrong)
         if part.table not in SLOW and metadata.get(CLOSED_KEY) != "1":
-            return Sound(wrong="its hour is open again")
+            return ValidatedPart(wrong="its hour is open again")
         if wrong := part.contradicts(metadata):
-            return Sound(wrong=wrong)
+            return ValidatedPart(wrong=wrong)
         for group in range(file.num_row_groups):
             file.read_row_group(group)
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException, ValueError) as error:
-        return Sound(wrong=f"it is damaged: {' '.join(str(error).split())[:200]}")
-    return Sound(content, hashlib.sha256(content).hexdigest())
+        return ValidatedPart(wrong=f"it is damaged: {' '.join(str(error).split())[:200]}")
+    return ValidatedPart(content, hashlib.sha256(content).hexdigest())
