@@ -20,8 +20,8 @@ from types import FrameType
 import pymysql
 
 from qjoule.errors import QjouleError
-from qjoule_studies.connect.mysql import connect_mysql
 from qjoule_studies.servers import start
+from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.servers.process import server_directory
 from qjoule_studies.twitter.data import Sizes
 from qjoule_studies.twitter.sql_load import load_mysql
@@ -74,7 +74,7 @@ def demo(options: argparse.Namespace) -> None:
 
 def _load(server: Target, sizes: Sizes, seed: int) -> None:
     begin = time.monotonic()
-    with connect_mysql(server, DATABASE) as connection:
+    with connect_target(server, DATABASE) as connection:
         with connection.cursor() as cursor:
             cursor.execute("SELECT VERSION()")
             (version,) = cursor.fetchone() or ("?",)

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule_studies.connect.mysql import connect_mysql
 from qjoule_studies.servers import start
+from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.servers.process import server_directory
 
 SHOP = Path(__file__).resolve().parent / "shop.py"
@@ -41,7 +41,7 @@ def walk(trace: Path, seconds: float) -> None:
     command fails.
     """
     with start("mariadb", {}) as server:
-        connect_mysql(server, NAME).close()
+        connect_target(server, NAME).close()
         shop = (sys.executable, str(SHOP), "--port", str(server.port), "--seconds", str(seconds))
         account = ("--user", server.user, "--database", NAME)
         record = (*QJOULE, "record", "-o", str(trace), "--pid", str(server.pid))

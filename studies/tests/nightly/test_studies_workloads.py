@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from qjoule.errors import QjouleError
-from qjoule_studies.connect.mysql import connect_mysql
 from qjoule_studies.servers import start
+from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.twitter.data import Sizes
 from qjoule_studies.twitter.pair import FORMS, Rows
 from qjoule_studies.twitter.servers import open_server
@@ -120,7 +120,7 @@ def comparable(row: Any) -> str:
 def test_somebody_s_tables_are_not_dropped(target: Target) -> None:
     if target.flavour != "mariadb":
         pytest.skip("one server is enough")
-    with connect_mysql(target, "ycsb").cursor() as cursor:
+    with connect_target(target, "ycsb").cursor() as cursor:
         cursor.execute("CREATE DATABASE `their``s`")
         cursor.execute("CREATE TABLE `their``s`.users (id INT)")
         theirs = replace(target, database="their`s")

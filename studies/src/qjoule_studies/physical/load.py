@@ -21,8 +21,8 @@ from typing import Self
 from qjoule.api import QjouleError
 from qjoule.api.servers import registry
 from qjoule.api.statements import fingerprint
-from qjoule_studies.connect.mysql import connect_mysql
 from qjoule_studies.servers import start
+from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.workload import Target, Value
 
 DATABASE = "physical"
@@ -146,7 +146,7 @@ def mariadb(table_bytes: int) -> Iterator[Target]:
         "innodb-buffer-pool-size": "16M",
     }
     with start("mariadb", settings) as server:
-        connect_mysql(server, DATABASE).close()
+        connect_target(server, DATABASE).close()
         yield replace(server, database=DATABASE)
 
 

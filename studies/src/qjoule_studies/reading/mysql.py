@@ -41,11 +41,11 @@ class ReadOnly:
     def __init__(self, target: Target, statement_s: float) -> None:
         import pymysql  # noqa: PLC0415 (not every server needs it)
 
-        from qjoule_studies.connect.mysql import connect_mysql  # noqa: PLC0415
+        from qjoule_studies.servers.mysql import connect_target  # noqa: PLC0415
 
         self._failed = (pymysql.Error,)
         try:
-            self._connection = connect_mysql(target, target.database)
+            self._connection = connect_target(target, target.database)
             with self._connection.cursor() as cursor:
                 cursor.execute("SELECT VERSION()")
                 mariadb = "mariadb" in str(only(cursor.fetchone())).lower()

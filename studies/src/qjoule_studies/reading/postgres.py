@@ -48,11 +48,11 @@ class ReadOnly:
     def __init__(self, target: Target, statement_s: float) -> None:
         import psycopg  # noqa: PLC0415 (not every server needs it)
 
-        from qjoule_studies.connect.postgres import connect_postgres  # noqa: PLC0415
+        from qjoule_studies.servers.postgres import connect_target  # noqa: PLC0415
 
         self._failed = (psycopg.Error,)
         try:
-            self._connection = connect_postgres(target, target.database)
+            self._connection = connect_target(target, target.database)
             self._connection.execute(f"SET statement_timeout = {round(statement_s * 1000)}")
             self._connection.execute("SET default_transaction_read_only = on")
         except psycopg.Error as error:

@@ -131,3 +131,25 @@ def _mongodb(settings: Settings) -> Iterator[Target]:
 
 
 STARTS = {"mongodb": _mongodb}
+
+
+CONNECT_S = 10
+
+
+def connect_target(target: Target, longest_s: float) -> pymongo.MongoClient[dict[str, Any]]:
+    """A client of one connection, made at its first command; none takes longer than `longest_s`.
+
+    Its commands raise pymongo.errors.PyMongoError.
+    """
+    login: dict[str, Any] = {}
+    if target.user:
+        login = {"username": target.user, "password": target.password}
+    return pymongo.MongoClient(
+        target.host,
+        target.port,
+        serverSelectionTimeoutMS=CONNECT_S * 1_000,
+        socketTimeoutMS=int(longest_s * 1_000),
+        directConnection=True,
+        maxPoolSize=1,
+        **login,
+    )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+from pymysql.constants import CLIENT
 
 from qjoule_studies.servers.accounts import Account, own_account, service_account
 from qjoule_studies.servers.fetched import fetched
@@ -217,3 +218,26 @@ def _mysql(settings: Settings) -> Iterator[Target]:
 
 
 STARTS = {"mariadb": _mariadb, "mysql": _mysql}
+
+
+CONNECT_S = 10
+
+
+def connect_target(target: Target, own: str) -> pymysql.Connection[Any]:
+    """In autocommit, in the target's database or in `own`. Raises pymysql.Error."""
+    connection = pymysql.connect(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        charset="utf8mb4",
+        autocommit=True,
+        connect_timeout=CONNECT_S,
+        client_flag=CLIENT.FOUND_ROWS,  # an update with the same value has found its row
+    )
+    name = (target.database or own).replace("`", "``")
+    with connection.cursor() as cursor:
+        if not target.database:
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4")
+        cursor.execute(f"USE `{name}`")
+    return connection

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,3 +143,26 @@ def _postgres(settings: Settings) -> Iterator[Target]:
 
 
 STARTS = {"postgres": _postgres}
+
+
+CONNECT_S = 10
+
+
+def connect_target(target: Target, own: str) -> psycopg.Connection[Any]:
+    """In autocommit, in the target's database or in `own`. Raises psycopg.Error."""
+
+    def to(database: str) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            host=target.host,
+            port=target.port,
+            user=target.user,
+            password=target.password,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=CONNECT_S,
+        )
+
+    if not target.database:
+        with to("postgres") as first, suppress(psycopg.errors.DuplicateDatabase):
+            first.execute(f'CREATE DATABASE "{own}"')
+    return to(target.database or own)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from qjoule_studies.servers.accounts import Account, own_account, service_account
 from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
@@ -134,3 +136,20 @@ def _redis(settings: Settings) -> Iterator[Target]:
 
 
 STARTS = {"redis": _redis}
+
+
+def connect_target(target: Target, **options: Any) -> Any:
+    """A client of one connection, which has answered. Raises redis.RedisError, OSError."""
+    client = redis.Redis(
+        host=target.host,
+        port=target.port,
+        db=int(target.database) if target.database.isdigit() else 0,
+        username=target.user or None,
+        password=target.password or None,
+        protocol=2,
+        single_connection_client=True,
+        retry=Retry(NoBackoff(), 0),  # failures must be counted, not hidden
+        **options,
+    )
+    client.ping()
+    return client

@@ -18,7 +18,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import tuple_factory
 
 from qjoule.api import QjouleError
-from qjoule_studies.connect.cassandra import connect_cassandra
+from qjoule_studies.servers.cassandra import connect_target
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Calls, Rows
 from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
@@ -51,7 +51,7 @@ class CassandraServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        self._cluster, self._session = connect_cassandra(target, DATABASE)
+        self._cluster, self._session = connect_target(target, DATABASE)
         self._session.row_factory = tuple_factory
         self._known: list[Row] = []
         self._call: Any = None

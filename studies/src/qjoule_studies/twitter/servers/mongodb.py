@@ -16,7 +16,7 @@ from typing import Any
 import pymongo
 import pymongo.errors
 
-from qjoule_studies.connect.mongodb import connect_mongodb
+from qjoule_studies.servers.mongodb import connect_target
 from qjoule_studies.twitter.data import Sizes, location_names, mentions, tweets
 from qjoule_studies.twitter.pair import FORMS, Calls, Rows
 from qjoule_studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
@@ -38,7 +38,7 @@ class MongodbServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        self._client = connect_mongodb(target, _LONGEST_S)
+        self._client = connect_target(target, _LONGEST_S)
         self._database = self._client[target.database or DATABASE]
         self._client.admin.command("ping")
         self._call: Any = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pymysql
 
-from qjoule_studies.connect.mysql import connect_mysql
+from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.twitter.data import Row
 from qjoule_studies.twitter.servers import DATABASE
 from qjoule_studies.twitter.servers.sql import SqlServer
@@ -27,7 +27,7 @@ class MySqlServer(SqlServer):
         insert_mysql(self._cursor, table, rows)
 
     def _connect(self) -> Any:
-        return connect_mysql(self._target, DATABASE)
+        return connect_target(self._target, DATABASE)
 
 
 SERVER = MySqlServer

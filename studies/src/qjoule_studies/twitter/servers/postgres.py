@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from qjoule_studies.connect.postgres import connect_postgres
+from qjoule_studies.servers.postgres import connect_target
 from qjoule_studies.twitter.data import Row
 from qjoule_studies.twitter.servers import DATABASE
 from qjoule_studies.twitter.servers.sql import SqlServer
@@ -28,7 +28,7 @@ class PostgresServer(SqlServer):
         insert_postgres(self._connection, table, rows)
 
     def _connect(self) -> Any:
-        return connect_postgres(self._target, DATABASE)
+        return connect_target(self._target, DATABASE)
 
 
 SERVER = PostgresServer

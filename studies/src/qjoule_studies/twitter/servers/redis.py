@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from qjoule_studies.connect.redis import connect_redis
+from qjoule_studies.servers.redis import connect_target
 from qjoule_studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule_studies.twitter.pair import FORMS, NOT_IN_THESIS, Calls, Rows
 from qjoule_studies.twitter.servers import LOADING, MARK, mark_of
@@ -35,7 +35,7 @@ class RedisServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        self._client = connect_redis(target, decode_responses=True)
+        self._client = connect_target(target, decode_responses=True)
         self._call: Any = None
 
     @cached_property

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from cassandra import DriverException, RequestExecutionException
 from cassandra.cluster import NoHostAvailable
 
-from qjoule_studies.connect.cassandra import connect_cassandra
+from qjoule_studies.servers.cassandra import connect_target
 from qjoule_studies.workload import Target
 from qjoule_studies.ycsb.goycsb.driver import DATABASE, TABLE, Driver
 
@@ -24,7 +24,7 @@ def _properties(target: Target, threads: int) -> Mapping[str, object]:
 
 
 def _empty(target: Target) -> None:
-    cluster, session = connect_cassandra(target, DATABASE)
+    cluster, session = connect_target(target, DATABASE)
     try:
         session.execute(f"DROP TABLE IF EXISTS {TABLE}")
     finally:

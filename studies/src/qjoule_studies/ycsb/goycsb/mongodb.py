@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pymongo.errors
 
-from qjoule_studies.connect.mongodb import connect_mongodb
+from qjoule_studies.servers.mongodb import connect_target
 from qjoule_studies.workload import Target
 from qjoule_studies.ycsb.goycsb.driver import DATABASE, TABLE, Driver
 
@@ -22,7 +22,7 @@ def _properties(target: Target, _threads: int) -> Mapping[str, object]:
 
 
 def _empty(target: Target) -> None:
-    with closing(connect_mongodb(target, _LONGEST_S)) as client:
+    with closing(connect_target(target, _LONGEST_S)) as client:
         client[DATABASE][TABLE].drop()
 
 

@@ -3,7 +3,7 @@
 
 import pymysql
 
-from qjoule_studies.connect.mysql import connect_mysql
+from qjoule_studies.servers.mysql import connect_target
 from qjoule_studies.ycsb.goycsb.driver import sql_driver
 
-DRIVER = sql_driver("mysql", connect_mysql, pymysql.Error, "ANALYZE TABLE")
+DRIVER = sql_driver("mysql", connect_target, pymysql.Error, "ANALYZE TABLE")

@@ -3,7 +3,7 @@
 
 import psycopg
 
-from qjoule_studies.connect.postgres import connect_postgres
+from qjoule_studies.servers.postgres import connect_target
 from qjoule_studies.ycsb.goycsb.driver import sql_driver
 
-DRIVER = sql_driver("pg", connect_postgres, psycopg.Error, "VACUUM ANALYZE")
+DRIVER = sql_driver("pg", connect_target, psycopg.Error, "VACUUM ANALYZE")

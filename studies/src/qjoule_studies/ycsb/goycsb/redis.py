@@ -8,7 +8,7 @@ from contextlib import closing
 
 import redis
 
-from qjoule_studies.connect.redis import connect_redis
+from qjoule_studies.servers.redis import connect_target
 from qjoule_studies.workload import Target
 from qjoule_studies.ycsb.goycsb.driver import TABLE, Driver
 
@@ -25,7 +25,7 @@ def _properties(target: Target, threads: int) -> Mapping[str, object]:
 
 def _empty(target: Target) -> None:
     """Removes our keys alone: go-ycsb's own `dropdata` empties the whole database."""
-    with closing(connect_redis(target)) as client:
+    with closing(connect_target(target)) as client:
         for key in client.scan_iter(f"{TABLE}/*", count=1_000):
             client.unlink(key)
 
