@@ -10,8 +10,7 @@ from qjoule.api.traces import Array
 from qjoule_studies.import_perf.arguments import Arguments
 from qjoule_studies.import_perf.cpus import Cpus
 from qjoule_studies.import_perf.imported import Imported
-from qjoule_studies.import_perf.lives import Lives, Thread
-from qjoule_studies.import_perf.statements import Shapes
+from qjoule_studies.import_perf.lives import Lives, Shapes, Thread
 from qjoule_studies.import_perf.support import Rules
 from qjoule_studies.import_perf.supported import BY_SERVER, family_of
 

@@ -42,9 +42,9 @@ from qjoule_studies.import_perf.energy import (
 from qjoule_studies.import_perf.header import Header
 from qjoule_studies.import_perf.imported import Imported
 from qjoule_studies.import_perf.lines import Record, Recording, damaged
+from qjoule_studies.import_perf.lives import Shapes
 from qjoule_studies.import_perf.queries import Queries
 from qjoule_studies.import_perf.scan import PROBE, Scan
-from qjoule_studies.import_perf.statements import Shapes
 from qjoule_studies.import_perf.tasks import Tasks
 
 #: As the kernel's own format has it. Names of threads may hold any bytes, but only 15: too few for
