@@ -22,16 +22,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from qjoule_studies.servers.accounts import service_account
-from servers import process
-from servers.cassandra import cassandra_server
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer, leaks
+from qjoule_studies.servers.redis import redis_server
+from servers.databases import cassandra_server, mysql_server, or_skip, voltdb_server
 from servers.fetched.mysql import wanted_mysql8033
-from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server
-from servers.mysql import mysql_server
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer, or_skip
-from servers.redis import redis_server
-from servers.voltdb import voltdb_server
 from tag_listener import Listener, listening, reporting_to, sending_to_servers
 from tracing import leftovers, tolerance
 
@@ -157,7 +154,7 @@ def memory_of_its_own(states: Path) -> None:
 def no_server_is_left() -> Iterator[None]:
     """Checks, after the servers are torn down, that none of their processes or files remain."""
     yield
-    assert not process.leaks(), f"left behind: {process.leaks()}"
+    assert not (left := leaks()), f"left behind: {left}"
 
 
 def _server(start: Callable[[], AbstractContextManager[DatabaseServer]]) -> Any:

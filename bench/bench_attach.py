@@ -38,9 +38,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.command import machine, machine_lines, run, shared_directory  # noqa: E402
 
-from servers.mariadb import mariadb_server  # noqa: E402
-from servers.postgres import postgres_server  # noqa: E402
-from servers.redis import redis_server  # noqa: E402
+from qjoule_studies.servers.mysql import mariadb_server  # noqa: E402
+from qjoule_studies.servers.postgres import postgres_server  # noqa: E402
+from qjoule_studies.servers.redis import redis_server  # noqa: E402
 from servers.toy_elf import MARIADB_10_11, toy_server  # noqa: E402
 
 QJOULE = Path(sys.executable).parent / "qjoule"

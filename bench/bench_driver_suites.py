@@ -36,9 +36,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from bench.drivers.recorders import listener  # noqa: E402
 
-from servers.mariadb import mariadb_server  # noqa: E402
-from servers.process import DatabaseServer  # noqa: E402
-from servers.redis import redis_server  # noqa: E402
+from qjoule_studies.servers.mysql import mariadb_server  # noqa: E402
+from qjoule_studies.servers.process import DatabaseServer  # noqa: E402
+from qjoule_studies.servers.redis import redis_server  # noqa: E402
 
 FILE_TIMEOUT_S, TEST_TIMEOUT_S = 600, 30
 PYTEST = ("-q", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TEST_TIMEOUT_S}")

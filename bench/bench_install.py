@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("tests/suppor
 
 from nightly.packages.clean_root import clean_root  # noqa: E402
 from nightly.packages.conftest import fetch_wheels  # noqa: E402
-from servers.mariadb import mariadb_server  # noqa: E402
+from qjoule_studies.servers.mysql import mariadb_server  # noqa: E402
 
 
 def seconds(wheels: Path, pid: int) -> tuple[float, float]:

@@ -31,6 +31,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from qjoule.servers.measured import OVERHEAD_FILE
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
@@ -45,8 +47,7 @@ from bench.overhead.saved import Found, save  # noqa: E402
 from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
-from qjoule.servers.measured import OVERHEAD_FILE  # noqa: E402
-from servers.process import DatabaseServer  # noqa: E402
+from qjoule_studies.servers.process import DatabaseServer  # noqa: E402
 
 STEADY = "steady"
 SATURATED, FIXED, INSIDE = PARTS = ("saturated", "fixed", "inside")

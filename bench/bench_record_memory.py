@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 import fake_tracer as ft
 from qjoule.contract import Block
-from servers.mariadb import mariadb_server
-from servers.process import DatabaseServer
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import Recorder
 
 TARGET_MB = 64

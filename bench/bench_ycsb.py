@@ -59,7 +59,7 @@ from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.servers.measured import OVERHEAD_FILE  # noqa: E402
 from qjoule.servers.registered import support_of  # noqa: E402
 from qjoule.session.targets import plan_tracing  # noqa: E402
-from servers.process import DatabaseServer  # noqa: E402
+from qjoule_studies.servers.process import DatabaseServer  # noqa: E402
 
 TARGET = 0.02  #: share of the throughput that tracing may cost
 MODES = ("record", "live")

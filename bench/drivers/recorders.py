@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qjoule_drivers import channel as channel_module
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import recording
 
 NOWHERE = Path("/nonexistent")

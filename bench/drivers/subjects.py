@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 
 Call = Callable[[], object]
 
@@ -64,9 +64,9 @@ class Subject:
 
 #: By the driver's name.
 SUBJECTS = {
-    "pymysql": Subject("servers.mariadb", "mariadb_server", _pymysql, 25),
-    "psycopg": Subject("servers.postgres", "postgres_server", _psycopg, 25),
-    "redis": Subject("servers.redis", "redis_server", _redis, 25),
-    "cassandra": Subject("servers.cassandra", "cassandra_server", _cassandra, 100),
+    "pymysql": Subject("qjoule_studies.servers.mysql", "mariadb_server", _pymysql, 25),
+    "psycopg": Subject("qjoule_studies.servers.postgres", "postgres_server", _psycopg, 25),
+    "redis": Subject("qjoule_studies.servers.redis", "redis_server", _redis, 25),
+    "cassandra": Subject("servers.databases", "cassandra_server", _cassandra, 100),
     "pymongo": Subject("servers.mongodb", "mongod_stand_in", _pymongo, 60),
 }

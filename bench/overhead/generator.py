@@ -17,7 +17,7 @@ from bench.overhead.clocks import Clocks, Watched, read_clocks
 from bench.overhead.cpu import family
 
 from qjoule.errors import QjouleError
-from servers.process import with_parent
+from qjoule_studies.servers.process import with_parent
 
 #: sysbench's `--report-interval=1`, and pgbench's `--progress=1`.
 REPORT = re.compile(rb"^(?:\[ \d+s \] .*?tps: |progress: [\d.]+ s, )([\d.]+)")

@@ -26,7 +26,7 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.plan import AttachPlan
 from qjoule.session.targets import plan_tracing
-from servers.process import DatabaseServer, with_parent
+from qjoule_studies.servers.process import DatabaseServer, with_parent
 
 QJOULE = Path(sys.executable).with_name("qjoule")
 TRACER_NAME = "qjoule-tracer"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from servers.mariadb import mariadb_server
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer
 
 TABLE_ROWS = 10_000  #: small enough for the buffer pool, so CPU is the limit and not the disk
 #: Some 70 MB, of which the buffer pool holds a tenth; each commit waits for the disk.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from servers.process import with_parent
+from qjoule_studies.servers.process import with_parent
 
 _FIRST = -20  #: nice(1): a process that waits for a CPU in between lets its caches get cold
 

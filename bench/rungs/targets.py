@@ -10,15 +10,13 @@ from functools import partial
 from typing import Any
 
 from qjoule.contract import Rung
-from servers.cassandra import cassandra_server
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.redis import redis_server
+from servers.databases import cassandra_server, mysql_server, voltdb_server
 from servers.fetched.go_programs import ferretdb
-from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server, mongod_stand_in
-from servers.mysql import mysql_server
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer
-from servers.redis import redis_server
-from servers.voltdb import voltdb_server
 
 #: CPU time that a rung may add to a query, in ns. A rung that is not listed has no target.
 LIMIT_NS = {Rung.SOCKET: 1000, Rung.SYMBOL: 2000}

@@ -16,7 +16,7 @@ from bench.rungs.targets import Subject
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 
 
 @dataclass(frozen=True)

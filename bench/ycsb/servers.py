@@ -12,14 +12,13 @@ from functools import partial
 from bench.ycsb.workload import CONNECTIONS, PROPERTIES
 
 from qjoule.errors import QjouleError
-from servers.cassandra import cassandra_server
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.redis import redis_server
+from servers.databases import cassandra_server, mysql_server
 from servers.fetched.go_programs import goycsb
-from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server
-from servers.mysql import mysql_server
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer
-from servers.redis import redis_server
 
 DATABASE = "ycsb"
 #: Loading either fails within a second or takes a few.

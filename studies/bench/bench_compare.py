@@ -35,7 +35,7 @@ from qjoule.model.compared import Sides  # noqa: E402
 from qjoule.model.gate import Gate, exit_code, judge  # noqa: E402
 from qjoule.model.repeated import RunForms  # noqa: E402
 from qjoule.model.run_ratios import log_ratios  # noqa: E402
-from servers.redis import redis_server  # noqa: E402
+from qjoule_studies.servers.redis import redis_server  # noqa: E402
 from simulated_runs import Workload, compared, mispricing, says_different  # noqa: E402
 from tracing.recording import recording  # noqa: E402
 

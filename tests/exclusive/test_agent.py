@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from metrics_pages import is_monotone, total
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.redis import installed_redis, redis_in
-from servers.mariadb import mariadb_server
-from servers.postgres import postgres_server
 from tracing.agent import INTERVAL_S, Agent, fingerprint_of, value
 from tracing.confined import holds_nothing
 

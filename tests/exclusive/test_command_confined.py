@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from temporary import umask
 from tracing.confined import holds_nothing
 from tracing.recording import Run, qjoule, recording

@@ -17,7 +17,7 @@ import pytest
 
 from qjoule.giving_up_root import READER
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, converted_copy, qjoule
 from waiting import until
 

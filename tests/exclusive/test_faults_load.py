@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from servers.mariadb import mariadb_server
-from servers.process import DatabaseServer
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
 from tracing.mysql_story import marker_counts, prepare_server, sysbench
 from tracing.recording import Run, attribute, qjoule, recording

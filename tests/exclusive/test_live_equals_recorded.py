@@ -19,7 +19,7 @@ import pytest
 
 from qjoule.engine.attribute import attribute
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.at_once import at_once
 from tracing.live_top import live_top
 from tracing.recording import recording

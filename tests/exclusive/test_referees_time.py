@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_story import prepare_server, sysbench
 from tracing.recording import Run, recording
 from tracing.task_clock import needs_perf, task_clock

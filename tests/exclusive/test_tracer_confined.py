@@ -9,7 +9,7 @@ import pytest
 
 from qjoule.contract import Block, Mode
 from qjoule.session.targets import plan_tracing
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_story import prepare_server, sysbench
 from tracing.tracer import tracing
 

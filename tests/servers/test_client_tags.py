@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qjoule_drivers import tag
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import sending_to_servers
 from tracing import long_runs
 from tracing.at_once import at_once

@@ -17,7 +17,7 @@ import pytest
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.ring import SLOTS
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import reporting_to
 from tracing import long_runs
 from tracing.at_once import at_once

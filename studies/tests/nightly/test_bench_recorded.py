@@ -11,7 +11,7 @@ import pytest
 
 from bench_process import Bench
 from qjoule.report.study_runs import read_runs
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from small_workload import NAME
 from tracing.recording import Run
 from waiting import until

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis as driver
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.perf_recording import perf_recording
 from tracing.recording import Recorder, Run, attribute, qjoule
 from tracing.tolerance import tolerance

@@ -15,9 +15,9 @@ import pytest
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.trace.reader import Trace
+from qjoule_studies.servers.mysql import connect_mysql
+from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.workload import Target
-from servers.mariadb import connect_mysql
-from servers.process import DatabaseServer
 from tracing.animated_rapl import animated_rapl
 from tracing.recording import Recorder, qjoule
 

@@ -21,7 +21,7 @@ from qjoule_studies.twitter.servers import open_server
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads.twitter import Twitter
 from qjoule_studies.workloads.ycsb import Ycsb
-from servers.process import or_skip
+from servers.databases import or_skip
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
 

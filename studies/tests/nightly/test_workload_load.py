@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.workload import Target, Value
 from qjoule_studies.workloads.load import Load
 from qjoule_studies.workloads.operator_plans import OPERATORS
@@ -17,7 +18,6 @@ from qjoule_studies.workloads.sql_session import connect
 from qjoule_studies.workloads.tpch import Tpch
 from qjoule_studies.workloads.tpch_queries import QUERIES, Parameters, random_parameters, statement
 from qjoule_studies.workloads.tpch_tables import generated
-from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]
 

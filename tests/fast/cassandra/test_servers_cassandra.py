@@ -12,8 +12,7 @@ from qjoule.servers.cassandra.find import MAIN_CLASS, Configuration, configurati
 from qjoule.servers.direct_access import processes
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.types import Server
-from servers.examined import candidate
-from servers.fake_proc import FakeProc
+from servers.fake_proc import FakeProc, candidate
 
 OPTIONS = ("-Xmx1G", "-ea", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-javaagent:j.jar")
 

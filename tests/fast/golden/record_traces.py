@@ -27,14 +27,12 @@ import pyarrow.parquet as pq
 from qjoule.trace.schema import TABLES
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, tag
-from servers.cassandra import cassandra_server
-from servers.mariadb import mariadb_server
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.redis import redis_server
+from servers.databases import cassandra_server, mysql_server, voltdb_server
 from servers.mongodb import ferretdb_server, mongod_stand_in
-from servers.mysql import mysql_server
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer
-from servers.redis import redis_server
-from servers.voltdb import voltdb_server
 from tracing import cql_story, voltdb_story
 from tracing.mongodb_client import Client, clients_gone
 from tracing.recording import recording

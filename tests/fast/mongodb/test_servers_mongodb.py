@@ -16,8 +16,7 @@ from qjoule.servers.ferretdb.support import encryption as ferretdb_encryption
 from qjoule.servers.mongodb.find import SIGNATURES, Role, boundary_functions
 from qjoule.servers.mongodb.wire import hello
 from qjoule.servers.support import Settings
-from servers.examined import candidate, settings_of
-from servers.fake_proc import FakeProc
+from servers.fake_proc import FakeProc, candidate, settings_of
 from servers.toy_elf import toy_server
 
 

@@ -16,8 +16,7 @@ from qjoule.servers.listening import Listening
 from qjoule.servers.redis.settings import encryption as redis_encryption
 from qjoule.servers.redis.settings import io_threads as redis_io_threads
 from qjoule.servers.types import Fact
-from servers.examined import candidate
-from servers.fake_proc import FakeProc
+from servers.fake_proc import FakeProc, candidate
 from servers.toy_elf import toy_server
 
 BASE = 0x40000

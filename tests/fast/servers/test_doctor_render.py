@@ -19,7 +19,7 @@ from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.types import Fact, Restart, Server
 from qjoule.session.traffic import Traffic
-from servers.examined import examined
+from servers.fake_proc import examined
 from servers.toy_elf import MARIADB_10_11, toy_server
 
 GOOD = (

@@ -10,8 +10,7 @@ import pytest
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.postgres.settings import encryption as postgres_encryption
 from qjoule.servers.types import Fact
-from servers.examined import candidate, settings_of
-from servers.fake_proc import FakeProc
+from servers.fake_proc import FakeProc, candidate, settings_of
 
 OLD, NEW = "10.11.19", "11.4.2"
 POOL = "thread-handling=pool-of-threads\n"

@@ -28,7 +28,7 @@ from qjoule.servers.types import Fact, Server
 from qjoule.session import follow
 from qjoule.session.follow import Following
 from qjoule.session.targets import left_out
-from servers.examined import examined
+from servers.fake_proc import examined
 from servers.toy_elf import MYSQL_8, POSTGRES, toy_server
 
 HANDLE = 7  #: the root part's handle number of every executable here

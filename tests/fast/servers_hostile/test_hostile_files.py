@@ -18,8 +18,7 @@ from qjoule.servers.examined import Examined
 from qjoule.servers.listening import socket_ports, unix_listeners
 from qjoule.servers.postgres.settings import encryption as postgres_encryption
 from qjoule.servers.types import Fact
-from servers.examined import settings_of
-from servers.fake_proc import FakeProc
+from servers.fake_proc import FakeProc, settings_of
 from servers.hostile import examine_alone, facts_of
 
 Write = Callable[[str, bytes], None]

@@ -18,10 +18,9 @@ from qjoule.servers.examine import resolve
 from qjoule.servers.plan import build_plan
 from qjoule.servers.shapes import fingerprint
 from qjoule.servers.types import Fact, Server
-from qjoule.servers.voltdb import find as resolving
+from qjoule.servers.voltdb import resolve as resolving
 from qjoule.servers.voltdb.find import FUNCTION, HeapLayout, client_port, native_library
-from servers.examined import candidate
-from servers.fake_proc import FakeProc
+from servers.fake_proc import FakeProc, candidate
 from servers.toy_elf import toy_server
 
 KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)

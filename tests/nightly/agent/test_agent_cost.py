@@ -15,7 +15,7 @@ from qjoule.agent.budget import Shed
 from qjoule.agent.handover import Handover
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.root_part.protocol import Account, Kind, Refused, ask
-from servers.mariadb import mariadb_server
+from qjoule_studies.servers.mysql import mariadb_server
 from tracing.agent import INTERVAL_S, Agent, value
 from tracing.attaching import load, load_bytes
 from tracing.root_part import RootPart, root_part

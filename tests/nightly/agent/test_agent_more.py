@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from exclusive.test_agent import CALLS, execute, running, settled, warmed
-from servers.mariadb import mariadb_server
+from qjoule_studies.servers.mysql import mariadb_server
 from tracing.agent import Agent, fingerprint_of, value
 from tracing.live_top import QJOULE, live_top
 from tracing.mysql_client import ZLIB, mysql_client

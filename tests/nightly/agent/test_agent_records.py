@@ -14,7 +14,7 @@ import pytest
 
 from qjoule.remote.wire import decode
 from qjoule.trace.reader import Trace
-from servers.mariadb import mariadb_server
+from qjoule_studies.servers.mysql import mariadb_server
 from tracing.agent import Agent
 from tracing.asking import asked
 from tracing.live_top import QJOULE

@@ -19,8 +19,8 @@ from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.trace.arrow import pc
 from qjoule_fleet.sampling import estimate
-from servers.mariadb import mariadb_server
-from servers.postgres import postgres_server
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.postgres import postgres_server
 from tracing.agent import Agent, value
 from tracing.live_top import QJOULE
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from packaged import MONITORING, dashboards
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.agent import Agent, fingerprint_of
 from tracing.prometheus import Prometheus, prometheus
 

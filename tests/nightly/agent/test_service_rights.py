@@ -16,7 +16,7 @@ import pytest
 
 from metrics_pages import total
 from packaged import MONITORING
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from syscall_filter import profile
 from tracing import as_service
 from tracing.agent import Agent

@@ -20,7 +20,7 @@ from qjoule.servers.jvm import process as jvm_process
 from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import Identity
 from qjoule.servers.owner import Process
-from servers.process import or_skip
+from servers.databases import or_skip
 from servers.toy_cassandra import ToyCassandra, compile_toy, toy_cassandra
 from tracing.agents import agents_by_root_part
 from waiting import until

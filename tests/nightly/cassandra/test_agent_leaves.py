@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from servers.cassandra import Client, cassandra_server
-from servers.process import DatabaseServer, or_skip
+from qjoule_studies.servers.cassandra import Client
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import cassandra_server, or_skip
 from tracing import cql_story as day
 from tracing.recording import Recorder, Run, recording
 from waiting import until

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from cassandra.query import BatchStatement
 
-from servers.cassandra import Client
-from servers.process import DatabaseServer
+from qjoule_studies.servers.cassandra import Client
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import cql_story as day
 from tracing.recording import Recorder, Run, credentials, qjoule, recording
 

@@ -11,8 +11,8 @@ import pytest
 from cassandra.query import BatchStatement, SimpleStatement
 
 from qjoule_drivers import tag
-from servers.cassandra import Client
-from servers.process import DatabaseServer
+from qjoule_studies.servers.cassandra import Client
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import cql_story as day
 from tracing import long_runs
 from tracing.recording import Run, attribute, recording

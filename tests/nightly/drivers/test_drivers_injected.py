@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import Listener, listening
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]

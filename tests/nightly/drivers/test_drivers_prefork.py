@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import QJOULE, Run, recording
 from waiting import until
 

@@ -24,7 +24,7 @@ from redis.retry import Retry
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, set_trace, state, tag, uninstrument
 from qjoule_drivers.ring import ERROR, OK
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import Begin, Listener, settle, status, tagged
 
 pytestmark = [pytest.mark.beside, pytest.mark.server]

@@ -23,7 +23,7 @@ from qjoule.servers.discovery import Discovery, discover
 from qjoule.servers.examine import examine
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.types import Server
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.root_part import RootPart
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]

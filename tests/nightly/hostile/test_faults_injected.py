@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.root_part.protocol import Refused, RootPartGone
-from servers.elf_places import offset_of
-from servers.toy_elf import MYSQL_8
+from servers.toy_elf import MYSQL_8, offset_of
 from tracing.attaching import held
 from tracing.root_part import ROOT_PART, NotStarted, RootPart, root_part
 from tracing.tracer import NOBODY, TRACER

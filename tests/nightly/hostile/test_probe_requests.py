@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.root_part.protocol import Kind, Opened, Refused, What, ask
-from servers.elf_places import offset_of
-from servers.toy_elf import MYSQL_8
+from servers.toy_elf import MYSQL_8, offset_of
 from tracing.attaching import held, load, load_bytes, refused, uprobe
 from tracing.root_part import RootPart, bound_socket, root_part
 

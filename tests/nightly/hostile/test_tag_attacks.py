@@ -17,7 +17,7 @@ from qjoule.reporters.missing import lost
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import Run, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]

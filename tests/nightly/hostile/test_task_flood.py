@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nightly.hostile.bound import process_of
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import Run, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from temporary import for_all_users
 from tracing.postgres_client import postgres_client, query
 from tracing.recording import attribute, recording

@@ -13,8 +13,9 @@ import bson
 import pytest
 
 from qjoule.contract import QueryFlag
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import or_skip
 from servers.mongodb import VERSIONS, mongod_stand_in
-from servers.process import DatabaseServer, or_skip
 from tracing.at_once import at_once
 from tracing.mongodb_client import Client, clients, clients_gone
 from tracing.recording import Run, both_rungs, recording

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import or_skip
 from servers.mongodb import mongod_stand_in
-from servers.process import DatabaseServer, or_skip
 from tracing.mongodb_client import Client
 from tracing.recording import Run, attribute, credentials, recording, until_named
 

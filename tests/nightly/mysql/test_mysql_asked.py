@@ -20,10 +20,10 @@ from qjoule.errors import QjouleError
 from qjoule.servers.client import Account
 from qjoule.servers.mysql.client import Connections, PreparedStatements
 from qjoule.servers.mysql.wire import KEY
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.servers.unavailable import Unavailable
-from servers.mariadb import mariadb_server
-from servers.mysql import mysql_server
-from servers.process import DatabaseServer, or_skip
+from servers.databases import mysql_server, or_skip
 from tracing.mysql_client import mysql_client
 from tracing.recording import Run, attribute, credentials, recording, until_named
 

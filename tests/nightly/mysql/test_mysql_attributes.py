@@ -15,7 +15,7 @@ import pytest
 
 from qjoule_drivers import instrument, tag, uninstrument
 from qjoule_drivers.comments import put_in_statements
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import mysql_client as wire
 from tracing.mysql_client import MysqlClient, mysql_client
 from tracing.mysql_story import marker_counts

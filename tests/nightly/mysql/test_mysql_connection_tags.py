@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qjoule_drivers import tag
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import mysql_client as wire
 from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
 from tracing.recording import Run, both_rungs, recording

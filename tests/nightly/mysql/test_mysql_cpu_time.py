@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.at_once import at_once
 from tracing.cpu_time import seconds_by_marker
 from tracing.recording import Run, both_rungs

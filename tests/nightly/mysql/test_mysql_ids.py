@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from servers.fetched import percona
-from servers.mysql import mysql_server
-from servers.process import DatabaseServer, or_skip
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import mysql_server, or_skip
+from servers.fetched.debian import pt_query_digest
 from tracing.mysql_statements import (
     BY_SETTINGS,
     IN_SESSIONS,
@@ -124,7 +124,7 @@ def test_a_digest_is_by_the_sessions_settings(told: Told) -> None:
 
 def test_every_checksum_is_pt_query_digests(told: Told, tmp_path: Path) -> None:
     with or_skip():
-        tool = percona.pt_query_digest()
+        tool = pt_query_digest()
     log = tmp_path / "slow.log"
     log.write_text("".join(f"{_HEAD}{statement};\n" for statement in ALL))
     done = subprocess.run(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_client import MysqlClient, mysql_client
 from tracing.recording import Run, both_rungs
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from servers.mariadb import mariadb_server
-from servers.mysql import mysql_server
-from servers.process import DatabaseServer, or_skip
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import mysql_server, or_skip
 from tracing import mysql_client as wire
 from tracing.mysql_client import mysql_client
 from tracing.recording import Run, both_rungs, recording

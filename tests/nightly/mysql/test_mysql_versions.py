@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from qjoule.contract import Rung
+from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import Release
-from servers.process import DatabaseServer
 from tracing.mysql_client import MysqlClient, mysql_client
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run, both_rungs

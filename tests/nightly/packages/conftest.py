@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nightly.packages.clean_root import CleanRoot, clean_root
-from servers.process import or_skip
+from servers.databases import or_skip
 
 TREE = Path(__file__).parents[3]
 DIST = TREE / os.environ.get("QJOULE_DIST", "build/dist")

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched import debian
-from servers.process import Unavailable
 
 TREE = Path(__file__).parents[3]
 RECIPE = TREE / "packaging/oci/Containerfile"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from servers.databases import or_skip
 from servers.fetched.go_programs import helm
-from servers.process import or_skip
 
 PACKAGING = Path(__file__).parents[3] / "packaging"
 pytestmark = pytest.mark.packages

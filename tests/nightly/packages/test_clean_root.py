@@ -12,7 +12,7 @@ import pytest
 import qjoule
 from nightly.packages.clean_root import CleanRoot
 from qjoule.contract import CONTRACT_VERSION
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]
 WHERE = {"with_wheel": "/opt/qjoule/bin/qjoule", "with_deb": "/usr/bin/qjoule"}

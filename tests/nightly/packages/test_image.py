@@ -15,8 +15,8 @@ import pytest
 from metrics_pages import samples
 from nightly.packages.conftest import built
 from nightly.packages.image import Image, image
-from qjoule_studies.servers.process import free_port
-from servers.process import DatabaseServer, or_skip
+from qjoule_studies.servers.process import DatabaseServer, free_port
+from servers.databases import or_skip
 from tracing.live_top import QJOULE
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.packages, pytest.mark.timeout(900)]

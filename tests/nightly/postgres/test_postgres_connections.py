@@ -14,8 +14,9 @@ import psycopg
 import pytest
 
 from qjoule_drivers import tag
-from servers.postgres import offer_tls, postgres_server
-from servers.process import DatabaseServer, or_skip
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import offer_tls, or_skip
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run, both_rungs, recording
 from waiting import until

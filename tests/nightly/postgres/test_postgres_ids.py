@@ -13,8 +13,8 @@ import pytest
 
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
-from servers.postgres import postgres_server
-from servers.process import DatabaseServer
+from qjoule_studies.servers.postgres import postgres_server
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import attribute, both_rungs, recording
 from tracing.releases import releases, running
 

@@ -14,8 +14,8 @@ import psutil
 import psycopg
 import pytest
 
+from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import Release
-from servers.process import DatabaseServer
 from tracing.at_once import at_once
 from tracing.recording import Run, attribute, recording
 from tracing.releases import releases, running

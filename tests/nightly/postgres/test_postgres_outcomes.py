@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.postgres_client import SYNC, bind, execute, parse, postgres_client, query
 from tracing.recording import Run, both_rungs
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_story import MARKER, marker_counts
 from tracing.postgres_client import (
     SYNC,

@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from qjoule.contract import Rung
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import offer_tls
 from servers.newer import Release
-from servers.postgres import offer_tls
-from servers.process import DatabaseServer
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run, both_rungs
 from tracing.releases import (

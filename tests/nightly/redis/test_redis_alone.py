@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servers.process import DatabaseServer
-from servers.redis import command_stats, redis_server
+from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.redis import redis_server
+from servers.databases import command_stats
 from tracing.recording import Run, recording
 from tracing.tolerance import tolerance
 

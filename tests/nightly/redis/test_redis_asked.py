@@ -14,10 +14,9 @@ import pytest
 
 from other_user import SOMEBODY
 from qjoule_studies.servers.accounts import Account
-from qjoule_studies.servers.process import server_directory
-from servers.process import DatabaseServer, or_skip
-from servers.redis import command_stats, installed_redis, redis_in, redis_server
-from servers.valkey import valkey_server
+from qjoule_studies.servers.process import DatabaseServer, server_directory
+from qjoule_studies.servers.redis import installed_redis, redis_in, redis_server
+from servers.databases import command_stats, or_skip, valkey_server
 from tracing.recording import Run, attribute, credentials, recording
 from tracing.redis_client import redis_client, resp
 from waiting import until

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import Rung
-from servers.certificates import self_signed
-from servers.process import DatabaseServer, free_port
-from servers.redis import redis_server
+from qjoule_studies.servers.process import DatabaseServer, free_port
+from qjoule_studies.servers.redis import redis_server
+from servers.databases import self_signed
 from tracing.recording import Run, recording
 from tracing.releases import planned
 

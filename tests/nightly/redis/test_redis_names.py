@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import Run, attribute, recording
 from tracing.redis_client import RedisClient, RedisError, redis_client, resp
 

@@ -12,8 +12,8 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.servers.elf import open_executable
+from servers.databases import command_stats
 from servers.newer import Release
-from servers.redis import command_stats
 from tracing import redis_story as day
 from tracing.recording import Run, recording
 from tracing.releases import is_documented, planned, releases, running

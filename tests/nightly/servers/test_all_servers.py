@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.at_once import at_once
 from tracing.mongodb_client import clients_gone
 from tracing.recording import Run, attribute, recording

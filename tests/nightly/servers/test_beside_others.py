@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from exclusive.test_faults_end import bpf_ids, nothing_is_attached
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.live_top import live_top
 from tracing.recording import Recorder, Run
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import qjoule
 
 pytestmark = [pytest.mark.root, pytest.mark.server]

@@ -17,9 +17,8 @@ import pytest
 import redis as redis_client
 
 from qjoule_studies.servers import mysql
-from qjoule_studies.servers.process import free_port
+from qjoule_studies.servers.process import DatabaseServer, free_port
 from qjoule_studies.servers.redis import installed_redis
-from servers.process import DatabaseServer
 from tracing.own_servers import (
     own_program,
     recorded,

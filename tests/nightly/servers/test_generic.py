@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from qjoule.trace.reader import Trace
-from servers.process import free_port, with_parent
+from qjoule_studies.servers.process import free_port, with_parent
 from tracing.recording import attribute, recording
 from tracing.tolerance import tolerance
 

@@ -18,7 +18,7 @@ from fuzz import planted
 from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.rules import Charset, Quoting, backtick_rules
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 LATIN1 = backtick_rules(Quoting.STRINGS, Charset.LATIN1)

@@ -16,7 +16,7 @@ import pytest
 
 from qjoule.spool.files import is_captured, spool_of
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import Recorder, Run, converted_copy, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.spool.files import is_captured
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.canaries import (
     Canaries,
     in_files,

@@ -21,7 +21,7 @@ import pytest
 from other_user import SOMEBODY, other_user
 from qjoule.giving_up_root import READER
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import QJOULE, Recorder, Run, qjoule
 from tracing.recording import attribute as attribute_tables
 from waiting import until

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from servers.certificates import self_signed
-from servers.mariadb import mariadb_server
-from servers.process import DatabaseServer, or_skip
+from qjoule_studies.servers.mysql import mariadb_server
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import or_skip, self_signed
 from tracing import long_runs
 from tracing import mysql_client as wire
 from tracing.at_once import at_once

@@ -15,10 +15,8 @@ import pytest
 from qjoule.trace.reader import Trace
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
-from servers.certificates import self_signed
-from servers.process import DatabaseServer, free_port, or_skip
-from servers.redis import command_stats
-from servers.unknown_redis import NAME, unknown_redis
+from qjoule_studies.servers.process import DatabaseServer, free_port
+from servers.databases import UNKNOWN, command_stats, or_skip, self_signed, unknown_redis
 from tracing.recording import attribute, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -83,7 +81,7 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
     rows = {row["tag:endpoint"]: row for row in found["rows"]}
     lost = Trace(directory).loss.get("tags", 0)
     every = [*found["rows"], *found["fixed"]]
-    of_server = [row for row in every if row["server"].startswith(f"{NAME}:")]
+    of_server = [row for row in every if row["server"].startswith(f"{UNKNOWN}:")]
     server_ns, server_j = (sum(row[key] for row in of_server) for key in ("cpu_ns", "energy_j"))
     for name, called in calls.items():
         row = rows[name]

@@ -14,7 +14,7 @@ import pytest
 
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import Trace
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.postgres_client import postgres_client, query
 from tracing.recording import qjoule, recording
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.recording import Run, recording
 from waiting import until
 

@@ -15,7 +15,7 @@ from metrics_pages import samples
 from nightly.packages.clean_root import CleanRoot, clean_root
 from nightly.vm.support import machine
 from nightly.vm.support.packages import made
-from servers.process import or_skip
+from servers.databases import or_skip
 
 pytestmark = pytest.mark.timeout(4000)
 RUN_TIMEOUT_S = 3000

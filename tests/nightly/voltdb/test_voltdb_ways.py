@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.voltdb import voltdb_server
+from servers.databases import voltdb_server
 from tracing import voltdb_story as day
 from tracing.recording import Run, recording
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import QueryFlag
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import cql_story as day
 from tracing.recording import Run, check_whole, qjoule, recording
 

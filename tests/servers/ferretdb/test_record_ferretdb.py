@@ -13,7 +13,7 @@ from pymongo import monitoring
 from pymongo.errors import OperationFailure
 
 from qjoule.contract import QueryFlag
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.at_once import at_once
 from tracing.mongodb_client import clients_gone
 from tracing.recording import Run, recording

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from qjoule.contract import QueryFlag
-from servers.certificates import self_signed
+from qjoule_studies.servers.process import DatabaseServer, free_port
+from servers.databases import self_signed
 from servers.memcached import Client, memcached_server
-from servers.process import DatabaseServer, free_port
 from tracing.at_once import at_once
 from tracing.recording import Run, Told, check_whole, recording
 

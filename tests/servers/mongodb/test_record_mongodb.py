@@ -20,8 +20,9 @@ import pymongo
 import pytest
 
 from fuzz.mongodb_library import message, op_msg, op_query
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import or_skip
 from servers.mongodb import mongod_stand_in, real_mongod
-from servers.process import DatabaseServer, or_skip
 from tracing import long_runs
 from tracing.at_once import at_once
 from tracing.mongodb_client import MORE_TO_COME, Client, clients, clients_gone

@@ -14,7 +14,7 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from qjoule.engine.attribute import attribute
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import mysql_story as day
 from tracing.cpu_time import check_owners
 from tracing.mysql_client import CHUNK

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import QueryFlag
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import postgres_story as day
 from tracing.cpu_time import check_owners
 from tracing.mysql_story import MARKER, marker_counts

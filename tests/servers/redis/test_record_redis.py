@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from qjoule.contract import QueryFlag
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import redis_story as day
 from tracing.recording import Run, Told, check_whole, recording
 

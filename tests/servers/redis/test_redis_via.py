@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.live_top import QJOULE, live_top
 from tracing.recording import Run, qjoule, recording
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
-from servers.valkey import valkey_server
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import valkey_server
 from tracing import redis_story as day
 from tracing.recording import Run, recording
 

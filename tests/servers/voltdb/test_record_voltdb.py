@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from servers.process import DatabaseServer
-from servers.voltdb import PARTITIONS, collections
+from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.voltdb import PARTITIONS
+from servers.databases import collections
 from tracing import voltdb_story as day
 from tracing.recording import Run, check_whole, qjoule, recording
 

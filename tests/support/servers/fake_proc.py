@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A /proc made of ordinary files, with processes in the form that discovery reads."""
+"""A /proc made of ordinary files; processes and servers in the forms that discovery reads, and that
+it gives to a plan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.direct_access import DirectAccess, FileAccess
+from qjoule.servers.examine import resolve
+from qjoule.servers.listening import Listening
+from qjoule.servers.registered import support_of
+from qjoule.servers.support import Running, Settings
+from qjoule.servers.types import Server
 
 
 class FakeProc:
@@ -86,3 +97,19 @@ class FakeProc:
                 "0: 00000002 00000000 00010000 0001 01 4712 /run/other\n"
                 f"0: 00000003 00000000 00000000 0001 03 {inode} {unix}\n"
             )
+
+
+def examined(server: Server) -> Server:
+    """With what its executable offers for the given version and flavour."""
+    file = Candidate(FileAccess(server.exe_path), server.exe_name)
+    return replace(server, resolution=resolve(file, server.flavour, server.version))
+
+
+def settings_of(process: Candidate, flavour: str, version: str = "") -> Settings:
+    """The configuration of a process of this product; it does not listen."""
+    return support_of(flavour).settings(Running(process, flavour, version, Listening()))
+
+
+def candidate(entry: Path, exe_name: str = "/bin/true", root: Path = Path("/")) -> Candidate:
+    """A process whose directory in /proc is `entry`."""
+    return Candidate(DirectAccess(entry, root), exe_name, int(entry.name))

@@ -11,13 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from servers.process import (
-    DatabaseServer,
-    Unavailable,
-    free_port,
-    running,
-    server_directory,
-)
+from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.unavailable import Unavailable
 
 THREADS = 4
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from qjoule_studies.servers import mongodb
 from qjoule_studies.servers.mongodb import connect_mongodb
+from qjoule_studies.servers.process import DatabaseServer, free_port, running, server_directory
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched.go_programs import ferretdb
-from servers.process import DatabaseServer, Unavailable, free_port, running, server_directory
 
 SOURCE = Path(__file__).resolve().parent / "mongod_like"
 LIBRARIES = ("-lsnappy", "-lz", "-lzstd")

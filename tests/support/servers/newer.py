@@ -14,9 +14,9 @@ from pathlib import Path
 
 from qjoule_studies.servers import mysql, postgres
 from qjoule_studies.servers.accounts import Account, service_account
+from qjoule_studies.servers.process import DatabaseServer, server_directory
+from qjoule_studies.servers.redis import redis_in
 from servers.fetched import debian
-from servers.process import DatabaseServer, server_directory
-from servers.redis import redis_in
 
 
 class InnerAccount(Account):

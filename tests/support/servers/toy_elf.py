@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from qjoule.servers.elf import open_executable
+
 MARIADB_10_11 = "_Z16dispatch_command19enum_server_commandP3THDPcjb"
 MARIADB_10_5 = "_Z16dispatch_command19enum_server_commandP3THDPcjbb"
 MYSQL_5_6 = "_Z16dispatch_command19enum_server_commandP3THDPcj"
@@ -87,3 +89,12 @@ def pack_symbols(path: Path) -> Path:
 
 def _run(*argv: object) -> None:
     subprocess.run([str(word) for word in argv], check=True, capture_output=True)
+
+
+def offset_of(path: Path, name: str) -> int:
+    """Where a function is in an executable file."""
+    executable = open_executable(path)
+    (symbol,) = executable.functions(name)
+    offset = executable.file_offset(symbol.vaddr)
+    assert offset is not None
+    return offset

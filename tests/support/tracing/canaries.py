@@ -16,7 +16,7 @@ import psycopg
 
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_client import CONNECT_ATTRIBUTES, MysqlClient, MysqlError, mysql_client
 from tracing.postgres_client import SYNC, execute, message, parse, postgres_client, query
 from tracing.redis_client import redis_client, resp

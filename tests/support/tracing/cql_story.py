@@ -11,8 +11,8 @@ from typing import Any
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import BatchStatement
 
-from servers.cassandra import Client
-from servers.process import DatabaseServer
+from qjoule_studies.servers.cassandra import Client
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import long_runs
 
 REQUESTS = long_runs.statements(2000)  #: prepared ones, of the first way

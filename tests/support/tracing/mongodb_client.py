@@ -13,7 +13,7 @@ import bson
 import psutil
 
 from fuzz.mongodb_library import decompressed, op_msg
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from waiting import until
 
 MORE_TO_COME = 2  #: flag: no reply is wanted

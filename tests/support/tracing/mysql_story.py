@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import pymysql
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import long_runs
 from tracing import mysql_client as wire
 from tracing.at_once import at_once

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.servers.redis import installed_redis, redis_in
-from servers.process import DatabaseServer
 from tracing.recording import Recorder, recording
 from waiting import until
 

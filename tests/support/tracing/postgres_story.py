@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from servers.process import DatabaseServer
+from qjoule_studies.servers.process import DatabaseServer
 from tracing import long_runs
 from tracing import postgres_client as wire
 from tracing.at_once import at_once

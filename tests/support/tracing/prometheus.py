@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from qjoule_studies.servers.process import free_ports
-from servers.fetched import prometheus as fetched
-from servers.process import Unavailable
+from qjoule_studies.servers.unavailable import Unavailable
+from servers.fetched import debian
 from waiting import until
 
 _PATIENCE_S = 60
@@ -51,7 +51,7 @@ class Prometheus:
 
 def promtool(*arguments: str | Path) -> str:
     """What promtool prints; it must succeed."""
-    program = fetched.installation() / "promtool"
+    program = debian.prometheus() / "promtool"
     done = subprocess.run(
         [program, *arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -62,7 +62,7 @@ def promtool(*arguments: str | Path) -> str:
 @contextmanager
 def prometheus(directory: Path, target: str, rules: Path) -> Iterator[Prometheus]:
     """Scrapes `target` each second, with its data below `directory`. Raises Unavailable."""
-    program = fetched.installation() / "prometheus"
+    program = debian.prometheus() / "prometheus"
     (port,) = free_ports(1)
     config = directory / "prometheus.yml"
     config.write_text(_CONFIG.format(rules=rules, target=target))

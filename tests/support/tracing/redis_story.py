@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from servers.process import DatabaseServer
-from servers.redis import command_stats
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import command_stats
 from tracing.redis_client import resp
 from waiting import until
 

@@ -17,8 +17,9 @@ from qjoule.servers.discovery import find_servers
 from qjoule.servers.elf import open_executable
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.supported import documented
+from qjoule_studies.servers.process import DatabaseServer
+from servers.databases import or_skip
 from servers.newer import RELEASES, Release
-from servers.process import DatabaseServer, or_skip
 from tracing.mysql_story import marker_counts
 from tracing.recording import Run
 

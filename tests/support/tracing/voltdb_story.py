@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers.process import DatabaseServer
-from servers.voltdb import Client, VoltError, load_procedure
+from qjoule_studies.servers.process import DatabaseServer
+from qjoule_studies.servers.voltdb import Client, VoltError
+from servers.databases import load_procedure
 from tracing import long_runs
 from tracing.at_once import at_once
 

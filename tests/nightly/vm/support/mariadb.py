@@ -14,7 +14,7 @@ from qjoule.contract import Rung
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Fact, Server
-from servers.examined import examined
+from servers.fake_proc import examined
 
 PROGRAMS = ("mariadbd", "mariadb")
 REDIS = ("redis-server", "redis-cli")

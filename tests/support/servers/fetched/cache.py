@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qjoule_studies.servers.fetched import VARIABLE, cache
-from servers.process import Unavailable
+from qjoule_studies.servers.unavailable import Unavailable
 
 __all__ = ["VARIABLE", "cache", "check_sha256", "folder", "run_tool"]
 
 #: Enough for a slow connection and a busy machine; a tool that hangs is still ended.
 TOOL_TIMEOUT_S = 1800
+#: Hashes and poms of what is fetched.
+FILES = Path(__file__).parent
 
 
 def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:

