@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// What the stand-in's connections use: commands, and compression of messages.
 #pragma once
+
+#include <optional>
+#include <string>
 
 #include "bson.h"
 
@@ -13,3 +17,11 @@ class Connection
 
 // Executes a command; throws std::runtime_error if it is none.
 bson::Builder execute(const bson::Document &command);
+
+// ---- OP_COMPRESSED, by the libraries that mongod uses (transport/message_compressor_*.cpp)
+
+constexpr const char *COMPRESSORS[] = {nullptr, "snappy", "zlib", "zstd"}; // by their numbers
+
+std::string compress(char by, const std::string &plain);
+// Nothing if that is not what these bytes are, or they are not of that size.
+std::optional<std::string> decompress(char by, const char *data, size_t bytes, size_t size);

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "compressors.h"
 
 static const char usage[] =
     "usage: mongod --port N [--config FILE]\n"
