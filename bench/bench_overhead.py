@@ -41,10 +41,8 @@ from bench.overhead import empty, report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
 from bench.overhead.inside import Inside, look_inside  # noqa: E402
 from bench.overhead.modes import MODES, Subject, subject_for  # noqa: E402
-from bench.overhead.places import busy_share  # noqa: E402
-from bench.overhead.rounds import Size, rate_of, run_rounds  # noqa: E402
+from bench.overhead.rounds import RATE, Size, Steady, busy_share, rate_of, run_rounds, run_steady  # noqa: E402
 from bench.overhead.saved import Found, save  # noqa: E402
-from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
 from qjoule_studies.servers.process import DatabaseServer  # noqa: E402

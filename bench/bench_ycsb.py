@@ -48,12 +48,10 @@ from bench.overhead import report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
 from bench.overhead.inside import Inside, look_inside  # noqa: E402
 from bench.overhead.modes import Subject, subject_for  # noqa: E402
-from bench.overhead.rounds import Samples, Size, rate_of, run_rounds  # noqa: E402
+from bench.overhead.rounds import RATE, Samples, Size, rate_of, run_rounds, run_steady  # noqa: E402
 from bench.overhead.saved import Found, save  # noqa: E402
-from bench.overhead.steady import RATE, run_steady  # noqa: E402
 from bench.overhead.workloads import Workload  # noqa: E402
-from bench.ycsb.servers import SERVED, Served  # noqa: E402
-from bench.ycsb.workload import reports  # noqa: E402
+from bench.ycsb.servers import SERVED, Served, reports  # noqa: E402
 
 from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.servers.measured import OVERHEAD_FILE  # noqa: E402

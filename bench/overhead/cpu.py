@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of processes in ns, and what else the machine was doing."""
+"""CPU time in ns: of processes, of everybody who has a part in a load, and of the machine."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import psutil
@@ -70,3 +71,48 @@ def peak_resident_bytes(pid: int) -> int:
 
 def load_average() -> float:
     return os.getloadavg()[0]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The processes of a mode. Without a tracer, all of them count as reader."""
+
+    pids: tuple[int, ...] = ()
+    tracer: int = 0
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The reader and the root part."""
+        return tuple(pid for pid in self.pids if pid != self.tracer)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """CPU time in ns: of processes, of all tasks, and of the machine's CPUs outside idle."""
+
+    server: int = 0
+    client: int = 0
+    tracer: int = 0
+    reader: int = 0
+    tasks: int = 0
+    machine: int = 0
+    tracer_runs: int = 0  #: how often the tracer got a CPU
+    reader_runs: int = 0
+
+    def __sub__(self, before: Clocks) -> Clocks:
+        names = (field.name for field in fields(self))
+        return Clocks(*(getattr(self, name) - getattr(before, name) for name in names))
+
+
+def read_clocks(server: Sequence[int], client: Sequence[int], watched: Watched) -> Clocks:
+    tracer = [watched.tracer] if watched.tracer else []
+    return Clocks(
+        cpu_ns(server),
+        cpu_ns(client),
+        cpu_ns(tracer),
+        cpu_ns(watched.others),
+        all_tasks_ns(),
+        busy_ns(),
+        sum(map(runs, tracer)),
+        sum(map(runs, watched.others)),
+    )

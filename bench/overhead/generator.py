@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.overhead.clocks import Clocks, Watched, read_clocks
-from bench.overhead.cpu import family
+from bench.overhead.cpu import Clocks, Watched, family, read_clocks
 
 from qjoule.errors import QjouleError
 from qjoule_studies.servers.process import with_parent

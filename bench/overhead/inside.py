@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bench.overhead.clocks import Watched
+from bench.overhead.cpu import Watched
 from bench.overhead.generator import Generator
 from bench.overhead.modes import Subject, attached
 from bench.overhead.programs import accounts, between, programs_of, statistics

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.overhead import empty
-from bench.overhead.clocks import Watched
-from bench.overhead.cpu import family
+from bench.overhead.cpu import Watched, family
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError

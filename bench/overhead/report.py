@@ -10,9 +10,8 @@ from typing import Any
 
 from bench.command import lost_records
 from bench.overhead.inside import Inside
-from bench.overhead.rounds import Samples
+from bench.overhead.rounds import CPU_TARGET, MEMORY_TARGET_MB, RATE, Samples, Steady
 from bench.overhead.stats import Estimate, median_interval, ratio_of_medians, verdict
-from bench.overhead.steady import CPU_TARGET, MEMORY_TARGET_MB, RATE, Steady
 from bench.overhead.workloads import Workload
 
 OVER_EMPTY_TARGET = 1.5

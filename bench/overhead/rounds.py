@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of all modes under one running load, each compared with the same load untraced."""
+"""Rounds of all modes under one running load, each compared with the same load untraced, by where
+CPU time is spent; and one mode at a steady rate: its memory, CPU time and lost records.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from bench.overhead.clocks import Watched
+from bench.overhead.cpu import Watched, cpu_ns, peak_resident_bytes
 from bench.overhead.generator import Generator, Interval
 from bench.overhead.modes import Subject, attached
-from bench.overhead.places import Places
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,56 @@ class Size:
 
     rounds: int
     slot: int
+
+
+#: What tracing adds to each, from paired intervals. The tracer and reader are not there without.
+ADDED = ("machine", "tasks", "server", "client")
+
+
+@dataclass
+class Places:
+    """In ns per transaction, one figure per round."""
+
+    added: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in ADDED})
+    untraced: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in ADDED})
+    tracer: list[float] = field(default_factory=list)
+    reader: list[float] = field(default_factory=list)
+    tracer_runs_per_s: list[float] = field(default_factory=list)
+    reader_runs_per_s: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)  #: part of the machine's CPU time, untraced
+    rate: list[float] = field(default_factory=list)  #: transactions a second, traced
+
+    def add(
+        self, before: Sequence[Interval], during: Sequence[Interval], after: Sequence[Interval]
+    ) -> None:
+        """Adds one round: the mode's intervals against the untraced ones before and after."""
+        for name in ADDED:
+            with_it, beside = _cost(during, name), (_cost(before, name) + _cost(after, name)) / 2.0
+            self.added[name].append(with_it - beside)
+            self.untraced[name].append(beside)
+        self.tracer.append(_cost(during, "tracer"))
+        self.reader.append(_cost(during, "reader"))
+        seconds = sum(one.seconds for one in during)
+        self.tracer_runs_per_s.append(sum(one.spent.tracer_runs for one in during) / seconds)
+        self.reader_runs_per_s.append(sum(one.spent.reader_runs for one in during) / seconds)
+        self.rate.append(sum(one.transactions for one in during) / seconds)
+        self.busy.append(busy_share([*before, *after]))
+
+    @property
+    def outside_kernel(self) -> list[float]:
+        """Tracer and reader together."""
+        return [tracer + reader for tracer, reader in zip(self.tracer, self.reader, strict=True)]
+
+
+def busy_share(intervals: Sequence[Interval]) -> float:
+    """Part of the machine's CPU time in which its CPUs did not idle."""
+    available_ns = sum(one.seconds for one in intervals) * 1e9 * (os.cpu_count() or 1)
+    return sum(one.spent.machine for one in intervals) / available_ns
+
+
+def _cost(intervals: Sequence[Interval], name: str) -> float:
+    clock: Callable[[Interval], int] = lambda one: getattr(one.spent, name)  # noqa: E731
+    return sum(map(clock, intervals)) / max(sum(one.transactions for one in intervals), 1.0)
 
 
 @dataclass
@@ -100,3 +153,49 @@ def _count(total: dict[str, int], loss: object) -> None:
     if isinstance(loss, dict):
         for cause, count in loss.items():
             total[cause] = total.get(cause, 0) + int(count)
+
+
+RATE = 10_000  #: queries a second
+MEMORY_TARGET_MB = 40.0
+CPU_TARGET = 0.02  #: of one core
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A mode under a limited load. CPU figures are shares of one core."""
+
+    mode: str
+    rate: float
+    tracer_cpu: float
+    reader_cpu: float
+    tracer_mb: float
+    reader_mb: float
+    lost_records: dict[str, int] = field(default_factory=dict)
+
+
+def run_steady(
+    generator: Generator,
+    subject: Subject,
+    mode: str,
+    seconds: int,
+) -> Steady:
+    """Observes a mode for a number of intervals of a load that is already running."""
+    with attached(mode, subject) as state:
+        generator.skip()
+        began_s = time.monotonic()
+        tracer, reader = cpu_ns([state.tracer]), cpu_ns([state.reader])
+        rate = rate_of(generator.take(seconds))
+        elapsed_ns = (time.monotonic() - began_s) * 1e9
+        tracer_ns = cpu_ns([state.tracer]) - tracer
+        reader_ns = cpu_ns([state.reader]) - reader
+        memory = [peak_resident_bytes(pid) / 1e6 for pid in (state.tracer, state.reader)]
+    loss = state.result.get("loss")
+    return Steady(
+        mode,
+        rate,
+        tracer_ns / elapsed_ns,
+        reader_ns / elapsed_ns,
+        memory[0],
+        memory[1],
+        dict(loss) if isinstance(loss, dict) else {},
+    )

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""YCSB workload A on each server, with tracing and without."""
