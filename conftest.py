@@ -30,7 +30,7 @@ from servers.databases import cassandra_server, mysql_server, or_skip, voltdb_se
 from servers.fetched.mysql import wanted_mysql8033
 from servers.mongodb import ferretdb_server
 from tag_listener import Listener, listening, reporting_to, sending_to_servers
-from tracing import leftovers, tolerance
+from tracing import cpu_time, leftovers
 
 TREE = Path(__file__).parent
 # A thread of Arrow's would start in every process that a test forks: unshare(2) refuses those.
@@ -202,7 +202,7 @@ def open_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def _clock() -> None:
-    tolerance.begin()
+    cpu_time.begin_test()
 
 
 @pytest.fixture

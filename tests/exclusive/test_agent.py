@@ -19,7 +19,7 @@ from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.postgres import postgres_server
 from qjoule_studies.servers.redis import installed_redis, redis_in
 from tracing.agent import INTERVAL_S, Agent, fingerprint_of, value
-from tracing.confined import holds_nothing
+from tracing.root_part import holds_nothing
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from other_user import umask
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
-from temporary import umask
-from tracing.confined import holds_nothing
 from tracing.recording import Run, qjoule, recording
+from tracing.root_part import holds_nothing
 from waiting import until
 
 OWN = range(2_100_000_000, 2_104_194_305)  #: users of commands

@@ -20,10 +20,9 @@ import pytest
 from qjoule.engine.attribute import attribute
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
-from tracing.at_once import at_once
+from tracing.cpu_time import tolerance
 from tracing.live_top import live_top
-from tracing.recording import recording
-from tracing.tolerance import tolerance
+from tracing.recording import at_once, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(120)]
 CPUS = os.cpu_count() or 1

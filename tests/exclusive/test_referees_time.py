@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
+from tracing.cpu_time import needs_perf, task_clock, tolerance
 from tracing.mysql_story import prepare_server, sysbench
 from tracing.recording import Run, recording
-from tracing.task_clock import needs_perf, task_clock
-from tracing.tolerance import tolerance
 
 pytestmark = [
     pytest.mark.root,

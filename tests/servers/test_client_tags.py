@@ -15,16 +15,14 @@ import pytest
 from qjoule_drivers import tag
 from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import sending_to_servers
-from tracing import long_runs
-from tracing.at_once import at_once
 from tracing.mysql_client import mysql_client
-from tracing.recording import Run, both_rungs, recording
+from tracing.recording import LONG_RUN, Run, at_once, both_rungs, recording, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 #: As many as CI has time for; in the long runs, as many per server as requested, from 64 clients.
-CLIENTS = 64 if long_runs.ASKED else 4
-CALLS = long_runs.statements(400) // CLIENTS  #: for each client
+CLIENTS = 64 if LONG_RUN else 4
+CALLS = statements(400) // CLIENTS  #: for each client
 ENDPOINTS = 5
 RUNGS = ("socket", "symbol")
 SERVERS = ("mariadb", "mysql80", "postgres")

@@ -19,13 +19,11 @@ from qjoule_drivers import set_trace, tag
 from qjoule_drivers.ring import SLOTS
 from qjoule_studies.servers.process import DatabaseServer
 from tag_listener import reporting_to
-from tracing import long_runs
-from tracing.at_once import at_once
-from tracing.recording import Recorder, Run, attribute, recording
+from tracing.recording import Recorder, Run, at_once, attribute, recording, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-QUERIES = long_runs.statements(3000)  #: of each pool
+QUERIES = statements(3000)  #: of each pool
 CLIENTS = 32
 #: CLIENTS times this is the number of tag sets: fewer than a socket holds definitions (278), so
 #: that none is lost however late the recorder reads them.

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributions for tests of the output, made without the model."""
+"""Attributions for tests of the output, made without the model; a snapshot source of them."""
 
 from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
 
 from qjoule.model.result import (
     PARTS,
@@ -12,6 +15,7 @@ from qjoule.model.result import (
     Row,
     TraceInfo,
 )
+from qjoule.snapshots import Controls, Snapshot
 
 SHAPES = (
     "SELECT users.location, COUNT(*) FROM users JOIN tweets ON tweets.user_id = users.id "
@@ -129,3 +133,36 @@ def typical(**other: object) -> Attribution:
         for index, (energy, shape, number) in enumerate(zip(energies, SHAPES, calls, strict=True))
     )
     return attribution(rows, fixed, **other)  # type: ignore[arg-type]
+
+
+class FakeSource:
+    """Yields what is put in; blocks while there is nothing."""
+
+    name = "fake"
+    groups: tuple[str, ...] = ("fingerprint", "server", "database", "user")
+
+    def __init__(self, *snapshots: Snapshot) -> None:
+        self.queue: queue.Queue[Snapshot | Exception | None] = queue.Queue()
+        for snapshot in snapshots:
+            self.queue.put(snapshot)
+
+    def put(self, item: Snapshot | Exception | None) -> None:
+        """A snapshot, an error to raise, or None to end."""
+        self.queue.put(item)
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
+        while not controls.stopped:
+            item = self.queue.get()
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    def close(self) -> None:
+        self.queue.put(None)
+
+
+def snapshot(elapsed_s: float = 12.5, **other: object) -> Snapshot:
+    attribution = typical(**other)
+    return Snapshot(attribution, attribution, elapsed_s)

@@ -8,13 +8,23 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from registry_library import registry_include
+from qjoule.servers.registry import load
+from qjoule.servers.registry_header import headers
 
 ROOT = Path(__file__).resolve().parents[2]
 #: With checks whose failure ends the tests: a library cannot load the sanitizers' runtime into a
 #: process that runs already.
 TRAPPED = ("-O1", "-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error")
 _FLAGS = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+
+
+def registry_include(directory: Path) -> str:
+    """Writes the registry's headers into this directory, so that what includes them needs no build;
+    returns the compiler option to find them.
+    """
+    for name, text in headers(load()).items():
+        (directory / name).write_text(text)
+    return f"-I{directory}"
 
 
 def compiled(

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of another user of this host, forked from the test, which must run as root."""
+"""A process of another user of this host, forked from the test, which must run as root; files that
+other users can reach, and the mode of new ones.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import stat
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 NOBODY, SOMEBODY = 65534, 54003
@@ -57,3 +62,20 @@ def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int)
         traceback.print_exc()
     finally:
         os._exit(0)
+
+
+def for_all_users() -> str:
+    """The temporary directory; `/tmp` if that belongs to one user only, as with libpam-tmpdir."""
+    place = Path(tempfile.gettempdir()).resolve()
+    if all(found.stat().st_mode & stat.S_IXOTH for found in (place, *place.parents)):
+        return str(place)
+    return "/tmp"
+
+
+@contextmanager
+def umask(bits: int) -> Iterator[None]:
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
+from tracing.cpu_time import tolerance
 from tracing.perf_recording import perf_recording
 from tracing.recording import Recorder, Run, attribute, qjoule
-from tracing.tolerance import tolerance
 
 pytestmark = [
     pytest.mark.root,

@@ -19,13 +19,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import dashboards
 import qjoule
-from packaged import MONITORING, dashboards
 from qjoule.agent import files
 from qjoule.cli import COMMANDS, cli
 from qjoule.giving_up_root import SHIPPER
 from qjoule.installed import installed_program
 
+MONITORING = Path(dashboards.__file__).parent
 PACKAGING = MONITORING.parent
 CHART = PACKAGING / "helm/qjoule"
 UNIT = (PACKAGING / "systemd/qjoule-agent.service").read_text()

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import pytest
 
+from other_user import for_all_users
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra.agent import agent_files, marker_probes
@@ -26,7 +27,6 @@ from qjoule.servers.plan import build_plan
 from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Fact, Server
-from temporary import for_all_users
 
 OWN_PID = 7
 #: Listens after SIGQUIT if the trigger file exists, as a JVM does; answers with what it was sent.

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from fake_attribution import attribution, query_row, typical
-from fake_source import snapshot
+from fake_attribution import attribution, query_row, snapshot, typical
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap

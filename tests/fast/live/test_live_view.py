@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
 
-from fake_source import FakeSource, snapshot
+from fake_attribution import FakeSource, snapshot
 from qjoule.errors import QjouleError
 from qjoule.reporters.live_view import Canvas, LiveView
 from qjoule.snapshots import Controls

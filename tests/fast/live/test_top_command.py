@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import fake_tracer
-from fake_source import snapshot
+from fake_attribution import snapshot
 from qjoule.cli import cli
 from qjoule.errors import QjouleError, UsageError
 from qjoule.reporters.live_lines import export

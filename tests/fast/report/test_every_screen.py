@@ -23,8 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from fake_attribution import attribution, fixed_row, query_row, typical
-from fake_source import FakeSource
+from fake_attribution import FakeSource, attribution, fixed_row, query_row, typical
 from qjoule.commands.say import say, say_traceback
 from qjoule.model.result import PARTS, Attribution, ServerChange
 from qjoule.report.page_data import about

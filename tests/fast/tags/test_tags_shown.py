@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 import attribute_trace as hand
-from fake_source import FakeSource
+from fake_attribution import FakeSource
 from qjoule.engine.attribute import attribute
 from qjoule.live.call_sums import CallSums, Keys
 from qjoule.live.replay import ReplaySource

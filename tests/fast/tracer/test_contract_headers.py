@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from host_library import registry_include
 from qjoule import contract
 from qjoule.root_part import protocol
 from qjoule.servers import registry
-from registry_library import registry_include
 
 TREE = Path(__file__).parents[3]
 HEADER = TREE / "bpf" / "qjoule.h"

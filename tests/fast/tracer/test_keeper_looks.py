@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from registry_library import registry_include
+from host_library import registry_include
 
 TREE = Path(__file__).parents[3]
 #: Asks ten times a second, and prints how many looks each 100 s had.

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from packaged import MONITORING
 from tracing.prometheus import promtool
 
 pytestmark = pytest.mark.server
 
-RULES = MONITORING / "rules.yml"
+RULES = Path(__file__).parents[3] / "packaging/monitoring/rules.yml"
 CASES = Path(__file__).parents[2] / "support/tracing/alerts.yml"
 
 

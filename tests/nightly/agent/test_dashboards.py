@@ -10,18 +10,19 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import yaml
 
-from packaged import MONITORING, dashboards
+import dashboards
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.agent import Agent, fingerprint_of
 from tracing.prometheus import Prometheus, prometheus
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server, pytest.mark.timeout(240)]
 
-RULES = MONITORING / "rules.yml"
+RULES = Path(dashboards.__file__).with_name("rules.yml")
 LAST_WEEK = " offset 1w"
 TENANTS = ("gold", "silver")
 #: Alerts whose expression is true only while something is wrong: their left side has data.

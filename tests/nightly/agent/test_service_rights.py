@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from metrics_pages import total
-from packaged import MONITORING
 from qjoule_studies.servers.process import DatabaseServer
 from syscall_filter import profile
 from tracing import as_service
 from tracing.agent import Agent
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
-UNIT = MONITORING.parent / "systemd/qjoule-agent.service"
-FILTER = MONITORING.parent / "oci/seccomp.json"
+PACKAGING = Path(__file__).parents[3] / "packaging"
+UNIT = PACKAGING / "systemd/qjoule-agent.service"
+FILTER = PACKAGING / "oci/seccomp.json"
 CALLS = 40
 
 

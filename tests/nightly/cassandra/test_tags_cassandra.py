@@ -14,8 +14,7 @@ from qjoule_drivers import tag
 from qjoule_studies.servers.cassandra import Client
 from qjoule_studies.servers.process import DatabaseServer
 from tracing import cql_story as day
-from tracing import long_runs
-from tracing.recording import Run, attribute, recording
+from tracing.recording import LONG_RUN, Run, attribute, recording, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
@@ -25,12 +24,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "v5_lz4": {"compression": "lz4"},
     "v4_snappy": {"compression": "snappy", "protocol_version": 4},
 }
-if long_runs.ASKED:
+if LONG_RUN:
     WAYS["v4"] = {"protocol_version": 4}
     WAYS["v4_lz4"] = {"compression": "lz4", "protocol_version": 4}
 IN_FLIGHT = 64  #: requests of one connection
 STATEMENTS = 8
-REQUESTS = long_runs.statements(600) // len(WAYS)
+REQUESTS = statements(600) // len(WAYS)
 SELECT = "SELECT note AS m_{} FROM shop.orders WHERE id = {}"
 THEIRS = {"trace-id": b"x" * 700, "qjoule": b"", "xqjoule.endpoint": b"x"}
 ENERGY = ("--energy", "estimated:5,10,20,40")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from other_user import for_all_users
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
-from temporary import for_all_users
 from tracing.postgres_client import postgres_client, query
 from tracing.recording import attribute, recording
 

@@ -16,10 +16,9 @@ from qjoule.contract import QueryFlag
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.mongodb import VERSIONS, mongod_stand_in
-from tracing.at_once import at_once
+from tracing.cpu_time import near_kernels
 from tracing.mongodb_client import Client, clients, clients_gone
-from tracing.recording import Run, both_rungs, recording
-from tracing.tolerance import near_kernels
+from tracing.recording import Run, at_once, both_rungs, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
-from tracing.at_once import at_once
-from tracing.cpu_time import seconds_by_marker
-from tracing.recording import Run, both_rungs
-from tracing.tolerance import near_kernels
+from tracing.cpu_time import near_kernels, seconds_by_marker
+from tracing.recording import Run, at_once, both_rungs
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 

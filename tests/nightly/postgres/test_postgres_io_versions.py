@@ -16,10 +16,9 @@ import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import Release
-from tracing.at_once import at_once
-from tracing.recording import Run, attribute, recording
+from tracing.cpu_time import needs_perf, task_clock
+from tracing.recording import Run, at_once, attribute, recording
 from tracing.releases import releases, running
-from tracing.task_clock import needs_perf, task_clock
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.versions, needs_perf]
 

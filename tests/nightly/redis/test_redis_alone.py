@@ -14,8 +14,8 @@ import pytest
 from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.servers.redis import redis_server
 from servers.databases import command_stats
+from tracing.cpu_time import tolerance
 from tracing.recording import Run, recording
-from tracing.tolerance import tolerance
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 

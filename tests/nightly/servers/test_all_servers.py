@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
-from tracing.at_once import at_once
 from tracing.mongodb_client import clients_gone
-from tracing.recording import Run, attribute, recording
+from tracing.recording import Run, at_once, attribute, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 

@@ -17,8 +17,8 @@ import pytest
 
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import free_port, with_parent
+from tracing.cpu_time import tolerance
 from tracing.recording import attribute, recording
-from tracing.tolerance import tolerance
 
 pytestmark = pytest.mark.root
 

@@ -16,9 +16,8 @@ from qjoule.model.labels import FORGOTTEN_VALUES
 from qjoule_drivers import tag
 from qjoule_drivers.connections import put_in_connections
 from qjoule_studies.servers.process import DatabaseServer
-from tracing.at_once import at_once
 from tracing.live_top import Top, live_top
-from tracing.recording import attribute, recording
+from tracing.recording import at_once, attribute, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -14,17 +14,15 @@ import pytest
 from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip, self_signed
-from tracing import long_runs
 from tracing import mysql_client as wire
-from tracing.at_once import at_once
 from tracing.mysql_client import mysql_client
 from tracing.mysql_values import parameters, string
-from tracing.recording import Run, recording
+from tracing.recording import LONG_RUN, Run, at_once, recording, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
-CLIENTS = 64 if long_runs.ASKED else 4
-CALLS = long_runs.statements(600) // CLIENTS  #: for each client
+CLIENTS = 64 if LONG_RUN else 4
+CALLS = statements(600) // CLIENTS  #: for each client
 ENDPOINTS = 5
 
 

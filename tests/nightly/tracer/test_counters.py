@@ -17,7 +17,7 @@ import pytest
 
 from qjoule.contract import COUNTER_NAMES, WHOLE, Block, Loss, Mode
 from tracer_parts.parts import write_topology
-from tracing.tolerance import tolerance
+from tracing.cpu_time import tolerance
 from tracing.tracer import Session, tracing
 
 pytestmark = [

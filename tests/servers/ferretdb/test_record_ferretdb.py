@@ -14,9 +14,8 @@ from pymongo.errors import OperationFailure
 
 from qjoule.contract import QueryFlag
 from qjoule_studies.servers.process import DatabaseServer
-from tracing.at_once import at_once
 from tracing.mongodb_client import clients_gone
-from tracing.recording import Run, recording
+from tracing.recording import Run, at_once, recording
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 

@@ -18,8 +18,7 @@ from qjoule.contract import QueryFlag
 from qjoule_studies.servers.process import DatabaseServer, free_port
 from servers.databases import self_signed
 from servers.memcached import Client, memcached_server
-from tracing.at_once import at_once
-from tracing.recording import Run, Told, check_whole, recording
+from tracing.recording import Run, Told, at_once, check_whole, recording
 
 CLIENTS = 32
 ROUNDS = 100  #: of each client: a set, a get, a silent set and a get of ten keys

@@ -23,15 +23,13 @@ from fuzz.mongodb_library import message, op_msg, op_query
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip
 from servers.mongodb import mongod_stand_in, real_mongod
-from tracing import long_runs
-from tracing.at_once import at_once
 from tracing.mongodb_client import MORE_TO_COME, Client, clients, clients_gone
-from tracing.recording import Run, both_rungs
+from tracing.recording import Run, at_once, both_rungs, statements
 
 pytestmark = [pytest.mark.beside, pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-EACH = long_runs.statements(5_000) // CLIENTS
+EACH = statements(5_000) // CLIENTS
 COMPRESSORS = ("zlib", "snappy", "zstd")
 THREADS, TIMES = 8, 3  #: that send each compressed request, and how often
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from host_library import registry_include
+from other_user import for_all_users
 from qjoule.contract import WHOLE_PACKAGE, DomainKind
-from registry_library import registry_include
-from temporary import for_all_users
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[2]

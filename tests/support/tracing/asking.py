@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command that the root part runs without rights: it executes the code on its standard input.
 
-The test's code can use `part` (root_part()) and `ask`; its output is returned.
+The test's code can use `part` (root_part()) and `ask`; its output is returned. The command is this
+file as a program.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def asked(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `code` without rights, with the command line `words`; asserts its exit code."""
     done = subprocess.run(
-        [*before, ROOT_PART, sys.executable, "-I", _file(), *words],
+        [*before, ROOT_PART, sys.executable, "-I", __file__, *words],
         input=_PREAMBLE + code,
         capture_output=True,
         text=True,
@@ -50,5 +51,5 @@ def asked(
     return done
 
 
-def _file() -> str:
-    return str(Path(__file__).with_name("asked.py"))
+if __name__ == "__main__":
+    exec(sys.stdin.read(), {"__name__": "__main__"})

@@ -13,9 +13,9 @@ from cassandra.query import BatchStatement
 
 from qjoule_studies.servers.cassandra import Client
 from qjoule_studies.servers.process import DatabaseServer
-from tracing import long_runs
+from tracing.recording import statements
 
-REQUESTS = long_runs.statements(2000)  #: prepared ones, of the first way
+REQUESTS = statements(2000)  #: prepared ones, of the first way
 CONCURRENT = 64
 KEYS = 100
 #: How clients talk to the server: the driver's options.

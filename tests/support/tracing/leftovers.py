@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from temporary import for_all_users
+from other_user import for_all_users
 
 PREFIX = "qjoule-run-"
 #: Time limit for what is still being torn down when the last test has ended.

@@ -20,10 +20,9 @@ import pandas as pd
 import pymysql
 
 from qjoule_studies.servers.process import DatabaseServer
-from tracing import long_runs
 from tracing import mysql_client as wire
-from tracing.at_once import at_once
 from tracing.mysql_client import MysqlClient, MysqlError, mysql_client
+from tracing.recording import at_once, statements
 from waiting import until
 
 MARKER = re.compile(r"m_[a-z0-9_]+")
@@ -41,7 +40,7 @@ LONG = b"select ? as m_long, " + b"1 as m_column, " * 400 + b"2"  #: longer than
 COMMITTED, ROLLED_BACK, INSERTS = 40, 10, 5
 CALLS, LOOPS = 20, 30
 MANY = 64  #: clients at once, each with texts of its own
-ROUNDS = long_runs.statements(5_000) // (4 * MANY)
+ROUNDS = statements(5_000) // (4 * MANY)
 
 SCHEMA = (
     "set global local_infile = 1",
@@ -178,8 +177,8 @@ class Before:
 
     def go_on(self, story: Story) -> None:
         for turn in range(TURNS):
-            for client, statements in zip(self._clients, self._prepared, strict=True):
-                for number, statement in enumerate(statements):
+            for client, prepared in zip(self._clients, self._prepared, strict=True):
+                for number, statement in enumerate(prepared):
                     client.execute(statement, 1000 + turn)
                     story.sent[f"m_before_{number}"] += 1
         self._set_log(0)

@@ -20,9 +20,7 @@ from typing import Any
 import psycopg
 
 from qjoule_studies.servers.process import DatabaseServer
-from tracing import long_runs
 from tracing import postgres_client as wire
-from tracing.at_once import at_once
 from tracing.mysql_story import MARKER
 from tracing.postgres_client import (
     FLUSH,
@@ -34,6 +32,7 @@ from tracing.postgres_client import (
     postgres_client,
     query,
 )
+from tracing.recording import at_once, statements
 from waiting import until
 
 PROTOCOLS = ("simple", "extended", "prepared")
@@ -44,7 +43,7 @@ BEFORE, STATEMENTS = 4, 12  #: sessions from before the recording, each with sta
 LONG = b"select 1 as m_long" + b", 1 as m_column" * 100
 LONG_NAME = b"n" * 63  #: as long as the server keeps
 MANY = 32  #: clients at once, each with a table of its own
-ROUNDS = long_runs.statements(3_000) // (3 * MANY)
+ROUNDS = statements(3_000) // (3 * MANY)
 TABLES = {
     **{f"m_client_{number}": 1 for number in range(MANY)},
     **{"m_simple": 1, "m_extended": 1, "m_prepared": 1, "m_kept": 1, "m_nothing": 1},

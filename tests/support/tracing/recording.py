@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,3 +221,25 @@ def qjoule(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [QJOULE, *arguments], capture_output=True, text=True, check=False, timeout=120, **options
     )
+
+
+Client = TypeVar("Client")
+
+
+def at_once(work: Callable[[Client], object], clients: Iterable[Client]) -> None:
+    """Runs the work of all clients, each in its own thread; raises the first error when all have
+    ended.
+    """
+    each = list(clients)
+    with ThreadPoolExecutor(len(each)) as pool:
+        for _ in pool.map(work, each):
+            pass
+
+
+#: How many statements `make test-counts` sends: 100,000; nothing in the suite.
+LONG_RUN = os.environ.get("QJOULE_TEST_STATEMENTS")
+
+
+def statements(few: int) -> int:
+    """How many statements a test of counts sends: the requested number, or else `few`."""
+    return int(LONG_RUN or few)

@@ -142,3 +142,21 @@ def _with_handles(root: RootPart, one: PlannedServer) -> PlannedServer:
         return replace(one, library_handle=file.handle)
     file = root.executable(server.tgids[0]) if server.running else root.installed(server.exe_path)
     return replace(one, server=replace(server, handle=file.handle))
+
+
+def holds_nothing(pid: int) -> None:
+    """Asserts that the process can do nothing that its user could not, for every thread: users,
+    groups, capabilities, no way back to them, a filter.
+    """
+    threads = list(Path(f"/proc/{pid}/task").iterdir())
+    assert threads
+    for thread in threads:
+        lines = (thread / "status").read_text().splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        assert "0" not in status["Uid"].split(), "real, effective, saved, file system"
+        assert "0" not in status["Gid"].split()
+        assert not status["Groups"].split()
+        for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(status[kind], 16) == 0, (thread, kind)
+        assert status["NoNewPrivs"].strip() == "1", thread
+        assert status["Seccomp"].strip() == "2", thread

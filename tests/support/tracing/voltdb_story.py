@@ -10,11 +10,10 @@ from pathlib import Path
 from qjoule_studies.servers.process import DatabaseServer
 from qjoule_studies.servers.voltdb import Client, VoltError
 from servers.databases import load_procedure
-from tracing import long_runs
-from tracing.at_once import at_once
+from tracing.recording import at_once, statements
 
 CLIENTS = 64
-CALLS = long_runs.statements(8_000)  #: by all clients together
+CALLS = statements(8_000)  #: by all clients together
 #: What each client does in turn; its first call of a round has number 0.
 ROUND = 20
 SOURCE = Path(__file__).with_name("Batches.java")
