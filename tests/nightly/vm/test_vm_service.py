@@ -14,7 +14,7 @@ import pytest
 from metrics_pages import samples
 from nightly.packages.clean_root import CleanRoot, clean_root
 from nightly.vm.support import machine
-from nightly.vm.support.packages import made
+from nightly.vm.support.machine import made
 from servers.databases import or_skip
 
 pytestmark = pytest.mark.timeout(4000)

@@ -14,7 +14,7 @@ import pytest
 
 import qjoule
 from nightly.vm.support import machine
-from nightly.vm.support.packages import made
+from nightly.vm.support.machine import made
 from servers.fetched import debian
 
 pytestmark = pytest.mark.timeout(3000)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual machines in software emulation: building them, and running one script in one."""
+"""Virtual machines in software emulation: building them and what is installed in them, and running
+one script in one.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +100,7 @@ def run(
     """
     (directory / "out").mkdir()
     assignments = "".join(f"{name}='{value}'\n" for name, value in variables.items())
-    parts = [HERE / "guest" / "lib.sh", HERE / "guest" / "server.sh", script]
-    text = "".join(part.read_text() for part in parts)
+    text = (HERE / "guest" / "lib.sh").read_text() + script.read_text()
     (directory / "run").write_text(assignments + text)
     # The tracing processes there are not root, so the modes of these files matter to them.
     subprocess.run(["chmod", "-R", "go+rX", str(directory)], check=True)
@@ -138,3 +139,16 @@ def _emulate(machine: str, share: Path, console: Path, timeout_s: float) -> None
         timeout=timeout_s,
     )
     assert done.returncode == 0, done.stderr
+
+
+def made(target: str, pattern: str) -> Path:
+    """A file that a target of packaging/packages.mk makes.
+
+    With QJOULE_DIST, as in tests/nightly/packages, it was made before, in that directory.
+    """
+    dist = TREE / os.environ.get("QJOULE_DIST", "build/dist")
+    if "QJOULE_DIST" not in os.environ:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+        subprocess.run(["make", target], cwd=TREE, env=environment, check=True)
+    (found,) = dist.glob(pattern)
+    return found
