@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes during a recording: only one has rights, and the trace is private."""
+"""The processes during a recording: only one has rights, the trace is private, and the
+tracer has no memory errors.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ import psutil
 import pytest
 
 from other_user import umask
+from qjoule.contract import Block, Mode
+from qjoule.session.targets import plan_tracing
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
+from tracing.mysql_story import prepare_server, sysbench
 from tracing.recording import Run, qjoule, recording
 from tracing.root_part import holds_nothing
+from tracing.tracer import tracing
 from waiting import until
 
 OWN = range(2_100_000_000, 2_104_194_305)  #: users of commands
@@ -131,3 +137,31 @@ def test_doctor_tells_what_each_process_may_do(tmp_path: Path) -> None:
     checks = {check["name"]: check for check in document["checks"]}
     assert checks["privileges"]["ok"] is True
     assert checks["host energy"]["detail"] == f"user {rights['command']['user']} cannot read {tree}"
+
+
+# ---- the tracer on real servers has no memory errors ---------------------------------------------
+
+_BUILD = Path(__file__).parents[2] / "build"
+SANITIZED, SANITIZED_ROOT = _BUILD / "qjoule-tracer-asan", _BUILD / "qjoule-root-asan"
+
+
+@pytest.mark.skipif(not SANITIZED.exists(), reason="build/qjoule-tracer-asan is not built: make")
+@pytest.mark.parametrize(("kind", "mode"), [("mariadb", Mode.RECORD), ("postgres", Mode.LIVE)])
+def test_no_memory_errors_under_load(request: pytest.FixtureRequest, kind: str, mode: Mode) -> None:
+    server: DatabaseServer = request.getfixturevalue(kind)
+    options = ("--energy", "estimated:5,10,20,40", "--only-running", "--counter", "cycles=1:0")
+    plan = plan_tracing([server.pid])
+    with tracing(
+        mode, *options, plan=plan, tracer=SANITIZED, root_program=SANITIZED_ROOT
+    ) as running:
+        if kind == "mariadb":
+            prepare_server(server)
+            sysbench(server, "oltp_read_only", "run", "--events=300")
+        else:
+            with server.connect() as connection:
+                for number in range(500):
+                    connection.execute(f"select {number} as c{number}")
+        words = running.finish()
+    assert words == ""
+    assert running.frames[-1].kind is Block.END
+    assert running.root.process.returncode == 0, "the root part had one"

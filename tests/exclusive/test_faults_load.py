@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overload, and servers that come and go: losses are reported, and the rest is right."""
+"""Overload, and servers that come and go or run untraced: losses are reported, and the rest is right."""
 
 from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from qjoule_studies.servers.mysql import mariadb_server
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.mysql_client import mysql_client
 from tracing.mysql_story import marker_counts, prepare_server, sysbench
+from tracing.own_servers import own_program, recorded, serving, stranger, until_meta_has, work
 from tracing.recording import Run, attribute, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -75,3 +77,43 @@ def test_servers_that_die_restart_and_appear(tmp_path: Path) -> None:
     counts = marker_counts(Run(tmp_path / "t").queries)
     sent = {"m_turn_0": 100, "m_turn_1": 100, "m_turn_2": 100, "m_late": 50}
     assert {marker: counts[marker] for marker in sent} == sent  # other servers may be traced too
+
+
+# ---- a server that runs untraced, or exits, is named in every output -----------------------------
+
+COMMANDS = 4000
+
+
+def test_a_server_that_is_not_followed_is_told_everywhere(tmp_path: Path) -> None:
+    trace, program = tmp_path / "trace", own_program(tmp_path)
+    with ExitStack() as ending:
+        with serving(program, tmp_path / "a") as server:
+            energy = ("--energy", "estimated:5,15,20,30")
+            recorder = ending.enter_context(recorded(trace, server.pid, options=energy))
+            work(server, "key", COMMANDS)
+        with serving(stranger(program), tmp_path / "b") as server:
+            pid = server.pid
+            work(server, "key", COMMANDS)
+            until_meta_has(trace, "none of the chosen")
+    words = recorder.said
+    assert "exited at" in words
+    assert f"redis-server (process {pid}) ran untraced since" in words
+    document = attribute(trace)
+    changes = document["trace"]["changes"]
+    (exited,) = (change for change in changes if change["what"] == "exited")
+    assert exited["since"] and not exited["until"]
+    (hidden,) = (change for change in changes if change["pid"] == pid)
+    assert (hidden["what"], hidden["why"]) == ("untraced", "it is none of the chosen servers")
+    assert hidden["until"]
+    assert hidden["cpu_ns"] > COMMANDS * 1000 and hidden["energy_j"] > 0
+    (row,) = [row for row in document["fixed"] if row.get("process") == hidden["process"]]
+    assert row["energy_j"] == pytest.approx(hidden["energy_j"])
+    table = qjoule("attribute", str(trace)).stdout
+    assert "BUT" in table and f"redis-server (process {pid}) ran untraced" in " ".join(
+        table.split()
+    )
+    csv = qjoule("attribute", str(trace), "--format", "csv").stdout
+    assert f"redis-server (process {pid})" in csv
+    page = tmp_path / "report.html"
+    assert qjoule("report", str(trace), "-o", str(page)).returncode == 0
+    assert f"redis-server (process {pid}) ran untraced" in page.read_text()

@@ -10,12 +10,15 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from fleet.bench.simulator import coverage
+from fleet.bench.simulator.population import Plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,3 +165,22 @@ def test_questions_are_text_that_does_not_depend_on_values() -> None:
     """A tag's key is the only word of a user in them, as a literal."""
     hostile = "k' or '1'='1"
     assert cells(parse_by(f"tag:{hostile}")).count("'k'' or ''1''=''1'") == 1
+
+
+# ---- intervals of a simulated fleet hold the truth -----------------------------------------------
+
+
+def test_printed_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
+    """Sums of energies with all kinds of error but those of unknown sign, which only widen."""
+    plan = Plan(hosts=3, shapes=6, seed=100, calls_per_s=3.0, churn_per_day=0.0)
+    plan = replace(plan, estimated=0.3, one_sided=False)
+    truth = coverage.write(tmp_path, 300, plan)
+    printed = coverage.printed(tmp_path, plan)
+    assert printed.keys() == truth.keys()
+    held = coverage.held(printed, truth)
+    assert held.count > 700 and 0.93 <= held.share <= 0.97, held
+    half = {
+        group: (low + (high - low) / 4, high - (high - low) / 4)
+        for group, (low, high) in printed.items()
+    }
+    assert coverage.held(half, truth).share < 0.75, "half as wide, they would hold it in 67 %"

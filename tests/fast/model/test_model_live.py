@@ -3,15 +3,29 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import fake_tracer
 from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
+from qjoule.engine.attribute import attribute
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_records import LiveNames, identities
+from qjoule.live.source import StreamSource
+from qjoule.metrics.interval import Query, Shape, interval_of
 from qjoule.model.arrays import Anomalies, Entries, Machine
+from qjoule.snapshots import Controls
+from qjoule.stream.blocks import Stream
+from qjoule.stream.recording import record
+from qjoule.trace.meta import Meta, Server
+from qjoule.trace.reader import Trace
+from qjoule.trace.writer import TraceWriter
+from two_packages import SERVER, TwoPackages
 
 MS = 1_000_000
 NAMES = LiveNames(
@@ -24,10 +38,10 @@ NAMES = LiveNames(
 
 def records(*rows: dict[str, int]) -> np.ndarray:
     out = np.zeros(len(rows), AGGREGATE)
-    for record, row in zip(out, rows, strict=True):
-        record["t1_ns"] = 10 * MS
+    for one, row in zip(out, rows, strict=True):
+        one["t1_ns"] = 10 * MS
         for name, value in row.items():
-            record[name] = value
+            one[name] = value
     return out
 
 
@@ -118,3 +132,41 @@ def test_sums_beyond_the_cpus_time_are_cut_and_records_of_no_window_are_counted(
         assert batch.entries.cpu_ns.tolist() == [10 * MS, 6_666_667, 3_333_333, 4 * MS]
         lost = (anomalies.outside_ns, anomalies.overlap_ns, anomalies.unknown_cpu)
         assert lost == (outside + 7 * MS, 10 * MS - outside, 1)
+
+
+# ---- learning seldom, as the agent does ----------------------------------------------------------
+
+META = Meta(servers=(Server(SERVER, "shop-db", "mysql", rung="symbol"),))
+WINDOWS = 600  #: a block ends after 512, so that one is closed and one is open
+
+
+def test_learning_seldom_divides_the_same_joules_within_the_intervals(
+    tmp_path: Path,
+) -> None:
+    stream = TwoPackages(windows=WINDOWS).stream()
+    blocks = Stream(io.BytesIO(stream))
+    source = StreamSource(blocks, fake_tracer.fingerprint, META, refresh_s=60.0)
+    snapshots = source.snapshots(Controls(1.0, totals=False))
+    intervals = [interval_of(snapshot.interval) for snapshot in snapshots]
+    trace = tmp_path / "trace"
+    record(Stream(io.BytesIO(stream)), TraceWriter(trace), fake_tracer.fingerprint, META)
+    whole = attribute(Trace(trace), ("fingerprint",))
+
+    sums: dict[Shape, Query] = {}
+    for interval in intervals:
+        for domain, energy_nj in interval.node_nj.items():
+            owned = sum(spent.energy_nj.get(domain, 0) for spent in interval.owners.values())
+            assert owned == energy_nj
+        for shape, query in interval.queries.items():
+            sums.setdefault(shape, Query()).add(query)
+    assert sum(interval.node_nj["package"] for interval in intervals) == whole.main.measured_nj
+    rows = {row.keys["fingerprint"]: row for row in whole.rows if row.kind == "queries"}
+    for shape, query in sums.items():
+        row, amounts = rows[shape.fingerprint], query.amounts
+        assert (amounts.calls, amounts.cpu_ns) == (row.calls, row.cpu_ns)
+        low, high = row.energy_nj_ci95
+        assert low <= amounts.energy_nj <= high
+        assert query.error is not None
+        low, high = query.error.ends(amounts.energy_nj)
+        assert low <= row.energy_nj <= high
+        assert amounts.energy_nj == pytest.approx(row.energy_nj, rel=0.05)

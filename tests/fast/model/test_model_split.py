@@ -12,11 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import model_cases
-from model_cases import Case
+from model_cases import Case, accounts
+from power_cases import SHARED_W, Known, calibrated, known
 from qjoule.model.arrays import Segments
-from qjoule.model.coefficients import Coefficients, PowerInterval
+from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy, PowerInterval
 from qjoule.model.energy import Cause
-from qjoule.model.split import apportion
+from qjoule.model.split import Split, apportion
 
 MS = 1_000_000
 
@@ -120,3 +121,31 @@ def test_bounds_of_what_is_divided() -> None:
     ledger = model_cases.run(case(energy=unknown)).ledger
     sums = ledger.domains["package"]
     assert (sums.energy_nj.tolist(), sums.measured_nj, ledger.unattributed) == ([0, 0], 0, 1)
+
+
+# ---- what a package draws once, from the split to every reporter ---------------------------------
+
+FACTORS = (1.2, 0.9, 1.0)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Known:
+    return known(3, FACTORS, windows=400)
+
+
+@pytest.mark.parametrize("idle", IDLE_POLICIES)
+def test_shared_energy_is_what_splits_call_shared_and_follows_time(
+    shared: Known, idle: IdlePolicy
+) -> None:
+    """Errors of readings leave a few windows with less energy than the package draws once."""
+    splits: list[Split] = []
+    account = accounts(shared.series, (0,), calibrated(), refit=False, idle=idle).new(
+        closed=lambda _batch, _ledger, closed: splits.extend(closed)
+    )
+    account.add(shared.batch)
+    sums = account.finish().domains["package"]
+    assert sums.shared_nj.sum() == sum(int(one.entry_shared_nj.sum()) for one in splits) > 0
+    assert (sums.shared_nj <= sums.energy_nj).all()
+    entries = shared.batch.entries
+    spent_ns = np.bincount(entries.group, entries.shared_ns, len(FACTORS))
+    assert sums.shared_nj == pytest.approx(SHARED_W * spent_ns, rel=2e-3)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from host_library import registry_include
 from qjoule.contract import WHOLE
 from tracer_parts.parts import (
     MAX_CPUS,
@@ -169,3 +171,43 @@ def test_cores_and_packages_have_the_entry_of_their_lowest_cpu(tmp_path: Path) -
     alone = list(range(8, MAX_CPUS))  # what comes online later
     assert of_core == [0, 1, 2, 3, 0, 1, 2, 3, *alone]
     assert of_package == [0, 0, 2, 2, 0, 0, 2, 2, *alone]
+
+
+# ---- the looks of the keeper ---------------------------------------------------------------------
+
+TREE = Path(__file__).parents[3]
+#: Asks ten times a second, and prints how many looks each 100 s had.
+PROGRAM = """
+#include <time.h>
+static int fake_clock(clockid_t, struct timespec *now);
+#define clock_gettime fake_clock
+#include "root/look.c"
+static long tenths = 12340;
+static int fake_clock(clockid_t id, struct timespec *now)
+{
+	now->tv_sec = tenths / 10;
+	return 0;
+}
+int main(void)
+{
+	for (int part = 0; part < 5; part++) {
+		int looks = 0;
+		for (long end = tenths + 1000; tenths < end; tenths++)
+			looks += may_look();
+		if (part == 2)
+			tenths += 10000; /* nobody asks for 1,000 s */
+		printf("%d ", looks);
+	}
+}
+"""
+
+
+def test_looks_come_back(tmp_path: Path) -> None:
+    source, program = tmp_path / "looks.c", tmp_path / "looks"
+    source.write_text(PROGRAM)
+    folders = [f"-I{TREE / name}" for name in ("tracer", "tracer/root", "bpf")]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-w", registry_include(tmp_path), *folders]
+    build = ["gcc", *flags, str(source), "-o", str(program)]
+    subprocess.run([*build, "-ffunction-sections", "-Wl,--gc-sections"], check=True)
+    looks = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split()
+    assert looks == ["73", "10", "10", "73", "10"]

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import pytest
 
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.mongodb_client import clients_gone
-from tracing.recording import Run, at_once, attribute, recording
+from tracing.mysql_client import mysql_client
+from tracing.recording import Run, at_once, attribute, qjoule, recording
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -150,3 +154,74 @@ def test_every_connection_is_a_session(
     assert by_session.tolist() == [STATEMENTS] * CONNECTIONS
     rows = attribute(tmp_path / "t", "--by", "session")["rows"]
     assert set(by_session.index.astype(str)) <= {row["session"] for row in rows}
+
+
+# ---- `doctor` traces running servers for a moment ------------------------------------------------
+
+
+def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        with redis.connect() as client:
+            while not ended.is_set():
+                client.get("doctor:1")
+
+    client = threading.Thread(target=work)
+    client.start()
+    try:
+        done = qjoule("doctor", "--json")
+    finally:
+        ended.set()
+        client.join()
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    traffic = document["traffic"]
+    assert (traffic["problem"], traffic["seconds"]) == ("", 1.0)
+    (seen,) = (one["traffic"] for one in document["servers"] if redis.pid in one["pids"])
+    assert seen["requests"] > 0
+    assert seen["rungs"] == ["socket"]
+    assert seen["proven_exact"] is (traffic["alarm"] == "")
+
+
+# ---- `record` ends with the number of calls of `attribute` ---------------------------------------
+
+CALLS = 7
+
+
+def mysql_work(server: DatabaseServer) -> int:
+    """Calls, and beside them logins, prepares, closes, pings and what a procedure executes."""
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("create or replace database counted_calls")
+        cursor.execute(
+            "create procedure counted_calls.twice() begin do 1; select 1 as counted; end"
+        )
+        for _ in range(CALLS):
+            cursor.execute("call counted_calls.twice()")
+            connection.ping()
+        cursor.execute("drop database counted_calls")
+    with mysql_client(server.socket) as client:
+        statement = client.prepare(b"select ? + 1 as counted")
+        for number in range(CALLS):
+            client.execute(statement, number)
+        client.close_statement(statement)
+    return 2 * CALLS + 3
+
+
+def test_the_number_at_the_end_is_that_of_the_table(
+    mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    with recording(tmp_path / "t", "--pid", str(mariadb.pid), "--children") as recorder:
+        made = mysql_work(mariadb)
+    pattern = r": ([\d,]+) calls(?: \(not counted as calls: (.*?)\))?, "
+    (said,) = re.findall(pattern, recorder.said)
+    calls = int(said[0].replace(",", ""))
+    assert calls == sum(row["calls"] for row in attribute(tmp_path / "t")["rows"])
+    assert calls >= made
+    counted = {
+        kind: int(number.replace(",", ""))
+        for number, kind in re.findall(r"(\d[\d,]*) (\w+)", said[1])
+    }
+    assert counted["prepare"] >= 1 and counted["child"] == 2 * CALLS
+    for kind, number in Run(tmp_path / "t").commands().items():
+        assert kind in ("query", "execute") or counted[kind] == number
